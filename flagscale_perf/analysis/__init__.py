@@ -1,0 +1,1 @@
+"""Run files in, data out. No rendering."""

@@ -1,0 +1,202 @@
+"""Options: one dataclass is the single source of the argparse flags, the environment variables and the yaml keys.
+
+    field  perf_log_interval
+    flag   --perf-log-interval N
+    env    FLAGSCALE_PERF_LOG_INTERVAL
+    yaml   train.system.perf_log_interval
+
+A flag wins over the environment, the environment over the default. Imports neither torch nor Megatron.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from typing import Any
+
+from flagscale_perf.core.errors import PerfError
+
+ENV_PREFIX = "FLAGSCALE_PERF_"
+GROUP_TITLE = "flagscale_perf"
+_TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
+_UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command line
+
+
+def parse_bool(text: str) -> bool:
+    """"true", "1", "yes", "on" or their opposites, in any case. Raises PerfError."""
+    word = str(text).strip().lower()
+    if word in _TRUE or word in _FALSE:
+        return word in _TRUE
+    raise PerfError(f"{text!r} is neither true nor false; write true or false")
+
+
+def _parse_count(text: str) -> int:
+    try:
+        number = int(str(text).strip())
+    except ValueError:
+        number = 0
+    if not 1 <= number <= 1_000_000_000:
+        raise PerfError(f"{text!r} is not a whole number from 1 to 1000000000; write for example 10")
+    return number
+
+
+def _parse_peak(text: str) -> float:
+    try:
+        number = float(str(text).strip())
+    except ValueError:
+        number = math.nan
+    if not 0 < number < 1e6:
+        raise PerfError(f"{text!r} is not a number of TFLOP/s above 0 and below 1000000; write for example 989.4")
+    return number
+
+
+def _parse_directory(text: str) -> str:
+    path = str(text)
+    if not path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
+        raise PerfError(f"{text!r} is not a usable directory name; write for example logs/perf_monitor")
+    return path
+
+
+def _parse_rehearsal(text: str) -> str:
+    if str(text) not in REHEARSAL_MODES:
+        raise PerfError(f"{text!r} is not one of {', '.join(REHEARSAL_MODES)}; write for example auto")
+    return str(text)
+
+
+REHEARSAL_MODES = ("auto", "always", "never")
+
+
+def _option(default: Any, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> Any:
+    return field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
+
+
+@dataclass(frozen=True)
+class PerfConfig:
+    """Every option of the monitor. Field names are the yaml keys; see the module's docstring for flags and variables."""
+
+    enable_perf_monitor: bool = _option(False, parse_bool, "switch the performance monitor on")
+    perf_log_interval: int = _option(10, _parse_count, "iterations between two lines of the log", "N")
+    perf_log_dir: str = _option("logs/perf_monitor", _parse_directory, "directory of the monitor's files", "PATH")
+    perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
+    perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
+    perf_breakdown: bool = _option(False, parse_bool, "add the columns that split the iteration's time")
+    perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
+    perf_peak_tflops: float | None = _option(
+        None, _parse_peak, "dense peak of one device in TFLOP/s, for MFU; overrides the built-in table", "TFLOPS"
+    )
+    rehearse_on_cpu: str = _option(
+        "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
+        "{auto,always,never}",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        """Checks every value as if it had been typed. Raises PerfError naming option, value and cure."""
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value is not None or option.default is not None:
+                object.__setattr__(self, option.name, _checked(option, value, flag_of(option.name)))
+
+    @classmethod
+    def from_args(cls, args: Any, environ: Mapping[str, str] | None = None) -> PerfConfig:
+        """From the host's parsed arguments (namespace or dict; only read). Missing or None fields fall back to the
+        environment, then to the default. Raises PerfError."""
+        given = args if isinstance(args, Mapping) else vars(args)
+        values = _from_environment(os.environ if environ is None else environ)
+        values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Field name to value, JSON-ready."""
+        return asdict(self)
+
+
+def flag_of(name: str) -> str:
+    """`perf_log_dir` -> `--perf-log-dir`."""
+    return "--" + name.replace("_", "-")
+
+
+def env_of(name: str) -> str:
+    """`perf_log_dir` -> `FLAGSCALE_PERF_LOG_DIR`; `enable_perf_monitor` -> `FLAGSCALE_PERF_ENABLE_MONITOR`."""
+    return ENV_PREFIX + name.replace("perf_", "").upper()
+
+
+def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Adds every option to the host's parser, once. Returns the parser.
+
+    A flag that the host already defines is left to the host: the value is read from the same attribute.
+    Wrong values end in the parser's own usage error, before training.
+    """
+    group = parser.add_argument_group(GROUP_TITLE, "performance monitor")
+    for option in fields(PerfConfig):
+        flag = flag_of(option.name)
+        if not _knows(parser, flag):
+            _add_option(group, option, flag)
+        if isinstance(option.default, bool) and not _knows(parser, _negated(flag)):
+            group.add_argument(
+                _negated(flag), dest=option.name, action="store_const", const=False,
+                default=argparse.SUPPRESS, help=f"same as {flag} false",
+            )  # fmt: skip
+    if not _knows(parser, "--tensorboard"):
+        group.add_argument("--tensorboard", action="store_true", help="accepted for convenience; --tensorboard-dir says where")
+    return parser
+
+
+def _add_option(group: argparse._ArgumentGroup, option: Field[Any], flag: str) -> None:
+    extra: dict[str, Any] = {}
+    if isinstance(option.default, bool):
+        extra = {"nargs": "?", "const": True, "metavar": "true|false"}
+    else:
+        extra = {"metavar": option.metadata["metavar"]}
+    group.add_argument(
+        flag, dest=option.name, default=None, type=_argparse_type(option),
+        help=f"{option.metadata['help']} (default: {option.default}; environment: {env_of(option.name)})", **extra,
+    )  # fmt: skip
+
+
+def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        if _is_unset(text):
+            return None
+        try:
+            return option.metadata["parse"](text)
+        except PerfError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _negated(flag: str) -> str:
+    return "--no-" + flag.removeprefix("--")
+
+
+def _knows(parser: argparse.ArgumentParser, flag: str) -> bool:
+    return flag in parser._option_string_actions  # argparse has no public way to ask
+
+
+def _is_unset(value: Any) -> bool:
+    return value is None or (isinstance(value, str) and value.strip().lower() in _UNSET)
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for option in fields(PerfConfig):
+        name = env_of(option.name)
+        text = environ.get(name, "")
+        if text != "" and not _is_unset(text):
+            found[option.name] = _checked(option, text, name)
+    return found
+
+
+def _checked(option: Field[Any], value: Any, name: str) -> Any:
+    if isinstance(option.default, bool) and isinstance(value, bool):
+        return value
+    try:
+        return option.metadata["parse"](value)
+    except PerfError as error:
+        raise PerfError(f"{name}: {error}") from None
+
+
+assert all(option.default is not MISSING for option in fields(PerfConfig))

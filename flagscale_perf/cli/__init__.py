@@ -1,0 +1,1 @@
+"""The `flagscale-perf` command: one command, one file."""

@@ -1,0 +1,1 @@
+"""The spine: records, ring, clock, windows, codec. Standard library only."""

@@ -1,0 +1,1 @@
+"""What the accelerator can tell: memory, events, peak."""
