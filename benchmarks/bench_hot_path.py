@@ -1,0 +1,131 @@
+"""What one training step costs with the monitor, beside what a user would put into the loop instead.
+
+All arms run in one process, the arm chosen afresh for every step in shuffled rounds, around the same stand-in train step;
+the figure is the time of the whole step less the stand-in's own median. Not a test: it asserts nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import os
+import platform
+import random
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+ROUNDS = 4000
+SPIN = 40  # iterations of arithmetic in the stand-in: some microseconds
+
+
+def spin(*_: Any) -> tuple[Any, ...]:
+    """The stand-in for a train step."""
+    total = 0
+    for number in range(SPIN):
+        total += number * number
+    return {}, 0, False, False, 0, total, None
+
+
+def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Our own hooks in a module with a Megatron loop's names; returns (step, close)."""
+    import sys
+
+    from flagscale_perf.arguments import PerfConfig
+    from flagscale_perf.hooks import TrainingHooks
+    from flagscale_perf.hosts.megatron import MegatronLoop, patch_loop
+    from flagscale_perf.hosts.patching import Patches
+
+    model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
+    parallel = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, data_parallel_size=1)
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory)).as_dict()
+    args = SimpleNamespace(
+        **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
+        global_batch_size=4, train_iters=ROUNDS, tensorboard_dir=None, bf16=False, fp16=False,
+    )  # fmt: skip
+    sys.modules["megatron.training.global_vars"] = SimpleNamespace(get_args=lambda: args)  # type: ignore[assignment]
+    sys.modules["megatron.core.num_microbatches_calculator"] = SimpleNamespace(get_num_microbatches=lambda: 2)  # type: ignore[assignment]
+    module = ModuleType("loop")
+    vars(module).update(train=lambda: None, train_step=spin, training_log=lambda: None, print_rank_0=print)
+    module.update_num_microbatches = lambda *_, consistency_check: None  # type: ignore[attr-defined]
+    hooks = TrainingHooks()
+    patch_loop(module, hooks, Patches(), rehearsing=True)
+    hooks.train_start(MegatronLoop(module, rehearsing=True))
+
+    def step() -> None:
+        module.update_num_microbatches(0, consistency_check=False)
+        module.train_step()
+        module.training_log()
+        args.curr_iteration += 1
+        args.consumed_train_samples += 4
+
+    return step, lambda: hooks.train_end(None)
+
+
+def summary_writer(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """torch's SummaryWriter, the requirement's six scalars a step."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(str(directory))
+    steps = iter(range(10**9))
+
+    def step() -> None:
+        spin()
+        number = next(steps)
+        for tag in ("tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second", "current_gb", "peak_gb"):
+            writer.add_scalar(tag, 1.0, number)
+
+    return step, writer.close
+
+
+def rotating_file(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """The standard library's RotatingFileHandler, one line a step."""
+    handler = logging.handlers.RotatingFileHandler(directory / "perf.log", maxBytes=1 << 24, backupCount=2)
+    logger = logging.getLogger("bench")
+    logger.propagate = False
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+
+    def step() -> None:
+        spin()
+        logger.info("%d %.2f %.2f %.1f %.1f %.1f %.2f", 10, 125.34, 1002.72, 512.0, 1048576.0, 235.5, 42.5)
+
+    return step, handler.close
+
+
+def main() -> None:
+    """Runs every arm and prints one line each."""
+    random.seed(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        makers = {"flagscale_perf": monitored, "SummaryWriter, 6 scalars": summary_writer, "RotatingFileHandler, 1 line": rotating_file}
+        arms: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {"nothing": (spin, lambda: None)}
+        for number, (name, maker) in enumerate(makers.items()):
+            directory = Path(scratch, str(number))
+            directory.mkdir()
+            arms[name] = maker(directory)
+        times: dict[str, list[int]] = {name: [] for name in arms}
+        order = list(arms)
+        for _ in range(ROUNDS):
+            random.shuffle(order)
+            for name in order:
+                start_ns = time.perf_counter_ns()
+                arms[name][0]()
+                times[name].append(time.perf_counter_ns() - start_ns)
+        for _, close in arms.values():
+            close()
+    base = statistics.median(times["nothing"])
+    print(
+        f"machine: {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {ROUNDS} steps an arm"
+    )
+    print(f"{'added to one step':28} {'median us':>10} {'p95 us':>10} {'p99 us':>10}")
+    for name, values in times.items():
+        cuts = statistics.quantiles(values, n=100)
+        print(f"{name:28} " + " ".join(f"{(cut - base) / 1e3:10.1f}" for cut in (cuts[49], cuts[94], cuts[98])))
+
+
+if __name__ == "__main__":
+    main()

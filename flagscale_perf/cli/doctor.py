@@ -1,0 +1,72 @@
+"""`flagscale-perf doctor`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+from argparse import Namespace
+
+from flagscale_perf import __version__
+from flagscale_perf.cli.base import Command
+from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.hosts import autostart
+from flagscale_perf.hosts.doctor import Host, find_hosts
+from flagscale_perf.hosts.megatron import REQUIRED_POINTS
+
+WIDTH = 12
+
+
+class DoctorCommand(Command):
+    """Says what is there, what is missing, and what that costs."""
+
+    def run(self, args: Namespace) -> int:
+        """Prints the findings; 0 if a host is found on which the monitor works, else 1."""
+        _line("monitor", f"flagscale_perf {__version__}, Python {sys.version.split()[0]} ({sys.prefix})")
+        _line("activation", f"on ({autostart.pth_path()})" if autostart.is_enabled() else "off; flagscale-perf enable switches it on")
+        for line in _device_lines():
+            _line("device", line)
+        _line("tensorboard", _version_or("tensorboard", "not installed: no TensorBoard scalars; pip install tensorboard"))
+        _line("hydra", _version_or("hydra-core", "not installed: run.py does not work; pip install hydra-core"))
+        hosts = find_hosts()
+        for host in hosts:
+            _print_host(host)
+        if not hosts:
+            _line("host", "none found; pip install --no-deps flag-scale==0.8.0, or put Megatron-LM on PYTHONPATH")
+        return 0 if any(_works(host) for host in hosts) else 1
+
+
+def _print_host(host: Host) -> None:
+    print()
+    _line("host", host.name)
+    _line("loop", f"{host.loop} ({host.source})")
+    for point in host.points:
+        _line("", f"{'found  ' if point.found else 'MISSING'}  {point.name}" + ("" if point.found else f": without it no {point.cost}"))
+
+
+def _works(host: Host) -> bool:
+    return all(point.found for point in host.points if point.name in REQUIRED_POINTS)
+
+
+def _device_lines() -> list[str]:
+    if importlib.util.find_spec("torch") is None:
+        return ["torch is not installed: reading and reporting work, training does not"]
+    import torch
+
+    if not torch.cuda.is_available():
+        return [f"no CUDA device (torch {torch.__version__}): training rehearses on the CPU, MFU is not known"]
+    name = torch.cuda.get_device_name()
+    peak = find_peak(name, "bf16")
+    rate = f"bf16 peak {peak.flop_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak.flop_per_s else peak.source
+    return [f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}", rate]
+
+
+def _version_or(distribution: str, otherwise: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return otherwise
+
+
+def _line(label: str, text: str) -> None:
+    print(f"{label:{WIDTH}}{text}")

@@ -1,0 +1,21 @@
+"""`flagscale-perf enable`."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from flagscale_perf.cli.base import Command
+from flagscale_perf.hosts import autostart
+
+
+class EnableCommand(Command):
+    """Opts this Python environment in."""
+
+    def run(self, args: Namespace) -> int:
+        """Writes the .pth file; says where, and what it changes."""
+        was_enabled = autostart.is_enabled()
+        path = autostart.enable()
+        print(f"{'already enabled' if was_enabled else 'enabled'}: {path}")
+        print("Training scripts run by this Python now understand --enable-perf-monitor; other programs load nothing of it.")
+        print("flagscale-perf disable takes it back.")
+        return 0

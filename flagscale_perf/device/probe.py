@@ -1,0 +1,97 @@
+"""What the current device can tell without being waited for: time between two events, memory, its name."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+# Events of one train step; handed out by `stop`, read back by `elapsed_ns`.
+EventPair = tuple[Any, Any]
+
+
+class DeviceProbe(Protocol):
+    """A device as seen from the training thread. No method waits for the device."""
+
+    name: str
+
+    def start(self) -> None:
+        """Marks the start of a train step on the device's stream."""
+
+    def stop(self) -> EventPair | None:
+        """Marks its end. Returns what `elapsed_ns` takes; None where the device has no events."""
+
+    def elapsed_ns(self, pair: EventPair) -> int | None:
+        """Device time between the two marks; None while the device has not reached the second."""
+
+    def memory(self) -> tuple[int, int] | None:
+        """Bytes allocated now and at peak; None where the device does not say."""
+
+
+class NoDevice:
+    """The CPU: no events, no device memory."""
+
+    def __init__(self, name: str = "CPU") -> None:
+        self.name = name
+
+    def start(self) -> None:
+        """Nothing to mark."""
+
+    def stop(self) -> EventPair | None:
+        """No events."""
+        return None
+
+    def elapsed_ns(self, pair: EventPair) -> int | None:
+        """Never called with a pair of its own."""
+        return None
+
+    def memory(self) -> tuple[int, int] | None:
+        """Not known."""
+        return None
+
+
+class CudaProbe:
+    """The process's current CUDA device, through torch (2 event records a step, memory from the allocator's counters)."""
+
+    def __init__(self, cuda: Any) -> None:
+        """Args: cuda: the module `torch.cuda`, already initialised by the host."""
+        self._cuda = cuda
+        self._free: list[EventPair] = []
+        self._open: EventPair | None = None
+        self.name: str = cuda.get_device_name()
+
+    def start(self) -> None:
+        """Records the first event on the current stream."""
+        self._open = self._free.pop() if self._free else (self._event(), self._event())
+        self._open[0].record()
+
+    def stop(self) -> EventPair | None:
+        """Records the second event on the current stream."""
+        pair, self._open = self._open, None
+        if pair is not None:
+            pair[1].record()
+        return pair
+
+    def elapsed_ns(self, pair: EventPair) -> int | None:
+        """Reads the pair if the device has passed it, and takes it back for the next step."""
+        if not pair[1].query():
+            return None
+        elapsed_ms: float = pair[0].elapsed_time(pair[1])
+        self._free.append(pair)
+        return round(elapsed_ms * 1e6)
+
+    def memory(self) -> tuple[int, int] | None:
+        """The caching allocator's allocated bytes, now and at peak; no synchronise."""
+        stats = self._cuda.memory_stats_as_nested_dict()
+        allocated = stats.get("allocated_bytes", {}).get("all", {})
+        return (allocated["current"], allocated["peak"]) if allocated else None
+
+    def _event(self) -> Any:
+        return self._cuda.Event(enable_timing=True)
+
+
+def current_device(rehearsing: bool) -> DeviceProbe:
+    """The probe for this process. `rehearsing`: torch.cuda is a pretence, so there is no device to ask."""
+    if rehearsing:
+        return NoDevice("CPU (rehearsal)")
+    import torch
+
+    return CudaProbe(torch.cuda) if torch.cuda.is_available() else NoDevice()

@@ -1,0 +1,214 @@
+"""The training loop's events, and the wall between the monitor and the training.
+
+A host adapter calls one method per event and hands itself in as a `Loop`; whatever goes wrong behind these methods stays
+behind them: it is counted, said once, and switches the monitor off. This module knows no host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Concatenate, ParamSpec, Protocol
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.records import RunFacts
+from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.device.probe import DeviceProbe, current_device
+from flagscale_perf.flops_calculator import ModelShape, step_flops
+from flagscale_perf.perf_logger import PerfLogger
+from flagscale_perf.perf_metrics import Flops, Pause, PerfMonitor, StepNumbers
+
+__all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
+
+Params = ParamSpec("Params")
+
+
+class Loop(Protocol):
+    """What a host adapter can be asked. Every answer is read from the host at the time of the call.
+
+    Attributes:
+        rehearsing: torch.cuda calls land on the CPU.
+    """
+
+    rehearsing: bool
+
+    def is_rank_0(self) -> bool:
+        """Whether this process is the one that writes."""
+
+    def config(self) -> PerfConfig:
+        """The options in force. Raises PerfError."""
+
+    def facts(self, device: str) -> RunFacts:
+        """What the host knows about the run; `device` is the device's name. Peak and model are filled in here."""
+
+    def model_args(self) -> Any:
+        """The host's arguments that describe the model (read only)."""
+
+    def position(self) -> tuple[int, int]:
+        """Iterations finished or skipped and samples consumed before the step that begins now."""
+
+    def numbers(self, result: Any) -> StepNumbers | None:
+        """Of the step that has just returned `result`; None when the host does not count it as an iteration."""
+
+    def skipped_samples(self) -> int:
+        """Samples the host is passing over without a step."""
+
+    def say(self, line: str) -> None:
+        """Prints through the host's rank-0 printing."""
+
+
+def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Callable[Concatenate[TrainingHooks, Params], None]:
+    """The wall: an `event` that raises switches the monitor off and training goes on."""
+
+    def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
+        try:
+            event(self, *args, **kwargs)
+        except Exception as error:
+            self._failed(event.__name__, error)
+
+    functools.update_wrapper(guarded, event)
+    return guarded
+
+
+class TrainingHooks:
+    """One per process. `active` is False unless this process monitors: adapters test it before anything else."""
+
+    def __init__(self) -> None:
+        self.active = False
+        self._loop: Loop
+        self._monitor: PerfMonitor
+        self._logger: PerfLogger | None = None
+        self._has_failed = False
+
+    @_guarded
+    def train_start(self, loop: Loop) -> None:
+        """The host is about to enter its loop; everything is set up."""
+        if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
+            return
+        device = current_device(loop.rehearsing)
+        facts, flops = _facts_and_flops(loop, config, device)
+        self._loop = loop
+        self._logger = PerfLogger.start(config, facts, loop.say)
+        memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
+        self._monitor = PerfMonitor(self._logger.step, flops, device, memory_interval, facts.resume_iteration)
+        self.active = True
+        for reason in facts.missing:
+            loop.say(f"flagscale_perf: not available: {reason}")
+        if facts.resume_iteration:
+            self._logger.event("resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}")
+
+    @_guarded
+    def loop_top(self) -> None:
+        """The loop begins a new pass."""
+        self._monitor.loop_top(monotonic_ns())
+
+    @_guarded
+    def step_start(self) -> None:
+        """A train step begins."""
+        finished, consumed = self._loop.position()
+        self._monitor.step_start(monotonic_ns(), finished, consumed)
+
+    @_guarded
+    def step_end(self, result: Any) -> None:
+        """A train step returned `result`."""
+        now_ns = monotonic_ns()
+        numbers = self._loop.numbers(result)
+        if numbers is not None:
+            self._monitor.step_end(now_ns, numbers)
+
+    @_guarded
+    def logged(self, real_tokens: int | None) -> None:
+        """The host logs the step; `real_tokens` where it counted the tokens of packed batches."""
+        self._monitor.logged(monotonic_ns(), real_tokens)
+
+    @_guarded
+    def pause(self, kind: Pause) -> None:
+        """Evaluation or checkpoint saving begins."""
+        self._monitor.pause(kind, monotonic_ns())
+
+    @_guarded
+    def resume(self, kind: Pause) -> None:
+        """It ends."""
+        self._monitor.resume(kind, monotonic_ns())
+
+    @_guarded
+    def data_skipped(self, start_ns: int) -> None:
+        """The host has passed over one iteration's data, since `start_ns`."""
+        self._monitor.data_skipped(start_ns, monotonic_ns(), self._loop.skipped_samples())
+
+    def train_end(self, error: BaseException | None) -> None:
+        """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
+        self.active = False
+        if self._logger is not None:
+            self._finish()
+            self._close(_reason(error))
+
+    @_guarded
+    def _finish(self) -> None:
+        self._monitor.finish(monotonic_ns())
+
+    @_guarded
+    def _close(self, reason: str) -> None:
+        logger, self._logger = self._logger, None
+        if logger is not None and (summary := logger.close(reason)):
+            self._loop.say(f"flagscale_perf: summary in {summary}")
+
+    def _failed(self, event: str, error: Exception) -> None:
+        """Switches the monitor off and says so, once."""
+        self.active = False
+        if self._has_failed:
+            return
+        self._has_failed = True
+        line = f"monitor switched off at {event}: {type(error).__name__}: {error}"
+        with contextlib.suppress(Exception):  # the logger may be what failed; the line below says it all the same
+            if self._logger is not None:
+                self._logger.event("failure", self._monitor.iteration, line)
+        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+            print(f"flagscale_perf: {line} (training goes on without it)", file=sys.stderr, flush=True)
+
+
+def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, Callable[[int], Flops]]:
+    facts = loop.facts(device.name)
+    if config.perf_peak_tflops is not None:
+        peak, source = config.perf_peak_tflops * 1e12, "--perf-peak-tflops"
+    else:
+        found = find_peak(device.name, facts.dtype or "")
+        peak, source = found.flop_per_s, found.source
+    facts = replace(facts, peak_flop_per_s=peak, peak_source=source)
+    try:
+        shape = ModelShape.from_args(loop.model_args())
+    except PerfError as error:
+        return replace(facts, missing=[*facts.missing, f"TFLOPS and MFU ({error})"]), _unknown_flops
+    facts = replace(facts, model_family=shape.family, model=shape.as_dict())
+    return facts, _flops_of(shape, facts.seq_length or 0)
+
+
+def _unknown_flops(samples: int) -> Flops:
+    return None, None
+
+
+def _flops_of(shape: ModelShape, seq_length: int) -> Callable[[int], Flops]:
+    known: dict[int, Flops] = {0: (0, 0)}
+
+    def flops(samples: int) -> Flops:
+        if samples not in known:
+            counted = step_flops(shape, samples, seq_length)
+            known[samples] = (counted.model_flops, counted.hardware_flops)
+        return known[samples]
+
+    return flops
+
+
+def _reason(error: BaseException | None) -> str:
+    if error is None:
+        return "completed"
+    if isinstance(error, SystemExit):
+        return "completed" if error.code in (None, 0) else f"exit {error.code}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"exception {type(error).__name__}"

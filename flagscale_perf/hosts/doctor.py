@@ -1,0 +1,118 @@
+"""What hosts this Python environment holds and which hook points they offer, read from their source without running it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, OPTIONAL_POINTS, host_name
+
+
+@dataclass(frozen=True)
+class HookPoint:
+    """One function the monitor wraps.
+
+    Attributes:
+        name: `module.function`, without the module for the loop's own.
+        found: whether the host has it.
+        cost: what is not available without it.
+    """
+
+    name: str
+    found: bool
+    cost: str
+
+
+@dataclass(frozen=True)
+class Host:
+    """One training host found.
+
+    Attributes:
+        name: with its version.
+        loop: the module its training loop runs in.
+        source: that module's file.
+        points: the hook points, found or not.
+    """
+
+    name: str
+    loop: str
+    source: Path
+    points: tuple[HookPoint, ...]
+
+
+def find_hosts() -> list[Host]:
+    """Every loop module found on `sys.path` or inside an installed FlagScale, in the monitor's order of preference."""
+    roots = [*_flagscale_roots(), *(Path(entry or ".") for entry in sys.path)]
+    hosts = []
+    for module in LOOP_MODULES:
+        source, root = _locate(module, roots)
+        if source is not None and root is not None:
+            hosts.append(Host(_name(module, source), module, source.resolve(), tuple(_points(module, source, roots))))
+    return hosts
+
+
+def _flagscale_roots() -> list[Path]:
+    spec = importlib.util.find_spec("flag_scale")
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    root = Path(next(iter(spec.submodule_search_locations)))
+    return [root, root / "third_party" / "Megatron-LM"]
+
+
+def _locate(module: str, roots: list[Path]) -> tuple[Path | None, Path | None]:
+    for root in roots:
+        source = root.joinpath(*module.split(".")).with_suffix(".py")
+        if source.is_file():
+            return source, root
+    return None, None
+
+
+def _name(module: str, source: Path) -> str:
+    if module.startswith("flagscale."):
+        return host_name(module)
+    info = source.parents[1] / "core" / "package_info.py"
+    numbers = _assigned(info) if info.is_file() else {}
+    version = ".".join(str(numbers.get(part, "?")) for part in ("MAJOR", "MINOR", "PATCH"))
+    return f"Megatron-LM (core {version})"
+
+
+def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
+    names = _global_names(source)
+    own = loop.startswith("flagscale.")
+    points = [
+        HookPoint(name, name in names, cost) for name, cost in HOOK_POINTS.items() if name in names or own or name not in OPTIONAL_POINTS
+    ]
+    arguments, _ = _locate(ARGUMENTS_MODULE, roots)
+    found = arguments is not None and {"add_megatron_arguments", "parse_args"} <= _global_names(arguments)
+    points.append(HookPoint(f"{ARGUMENTS_MODULE}.add_megatron_arguments", found, "the flags (the environment variables still work)"))
+    return points
+
+
+def _global_names(source: Path) -> set[str]:
+    """Names a module binds at its top level by def, class or import, also inside try and if."""
+    names: set[str] = set()
+    todo: list[ast.AST] = [ast.parse(source.read_text(encoding="utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        else:
+            todo += ast.iter_child_nodes(node)
+    return names
+
+
+def _assigned(source: Path) -> dict[str, object]:
+    """Top-level `NAME = constant` of a module."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }

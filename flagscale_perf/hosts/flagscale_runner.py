@@ -1,0 +1,27 @@
+"""FlagScale's own runner for several machines."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from flagscale_perf.core.errors import PerfError
+
+
+def train_runner(root: str, config: Any) -> Any:
+    """FlagScale's SSH runner of the tree at `root` for a DictConfig in FlagScale's form.
+
+    Raises PerfError naming the package that its imports miss.
+    """
+    sys.path.insert(0, root)
+    # its scripts call plain `torchrun`, which lies beside this Python and need not be on a shell's path
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    try:
+        from flagscale.runner.runner_train import SSHTrainRunner
+    except ImportError as error:
+        raise PerfError(
+            f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: {error}; install what is missing:"
+            f" pip install {error.name or 'PACKAGE'}"
+        ) from None
+    return SSHTrainRunner(config)

@@ -1,0 +1,102 @@
+"""Run a callback around the first import of a module, without importing it.
+
+One finder on `sys.meta_path` that answers only for the watched names, hands the real work to the other finders, and
+never lets a callback's failure reach the importing program.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+Callback = Callable[[ModuleType], None]
+
+
+class ImportHook(importlib.abc.MetaPathFinder):
+    """Watches imports by name.
+
+    Args:
+        before: module name -> called with no module just before that module is first looked for.
+        after: module name -> called with the module right after its code has run.
+        failed: told (module name, exception) when a callback raises; must not raise itself.
+    """
+
+    def __init__(
+        self,
+        before: dict[str, Callable[[], None]],
+        after: dict[str, Callback],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
+        self._before = dict(before)
+        self._after = dict(after)
+        self._failed = failed
+
+    def install(self) -> None:
+        """Puts the finder first on `sys.meta_path`; modules already imported get their `after` call now."""
+        sys.meta_path.insert(0, self)
+        for name in [name for name in self._after if name in sys.modules]:
+            self.run_after(name, sys.modules[name])
+
+    def uninstall(self) -> None:
+        """Takes the finder off `sys.meta_path`."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Finder protocol: None for everything but the watched names."""
+        if before := self._before.pop(fullname, None):
+            self._guard(fullname, before)
+        if fullname not in self._after:
+            return None
+        spec = self._found_by_others(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _AfterLoader(spec.loader, self)
+        return spec
+
+    def run_after(self, name: str, module: ModuleType) -> None:
+        """Calls the `after` callback of `name`, once."""
+        if callback := self._after.pop(name, None):
+            self._guard(name, lambda: callback(module))
+
+    def _guard(self, name: str, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception as error:
+            self._failed(name, error)
+
+    def _found_by_others(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
+    ) -> importlib.machinery.ModuleSpec | None:
+        for finder in [finder for finder in sys.meta_path if finder is not self]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                return spec
+        return None
+
+
+class _AfterLoader(importlib.abc.Loader):
+    """The module's real loader, plus one call after it has run; steps out of the way before that call."""
+
+    def __init__(self, inner: Any, hook: ImportHook) -> None:
+        self._inner = inner
+        self._hook = hook
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._inner.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._inner
+        module.__loader__ = self._inner
+        self._inner.exec_module(module)
+        self._hook.run_after(module.__name__, module)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)

@@ -1,0 +1,123 @@
+"""Everything that gets into a training process, put in once and taken out again."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.import_hook import ImportHook
+from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
+from flagscale_perf.hosts.patching import Patches
+
+REHEARSAL_FIELD = "rehearse_on_cpu"
+
+
+class Installation:
+    """The monitor inside one process: nothing is imported now, everything happens around the host's own imports.
+
+    Args:
+        argv: the training script's arguments (to learn the rehearsal mode before the host parses them).
+        environ: the environment.
+    """
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+        self.hooks = TrainingHooks()
+        self.rehearsing = False
+        self._mode = rehearsal_mode(argv, environ)
+        self._rank = environ.get("RANK", "0")
+        self._patches = Patches()
+        self._announced: set[str] = set()
+        after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
+        after |= {name: self._patch_loop for name in LOOP_MODULES}
+        for name, patch in rehearsal.host_patches(self._patches).items():
+            after[name] = functools.partial(self._when_rehearsing, patch)
+        self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
+
+    def install(self) -> Installation:
+        """Starts watching imports."""
+        self._import_hook.install()
+        return self
+
+    def undo(self) -> None:
+        """Stops watching and takes every patch back."""
+        self._import_hook.uninstall()
+        self._patches.undo()
+
+    def _rehearse(self) -> None:
+        if self._mode == "never" or (self._mode == "auto" and _has_accelerator()):
+            return
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+        rehearsal.install(self._patches)
+        self.rehearsing = True
+        self._announce("rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times, no MFU")
+
+    def _when_rehearsing(self, patch: Callable[[ModuleType], None], module: ModuleType) -> None:
+        if self.rehearsing:
+            patch(module)
+
+    def _patch_loop(self, module: ModuleType) -> None:
+        patch_loop(module, self.hooks, self._patches, self.rehearsing)
+
+    def _patch_arguments(self, module: ModuleType) -> None:
+        add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args
+
+        @functools.wraps(add_host_arguments)
+        def add_megatron_arguments(parser: Any) -> Any:
+            parser = add_perf_arguments(add_host_arguments(parser))
+            # A host that adds a monitor's flags of its own after this point replaces ours instead of failing.
+            parser.conflict_handler = "resolve"
+            return parser
+
+        @functools.wraps(parse_args)
+        def parse(*args: Any, **kwargs: Any) -> Any:
+            parsed = parse_args(*args, **kwargs)
+            self._check(parsed)
+            return parsed
+
+        self._patches.set(module, "add_megatron_arguments", add_megatron_arguments)
+        self._patches.set(module, "parse_args", parse)
+
+    def _check(self, parsed: Any) -> None:
+        try:
+            PerfConfig.from_args(parsed)
+        except PerfError as error:
+            print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
+            raise SystemExit(2) from None
+        if self.rehearsing and (changed := rehearsal.adapt_args(parsed)):
+            self._announce("rehearsal changes " + ", ".join(changed))
+
+    def _announce(self, text: str) -> None:
+        if self._rank == "0" and text not in self._announced:
+            self._announced.add(text)
+            print(f"flagscale_perf: {text}", flush=True)
+
+    def _import_failed(self, module: str, error: Exception) -> None:
+        line = f"hooks for {module} not installed: {type(error).__name__}: {error} (training goes on without them)"
+        print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
+
+
+def rehearsal_mode(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The value of --rehearse-on-cpu before anybody parses it, unchecked: the host's parser refuses a wrong one."""
+    flag = flag_of(REHEARSAL_FIELD)
+    value = environ.get(env_of(REHEARSAL_FIELD)) or PerfConfig().rehearse_on_cpu
+    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
+        if word == flag:
+            value = following
+        elif word.startswith(flag + "="):
+            value = word.partition("=")[2]
+    return value
+
+
+def _has_accelerator() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_available() or torch.accelerator.is_available())

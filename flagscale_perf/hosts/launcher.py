@@ -1,0 +1,36 @@
+"""`python -m flagscale_perf.launch SCRIPT ARGS...`, also under torchrun's `-m`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.hosts.install import Installation
+
+USAGE = "usage: python -m flagscale_perf.launch SCRIPT ARGS..."
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the script `argv[0]` as `python SCRIPT` would, hooks in. Returns 2 for a mistake in the command line."""
+    try:
+        run(argv)
+    except PerfError as error:
+        print(f"flagscale_perf: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def run(argv: Sequence[str]) -> None:
+    """Like `main`, but raises PerfError."""
+    if not argv or argv[0].startswith("-"):
+        raise PerfError(f"no training script given; {USAGE}")
+    script = argv[0]
+    if not os.path.isfile(script):
+        raise PerfError(f"training script {script!r} is not a file; give its path from {os.getcwd()}")
+    Installation(argv[1:], os.environ).install()
+    sys.argv = list(argv)
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    runpy.run_path(script, run_name="__main__")

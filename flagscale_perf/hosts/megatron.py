@@ -1,0 +1,243 @@
+"""Megatron-LM's loop and the ones grown from it: which functions to wrap, and where the numbers lie.
+
+FlagScale 0.x runs its own copy of the loop (`flagscale.train.train`), FlagScale 1.x and Megatron-LM run
+`megatron.training.training`. In both, the loop looks its parts up as module globals at call time, so that replacing
+a global reaches it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+import socket
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import flagscale_perf
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
+from flagscale_perf.hosts.patching import Patches
+
+ARGUMENTS_MODULE = "megatron.training.arguments"
+LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
+
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+# Loop-module global -> what is lost without it; the first two are what the monitor cannot do without.
+HOOK_POINTS: dict[str, str] = {
+    "train": "the monitor (no start and end of training)",
+    "train_step": "the monitor (no steps)",
+    "training_log": "real tokens of packed batches",
+    "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
+    "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
+    "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
+    "dummy_train_step": "iterations skipped by --iterations-to-skip",
+    "update_num_microbatches": "the time of data skipped by --skip-iters-range (it counts to the iteration before)",
+    "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
+}
+OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
+REQUIRED_POINTS = ("train", "train_step")
+
+
+class MegatronLoop:
+    """`hooks.Loop` for a Megatron-style loop; reads `get_args()` and the micro-batch calculator, writes nothing."""
+
+    def __init__(self, module: ModuleType, rehearsing: bool) -> None:
+        self._module = module
+        self.rehearsing = rehearsing
+
+    def is_rank_0(self) -> bool:
+        """Global rank as torchrun set it."""
+        return bool(_args().rank == 0)
+
+    def config(self) -> PerfConfig:
+        """Flags, then environment, then defaults."""
+        return PerfConfig.from_args(_args())
+
+    def model_args(self) -> Any:
+        """The whole namespace."""
+        return _args()
+
+    def position(self) -> tuple[int, int]:
+        """The host sets `curr_iteration` to the iterations before, just ahead of the step."""
+        args = _args()
+        return args.curr_iteration, args.consumed_train_samples
+
+    def numbers(self, result: Any) -> StepNumbers | None:
+        """`train_step` returns (loss, skipped_iter, should_checkpoint, should_exit, ...)."""
+        _, skipped, _, should_exit = result[:4]
+        if should_exit:  # the host leaves the loop without counting the iteration
+            return None
+        args = _args()
+        microbatches = _microbatches()
+        samples = args.data_parallel_size * args.micro_batch_size * microbatches
+        return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)
+
+    def skipped_samples(self) -> int:
+        """One global batch, as the host counts it."""
+        args = _args()
+        return int(args.data_parallel_size * args.micro_batch_size * _microbatches())
+
+    def say(self, line: str) -> None:
+        """Megatron's own `print_rank_0`."""
+        self._module.print_rank_0(line)
+
+    def facts(self, device: str) -> RunFacts:
+        """From the parsed arguments, which Megatron completes during set-up."""
+        args = _args()
+        return RunFacts(
+            package_version=flagscale_perf.__version__,
+            host=host_name(self._module.__name__),
+            script=os.path.basename(sys.argv[0]),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            world_size=args.world_size,
+            restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            tensor_parallel=args.tensor_model_parallel_size,
+            pipeline_parallel=args.pipeline_model_parallel_size,
+            data_parallel=args.data_parallel_size,
+            context_parallel=getattr(args, "context_parallel_size", None),
+            expert_parallel=getattr(args, "expert_model_parallel_size", None),
+            device=device,
+            rehearsal=self.rehearsing,
+            dtype="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+            peak_flop_per_s=None,
+            peak_source="",
+            flops_convention="causal_half",
+            model_family=None,
+            model=None,
+            seq_length=args.seq_length,
+            micro_batch_size=args.micro_batch_size,
+            global_batch_size=args.global_batch_size,
+            train_iters=args.train_iters,
+            resume_iteration=args.iteration,
+            tensorboard_dir=os.path.abspath(args.tensorboard_dir) if args.tensorboard_dir else None,
+            missing=[cost for name, cost in HOOK_POINTS.items() if name not in OPTIONAL_POINTS and not hasattr(self._module, name)],
+        )
+
+
+def host_name(loop_module: str) -> str:
+    """ "FlagScale 0.8.0" or "Megatron-LM (core 0.15.0)"; "unknown" for a version that is not recorded."""
+    if loop_module.startswith("flagscale."):
+        return f"FlagScale {_version_of('flag-scale')}"
+    core = sys.modules.get("megatron.core")
+    return f"Megatron-LM (core {getattr(core, '__version__', 'unknown')})"
+
+
+def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool) -> None:
+    """Wraps the loop's parts in `module`. A module without the required ones is left alone."""
+    if not all(hasattr(module, name) for name in REQUIRED_POINTS):
+        return
+    loop = MegatronLoop(module, rehearsing)
+    wrappers: dict[str, Wrapper] = {
+        "train": lambda original: _train(original, hooks, loop),
+        "train_step": lambda original: _train_step(original, hooks),
+        "training_log": lambda original: _training_log(original, hooks),
+        "evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
+        "extra_evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
+        "save_checkpoint_and_time": lambda original: _paused(original, hooks, "checkpoint"),
+        "maybe_finalize_async_save": lambda original: _paused(original, hooks, "checkpoint"),
+        "dummy_train_step": lambda original: _dummy_train_step(original, hooks),
+        "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
+    }
+    for name, wrapper in wrappers.items():
+        if original := getattr(module, name, None):
+            patches.set(module, name, wrapper(original))
+
+
+def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        hooks.train_start(loop)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            hooks.train_end(error)
+            raise
+        hooks.train_end(None)
+        return result
+
+    return train
+
+
+def _train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train_step(*args: Any, **kwargs: Any) -> Any:
+        if not hooks.active:
+            return original(*args, **kwargs)
+        hooks.step_start()
+        result = original(*args, **kwargs)
+        if hooks.active:
+            hooks.step_end(result)
+        return result
+
+    return train_step
+
+
+def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def training_log(*args: Any, **kwargs: Any) -> Any:
+        if hooks.active:
+            hooks.logged(kwargs.get("total_real_tokens_in_batch"))
+        return original(*args, **kwargs)
+
+    return training_log
+
+
+def _paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        if not hooks.active:
+            return original(*args, **kwargs)
+        hooks.pause(kind)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if hooks.active:
+                hooks.resume(kind)
+
+    return paused
+
+
+def _dummy_train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
+        start_ns = monotonic_ns()
+        result = original(*args, **kwargs)
+        if hooks.active:
+            hooks.data_skipped(start_ns)
+        return result
+
+    return dummy_train_step
+
+
+def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
+        # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the first
+        # call of a pass does without the consistency check.
+        if hooks.active and kwargs.get("consistency_check") is False:
+            hooks.loop_top()
+        return original(*args, **kwargs)
+
+    return update_num_microbatches
+
+
+def _args() -> Any:
+    return sys.modules["megatron.training.global_vars"].get_args()
+
+
+def _microbatches() -> int:
+    return int(sys.modules["megatron.core.num_microbatches_calculator"].get_num_microbatches())
+
+
+def _version_of(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"

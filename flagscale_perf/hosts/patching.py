@@ -1,0 +1,28 @@
+"""Attribute patches that remember how to undo themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_ABSENT = object()
+
+
+class Patches:
+    """A stack of attribute replacements; `undo` puts everything back, newest first."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Any, str, Any]] = []
+
+    def set(self, owner: Any, name: str, value: Any) -> None:
+        """Replaces (or adds) `owner.name`. `owner` may be a module, a class or an object."""
+        self._done.append((owner, name, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Restores every attribute; does nothing the second time."""
+        while self._done:
+            owner, name, before = self._done.pop()
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)

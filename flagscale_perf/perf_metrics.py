@@ -1,0 +1,221 @@
+"""Clock marks and the host's numbers in, one StepRecord per finished iteration out. No I/O, no rank logic.
+
+An iteration runs from the start of its train step to the start of the next one (or to the end of training), less the
+evaluation and the checkpoint saving in between. See docs/metrics.md.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from flagscale_perf.core.records import Outcome, StepRecord
+from flagscale_perf.device.probe import DeviceProbe, EventPair
+
+# Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
+MAX_PENDING = 8
+
+Pause = Literal["eval", "checkpoint"]
+Flops = tuple[int | None, int | None]  # model, hardware
+
+
+class StepNumbers(NamedTuple):
+    """What the host counts for one finished train step.
+
+    Attributes:
+        iteration: its number, from 1.
+        updated: False when the optimizer skipped the update.
+        samples: sequences consumed by all data-parallel ranks.
+        tokens: tokens in them.
+        microbatches: of one data-parallel rank.
+    """
+
+    iteration: int
+    updated: bool
+    samples: int
+    tokens: int
+    microbatches: int
+
+
+class PerfMonitor:
+    """State machine over the marks of one training loop. Every mark is a `core.clock.monotonic_ns` value.
+
+    Args:
+        emit: takes each finished record, in order.
+        flops: samples -> (model, hardware) FLOPs of one step over all GPUs.
+        device: probe of this rank's device.
+        memory_interval: read the memory every so many iterations; 0 for never.
+        iteration: iterations finished before this session (the resume point).
+    """
+
+    def __init__(
+        self, emit: Callable[[StepRecord], None], flops: Callable[[int], Flops], device: DeviceProbe, memory_interval: int, iteration: int
+    ) -> None:
+        self._emit = emit
+        self._flops = flops
+        self._device = device
+        self._memory_interval = memory_interval
+        self._warmup = 1
+        self._last = iteration
+        self._consumed: int | None = None
+        self._pending: deque[tuple[StepRecord, EventPair | None]] = deque()
+        self._loop_top_ns: int | None = None
+        self._pause_start_ns: dict[str, int] = {}
+        self._start_ns = 0
+        self._numbers: StepNumbers | None = None
+        self._pair: EventPair | None = None
+        self._train_step_ns = 0
+        self._log_ns: int | None = None
+        self._memory: tuple[int, int] | None = None
+        self._paused_ns = {"eval": 0, "checkpoint": 0}
+
+    @property
+    def iteration(self) -> int:
+        """The last iteration the monitor knows to be finished."""
+        return self._last
+
+    def loop_top(self, now_ns: int) -> None:
+        """The loop begins a new pass; where it then skips data without a step, the last iteration ends here."""
+        self._loop_top_ns = now_ns
+
+    def step_start(self, now_ns: int, finished: int, consumed: int) -> None:
+        """A train step begins.
+
+        Args:
+            now_ns: mark.
+            finished: iterations the host has finished or skipped before this step.
+            consumed: samples the host has consumed before this step.
+        """
+        gap = finished - self._last - (1 if self._numbers else 0)
+        skipping = gap > 0 and self._loop_top_ns is not None
+        end_ns = self._loop_top_ns if skipping and self._loop_top_ns is not None else now_ns
+        self._close(end_ns)
+        if gap > 0:
+            skipped = consumed - self._consumed if self._consumed is not None else 0
+            self._skip(end_ns, now_ns, gap, skipped)
+        self._last = finished
+        self._consumed = consumed
+        self._start_ns = now_ns
+        self._device.start()
+
+    def step_end(self, now_ns: int, numbers: StepNumbers) -> None:
+        """The train step returned; `numbers` are the host's for it."""
+        self._pair = self._device.stop()
+        self._train_step_ns = now_ns - self._start_ns
+        self._numbers = numbers
+        if self._consumed is not None:
+            self._consumed += numbers.samples
+        if self._memory_interval and numbers.iteration % self._memory_interval == 0:
+            self._memory = self._device.memory()
+
+    def logged(self, now_ns: int, real_tokens: int | None) -> None:
+        """The host logs the iteration; `real_tokens` where it counted the tokens of packed batches."""
+        if self._numbers is None:
+            return
+        self._log_ns = now_ns - self._start_ns
+        if real_tokens is not None:
+            self._numbers = self._numbers._replace(tokens=real_tokens)
+
+    def pause(self, kind: Pause, now_ns: int) -> None:
+        """Evaluation or checkpoint saving begins; inside another one of the same kind it does not count again."""
+        self._pause_start_ns.setdefault(kind, now_ns)
+
+    def resume(self, kind: Pause, now_ns: int) -> None:
+        """It ends."""
+        started_ns = self._pause_start_ns.pop(kind, None)
+        if started_ns is not None and self._numbers is not None:
+            self._paused_ns[kind] += now_ns - started_ns
+
+    def data_skipped(self, start_ns: int, end_ns: int, samples: int) -> None:
+        """The host passed over one iteration's data in a call of its own."""
+        self._close(start_ns)
+        self._skip(start_ns, end_ns, 1, samples)
+        if self._consumed is not None:
+            self._consumed += samples
+
+    def finish(self, now_ns: int) -> None:
+        """Training ends, however: a step that has ended is given out, one that has not is not."""
+        if self._numbers is not None and self._memory_interval and self._memory is None:
+            self._memory = self._device.memory()
+        self._close(now_ns)
+        self._give_out(leave=0)
+
+    def _reset(self) -> None:
+        self._numbers = None
+        self._pair = None
+        self._log_ns = None
+        self._memory = None
+        self._paused_ns = {"eval": 0, "checkpoint": 0}
+
+    def _close(self, end_ns: int) -> None:
+        numbers = self._numbers
+        if numbers is not None:
+            self._pending.append((self._record(numbers, end_ns), self._pair))
+            self._last = numbers.iteration
+            self._warmup = 0
+        self._reset()
+        self._give_out(leave=MAX_PENDING)
+
+    def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
+        trained = numbers.updated
+        model_flops, hardware_flops = self._flops(numbers.samples if trained else 0)
+        memory, peak = self._memory or (None, None)
+        paused = self._paused_ns
+        return StepRecord(
+            iteration=numbers.iteration,
+            iterations=1,
+            outcome=Outcome.TRAINED if trained else Outcome.UPDATE_SKIPPED,
+            warmup=self._warmup,
+            start_ns=self._start_ns,
+            iteration_ns=max(0, end_ns - self._start_ns - paused["eval"] - paused["checkpoint"]),
+            train_step_ns=self._train_step_ns,
+            device_ns=None,
+            eval_ns=paused["eval"],
+            checkpoint_ns=paused["checkpoint"],
+            log_ns=self._log_ns,
+            samples=numbers.samples if trained else 0,
+            tokens=numbers.tokens if trained else 0,
+            skipped_samples=0 if trained else numbers.samples,
+            microbatches=numbers.microbatches,
+            model_flops=model_flops,
+            hardware_flops=hardware_flops,
+            memory_bytes=memory,
+            memory_peak_bytes=peak,
+        )
+
+    def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
+        self._last += iterations
+        record = StepRecord(
+            iteration=self._last,
+            iterations=iterations,
+            outcome=Outcome.DATA_SKIPPED,
+            warmup=0,
+            start_ns=start_ns,
+            iteration_ns=end_ns - start_ns,
+            train_step_ns=0,
+            device_ns=None,
+            eval_ns=0,
+            checkpoint_ns=0,
+            log_ns=None,
+            samples=0,
+            tokens=0,
+            skipped_samples=samples,
+            microbatches=0,
+            model_flops=0,
+            hardware_flops=0,
+            memory_bytes=None,
+            memory_peak_bytes=None,
+        )
+        self._pending.append((record, None))
+        self._give_out(leave=MAX_PENDING)
+
+    def _give_out(self, leave: int) -> None:
+        """Emits, in order, what is complete; more than `leave` pending ones go out without their device time."""
+        while self._pending:
+            record, pair = self._pending[0]
+            device_ns = self._device.elapsed_ns(pair) if pair is not None else None
+            if pair is not None and device_ns is None and len(self._pending) <= leave:
+                return
+            self._pending.popleft()
+            self._emit(record._replace(device_ns=device_ns))

@@ -1,0 +1,164 @@
+"""Runs the real FlagScale on the CPU, small, and reads back what it printed and what the monitor wrote."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+DEADLINE_S = 240  # far beyond any healthy run: it only ends a hung one
+ITERATION = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): ([\d.]+)")
+GLOBAL_BATCH = re.compile(r"global batch size: +(\d+)")
+ELAPSED = re.compile(r"\[[-\d: ]+\]|elapsed time per iteration \(ms\): [\d.]+ \|")
+
+TINY = shlex.split(
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "
+    "--global-batch-size 4 --mock-data --tokenizer-type NullTokenizer --vocab-size 8000 --lr 1e-4 --transformer-impl local "
+    "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-bias-gelu-fusion "
+    "--no-bias-dropout-fusion --eval-iters 0 --log-interval 1"
+)
+LLAMA = shlex.split(
+    "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope --no-rope-fusion --no-bias-swiglu-fusion "
+    "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2"
+)
+
+
+def root() -> Path:
+    """The installed FlagScale."""
+    spec = importlib.util.find_spec("flag_scale")
+    assert spec is not None and spec.submodule_search_locations is not None, "FlagScale is not installed; run: make venv"
+    return Path(next(iter(spec.submodule_search_locations)))
+
+
+def train_gpt() -> Path:
+    """Its unmodified training script."""
+    return root() / "flagscale" / "train" / "train_gpt.py"
+
+
+def environment(**more: str) -> dict[str, str]:
+    """What FlagScale's own runner would export."""
+    megatron = root() / "third_party" / "Megatron-LM"
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLAGSCALE_PERF_", "TORCHELASTIC_"))}
+    path = os.pathsep.join(map(str, (root(), megatron, Path(__file__).parents[2])))
+    binaries = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", "")))
+    return kept | {"PYTHONPATH": path, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PATH": binaries} | more
+
+
+def free_port() -> int:
+    """A port nobody listens on at the moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def torchrun(ranks: int, *words: str | Path) -> list[str]:
+    """The command of one node; `words` follow torchrun's own options."""
+    port = f"--master_port={free_port()}"
+    return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", port, *map(str, words)]
+
+
+def launched(*words: str | Path) -> list[str]:
+    """`-m flagscale_perf.launch` with a script and its arguments."""
+    return ["-m", "flagscale_perf.launch", *map(str, words)]
+
+
+@dataclass(frozen=True)
+class Logged:
+    """One iteration as the host printed it."""
+
+    iteration: int
+    consumed: int
+    elapsed_ms: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended."""
+
+    returncode: int
+    output: str
+
+    @property
+    def logged(self) -> list[Logged]:
+        return [Logged(int(i), int(c), float(e)) for i, c, e in ITERATION.findall(self.output)]
+
+    @property
+    def lines(self) -> list[str]:
+        """The host's iteration lines (losses, norms, counts) without times."""
+        return [ELAPSED.sub("", line).strip() for line in self.output.splitlines() if "elapsed time per iteration" in line]
+
+
+def run(command: list[str], cwd: Path, **env: str) -> Finished:
+    """Runs to the end."""
+    process = start(command, cwd, **env)
+    return finish(process)
+
+
+def start(command: list[str], cwd: Path, **env: str) -> subprocess.Popen[str]:
+    """Starts in a session of its own, stdout and stderr in one pipe."""
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment(**env), text=True, errors="replace", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str], read_so_far: str = "") -> Finished:
+    """Waits for the end; kills what hangs, and says so by the exit code."""
+    try:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+    return Finished(process.returncode, read_so_far + output)
+
+
+def read_until(process: subprocess.Popen[str], iteration: int) -> str:
+    """Reads the output until the host has printed that iteration."""
+    assert process.stdout is not None
+    read = ""
+    for line in process.stdout:
+        read += line
+        found = ITERATION.search(line)
+        if found and int(found.group(1)) >= iteration:
+            return read
+    raise AssertionError(f"the run ended before iteration {iteration}:\n{read[-4000:]}")
+
+
+def host_losses(directory: Path) -> list[tuple[int, float]]:
+    """(step, loss) as float32 bits from the host's own TensorBoard curve."""
+    events = EventAccumulator(str(directory))
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars("lm loss")]
+
+
+def records(directory: Path, kind: str = "step") -> list[dict]:
+    """Records of one kind from the directory's only run file."""
+    (path,) = directory.glob("perf_records_*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def summary(directory: Path) -> dict:
+    """The directory's only summary."""
+    (path,) = directory.glob("perf_summary_*.json")
+    return json.loads(path.read_text())
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Polls until true; fails with `what` after the deadline."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain for {what}"
+        time.sleep(0.05)

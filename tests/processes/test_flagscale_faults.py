@@ -1,0 +1,63 @@
+"""An exception inside every hook, one at a time: same losses, same exit code, one line of complaint."""
+
+import pytest
+
+from tests.processes import flagscale as fs
+
+pytestmark = pytest.mark.host
+
+SCRIPT = """
+import importlib, os, runpy, sys
+target = os.environ.get("INJECT")
+if target:
+    module, owner, name = target.split(":")
+    holder = getattr(importlib.import_module(module), owner)
+    def fault(*args, **kwargs):
+        raise RuntimeError("injected")
+    setattr(holder, name, fault)
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+# One inside each event, and one in each thing the events lean on.
+TARGETS = {
+    "train_start": "flagscale_perf.hosts.megatron:MegatronLoop:facts",
+    "logger start": "flagscale_perf.perf_logger:PerfLogger:start",
+    "loop_top": "flagscale_perf.perf_metrics:PerfMonitor:loop_top",
+    "step_start": "flagscale_perf.perf_metrics:PerfMonitor:step_start",
+    "position": "flagscale_perf.hosts.megatron:MegatronLoop:position",
+    "step_end": "flagscale_perf.perf_metrics:PerfMonitor:step_end",
+    "numbers": "flagscale_perf.hosts.megatron:MegatronLoop:numbers",
+    "logged": "flagscale_perf.perf_metrics:PerfMonitor:logged",
+    "pause": "flagscale_perf.perf_metrics:PerfMonitor:pause",
+    "resume": "flagscale_perf.perf_metrics:PerfMonitor:resume",
+    "data_skipped": "flagscale_perf.perf_metrics:PerfMonitor:data_skipped",
+    "ring": "flagscale_perf.perf_logger:PerfLogger:step",
+    "finish": "flagscale_perf.perf_metrics:PerfMonitor:finish",
+    "close": "flagscale_perf.perf_logger:PerfLogger:close",
+}
+
+
+def train(tmp_path, **env):
+    (tmp_path / "inject.py").write_text(SCRIPT)
+    arguments = [*fs.TINY, "--train-iters", "5", "--iterations-to-skip", "2", "--enable-perf-monitor", "--perf-log-dir", "perf"]
+    worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    return fs.run([fs.sys.executable, *fs.launched("inject.py", fs.train_gpt(), *arguments)], tmp_path, **worker, **env)
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("healthy"))
+
+
+@pytest.mark.parametrize("event", TARGETS)
+def test_the_training_does_not_notice(event, healthy, tmp_path):
+    finished = train(tmp_path, INJECT=TARGETS[event])
+    assert finished.returncode == healthy.returncode == 0, finished.output[-3000:]
+    assert finished.lines == healthy.lines
+    assert len(finished.lines) == 4
+    complaints = [line for line in finished.output.splitlines() if "RuntimeError: injected" in line]
+    assert len(complaints) == 1, finished.output[-3000:]
+    assert complaints[0].startswith("flagscale_perf: monitor switched off at ")
+    assert "Traceback" not in finished.output
+    assert "switched off" not in healthy.output

@@ -1,0 +1,113 @@
+"""Real FlagScale 0.8.0, unmodified, with and without the monitor: same losses to the bit, same integers, same times."""
+
+import statistics
+
+import pytest
+
+from flagscale_perf.core.records import Outcome
+from tests.processes import flagscale as fs
+
+pytestmark = pytest.mark.host
+
+ITERATIONS = 12
+MOE = ["--disable-bias-linear", "--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2"]
+SHAPES = {
+    "1 rank": (1, fs.LLAMA),
+    "TP2": (2, ["--tensor-model-parallel-size", "2"]),
+    "PP2": (2, ["--pipeline-model-parallel-size", "2"]),
+    "DP2": (2, []),
+    "MoE EP2": (2, MOE),
+}
+
+
+def train(tmp_path, ranks, arguments, *monitor):
+    script = [fs.train_gpt(), *fs.TINY, *arguments, "--train-iters", ITERATIONS, "--tensorboard-dir", tmp_path / "tb"]
+    return fs.run(fs.torchrun(ranks, *fs.launched(*map(str, script), *monitor)), tmp_path)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_path):
+    ranks, arguments = SHAPES[shape]
+    (tmp_path / "off").mkdir()
+    (tmp_path / "on").mkdir()
+    off = train(tmp_path / "off", ranks, arguments)
+    on = train(tmp_path / "on", ranks, arguments, "--enable-perf-monitor", "--perf-log-interval", "5", "--perf-log-dir", "perf")
+    assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
+
+    losses = fs.host_losses(tmp_path / "on" / "tb")
+    assert [step for step, _ in losses] == list(range(1, ITERATIONS + 1))
+    assert losses == fs.host_losses(tmp_path / "off" / "tb")
+    assert on.lines == off.lines
+
+    steps = fs.records(tmp_path / "on" / "perf")
+    logged = on.logged
+    assert [step["iteration"] for step in steps] == [line.iteration for line in logged] == list(range(1, ITERATIONS + 1))
+    consumed = 0
+    for step, line in zip(steps, logged, strict=True):
+        consumed += step["samples"]
+        assert (consumed, step["tokens"], step["skipped_samples"]) == (line.consumed, step["samples"] * 64, 0)
+        assert step["outcome"] == Outcome.TRAINED
+    assert [step["warmup"] for step in steps] == [1] + [0] * (ITERATIONS - 1)
+    assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
+
+    summary = fs.summary(tmp_path / "on" / "perf")
+    assert summary["session_info"]["total_iterations"] == ITERATIONS
+    assert summary["end_reason"] == "completed"
+    assert_times_agree(steps, logged)
+
+
+def assert_times_agree(steps, logged):
+    """The host measures from log line to log line, the monitor from step start to step start.
+
+    With gap[k] = from the log line of k to the start of k + 1:  host[k] = monitor[k] + gap[k - 1] - gap[k].
+    What is left is the host's rounding to 0.1 ms and its barrier inside the log; a share of the step bounds it.
+    """
+    whole = [step["iteration_ns"] + step["eval_ns"] + step["checkpoint_ns"] for step in steps]
+    gaps = [total - step["log_ns"] for total, step in zip(whole, steps, strict=True)]
+    expected_ms = [(whole[k] + gaps[k - 1] - gaps[k]) / 1e6 for k in range(1, len(steps))]
+    host_ms = [line.elapsed_ms for line in logged[1:]]
+    differences = [abs(ours - theirs) for ours, theirs in zip(expected_ms, host_ms, strict=True)]
+    assert statistics.median(differences) <= 0.1 + 0.02 * statistics.median(host_ms), (expected_ms, host_ms)
+    assert sum(expected_ms) == pytest.approx(sum(host_ms), rel=0.02)
+
+
+def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
+    script = [
+        fs.train_gpt(), *fs.TINY, "--global-batch-size", "12", "--rampup-batch-size", "4", "4", "24", "--train-samples", "96",
+        "--lr-decay-samples", "96", "--iterations-to-skip", "1", "--skip-iters-range", "3", "5",
+    ]  # fmt: skip
+    on = fs.run(fs.torchrun(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path)
+    assert on.returncode == 0, on.output[-3000:]
+    steps = fs.records(tmp_path / "perf")
+    skipped = [(s["iteration"], s["iterations"], s["skipped_samples"]) for s in steps if s["outcome"] == Outcome.DATA_SKIPPED]
+    assert [(iteration, count) for iteration, count, _ in skipped] == [(2, 1), (5, 2)]
+    consumed = {}
+    total = 0
+    for step in steps:
+        total += step["samples"] + step["skipped_samples"]
+        consumed[step["iteration"]] = total
+    for line in on.logged:
+        assert consumed[line.iteration] == line.consumed
+    trained = {s["iteration"]: s["samples"] for s in steps if s["outcome"] == Outcome.TRAINED}
+    printed = {line.iteration: int(fs.GLOBAL_BATCH.search(text).group(1)) for line, text in zip(on.logged, on.lines, strict=True)}
+    assert trained == printed
+    assert len(set(trained.values())) > 1, "the batch was to grow"
+    flops = {s["samples"]: s["model_flops"] for s in steps if s["samples"]}
+    assert len({flops[samples] / samples for samples in flops}) == 1
+
+
+def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path):
+    base = [*fs.TINY, "--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", "3", "--ckpt-format", "torch"]
+    monitor = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir"]
+    arguments = [*map(str, base), "--lr-decay-iters", "9"]
+    first = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, "--train-iters", "6", *monitor, "perf")), tmp_path)
+    second = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, "--train-iters", "9", *monitor, "perf2")), tmp_path)
+    assert (first.returncode, second.returncode) == (0, 0), first.output[-3000:] + second.output[-3000:]
+    steps = fs.records(tmp_path / "perf")
+    saved = [step["iteration"] for step in steps if step["checkpoint_ns"] > step["train_step_ns"] / 20]
+    assert set(saved) >= {3, 6}
+    resumed = fs.records(tmp_path / "perf2")
+    assert [step["iteration"] for step in resumed] == [7, 8, 9]
+    assert [step["warmup"] for step in resumed] == [1, 0, 0]
+    assert [(step["samples"], step["skipped_samples"]) for step in resumed] == [(4, 0)] * 3
+    assert fs.records(tmp_path / "perf2", "header")[0]["facts"]["resume_iteration"] == 6

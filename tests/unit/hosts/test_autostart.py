@@ -1,0 +1,77 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.hosts import autostart
+
+ON = "--enable-perf-monitor"
+
+
+@pytest.mark.parametrize(
+    ("orig_argv", "environ", "expected"),
+    [
+        (["python", "-u", "train_gpt.py", ON, "--x"], {}, [ON, "--x"]),
+        (["python", "-X", "dev", "train_gpt.py", ON + "=true"], {}, [ON + "=true"]),
+        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, ["--x"]),
+        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "false"}, None),
+        (["python", "train_gpt.py", "--x"], {}, None),
+        (["python", "-m", "torch.distributed.run", "train_gpt.py", ON], {}, None),
+        (["python", "/env/bin/torchrun", "train_gpt.py", ON], {}, None),
+        (["python", "-c", "pass", ON], {}, None),
+        (["python"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, None),
+    ],
+)
+def test_only_a_script_that_asks_for_the_monitor_is_a_worker(orig_argv, environ, expected):
+    assert autostart.worker_argv(orig_argv, environ) == expected
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(autostart, "pth_path", lambda: tmp_path / autostart.PTH_NAME)
+    return tmp_path
+
+
+def test_enable_and_disable_are_idempotent(elsewhere):
+    assert not autostart.is_enabled()
+    assert autostart.enable() == autostart.enable() == elsewhere / autostart.PTH_NAME
+    assert autostart.is_enabled()
+    assert [path.name for path in elsewhere.iterdir()] == [autostart.PTH_NAME]
+    assert autostart.disable() == elsewhere / autostart.PTH_NAME
+    assert autostart.disable() is None
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_an_environment_that_cannot_be_written_is_named(elsewhere, monkeypatch):
+    monkeypatch.setattr(autostart, "pth_path", lambda: elsewhere / "missing" / autostart.PTH_NAME)
+    with pytest.raises(PerfError, match="cannot write .*No such file"):
+        autostart.enable()
+
+
+LOADED = "import sys; print(sorted(m for m in sys.modules if m.startswith('flagscale_perf')))"
+
+
+def run_with_pth(tmp_path, *words, **environ):
+    """A Python whose site-packages hold the .pth line: `site.addsitedir` runs it as start-up does."""
+    (tmp_path / autostart.PTH_NAME).write_text(autostart.PTH_LINE)
+    (tmp_path / "usercustomize.py").write_text("")
+    site = tmp_path / "sitecustomize.py"
+    site.write_text(f"import site; site.addsitedir({str(tmp_path)!r}); site.addsitedir({str(tmp_path)!r})")
+    root = os.path.dirname(os.path.dirname(autostart.__file__.replace("/hosts/", "/")))
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), root]), **environ}
+    return subprocess.run([sys.executable, *words], env=env, capture_output=True, text=True, timeout=60)
+
+
+def test_the_line_loads_nothing_for_others(tmp_path):
+    script = tmp_path / "other.py"
+    script.write_text(LOADED)
+    assert run_with_pth(tmp_path, str(script)).stdout == "[]\n"
+
+
+def test_the_line_installs_the_hooks_in_a_worker_once(tmp_path):
+    script = tmp_path / "train_gpt.py"
+    script.write_text("import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in sys.modules)")
+    result = run_with_pth(tmp_path, str(script), ON)
+    assert (result.stdout, result.stderr) == ("1 False\n", "")

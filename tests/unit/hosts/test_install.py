@@ -1,0 +1,204 @@
+"""The wrappers around a loop module, on a stand-in module with the host's names; the real host is in tests/processes."""
+
+import argparse
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from flagscale_perf.hosts.install import Installation, rehearsal_mode
+from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop
+from flagscale_perf.hosts.patching import Patches
+
+
+class RecordingHooks:
+    """Notes every event; `active` as the real one."""
+
+    def __init__(self, active=True):
+        self.active = active
+        self.events = []
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return lambda *args: self.events.append((name, *args))
+
+
+@pytest.fixture
+def module():
+    loop = ModuleType("stand_in_loop")
+    for name in HOOK_POINTS:
+        setattr(loop, name, lambda *args, _name=name, **kwargs: (_name, args, kwargs))
+    return loop
+
+
+def patched(module, hooks):
+    patches = Patches()
+    patch_loop(module, hooks, patches, rehearsing=False)
+    return patches
+
+
+def test_arguments_and_results_pass_through_every_wrapper(module):
+    patched(module, RecordingHooks())
+    for name in HOOK_POINTS:
+        assert getattr(module, name)(1, two=2) == (name, (1,), {"two": 2})
+
+
+def test_each_wrapper_tells_its_event(module):
+    hooks = RecordingHooks()
+    patched(module, hooks)
+    module.train_step()
+    module.training_log(1, total_real_tokens_in_batch=17)
+    module.training_log(1)
+    module.evaluate_and_print_results()
+    module.extra_evaluate_and_print_results()
+    module.save_checkpoint_and_time()
+    module.maybe_finalize_async_save()
+    module.update_num_microbatches(5, consistency_check=False, verbose=True)
+    module.update_num_microbatches(5, consistency_check=True, verbose=True)
+    result = ("train_step", (), {})
+    assert hooks.events == [
+        ("step_start",), ("step_end", result), ("logged", 17), ("logged", None),
+        ("pause", "eval"), ("resume", "eval"), ("pause", "eval"), ("resume", "eval"),
+        ("pause", "checkpoint"), ("resume", "checkpoint"), ("pause", "checkpoint"), ("resume", "checkpoint"),
+        ("loop_top",),
+    ]  # fmt: skip
+    hooks.events.clear()
+    module.dummy_train_step()
+    assert [event[0] for event in hooks.events] == ["data_skipped"]
+
+
+def test_nothing_is_told_while_inactive(module):
+    hooks = RecordingHooks(active=False)
+    patched(module, hooks)
+    for name in HOOK_POINTS:
+        if name != "train":
+            getattr(module, name)(consistency_check=False)
+    assert hooks.events == []
+
+
+@pytest.mark.parametrize("error", [ValueError("host"), SystemExit(3), KeyboardInterrupt()])
+def test_the_hosts_own_way_out_of_train_passes_unchanged(module, error):
+    def train():
+        raise error
+
+    module.train = train
+    hooks = RecordingHooks()
+    patched(module, hooks)
+    with pytest.raises(type(error)) as raised:
+        module.train()
+    assert raised.value is error
+    assert hooks.events[0][0] == "train_start"
+    assert hooks.events[1:] == [("train_end", error)]
+
+
+def test_a_pause_ends_when_the_host_raises_in_it(module):
+    def save(*args):
+        raise OSError("disk")
+
+    module.save_checkpoint_and_time = save
+    hooks = RecordingHooks()
+    patched(module, hooks)
+    with pytest.raises(OSError, match="disk"):
+        module.save_checkpoint_and_time()
+    assert hooks.events == [("pause", "checkpoint"), ("resume", "checkpoint")]
+
+
+def test_undo_gives_the_host_its_functions_back(module):
+    before = dict(vars(module))
+    patches = patched(module, RecordingHooks())
+    assert vars(module) != before
+    patches.undo()
+    assert vars(module) == before
+
+
+def test_a_module_without_a_loop_is_left_alone():
+    module = ModuleType("no_loop")
+    module.train = before = lambda: None
+    patched(module, RecordingHooks())
+    assert module.train is before
+
+
+@pytest.fixture
+def host_args(monkeypatch):
+    args = SimpleNamespace(
+        rank=0, curr_iteration=6, consumed_train_samples=48, data_parallel_size=2, micro_batch_size=2, seq_length=8, iteration=0
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(get_args=lambda: args))
+    monkeypatch.setitem(sys.modules, "megatron.core.num_microbatches_calculator", SimpleNamespace(get_num_microbatches=lambda: 3))
+    return args
+
+
+def test_numbers_of_a_step_are_the_hosts(module, host_args):
+    loop = MegatronLoop(module, rehearsing=False)
+    assert loop.position() == (6, 48)
+    assert loop.skipped_samples() == 12
+    assert loop.numbers(({}, 0, False, False, 0, 1.0, None)) == (7, True, 12, 96, 3)
+    assert loop.numbers(({}, 1, False, False, 0, None, None, None)) == (7, False, 12, 96, 3)
+    assert loop.numbers(({}, True, False, True, 17, None, None)) is None
+
+
+@pytest.fixture
+def arguments_module():
+    """Named and shaped like `megatron.training.arguments`."""
+    module = ModuleType("megatron.training.arguments")
+
+    def add_megatron_arguments(parser):
+        parser.add_argument("--distributed-backend", default="nccl")
+        return parser
+
+    def parse_args(words):
+        parser = module.add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+        if "--host-monitor" in words:
+            words = [word for word in words if word != "--host-monitor"]
+            parser.add_argument_group("host").add_argument("--perf-log-dir", default="the host's")
+        return parser.parse_args(words)
+
+    module.add_megatron_arguments, module.parse_args = add_megatron_arguments, parse_args
+    return module
+
+
+@pytest.fixture
+def installed(arguments_module, monkeypatch):
+    monkeypatch.setitem(sys.modules, arguments_module.__name__, arguments_module)
+    installation = Installation([], {}).install()
+    yield installation
+    installation.undo()
+
+
+def test_flags_get_into_the_hosts_parser(installed, arguments_module):
+    parsed = arguments_module.parse_args(["--enable-perf-monitor", "--perf-log-interval", "3"])
+    assert (parsed.enable_perf_monitor, parsed.perf_log_interval, parsed.distributed_backend) == (True, 3, "nccl")
+
+
+def test_a_host_that_adds_the_same_flag_later_keeps_its_own(installed, arguments_module):
+    assert arguments_module.parse_args(["--host-monitor"]).perf_log_dir == "the host's"
+
+
+def test_a_wrong_environment_value_ends_before_training(installed, arguments_module, monkeypatch, capsys):
+    monkeypatch.setenv("FLAGSCALE_PERF_LOG_INTERVAL", "never")
+    with pytest.raises(SystemExit) as refused:
+        arguments_module.parse_args([])
+    assert refused.value.code == 2
+    assert "FLAGSCALE_PERF_LOG_INTERVAL: 'never'" in capsys.readouterr().err
+
+
+def test_a_rehearsal_changes_what_only_a_gpu_could_serve_and_says_so_once(installed, arguments_module, capsys):
+    installed.rehearsing = True
+    assert arguments_module.parse_args([]).distributed_backend == "gloo"
+    assert arguments_module.parse_args([]).distributed_backend == "gloo"
+    assert capsys.readouterr().out == "flagscale_perf: rehearsal changes distributed_backend: nccl -> gloo\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "environ", "mode"),
+    [
+        ([], {}, "auto"),
+        (["--rehearse-on-cpu", "never"], {}, "never"),
+        (["--x", "--rehearse-on-cpu=always"], {}, "always"),
+        ([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "never"),
+        (["--rehearse-on-cpu", "always"], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "always"),
+    ],
+)
+def test_rehearsal_mode_is_known_before_anybody_parses(argv, environ, mode):
+    assert rehearsal_mode(argv, environ) == mode

@@ -1,0 +1,50 @@
+"""torch.cuda on the CPU, in a process of its own: the redirection is global by nature."""
+
+from types import SimpleNamespace
+
+from flagscale_perf.hosts import rehearsal
+
+SCRIPT = """
+import torch
+before = {name: getattr(torch, name) for name in ("zeros", "tensor")} | {"to": torch.Tensor.to, "available": torch.cuda.is_available()}
+from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.patching import Patches
+patches = Patches()
+rehearsal.install(patches)
+assert torch.cuda.is_available() and torch.cuda.device_count() == 1
+for tensor in (
+    torch.zeros(2, device="cuda"), torch.empty(2, device=torch.cuda.current_device()), torch.ones(2, device=torch.device("cuda:0")),
+    torch.ones(2).cuda(), torch.ones(2).to("cuda"), torch.ones(2).to(device="cuda:0"), torch.cuda.FloatTensor([1, 2]),
+    torch.nn.Linear(2, 2).cuda().weight, torch.arange(2, device=0),
+):
+    assert tensor.device.type == "cpu", tensor.device
+assert torch.ones(2).to(torch.int64).dtype == torch.int64
+assert torch.ones(2).type() == "torch.cuda.FloatTensor"
+assert torch.ones(2).type(torch.int32).dtype == torch.int32
+torch.cuda.manual_seed(3); first = torch.rand(2)
+state = torch.cuda.get_rng_state(); second = torch.rand(2)
+torch.cuda.set_rng_state(state)
+assert torch.equal(torch.rand(2), second) and not torch.equal(first, second)
+start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+start.record(); end.record()
+assert end.query() and start.elapsed_time(end) >= 0
+with torch.cuda.stream(torch.cuda.Stream()):
+    torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+assert torch.cuda.memory_allocated() == 0 and torch.cuda.memory_stats() == {}
+patches.undo()
+after = {name: getattr(torch, name) for name in ("zeros", "tensor")}
+assert before == after | {"to": torch.Tensor.to, "available": torch.cuda.is_available()}
+print("done")
+"""
+
+
+def test_torch_cuda_lands_on_the_cpu_and_comes_back(run_python):
+    result = run_python("-c", SCRIPT)
+    assert (result.stdout.strip(), result.returncode) == ("done", 0), result.stderr
+
+
+def test_only_arguments_that_need_a_gpu_are_changed():
+    args = SimpleNamespace(distributed_backend="nccl", transformer_impl="local", fp8="hybrid", lr=1.0)
+    assert rehearsal.adapt_args(args) == ["distributed_backend: nccl -> gloo", "fp8: hybrid -> None"]
+    assert vars(args) == {"distributed_backend": "gloo", "transformer_impl": "local", "fp8": None, "lr": 1.0}
+    assert rehearsal.adapt_args(args) == []

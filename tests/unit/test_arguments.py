@@ -1,0 +1,114 @@
+"""Options: flags, environment, yaml values, refusals."""
+
+import argparse
+
+import pytest
+
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.core.errors import PerfError
+
+
+def parse(*words, parser=None):
+    parser = add_perf_arguments(parser or argparse.ArgumentParser(allow_abbrev=False))
+    return PerfConfig.from_args(parser.parse_args(words), environ={})
+
+
+def test_defaults_are_those_the_users_were_promised():
+    assert parse() == PerfConfig(
+        enable_perf_monitor=False,
+        perf_log_interval=10,
+        perf_log_dir="logs/perf_monitor",
+        perf_console_output=False,
+        perf_memory_tracking=True,
+        perf_breakdown=False,
+        perf_max_log_files=10,
+        perf_peak_tflops=None,
+        rehearse_on_cpu="auto",
+    )
+
+
+def test_every_flag_reaches_its_field():
+    config = parse(
+        *"--enable-perf-monitor --perf-log-interval 7 --perf-log-dir d --perf-console-output --perf-memory-tracking false".split(),
+        *"--perf-breakdown --perf-max-log-files 3 --perf-peak-tflops 989.4 --rehearse-on-cpu never".split(),
+    )
+    assert config == PerfConfig(True, 7, "d", True, False, True, 3, 989.4, "never")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--perf-memory-tracking", "false"], ["--no-perf-memory-tracking"], ["--perf-memory-tracking=0"], ["--perf-memory-tracking", "No"]],
+)
+def test_a_true_default_can_be_switched_off(words):
+    assert parse(*words).perf_memory_tracking is False
+
+
+def test_what_yaml_null_becomes_on_the_command_line_means_the_default():
+    assert parse("--perf-log-interval", "None", "--perf-log-dir", "null", "--perf-memory-tracking", "None") == PerfConfig()
+
+
+def test_the_last_of_two_contradicting_flags_wins():
+    assert parse("--no-perf-breakdown", "--perf-breakdown").perf_breakdown is True
+    assert parse("--perf-breakdown", "--no-perf-breakdown").perf_breakdown is False
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "cure"),
+    [
+        ("--perf-log-interval", "0", "write for example 10"),
+        ("--perf-log-interval", "ten", "write for example 10"),
+        ("--perf-max-log-files", "-1", "write for example 10"),
+        ("--perf-log-dir", "", "write for example logs/perf_monitor"),
+        ("--perf-log-dir", "a\nb", "write for example logs/perf_monitor"),
+        ("--perf-memory-tracking", "maybe", "write true or false"),
+        ("--perf-peak-tflops", "nan", "write for example 989.4"),
+        ("--perf-peak-tflops", "-3", "write for example 989.4"),
+        ("--rehearse-on-cpu", "yes", "write for example auto"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_option_value_and_cure(flag, value, cure, capsys):
+    with pytest.raises(SystemExit) as refused:
+        parse(f"{flag}={value}")
+    message = capsys.readouterr().err
+    assert refused.value.code == 2
+    assert flag in message
+    assert repr(value) in message
+    assert cure in message
+
+
+def test_environment_stands_in_for_flags_that_are_not_given():
+    parser = add_perf_arguments(argparse.ArgumentParser())
+    environ = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "5", "FLAGSCALE_PERF_LOG_DIR": "e"}
+    args = parser.parse_args(["--perf-log-dir", "flag"])
+    assert PerfConfig.from_args(args, environ) == PerfConfig(enable_perf_monitor=True, perf_log_interval=5, perf_log_dir="flag")
+
+
+def test_a_wrong_environment_value_is_refused_by_its_name():
+    with pytest.raises(PerfError, match="FLAGSCALE_PERF_LOG_INTERVAL: 'x' is not a whole number"):
+        PerfConfig.from_args({}, {"FLAGSCALE_PERF_LOG_INTERVAL": "x"})
+
+
+def test_a_parser_that_already_has_the_flags_is_left_to_the_host():
+    host = argparse.ArgumentParser()
+    host.add_argument("--enable-perf-monitor", action="store_true")
+    host.add_argument("--perf-log-interval", type=int, default=25)
+    assert parse("--enable-perf-monitor", parser=host) == PerfConfig(enable_perf_monitor=True, perf_log_interval=25)
+
+
+def test_adding_twice_is_adding_once():
+    parser = argparse.ArgumentParser()
+    add_perf_arguments(add_perf_arguments(parser))
+    assert sum(action.dest == "perf_log_dir" for action in parser._actions) == 1
+
+
+def test_args_are_only_read():
+    args = argparse.Namespace(perf_log_interval=3)
+    PerfConfig.from_args(args, {})
+    assert vars(args) == {"perf_log_interval": 3}
+
+
+def test_names_follow_from_the_field():
+    assert flag_of("perf_log_dir") == "--perf-log-dir"
+    assert env_of("perf_log_dir") == "FLAGSCALE_PERF_LOG_DIR"
+    assert env_of("enable_perf_monitor") == "FLAGSCALE_PERF_ENABLE_MONITOR"
+    assert env_of("rehearse_on_cpu") == "FLAGSCALE_PERF_REHEARSE_ON_CPU"

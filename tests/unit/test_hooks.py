@@ -1,0 +1,201 @@
+"""The loop's events and the wall around them, with a loop and a logger that only note what they are told."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from flagscale_perf import hooks as hooks_module
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hooks import StepNumbers, TrainingHooks
+
+FACTS = RunFacts(
+    package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0, tensor_parallel=1,
+    pipeline_parallel=1, data_parallel=1, context_parallel=1, expert_parallel=1, device="CPU", rehearsal=True, dtype="bf16",
+    peak_flop_per_s=None, peak_source="", flops_convention="causal_half", model_family=None, model=None, seq_length=8,
+    micro_batch_size=2, global_batch_size=4, train_iters=3, resume_iteration=0, tensorboard_dir=None, missing=[],
+)  # fmt: skip
+
+GPT = {
+    "num_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 32, "padded_vocab_size": 16, "seq_length": 8,
+}  # fmt: skip
+
+
+class FakeLogger:
+    """Stands in for PerfLogger: no process, no file."""
+
+    started: "list[FakeLogger]" = []
+
+    def __init__(self, config, facts):
+        self.config, self.facts = config, facts
+        self.records, self.events, self.reasons = [], [], []
+
+    @classmethod
+    def start(cls, config, facts, say):
+        cls.started.append(cls(config, facts))
+        return cls.started[-1]
+
+    def step(self, record):
+        self.records.append(record)
+
+    def event(self, name, iteration, text):
+        self.events.append((name, iteration, text))
+
+    def close(self, reason):
+        self.reasons.append(reason)
+        return "perf/summary.json"
+
+
+class FakeLoop:
+    """A host that trains 4 samples of 8 tokens a step."""
+
+    rehearsing = True
+
+    def __init__(self, rank_0=True, config=None, facts=FACTS, model_args=None):
+        self._rank_0, self._facts = rank_0, facts
+        self._config = config or PerfConfig(enable_perf_monitor=True)
+        self._model_args = GPT if model_args is None else model_args
+        self.finished, self.said = 0, []
+
+    def is_rank_0(self):
+        return self._rank_0
+
+    def config(self):
+        return self._config
+
+    def facts(self, device):
+        return replace(self._facts, device=device)
+
+    def model_args(self):
+        return self._model_args
+
+    def position(self):
+        return self.finished, self.finished * 4
+
+    def numbers(self, result):
+        self.finished += 1
+        return StepNumbers(self.finished, True, 4, 32, 2)
+
+    def skipped_samples(self):
+        self.finished += 1
+        return 4
+
+    def say(self, line):
+        self.said.append(line)
+
+
+@pytest.fixture(autouse=True)
+def logger(monkeypatch):
+    FakeLogger.started = []
+    monkeypatch.setattr(hooks_module, "PerfLogger", FakeLogger)
+    return FakeLogger
+
+
+def test_a_training_in_pseudocode(logger):
+    loop, hooks = FakeLoop(), TrainingHooks()
+    hooks.train_start(loop)
+    assert hooks.active
+    hooks.loop_top()
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.logged(None)
+    hooks.pause("eval")
+    hooks.resume("eval")
+    hooks.data_skipped(hooks_module.monotonic_ns())
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.train_end(None)
+    (session,) = logger.started
+    assert [(r.iteration, r.samples, r.skipped_samples) for r in session.records] == [(1, 4, 0), (2, 0, 4), (3, 4, 0)]
+    # qkv 2*3*8*8*32 tokens, core 4*4*8*8*8/2, out 2*8*8*32, mlp 2*2*8*32*32, logits 2*8*16*32; three times with the backward
+    forward = 2 * 3 * 8 * 8 * 32 + 4 * 4 * 8 * 8 * 8 // 2 + 2 * 8 * 8 * 32 + 2 * 2 * 8 * 32 * 32 + 2 * 8 * 16 * 32
+    assert session.records[0].model_flops == 3 * forward
+    assert session.reasons == ["completed"]
+    assert loop.said == ["flagscale_perf: summary in perf/summary.json"]
+    assert not hooks.active
+
+
+def test_other_ranks_and_a_monitor_that_is_off_do_nothing(logger):
+    for loop in (FakeLoop(rank_0=False), FakeLoop(config=PerfConfig())):
+        hooks = TrainingHooks()
+        hooks.train_start(loop)
+        hooks.train_end(None)
+        assert not hooks.active
+    assert logger.started == []
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "completed"), (SystemExit(), "completed"), (SystemExit(0), "completed"), (SystemExit(3), "exit 3"),
+        (KeyboardInterrupt(), "interrupted"), (ValueError("x"), "exception ValueError"),
+    ],
+)  # fmt: skip
+def test_the_reason_of_the_end(error, reason, logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    hooks.train_end(error)
+    assert logger.started[0].reasons == [reason]
+
+
+def test_a_failure_is_said_once_switches_off_and_keeps_what_was_finished(logger, capsys):
+    loop, hooks = FakeLoop(), TrainingHooks()
+    hooks.train_start(loop)
+    hooks.step_start()
+    hooks.step_end("result")
+    loop.position = lambda: 1 / 0
+    hooks.step_start()
+    assert not hooks.active
+    hooks.logged(None)
+    hooks.train_end(None)
+    (session,) = logger.started
+    line = "monitor switched off at step_start: ZeroDivisionError: division by zero"
+    assert capsys.readouterr().err == f"flagscale_perf: {line} (training goes on without it)\n"
+    assert session.events == [("failure", 0, line)]
+    assert [record.iteration for record in session.records] == [1]
+    assert session.reasons == ["completed"]
+
+
+def test_a_failure_before_there_is_a_logger_is_said_too(logger, capsys):
+    hooks = TrainingHooks()
+    hooks.train_start(SimpleNamespace())
+    hooks.train_end(None)
+    assert "monitor switched off at train_start: AttributeError" in capsys.readouterr().err
+
+
+def test_a_model_of_unknown_shape_has_no_flops_and_says_so(logger):
+    loop, hooks = FakeLoop(model_args={"num_layers": 2}), TrainingHooks()
+    hooks.train_start(loop)
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.train_end(None)
+    (session,) = logger.started
+    assert (session.records[0].model_flops, session.records[0].samples) == (None, 4)
+    assert session.facts.model is None
+    assert len(session.facts.missing) == 1
+    assert session.facts.missing[0].startswith("TFLOPS and MFU (")
+    assert loop.said[0].startswith("flagscale_perf: not available: TFLOPS and MFU (")
+
+
+def test_the_users_peak_wins_over_the_table(logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=PerfConfig(enable_perf_monitor=True, perf_peak_tflops=10.0)))
+    hooks.train_end(None)
+    facts = logger.started[0].facts
+    assert (facts.peak_flop_per_s, facts.peak_source) == (1e13, "--perf-peak-tflops")
+
+
+def test_a_second_training_in_one_process_is_a_session_of_its_own(logger):
+    hooks = TrainingHooks()
+    for _ in range(2):
+        hooks.train_start(FakeLoop())
+        hooks.train_end(ValueError("restart"))
+    assert [session.reasons for session in logger.started] == [["exception ValueError"]] * 2
+
+
+def test_a_resume_is_an_event(logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(facts=replace(FACTS, resume_iteration=40)))
+    hooks.train_end(None)
+    assert logger.started[0].events == [("resume", 40, "resumed after iteration 40")]

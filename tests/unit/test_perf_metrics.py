@@ -1,0 +1,199 @@
+"""Marks and numbers in, records out: every figure here is worked out by hand."""
+
+import pytest
+
+from flagscale_perf.core.records import Outcome, StepRecord
+from flagscale_perf.device.probe import NoDevice
+from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
+
+
+class LateDevice(NoDevice):
+    """A device whose events are passed only when the test says so."""
+
+    def __init__(self):
+        super().__init__("late")
+        self.elapsed = {}
+        self._steps = 0
+
+    def stop(self):
+        self._steps += 1
+        return (self._steps, self._steps)
+
+    def elapsed_ns(self, pair):
+        return self.elapsed.get(pair[0])
+
+    def memory(self):
+        return 40, 50
+
+
+def numbers(iteration, updated=True, samples=4):
+    return StepNumbers(iteration, updated, samples, samples * 8, 2)
+
+
+def record(**changes):
+    base = StepRecord(
+        iteration=1,
+        iterations=1,
+        outcome=Outcome.TRAINED,
+        warmup=0,
+        start_ns=0,
+        iteration_ns=0,
+        train_step_ns=0,
+        device_ns=None,
+        eval_ns=0,
+        checkpoint_ns=0,
+        log_ns=None,
+        samples=4,
+        tokens=32,
+        skipped_samples=0,
+        microbatches=2,
+        model_flops=400,
+        hardware_flops=800,
+        memory_bytes=None,
+        memory_peak_bytes=None,
+    )
+    return base._replace(**changes)
+
+
+class Run:
+    """A monitor with the calls of one loop."""
+
+    def __init__(self, device=None, memory_interval=0, iteration=0):
+        self.records = []
+        self.monitor = PerfMonitor(
+            self.records.append, lambda samples: (100 * samples, 200 * samples), device or NoDevice(), memory_interval, iteration
+        )
+
+    def step(self, start, end, iteration, consumed, **kwargs):
+        self.monitor.step_start(start, iteration - 1, consumed)
+        self.monitor.step_end(end, numbers(iteration, **kwargs))
+
+
+def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint():
+    run = Run()
+    run.step(1000, 1600, 1, 0)
+    run.monitor.logged(1650, None)
+    run.monitor.pause("eval", 1700)
+    run.monitor.resume("eval", 1900)
+    run.monitor.pause("checkpoint", 1900)
+    run.monitor.resume("checkpoint", 2000)
+    run.step(2050, 2500, 2, 4)
+    run.monitor.finish(2600)
+    assert run.records == [
+        record(warmup=1, start_ns=1000, iteration_ns=750, train_step_ns=600, eval_ns=200, checkpoint_ns=100, log_ns=650),
+        record(iteration=2, start_ns=2050, iteration_ns=550, train_step_ns=450),
+    ]
+
+
+def test_a_pause_inside_a_pause_of_its_kind_counts_once():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.pause("checkpoint", 20)
+    run.monitor.pause("checkpoint", 25)
+    run.monitor.resume("checkpoint", 30)
+    run.monitor.resume("checkpoint", 50)
+    run.monitor.finish(60)
+    assert [(r.checkpoint_ns, r.iteration_ns) for r in run.records] == [(10, 50)]
+
+
+def test_a_skipped_update_trains_nothing_and_its_samples_are_told():
+    run = Run()
+    run.step(0, 10, 1, 0, updated=False)
+    run.monitor.finish(20)
+    assert run.records == [
+        record(
+            outcome=Outcome.UPDATE_SKIPPED, warmup=1, iteration_ns=20, train_step_ns=10, samples=0, tokens=0, skipped_samples=4,
+            model_flops=0, hardware_flops=0,
+        )
+    ]  # fmt: skip
+
+
+SKIP = record(outcome=Outcome.DATA_SKIPPED, samples=0, tokens=0, microbatches=0, model_flops=0, hardware_flops=0)
+
+
+def test_data_skipped_in_a_call_of_its_own():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.data_skipped(15, 25, 4)
+    run.step(30, 40, 3, 8)
+    run.monitor.finish(45)
+    assert run.records == [
+        record(warmup=1, iteration_ns=15, train_step_ns=10),
+        SKIP._replace(iteration=2, start_ns=15, iteration_ns=10, skipped_samples=4),
+        record(iteration=3, start_ns=30, iteration_ns=15, train_step_ns=10),
+    ]
+
+
+def test_data_skipped_without_any_call_is_seen_from_the_iteration_number():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.loop_top(12)
+    run.step(100, 110, 5, 16)  # iterations 2, 3 and 4 went by: 12 samples
+    run.monitor.finish(115)
+    assert run.records == [
+        record(warmup=1, iteration_ns=12, train_step_ns=10),
+        SKIP._replace(iteration=4, iterations=3, start_ns=12, iteration_ns=88, skipped_samples=12),
+        record(iteration=5, start_ns=100, iteration_ns=15, train_step_ns=10),
+    ]
+
+
+def test_batch_rampup_counts_each_step_with_its_own_batch():
+    run = Run()
+    run.step(0, 10, 1, 0, samples=4)
+    run.step(20, 30, 2, 4, samples=8)
+    run.monitor.finish(40)
+    assert [(r.samples, r.tokens, r.model_flops) for r in run.records] == [(4, 32, 400), (8, 64, 800)]
+
+
+def test_real_tokens_of_packed_batches_replace_the_padded_ones():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.logged(11, 19)
+    run.monitor.finish(12)
+    assert run.records[0].tokens == 19
+
+
+def test_a_resumed_run_goes_on_counting_and_has_no_skip():
+    run = Run(iteration=100)
+    run.step(0, 10, 101, 400)
+    run.monitor.finish(12)
+    assert run.records == [record(iteration=101, warmup=1, iteration_ns=12, train_step_ns=10)]
+
+
+def test_a_step_that_did_not_end_is_not_a_finished_iteration():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.step_start(20, 1, 4)
+    run.monitor.finish(30)
+    assert [r.iteration for r in run.records] == [1]
+    assert run.monitor.iteration == 1
+
+
+def test_device_time_is_joined_to_its_own_step_when_the_device_gets_there():
+    device = LateDevice()
+    run = Run(device)
+    for iteration in (1, 2, 3, 4):
+        run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
+    assert run.records == []
+    device.elapsed = {1: 41, 2: 42}
+    run.step(500, 550, 5, 0)
+    assert [(r.iteration, r.device_ns) for r in run.records] == [(1, 41), (2, 42)]
+    run.monitor.finish(600)
+    assert [(r.iteration, r.device_ns) for r in run.records] == [(1, 41), (2, 42), (3, None), (4, None), (5, None)]
+
+
+def test_a_device_that_never_answers_holds_back_a_bounded_number_of_records():
+    run = Run(LateDevice())
+    for iteration in range(1, 2 * MAX_PENDING):
+        run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
+    assert len(run.records) == (2 * MAX_PENDING - 2) - MAX_PENDING
+
+
+@pytest.mark.parametrize(("interval", "expected"), [(0, [None, None, None]), (2, [None, (40, 50), (40, 50)])])
+def test_memory_is_read_once_an_interval_and_at_the_end(interval, expected):
+    run = Run(LateDevice(), memory_interval=interval)
+    for iteration in (1, 2, 3):
+        run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
+    run.monitor.finish(400)
+    memory = [(r.memory_bytes, r.memory_peak_bytes) for r in run.records]
+    assert memory == [pair or (None, None) for pair in expected]
