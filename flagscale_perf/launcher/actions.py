@@ -1,0 +1,142 @@
+"""What `action=` may be. Each takes the resolved configuration and returns the exit status of the command."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.session import REALTIME_FILE
+from flagscale_perf.launcher import cluster
+from flagscale_perf.launcher.follow import Follower, is_row, iteration_of
+from flagscale_perf.launcher.job import exit_code, refuse_if_running, running_job, start_job, stop_job
+from flagscale_perf.launcher.paths import ExperimentPaths, section
+from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
+from flagscale_perf.launcher.results import reason, results, sessions
+from flagscale_perf.launcher.script import write_script
+from flagscale_perf.launcher.settings import read_settings
+from flagscale_perf.launcher.tail import last_lines
+
+_TEST_ITERATIONS = 2
+# A trial neither loads nor leaves a checkpoint, logs every iteration, and writes among no other run's files.
+_TRIAL = {
+    "exit_interval": _TEST_ITERATIONS, "log_interval": 1, "perf_log_interval": 1,
+    "save": None, "load": None, "save_interval": None, "wandb_project": None,
+    "perf_log_dir": "logs/perf_monitor", "tensorboard_dir": "tensorboard",
+}  # fmt: skip
+
+
+def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
+    """Does what `config["action"]` says, through `open_runner` if there are several machines.
+
+    Returns the exit status. Raises PerfError for a mistake in the configuration.
+    """
+    name = config.get("action", "run")
+    if name not in ACTIONS:
+        raise PerfError(f"action: {name!r} is not one of {', '.join(ACTIONS)}; write for example action=run")
+    if cluster.wants_cluster(config):
+        return cluster.dispatch(config, name, open_runner)
+    return ACTIONS[name](config)
+
+
+def _run(config: Mapping[str, Any]) -> int:
+    in_background = section(config, "experiment.runner").get("background", False)
+    if not isinstance(in_background, bool):
+        raise PerfError(f"experiment.runner.background: {in_background!r} is neither true nor false; write true or false")
+    plan = _prepare(config)
+    if in_background:
+        process = start_job(plan.paths)
+        _say(f"started (pid {process.pid}); do not start the script by hand as well", f"output: {plan.paths.output}", *_how_to_go_on(plan))
+        return 0
+    return _run_to_the_end(plan)[0]
+
+
+def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
+    earlier = sessions(plan.perf.perf_log_dir)
+    follower = Follower(plan.paths.output, plan.perf.perf_log_dir, sys.stdout)
+    process = start_job(plan.paths)
+    _say(f"started (pid {process.pid}); output: {plan.paths.output}")
+    try:
+        code = follower.wait(process)
+    except KeyboardInterrupt:
+        _say("", f"left it running (pid {process.pid}); output: {plan.paths.output}", *_how_to_go_on(plan))
+        return 130, follower
+    if code != 0:
+        _say("", f"last lines of {plan.paths.output}:", *reason(plan.paths.output))
+    _say(*results(plan, earlier, with_log=sys.stdout.isatty()), f"the job ended with exit status {code}")
+    return code, follower
+
+
+def _dryrun(config: Mapping[str, Any]) -> int:
+    plan = _prepare(config)
+    _say("command:", shlex.join(plan.command), "", f"nothing was started; to start it by hand: bash {shlex.quote(plan.paths.script)}")
+    return 0
+
+
+def _test(config: Mapping[str, Any]) -> int:
+    """A short trial in `<exp_dir>/test`: starts, trains two iterations, logs."""
+    exp_dir = os.path.join(ExperimentPaths.from_config(config, os.getcwd()).exp_dir, "test")
+    train = _without(section(config, "train"), {*_TRIAL, "log_dir"})
+    train["system"] = {**section({"train": train}, "train.system"), **_TRIAL}
+    plan = _prepare({**config, "experiment": {**section(config, "experiment"), "exp_dir": exp_dir}, "train": train})
+    code, follower = _run_to_the_end(plan)
+    seen = follower.progress.rows if plan.perf.enable_perf_monitor else follower.progress.iteration
+    if code == 0 and not seen:
+        where = os.path.join(plan.perf.perf_log_dir, REALTIME_FILE) if plan.perf.enable_perf_monitor else plan.paths.output
+        _say(f"test failed: the job ended well, but {where} has no line about an iteration")
+        return 1
+    _say("test failed" if code else "test passed")
+    return code
+
+
+def _without(config: Any, keys: set[str]) -> Any:
+    if not isinstance(config, Mapping):
+        return config
+    return {key: _without(value, keys) for key, value in config.items() if key not in keys}
+
+
+def _stop(config: Mapping[str, Any]) -> int:
+    _say(stop_job(ExperimentPaths.from_config(config, os.getcwd())))
+    return 0
+
+
+def _query(config: Mapping[str, Any]) -> int:
+    paths = ExperimentPaths.from_config(config, os.getcwd())
+    job, code = running_job(paths), exit_code(paths)
+    if job is not None:
+        state = f"running (pid {job.pid})"
+    elif code is not None:
+        state = f"finished, exit status {code}"
+    else:
+        state = "ended without an exit status (killed)" if os.path.exists(paths.pid_file) else "never started"
+    _say(f"{paths.exp_dir}: {state}")
+    lines = last_lines(paths.output, 1000)
+    iterations = [found for line in lines if (found := iteration_of(line))]
+    if iterations:
+        _say("iteration {}/{}".format(*iterations[-1]))
+    realtime = os.path.join(perf_options(read_settings(config), paths, os.environ).perf_log_dir, REALTIME_FILE)
+    rows = [line for line in last_lines(realtime, 100) if is_row(line)]
+    _say(*(rows or lines)[-1:])
+    return 0
+
+
+def _prepare(config: Mapping[str, Any]) -> Plan:
+    plan = make_plan(config, os.getcwd(), os.environ)
+    refuse_if_running(plan.paths)  # before its script is replaced
+    _say(*plan.resolved, f"script: {write_script(plan)}")
+    return plan
+
+
+def _how_to_go_on(plan: Plan) -> list[str]:
+    command = f"{shlex.quote(sys.argv[0])} {shlex.quote(f'experiment.exp_dir={plan.paths.exp_dir}')}"
+    return [f"stop it:    python {command} action=stop", f"look at it: python {command} action=query"]
+
+
+def _say(*lines: str) -> None:
+    print(*lines, sep="\n", flush=True)
+
+
+ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {"run": _run, "dryrun": _dryrun, "test": _test, "stop": _stop, "query": _query}

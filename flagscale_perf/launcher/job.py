@@ -1,0 +1,172 @@
+"""One running job: started in a session of its own, found again by its pid file, stopped without hitting anybody else.
+
+The pid file holds the process id and the start time that the kernel gave it, so a process id used again is never
+mistaken for the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.launcher.paths import ExperimentPaths
+
+# torchrun ends its workers 30 s after SIGTERM by itself; one that is still there later does not react any more.
+STOP_WAIT_S = 40.0
+_POLL_S = 0.1
+# Waits for the script and notes its exit status, also when the whole group gets a signal: a trap, unlike `ignore`, is not inherited.
+_WRAPPER = 'trap : TERM INT HUP; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A process that cannot be mistaken: its id and its start in clock ticks since boot."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """What /proc says about a live process."""
+
+    identity: ProcessId
+    parent: int
+    group: int
+    session: int
+
+
+def read_process(pid: int) -> ProcessState | None:
+    """None if there is no such process or only its zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            words = file.read().rpartition(")")[2].split()  # the name before it may hold anything
+    except OSError:
+        return None
+    if words[0] in "ZX":
+        return None
+    return ProcessState(ProcessId(pid, int(words[19])), parent=int(words[1]), group=int(words[2]), session=int(words[3]))
+
+
+def running_job(paths: ExperimentPaths) -> ProcessId | None:
+    """The job of this experiment if it lives: same process id, same start, leader of its own session."""
+    try:
+        with open(paths.pid_file, encoding="ascii") as file:
+            pid, start_ticks = (int(word) for word in file.read(64).split())
+    except (OSError, ValueError):
+        return None
+    state = read_process(pid)
+    if state is None or state.identity != ProcessId(pid, start_ticks) or state.session != pid:
+        return None
+    return state.identity
+
+
+def exit_code(paths: ExperimentPaths) -> int | None:
+    """Exit status of the last job; None while it runs, before the first, and if it was killed without one."""
+    try:
+        with open(paths.exit_file, encoding="ascii") as file:
+            return int(file.read(16))
+    except (OSError, ValueError):
+        return None
+
+
+def refuse_if_running(paths: ExperimentPaths) -> None:
+    """Raises PerfError while a job of this experiment runs."""
+    job = running_job(paths)
+    if job is not None:
+        raise PerfError(
+            f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {job.pid}); stop it with action=stop, look at it with"
+            " action=query, or give another experiment.exp_dir"
+        )
+
+
+def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
+    """Starts the script once, in a session of its own, output appended to the output log.
+
+    Raises PerfError while a job of this experiment runs.
+    """
+    with _lock(paths):
+        refuse_if_running(paths)
+        for stale in (paths.pid_file, paths.exit_file):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(stale)
+        with open(paths.output, "ab") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", _WRAPPER, "run.py", paths.script, paths.exit_file],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        try:
+            _write_pid_file(paths, process.pid)
+        except OSError:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
+    return process
+
+
+def _write_pid_file(paths: ExperimentPaths, pid: int) -> None:
+    state = read_process(pid)
+    start_ticks = state.identity.start_ticks if state else 0  # ended already
+    with open(paths.pid_file, "w", encoding="ascii") as file:
+        file.write(f"{pid} {start_ticks}\n")
+
+
+@contextlib.contextmanager
+def _lock(paths: ExperimentPaths) -> Iterator[None]:
+    paths.make()
+    with open(paths.lock_file, "w", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise PerfError(f"experiment.exp_dir: another command is just starting a job of {paths.exp_dir}; try again") from None
+        yield
+
+
+def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
+    """SIGTERM to the job's process group, SIGKILL to it and its workers if that does not end it in `wait_s` seconds.
+
+    Returns what was done, in a sentence. Raises PerfError if the job is somebody else's process.
+    """
+    job = running_job(paths)
+    if job is None:
+        return f"nothing running in {paths.exp_dir}"
+    try:
+        os.killpg(job.pid, signal.SIGTERM)
+    except ProcessLookupError:
+        return f"nothing running in {paths.exp_dir}"
+    except PermissionError:
+        raise PerfError(f"action=stop: the job of {paths.exp_dir} (pid {job.pid}) belongs to another user; let that user stop it") from None
+    deadline = time.monotonic() + wait_s
+    workers = _workers(job)
+    while _is_alive(job):
+        if time.monotonic() > deadline:
+            _kill(job, workers + _workers(job))
+            return f"killed the job of {paths.exp_dir} (pid {job.pid}): it did not end within {wait_s:g} s of SIGTERM"
+        time.sleep(_POLL_S)
+    return f"stopped the job of {paths.exp_dir} (pid {job.pid})"
+
+
+def _is_alive(process: ProcessId) -> bool:
+    state = read_process(process.pid)
+    return state is not None and state.identity == process
+
+
+def _workers(job: ProcessId) -> list[ProcessId]:
+    """Training workers: torchrun gives each a session of its own, so the job's group does not reach them."""
+    states = [state for name in os.listdir("/proc") if name.isdigit() and (state := read_process(int(name)))]
+    inside = {state.identity.pid for state in states if state.session == job.pid}
+    return [state.identity for state in states if state.parent in inside and state.session == state.identity.pid != job.pid]
+
+
+def _kill(job: ProcessId, workers: list[ProcessId]) -> None:
+    for process in (job, *workers):
+        if _is_alive(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)

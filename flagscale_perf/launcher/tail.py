@@ -1,0 +1,68 @@
+"""Reading files that grow."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import IO
+
+from flagscale_perf.core.printable import printable
+
+_CHUNK_BYTES = 1 << 20
+_LONGEST_LINE_BYTES = 1 << 16
+
+
+def open_regular(path: str) -> IO[bytes] | None:
+    """Opened for reading; None if there is no such regular file. Never waits on a pipe that bears the name."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        return None
+    return os.fdopen(descriptor, "rb")
+
+
+def last_lines(path: str, count: int) -> list[str]:
+    """The last whole or unfinished lines, printable; looks at the last 64 KiB only. [] without the file."""
+    file = open_regular(path)
+    if file is None:
+        return []
+    with file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _LONGEST_LINE_BYTES))
+        text = file.read(_LONGEST_LINE_BYTES).decode(errors="replace")
+    return [printable(line) for line in text.splitlines()[-count:]]
+
+
+def size_of(path: str) -> int:
+    """Bytes in the file; 0 without it."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+class Tail:
+    """New whole lines of a file that another process writes. It may appear late, be cut in place, or hold anything."""
+
+    def __init__(self, path: str, start: int) -> None:
+        """Skips the first `start` bytes: what stood there before the job began."""
+        self._path = path
+        self._at = start
+        self._rest = b""
+
+    def lines(self) -> list[str]:
+        """Whole lines since the last call, printable. At most 1 MiB is read; the rest comes with the next call."""
+        file = open_regular(self._path)
+        if file is None:
+            return []
+        with file:
+            if os.fstat(file.fileno()).st_size < self._at:
+                self._at, self._rest = 0, b""
+            file.seek(self._at)
+            chunk = file.read(_CHUNK_BYTES)
+        self._at += len(chunk)
+        *whole, self._rest = (self._rest + chunk).split(b"\n")
+        self._rest = self._rest[-_LONGEST_LINE_BYTES:]
+        return [printable(line.decode(errors="replace")) for line in whole]

@@ -1,0 +1,48 @@
+"""Starts a training job from a two-level Hydra configuration: `python run.py`, `python run.py action=dryrun train=7b ...`.
+
+See conf/train.yaml for the keys and docs/options.md for the monitor's options.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.hosts.flagscale_runner import train_runner
+from flagscale_perf.launcher.actions import perform
+
+
+@hydra.main(version_base=None, config_path="conf", config_name="train")  # type: ignore[untyped-decorator]
+def main(config: DictConfig) -> None:
+    """Ends the process with the job's exit status, or 2 for a mistake in the configuration."""
+    try:
+        sys.exit(perform(_plain(config), _open_runner))
+    except PerfError as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _plain(config: DictConfig) -> dict[str, Any]:
+    try:
+        plain = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:
+        raise PerfError(f"configuration: {error}") from None
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _open_runner(root: str, job: dict[str, Any]) -> Any:
+    return train_runner(root, OmegaConf.create(job))
+
+
+if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    main()

@@ -1,0 +1,232 @@
+"""run.py as typed: real Hydra, real bash, real torchrun; the training script is a stand-in except where FlagScale itself is named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RUN_PY = Path(__file__).parents[2] / "run.py"
+DEADLINE_S = 120
+AQUILA = ["--config-path", "./examples/aquila/conf", "--config-name", "train"]
+DATA = "train.data.data_path=../pile_wikipedia_demo/pile_wikipedia_demo"
+STAND_IN = """
+import json, os, sys, time
+with open("starts", "a") as file:
+    file.write(json.dumps({"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd()}) + "\\n")
+for iteration in (1, 2):
+    print(f"iteration {iteration}/ 2 | lm loss: 1.0 |", flush=True)
+while os.path.exists("hold"):
+    time.sleep(0.02)
+sys.exit(int(os.environ.get("EXIT_WITH", "0")))
+"""
+
+
+@pytest.fixture
+def run_py(run_python, tmp_path):
+    """Types `python run.py ARGS...` in tmp_path, where stand_in.py is the training script."""
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+
+    def run(*args):
+        return run_python(RUN_PY, *args, timeout_s=DEADLINE_S)
+
+    yield run
+    (tmp_path / "hold").unlink(missing_ok=True)
+    run("action=stop")
+
+
+@pytest.fixture
+def starts(tmp_path):
+    """What each start of the stand-in has noted."""
+
+    def read():
+        path = tmp_path / "starts"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    return read
+
+
+STAND_IN_TASK = ["experiment.task.entrypoint=stand_in.py", "train.system.enable_perf_monitor=false"]
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        [
+            "train.system.enable_perf_monitor=true",
+            "train.system.perf_log_interval=10",
+            "train.system.perf_log_dir=./outputs/logs/perf_monitor",
+        ],
+        ["train=7b_with_perf_monitor"],
+    ],
+    ids=["flags", "prepared"],
+)
+def test_command_lines_of_the_requirement(run_py, starts, tmp_path, typed) -> None:
+    result = run_py(*AQUILA, "action=dryrun", *typed, DATA)
+    assert (result.returncode, result.stderr) == (0, "")
+    script = (tmp_path / "outputs/logs/scripts/host_0_localhost_run.sh").read_text()
+    for words in (
+        f"--enable-perf-monitor --perf-log-interval 10 --perf-log-dir {tmp_path}/outputs/logs/perf_monitor ",
+        "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 ",
+        "--data-path ../pile_wikipedia_demo/pile_wikipedia_demo ",
+        "-m flagscale_perf.launch /",
+        "/flagscale/train/train_gpt.py ",
+    ):
+        assert words in script
+    assert f"bash {tmp_path}/outputs/logs/scripts/host_0_localhost_run.sh" in result.stdout
+    assert starts() == []
+    assert sorted(os.listdir(tmp_path)) == ["outputs", "stand_in.py"]  # nothing of Hydra's
+    assert sorted(path.name for path in (tmp_path / "outputs").rglob("*") if path.is_file()) == ["host_0_localhost_run.sh"]
+
+
+def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_path) -> None:
+    result = run_py(
+        *AQUILA, "action=run", "train.system.enable_perf_monitor=true", DATA, "experiment.task.entrypoint=stand_in.py",
+        "experiment.runner.nproc_per_node=1",
+        "+train.model.hostile='$(touch pwned) `touch pwned` \"x\" é'", "+experiment.envs.TOLD='a  $HOME'",
+    )  # fmt: skip
+    assert (result.returncode, result.stderr) == (0, "")
+    (start,) = starts()
+    argv = start["argv"]
+    assert argv[argv.index("--hostile") + 1] == '$(touch pwned) `touch pwned` "x" é'
+    assert argv[argv.index("--data-path") + 1] == "../pile_wikipedia_demo/pile_wikipedia_demo"
+    assert start["env"]["TOLD"] == "a  $HOME"
+    assert start["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
+    root = start["env"]["PYTHONPATH"].split(":")[0]
+    assert start["env"]["PYTHONPATH"].split(":")[:2] == [root, f"{root}/third_party/Megatron-LM"]
+    assert start["cwd"] == str(tmp_path)
+    assert not list(tmp_path.rglob("pwned"))
+    lines = result.stdout.splitlines()
+    assert "[########################] iteration 2/2" in lines
+    assert lines[-1] == "the job ended with exit status 0"
+    assert f"  output      {tmp_path}/outputs/logs/host_0_localhost.output" in lines
+
+
+def test_exit_status_is_the_jobs(run_py, tmp_path) -> None:
+    result = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
+    assert result.returncode == 1  # torchrun's own for a worker that failed
+    assert result.stdout.splitlines()[-1] == "the job ended with exit status 1"
+    assert "failed (exitcode: 3)" in result.stdout
+    assert run_py("action=query").stdout.splitlines()[:2] == [f"{tmp_path}/outputs: finished, exit status 1", "iteration 2/2"]
+
+
+def test_script_can_be_started_by_hand(run_py, starts, tmp_path) -> None:
+    assert run_py(*STAND_IN_TASK, "action=dryrun").returncode == 0
+    script = tmp_path / "outputs/logs/scripts/host_0_localhost_run.sh"
+    done = subprocess.run(["bash", str(script)], cwd="/", capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "iteration 1/ 2 | lm loss: 1.0 |\niteration 2/ 2 | lm loss: 1.0 |\n"
+    assert len(starts()) == 1
+
+
+def test_background_query_refusal_and_stop(run_py, starts, tmp_path) -> None:
+    (tmp_path / "hold").touch()
+    bystander = subprocess.Popen(["bash", "-c", "exec -a 'torchrun torch.distributed.run' sleep 300"], start_new_session=True)
+    try:
+        started = run_py(*STAND_IN_TASK, "experiment.runner.background=true")
+        assert (started.returncode, started.stderr) == (0, "")
+        output = tmp_path / "outputs/logs/host_0_localhost.output"
+        wait_for(lambda: "iteration 2/" in output.read_text())
+        pid = int((tmp_path / "outputs/logs/pids/host_0_localhost.pid").read_text().split()[0])
+        assert run_py("action=query").stdout == (
+            f"{tmp_path}/outputs: running (pid {pid})\niteration 2/2\niteration 2/ 2 | lm loss: 1.0 |\n"
+        )
+        second = run_py(*STAND_IN_TASK)
+        assert (second.returncode, second.stdout) == (2, "")
+        assert second.stderr == (
+            f"run.py: experiment.exp_dir: a job of {tmp_path}/outputs is running already (pid {pid}); stop it with action=stop,"
+            " look at it with action=query, or give another experiment.exp_dir\n"
+        )
+        stopped = run_py("action=stop")
+        assert (stopped.returncode, stopped.stdout) == (0, f"stopped the job of {tmp_path}/outputs (pid {pid})\n")
+        assert run_py("action=stop").stdout == f"nothing running in {tmp_path}/outputs\n"
+        assert len(starts()) == 1
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_interrupt_leaves_the_job_running(run_py, starts, tmp_path) -> None:
+    (tmp_path / "hold").touch()
+    command = subprocess.Popen(
+        [sys.executable, str(RUN_PY), *STAND_IN_TASK],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    wait_for(lambda: starts())
+    os.killpg(command.pid, signal.SIGINT)
+    shown, errors = command.communicate(timeout=DEADLINE_S)
+    assert (command.returncode, errors) == (130, "")
+    pid = (tmp_path / "outputs/logs/pids/host_0_localhost.pid").read_text().split()[0]
+    assert shown.splitlines()[-3:] == [
+        f"left it running (pid {pid}); output: {tmp_path}/outputs/logs/host_0_localhost.output",
+        f"stop it:    python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=stop",
+        f"look at it: python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=query",
+    ]
+    assert f"running (pid {pid})" in run_py("action=query").stdout
+
+
+def test_trial(run_py, starts, tmp_path) -> None:
+    passed = run_py(*STAND_IN_TASK, "action=test", "train.system.checkpoint.save=ckpt", "train.system.logging.log_interval=50")
+    assert (passed.returncode, passed.stdout.splitlines()[-1]) == (0, "test passed")
+    argv = starts()[0]["argv"]
+    assert (argv[argv.index("--exit-interval") + 1], argv[argv.index("--log-interval") + 1]) == ("2", "1")
+    assert "--save" not in argv
+    assert argv[argv.index("--perf-log-dir") + 1] == f"{tmp_path}/outputs/test/logs/perf_monitor"
+    # with the monitor on the stand-in, which is no Megatron, leaves its log empty
+    failed = run_py(STAND_IN_TASK[0], "action=test")
+    assert (failed.returncode, failed.stdout.splitlines()[-1]) == (
+        1,
+        f"test failed: the job ended well, but {tmp_path}/outputs/test/logs/perf_monitor/perf_realtime.log has no line about an iteration",
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["action=fly"], "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run"),
+        (
+            ["train.system.perf_log_interval=0"],
+            "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10",
+        ),
+        (["train=7b"], "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command"),
+        (["experiment.runner.background=1"], "experiment.runner.background: 1 is neither true nor false; write true or false"),
+        (
+            ["experiment.task.flagscale_root=none"],
+            "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train in it); give its root directory",
+        ),
+    ],
+)
+def test_mistakes_are_told_without_traceback_and_nothing_is_written(run_py, tmp_path, typed, message) -> None:
+    result = run_py(*typed)
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"run.py: {message}\n")
+    assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.host
+def test_newcomer_types_run_py(run_py, tmp_path) -> None:
+    result = run_py("train.model.train_iters=12")
+    assert result.returncode == 0, result.stdout + result.stderr
+    perf_logs = tmp_path / "outputs/logs/perf_monitor"
+    (summary,) = perf_logs.glob("perf_summary_*.json")
+    assert json.loads(summary.read_text())["session_info"]["total_iterations"] == 12
+    lines = result.stdout.splitlines()
+    assert f"  summary     {summary}" in lines
+    assert f"  tensorboard {tmp_path}/outputs/tensorboard" in lines
+    assert [line.split()[2] for line in lines if line.startswith("20") and not line.startswith("20 ")][:2] == ["5", "10"]
+    assert run_py("action=test").stdout.splitlines()[-1] == "test passed"

@@ -1,0 +1,234 @@
+"""Trouble while a training runs: the writer dies or hangs, the disk is full, the directory is odd."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from flagscale_perf.sinks import realtime
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.realtime import RealtimeSink
+from tests.fakes import make_header, make_interval
+from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
+
+
+def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
+    with trainer(tmp_path) as training:
+        writer = training.writer()
+        training.tell("put", 10)
+        wait_for("an interval", lambda: '"interval"' in text_of(tmp_path, "perf_records_*"))
+        assert not [mapped.path for mapped in writer.memory_maps() if "torch" in mapped.path]
+        assert os.getsid(writer.pid) == writer.pid != os.getsid(training.process.pid)
+        training.end("return")
+
+
+def kill_writer(training: Trainer) -> None:
+    """Kills the writer and waits until another one, or the trainer itself, has taken over."""
+    writer = training.writer()
+    writer.kill()
+    wait_for("the dead writer's successor", lambda: writer not in psutil.Process(training.process.pid).children())
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3, 4])
+def test_a_killed_writer_is_replaced_and_nothing_is_lost(tmp_path: Path, deaths: int) -> None:
+    """After the third death the trainer's own thread does the work: there is no fourth writer to kill."""
+    with trainer(tmp_path) as training:
+        for _ in range(min(deaths, 3)):
+            training.tell("put", 7)
+            kill_writer(training)
+        training.tell("put", 7)
+        code, _, stderr = training.end("return")
+    steps = 7 * (min(deaths, 3) + 1)
+    summary = ended_summary(tmp_path)
+    assert (code, summary["totals"]["train_steps"], summary["session_info"]["end_reason"]) == (0, steps, "completed")
+    assert steps_in(tmp_path) == list(range(1, steps + 1))
+    assert {failure["text"] for failure in summary["failures"]} == {"the writer process ended with code -9"}
+    assert "flagscale_perf: the writer process ended with code -9" in stderr
+
+
+def test_a_writer_killed_right_before_the_end_is_made_up_for(tmp_path: Path) -> None:
+    with trainer(tmp_path) as training:
+        writer = training.writer()
+        writer.suspend()
+        training.tell("put", 25)
+        writer.kill()
+        code, stdout, _ = training.end("return")
+    assert (code, stdout) == (0, f"{next(tmp_path.glob('perf_summary_*'))}\n")
+    assert steps_in(tmp_path) == list(range(1, 26))
+    assert ended_summary(tmp_path)["totals"]["train_steps"] == 25
+
+
+def test_a_writer_that_hangs_holds_up_the_end_only_so_long_and_finishes_alone(tmp_path: Path) -> None:
+    with trainer(tmp_path) as training:
+        writer = training.writer()
+        writer.suspend()
+        training.tell("put", 12)
+        assert training.tell("close", "0.2", "completed") == "None"
+        assert training.answer() == "done close"
+        assert training.leave() == 0
+        writer.resume()
+        summary = ended_summary(tmp_path)
+        training.process.communicate()
+    assert (summary["session_info"]["end_reason"], summary["totals"]["train_steps"]) == ("completed", 12)
+
+
+def test_two_trainings_that_start_in_one_second_share_a_directory(tmp_path: Path) -> None:
+    with trainer(tmp_path, second=1_700_000_000) as one, trainer(tmp_path, second=1_700_000_000) as two:
+        for training, steps in ((one, 300), (two, 200)):
+            training.tell("put", steps)
+        one.end("return")
+        two.end("return")
+    files = sorted(tmp_path.glob("perf_records_*"))
+    assert [path.stem[-2:] == "_2" for path in files] == [False, True]
+    assert sorted(path.read_text().count('"kind":"step"') for path in files) == [200, 300]
+    live = (tmp_path / "perf_realtime.log").read_text().splitlines()
+    assert len([line for line in live if "  40.00  " in line]) == 30 + 20
+
+
+@pytest.mark.parametrize("obstacle", ["fifo", "fifo with a reader", "link", "directory"])
+def test_what_is_in_the_place_of_the_live_log_is_left_alone(tmp_path: Path, obstacle: str) -> None:
+    path, victim = tmp_path / "logs" / "perf_realtime.log", tmp_path / "victim"
+    path.parent.mkdir()
+    victim.write_text("precious")
+    reader = None
+    if obstacle == "link":
+        path.symlink_to(victim)
+    elif obstacle == "directory":
+        path.mkdir()
+    else:
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if "reader" in obstacle else None
+    with trainer(path.parent) as training:
+        training.tell("put", 25)
+        code, _, stderr = training.end("return")
+    assert (code, victim.read_text(), steps_in(path.parent)) == (0, "precious", list(range(1, 26)))
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["flagscale_perf"]
+    assert "live log: " in stderr
+    assert ended_summary(path.parent)["failure_count"] == 1
+    if reader is not None:
+        assert os.read(reader, 100) == b""
+        os.close(reader)
+
+
+def test_a_file_in_the_place_of_the_directory_costs_one_line(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("precious")
+    with trainer(tmp_path / "logs") as training:
+        training.tell("put", 25)
+        code, stdout, stderr = training.end("return")
+    assert (code, stdout) == (0, "None\n")
+    assert stderr == (
+        f"flagscale_perf: run file: NotADirectoryError: {tmp_path}/logs is no directory; "
+        "records wait in memory; make room or give another --perf-log-dir\n"
+    )
+    assert (tmp_path / "logs").read_text() == "precious"
+
+
+def interval_steps(directory: Path) -> list[str]:
+    log = next(directory.glob("perf_metrics_*.log")).read_text()
+    return [line.split()[2] for line in log.splitlines() if line.startswith("2")]
+
+
+def test_no_room_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    """No file of the writer may pass 4 kB for a while: a short write, then EFBIG, as on a full disk."""
+    with trainer(tmp_path) as training:
+        writer = training.writer()
+        limits = resource.prlimit(writer.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(writer.pid, resource.RLIMIT_FSIZE, (4096, limits[1]))
+        training.tell("put", 500)
+        run_file = next(tmp_path.glob("perf_records_*"))
+        wait_for("a full file", lambda: run_file.stat().st_size == 4096)
+        training.tell("put", 500)
+        resource.prlimit(writer.pid, resource.RLIMIT_FSIZE, limits)
+        code, _, stderr = training.end("return")
+    assert (code, steps_in(tmp_path)) == (0, list(range(1, 1001)))
+    assert interval_steps(tmp_path) == [str(n) for n in range(10, 1001, 10)]
+    assert stderr.count("flagscale_perf: run file: ") == 1
+    assert ended_summary(tmp_path)["totals"]["train_steps"] == 1000
+
+
+def test_a_full_disk_for_a_while_loses_nothing(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small tmpfs; the test above does the same with a limit on file sizes")
+    try:
+        (disk / "ballast").write_bytes(bytes(928 << 10))
+        with trainer(disk / "logs") as training:
+            training.writer()
+            training.tell("put", 400)
+            wait_for("a full disk", lambda: shutil.disk_usage(disk).free == 0)
+            training.tell("put", 100)
+            (disk / "ballast").unlink()
+            code, _, stderr = training.end("return")
+        assert (code, steps_in(disk / "logs")) == (0, list(range(1, 501)))
+        assert interval_steps(disk / "logs") == [str(n) for n in range(10, 501, 10)]
+        assert "No space left on device" in stderr
+        assert len(stderr.splitlines()) == len(set(stderr.splitlines()))
+        assert ended_summary(disk / "logs")["totals"]["train_steps"] == 500
+    finally:
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_removed_directory_costs_only_what_was_in_it(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with trainer(logs) as training:
+        training.writer()
+        training.tell("put", 10)
+        wait_for("the first interval", lambda: "40.00" in text_of(logs, "perf_realtime.log"))
+        shutil.rmtree(logs)
+        training.tell("put", 10)
+        code, _, stderr = training.end("return")
+    assert (code, steps_in(logs), stderr) == (0, list(range(11, 21)), "")
+    assert type(records_in(logs)[0]).__name__ == "RunHeader"
+    assert ended_summary(logs)["totals"]["train_steps"] == 20
+
+
+def test_the_console_of_a_real_training_gets_the_lines(tmp_path: Path) -> None:
+    with trainer(tmp_path, perf_console_output=True) as training:
+        training.send("put", 25)
+        _, stdout, _ = training.end("return")
+    said = [line.removeprefix("say ") for line in stdout.splitlines() if line.startswith("say ")]
+    assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
+
+
+def test_a_console_nobody_reads_blocks_nothing_but_itself(tmp_path: Path) -> None:
+    with trainer(tmp_path, perf_console_output=True, perf_log_interval=1) as training:
+        training.writer()
+        training.tell("put", 10)
+        os.kill(training.process.pid, signal.SIGSTOP)  # its side thread reads the writer's lines no more
+        os.kill(training.process.pid, signal.SIGCONT)
+        training.send("put", 5000)  # 650 kB of lines; nobody reads the trainer's stdout
+        wait_for("all steps in the run file", lambda: text_of(tmp_path, "perf_records_*").count('"kind":"step"') == 5010)
+        training.kill()
+    assert ended_summary(tmp_path)["totals"]["train_steps"] == 5010
+
+
+def test_a_follower_gets_every_line_once_across_truncations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(realtime, "FOLLOWER_TIME_NS", 0)  # each line below is waited for instead
+    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=1500)
+    sink.flush()
+    path = tmp_path / "perf_realtime.log"
+    sizes, got = [], []
+    with subprocess.Popen(["tail", "-f", "-n", "+1", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as tail:
+        assert tail.stdout is not None
+        for iteration in range(1, 41):
+            sink.write(make_interval(iteration))
+            sink.flush()
+            sizes.append(path.stat().st_size)
+            while not got or got[-1] != iteration:
+                line = tail.stdout.readline()
+                assert line, "tail has ended"
+                if line.startswith("2024"):
+                    got.append(int(line.split()[2]))
+        tail.kill()
+    sink.close()
+    assert got == list(range(1, 41))
+    assert len([1 for before, after in zip(sizes, sizes[1:], strict=False) if after < before]) >= 3
+    assert max(sizes) <= 1500

@@ -1,0 +1,180 @@
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.launcher.job import ProcessId, exit_code, read_process, refuse_if_running, running_job, start_job, stop_job
+from flagscale_perf.launcher.paths import ExperimentPaths
+
+DEADLINE_S = 60
+
+
+@pytest.fixture
+def paths(tmp_path):
+    paths = ExperimentPaths.from_config({"experiment": {"exp_dir": str(tmp_path / "exp")}}, "/")
+    paths.make()
+    return paths
+
+
+@pytest.fixture
+def start(paths):
+    """Starts a job whose script is the given bash code; ends what a failed test left."""
+    started = []
+
+    def run(code):
+        with open(paths.script, "w") as file:
+            file.write(code)
+        started.append(start_job(paths))
+        return started[-1]
+
+    yield run
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def write_pid_file(paths, *words):
+    with open(paths.pid_file, "w") as file:
+        file.write(" ".join(map(str, words)))
+
+
+def test_job_has_its_own_session_and_leaves_output_and_exit_status(paths, start) -> None:
+    process = start("echo out; echo err >&2; exit 7")
+    assert process.wait() == 7
+    assert exit_code(paths) == 7
+    assert running_job(paths) is None
+    with open(paths.output) as file:
+        assert file.read() == "out\nerr\n"
+    assert start("ps -o sid= -p $$; ps -o pid= -p $PPID").wait() == 0
+    with open(paths.output) as file:
+        session, parent = file.read().split()[2:]
+    assert session == parent != str(os.getsid(0))
+
+
+def test_process_that_reads_its_input_does_not_wait_for_it(start) -> None:
+    assert start("read -r line && exit 3; exit 0").wait() == 0
+
+
+def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    process = start(f"read -r line <{tmp_path}/gate")
+    assert running_job(paths).pid == process.pid
+    with pytest.raises(PerfError) as refusal:
+        start_job(paths)
+    assert str(refusal.value) == (
+        f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {process.pid}); stop it with action=stop,"
+        " look at it with action=query, or give another experiment.exp_dir"
+    )
+    (tmp_path / "gate").write_text("go\n")
+    assert process.wait() == 0
+    refuse_if_running(paths)
+
+
+def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
+    code = (
+        "import sys; from flagscale_perf.launcher.job import start_job; from flagscale_perf.launcher.paths import ExperimentPaths\n"
+        "from flagscale_perf.core.errors import PerfError\n"
+        "sys.stdin.readline()\n"
+        "try: start_job(ExperimentPaths(*sys.argv[1:])).wait(); print('ran')\n"
+        "except PerfError as error: print('refused')"
+    )
+    with open(paths.script, "w") as file:
+        file.write("sleep 2; echo line")
+    commands = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, paths.exp_dir, paths.log_dir, "/"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    for command in commands:
+        command.stdin.write("go\n")
+        command.stdin.flush()
+    answers = sorted(command.communicate(timeout=DEADLINE_S)[0] for command in commands)
+    assert answers == ["ran\n", "refused\n", "refused\n", "refused\n"]
+    with open(paths.output) as file:
+        assert file.read() == "line\n"
+
+
+def test_stop_ends_the_job_with_sigterm_and_keeps_its_exit_status(paths, start, tmp_path) -> None:
+    process = start(f"trap 'exit 9' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done")
+    wait_for((tmp_path / "up").exists)
+    assert stop_job(paths, DEADLINE_S) == f"stopped the job of {paths.exp_dir} (pid {process.pid})"
+    assert process.wait() == 9
+    assert exit_code(paths) == 9
+    assert stop_job(paths) == f"nothing running in {paths.exp_dir}"
+
+
+def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(paths, start, tmp_path) -> None:
+    worker = f"trap '' TERM; echo $$ >{tmp_path}/worker.new; mv {tmp_path}/worker.new {tmp_path}/worker; while :; do sleep 0.05; done"
+    process = start(f"trap '' TERM; setsid bash -c \"{worker.replace('$', chr(92) + '$')}\" & while :; do sleep 0.05; done")
+    wait_for((tmp_path / "worker").exists)
+    pid = int((tmp_path / "worker").read_text())
+    assert stop_job(paths, 0.5) == f"killed the job of {paths.exp_dir} (pid {process.pid}): it did not end within 0.5 s of SIGTERM"
+    assert process.wait() == -signal.SIGKILL
+    wait_for(lambda: read_process(pid) is None)
+    assert exit_code(paths) is None
+
+
+@pytest.mark.parametrize("wrong", ["start", "session"])
+def test_process_id_used_again_is_not_the_job(paths, wrong) -> None:
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=wrong == "start")
+    try:
+        started = read_process(bystander.pid).identity.start_ticks
+        write_pid_file(paths, bystander.pid, started - 1 if wrong == "start" else started)
+        assert running_job(paths) is None
+        assert stop_job(paths) == f"nothing running in {paths.exp_dir}"
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+@pytest.mark.parametrize("text", ["", "x", "1", "1 2 3", "0 0", "-1 5", "999999999 1", "\x00"])
+def test_damaged_pid_file_is_no_job(paths, text) -> None:
+    write_pid_file(paths, text)
+    assert running_job(paths) is None
+    assert stop_job(paths) == f"nothing running in {paths.exp_dir}"
+
+
+def test_zombie_is_no_job(paths) -> None:
+    process = subprocess.Popen(["true"], start_new_session=True)
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert read_process(process.pid) is None
+    process.wait()
+
+
+def test_process_name_may_hold_anything(tmp_path) -> None:
+    program = tmp_path / ") S 1 (x y"
+    program.symlink_to("/bin/sleep")
+    process = subprocess.Popen([str(program), "60"])
+    try:
+        state = read_process(process.pid)
+        assert (state.identity.pid, state.parent, state.session) == (process.pid, os.getpid(), os.getsid(0))
+        assert read_process(process.pid).identity == ProcessId(process.pid, state.identity.start_ticks)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_killed_job_has_no_exit_status(paths, start, tmp_path) -> None:
+    process = start(f"touch {tmp_path}/up; sleep 60")
+    wait_for((tmp_path / "up").exists)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert exit_code(paths) is None
+    assert start("exit 0").wait() == 0  # a stale pid file does not stand in the way
+    assert exit_code(paths) == 0

@@ -1,0 +1,138 @@
+import pytest
+
+import flagscale_perf.launcher.plan as plan_module
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.launcher.plan import make_plan
+
+HERE = "/here"
+
+
+def test_whole_command(config, tmp_path) -> None:
+    plan = make_plan(config, HERE, {})
+    root = tmp_path / "FlagScale"
+    assert plan.command == [
+        "/usr/bin/python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
+        "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py",
+        "--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir", f"{tmp_path}/exp/logs/perf_monitor",
+    ]  # fmt: skip
+    assert plan.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert plan.pythonpath[:2] == [str(root), f"{root}/third_party/Megatron-LM"]
+    assert plan.before_start == ""
+    assert plan.resolved == []
+
+
+def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkeypatch) -> None:
+    monkeypatch.setattr(plan_module.flagscale_perf, "__file__", plan_module.site.getsitepackages()[0] + "/flagscale_perf/__init__.py")
+    assert len(make_plan(config, HERE, {}).pythonpath) == 2
+    monkeypatch.setattr(plan_module.flagscale_perf, "__file__", "/checkout/flagscale_perf/__init__.py")
+    assert make_plan(config, HERE, {}).pythonpath[2:] == ["/checkout"]
+
+
+def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
+    config["train"]["system"] |= {
+        "perf_log_dir": "p", "tensorboard_dir": "tb", "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
+    }  # fmt: skip
+    plan = make_plan(config, HERE, {})
+    assert plan.resolved == [
+        f"train.system.tensorboard_dir: tb -> {tmp_path}/exp/tb",
+        f"train.system.checkpoint.load: c -> {tmp_path}/exp/c",
+        f"train.system.perf_log_dir: p -> {tmp_path}/exp/p",
+    ]
+    values = {key: setting.value for key, setting in plan.settings.items()}
+    assert values["save"] == "/abs"
+    assert plan.perf.perf_log_dir == values["perf_log_dir"] == f"{tmp_path}/exp/p"
+
+
+def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path) -> None:
+    config["train"]["system"] = {"save_interval": 5, "wandb_project": "w"}
+    values = {key: setting.value for key, setting in make_plan(config, HERE, {}).settings.items()}
+    exp = f"{tmp_path}/exp"
+    assert values == {
+        "tensorboard_dir": f"{exp}/tensorboard", "wandb_save_dir": f"{exp}/wandb",
+        "save": f"{exp}/checkpoints", "load": f"{exp}/checkpoints",
+        "save_interval": 5, "wandb_project": "w", "num_layers": 2, "perf_log_dir": f"{exp}/logs/perf_monitor",
+    }  # fmt: skip
+
+
+def test_null_directory_stays_off(config) -> None:
+    config["train"]["system"] |= {"save_interval": 5, "save": None, "load": None}
+    assert not {"--save", "--load", "--tensorboard-dir"} & set(make_plan(config, HERE, {}).command)
+
+
+def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path) -> None:
+    (tmp_path / "FlagScale" / "vocab.json").write_text("")
+    (tmp_path / "mine.json").write_text("")
+    config["train"]["data"] = {
+        "vocab_file": "./vocab.json",
+        "merge_file": "mine.json",
+        "tokenizer_model": "gone",
+        "data_path": "vocab.json",
+    }
+    values = {key: setting.value for key, setting in make_plan(config, str(tmp_path), {}).settings.items()}
+    assert values["vocab_file"] == f"{tmp_path}/FlagScale/vocab.json"
+    assert (values["merge_file"], values["tokenizer_model"], values["data_path"]) == ("mine.json", "gone", "vocab.json")
+
+
+def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
+    config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
+    assert make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir == f"{tmp_path}/exp/from_env"
+
+
+def test_variables(config) -> None:
+    config["experiment"]["envs"] = {"A": "x y", "B": 3, "C": True, "D": False, "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": 8}
+    expected = {"A": "x y", "B": "3", "C": "1", "D": "0", "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    assert make_plan(config, HERE, {}).env == expected
+
+
+def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
+    config["experiment"]["runner"] |= {"max_restarts": 2, "log_dir": "details", "tee": "3", "no_python": True, "x": False, "y": None}
+    command = make_plan(config, HERE, {}).command
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
+        "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir", f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
+    ]  # fmt: skip
+
+
+def test_own_rendezvous_is_passed_on(config) -> None:
+    config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
+    command = make_plan(config, HERE, {}).command
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
+        "--nnodes", "2", "--nproc_per_node", "2", "--rdzv_endpoint", "node0:29500", "--rdzv_id", "job",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "message"),
+    [
+        ("runner.nnodes", 2, "experiment.runner.nnodes: several machines need experiment.runner.hostfile=FILE, or else"
+         " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them"),
+        ("runner.type", "cloud", "experiment.runner.type: 'cloud' is not supported by this launcher, only 'ssh';"
+         " use FlagScale's own run.py for it"),
+        ("task.type", "serve", "experiment.task.type: 'serve' is not supported by this launcher, only 'train';"
+         " use FlagScale's own run.py for it"),
+        ("runner.nproc_per_node", [1], "experiment.runner.nproc_per_node: [1] is not a single value;"
+         " write a number, a text, true or false"),
+        ("envs.A", "\0", "experiment.envs.A: '\\x00' contains a NUL character, which no program can be given; remove it"),
+        ("envs.A-B", "x", "'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _"),
+        ("envs.A", {"x": 1}, "experiment.envs.A: {'x': 1} is not a single value; write a number, a text, true or false"),
+        ("cmds.before_start", "\0", "experiment.cmds.before_start: '\\x00' contains a NUL character,"
+         " which no program can be given; remove it"),
+        ("runner.a b", 1, "'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _"),
+        ("task", "x", "experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> None:
+    *sections, key = where.split(".", 1) if "." in where else [where]
+    place = config["experiment"]
+    for name in sections:
+        place = place[name]
+    place[key] = value
+    with pytest.raises(PerfError) as refusal:
+        make_plan(config, HERE, {})
+    assert str(refusal.value) == message
+
+
+def test_wrong_option_of_the_monitor_is_refused(config) -> None:
+    config["train"]["system"]["perf_log_interval"] = 0
+    with pytest.raises(PerfError) as refusal:
+        make_plan(config, HERE, {})
+    assert str(refusal.value) == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
