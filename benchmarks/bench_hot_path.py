@@ -1,7 +1,7 @@
 """What one training step costs with the monitor, beside what a user would put into the loop instead.
 
-All arms run in one process, the arm chosen afresh for every step in shuffled rounds, around the same stand-in train step;
-the figure is the time of the whole step less the stand-in's own median. Not a test: it asserts nothing.
+All arms run in one process, in shuffled blocks of steps, around the same stand-in train step; the figure is the time of the
+whole step less the stand-in's own median in the same round. Not a test: it asserts nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-ROUNDS = 4000
+ROUNDS = 40
+BLOCK = 250  # steps of one arm in a round
 SPIN = 40  # iterations of arithmetic in the stand-in: some microseconds
 
 
@@ -37,7 +38,7 @@ def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
 
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.hooks import TrainingHooks
-    from flagscale_perf.hosts.megatron import MegatronLoop, patch_loop
+    from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop
     from flagscale_perf.hosts.patching import Patches
 
     model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
@@ -45,13 +46,13 @@ def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
     config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory)).as_dict()
     args = SimpleNamespace(
         **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
-        global_batch_size=4, train_iters=ROUNDS, tensorboard_dir=None, bf16=False, fp16=False,
+        global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,
     )  # fmt: skip
     sys.modules["megatron.training.global_vars"] = SimpleNamespace(get_args=lambda: args)  # type: ignore[assignment]
     sys.modules["megatron.core.num_microbatches_calculator"] = SimpleNamespace(get_num_microbatches=lambda: 2)  # type: ignore[assignment]
     module = ModuleType("loop")
-    vars(module).update(train=lambda: None, train_step=spin, training_log=lambda: None, print_rank_0=print)
-    module.update_num_microbatches = lambda *_, consistency_check: None  # type: ignore[attr-defined]
+    vars(module).update({name: lambda *_, **__: None for name in HOOK_POINTS})
+    vars(module).update(train_step=spin, print_rank_0=lambda line: None)
     hooks = TrainingHooks()
     patch_loop(module, hooks, Patches(), rehearsing=True)
     hooks.train_start(MegatronLoop(module, rehearsing=True))
@@ -112,15 +113,16 @@ def main() -> None:
         for _ in range(ROUNDS):
             random.shuffle(order)
             for name in order:
-                start_ns = time.perf_counter_ns()
-                arms[name][0]()
-                times[name].append(time.perf_counter_ns() - start_ns)
+                step = arms[name][0]
+                for _ in range(BLOCK):
+                    start_ns = time.perf_counter_ns()
+                    step()
+                    times[name].append(time.perf_counter_ns() - start_ns)
         for _, close in arms.values():
             close()
     base = statistics.median(times["nothing"])
-    print(
-        f"machine: {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {ROUNDS} steps an arm"
-    )
+    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm; the step itself takes {base / 1e3:.1f} us")
     print(f"{'added to one step':28} {'median us':>10} {'p95 us':>10} {'p99 us':>10}")
     for name, values in times.items():
         cuts = statistics.quantiles(values, n=100)

@@ -218,4 +218,4 @@ class PerfMonitor:
             if pair is not None and device_ns is None and len(self._pending) <= leave:
                 return
             self._pending.popleft()
-            self._emit(record._replace(device_ns=device_ns))
+            self._emit(record if device_ns is None else record._replace(device_ns=device_ns))
