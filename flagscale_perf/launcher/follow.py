@@ -17,6 +17,7 @@ _POLL_S = 0.2
 _BAR_CHARS = 24
 _PLAIN_CHARS = 200
 _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*(\d+)\b")  # of Megatron's own log line
+_NOTICE = re.compile(r"^(?:\[default\d+\]:)?(flagscale_perf: .*)")  # torchrun may put the rank before it
 _ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s")
 _SHOWN_COLUMNS = {"Samples/s": "samples/s", "Tokens/s": "tokens/s", "Time(ms)": "ms"}
 
@@ -110,28 +111,32 @@ class Follower:
         finally:
             self._write(self._clear)
 
-    def _news(self) -> tuple[bool, list[str]]:
-        """Whether the host has logged an iteration since the last call, and the new lines of the performance log."""
+    def _news(self) -> tuple[bool, list[str], list[str]]:
+        """Since the last call: whether the host has logged an iteration, what the monitor has said, and its log's new lines."""
         before = self.progress.iteration
+        notices = []
         for line in self._output.lines():
             self.progress.host_line(line)
+            if notice := _NOTICE.match(line):
+                notices.append(notice[1])
         perf_lines = self._perf.lines()
         for line in perf_lines:
             self.progress.perf_line(line)
-        return self.progress.iteration != before, perf_lines
+        return self.progress.iteration != before, notices, perf_lines
 
-    def _print(self, is_new: bool, perf_lines: list[str]) -> None:
+    def _print(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
         """Lines that stay. The bar's text is shown only as long as the performance log has nothing to say."""
-        text = "".join(f"{line}\n" for line in perf_lines)
+        text = "".join(f"{line}\n" for line in [*notices, *perf_lines])
         if is_new and not self.progress.rows:
             text += self.progress.bar(_PLAIN_CHARS) + "\n"
         self._write(text)
 
-    def _draw(self, is_new: bool, perf_lines: list[str]) -> None:
-        """The last row of the performance log and the bar, always in the same place of the terminal."""
+    def _draw(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
+        """What the monitor said stays; below it the last row of its log and the bar, always in the same place."""
         width = shutil.get_terminal_size().columns - 1
+        staying = "".join(f"{notice}\n" for notice in notices)
         lines = [*([self.progress.row[:width]] if self.progress.row else []), self.progress.bar(width)]
-        self._write(self._clear + "\n".join(lines))
+        self._write(self._clear + staying + "\n".join(lines))
         self._clear = "\x1b[1A" * (len(lines) - 1) + "\r\x1b[J"
 
     def _write(self, text: str) -> None:

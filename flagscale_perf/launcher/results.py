@@ -42,7 +42,9 @@ def results(plan: Plan, earlier: set[str], with_log: bool) -> list[str]:
     lines: list[str] = []
     if new and with_log:
         log = os.path.join(perf_dir, file_names(new[-1])["metrics"])
-        lines = ["", f"last lines of {log}:", *last_lines(log, _LOG_LINES)]
+        end = last_lines(log, 1000)
+        heading = next((line for line in end if line.startswith("Timestamp ")), "")
+        lines = ["", f"last lines of {log}:", heading, *end[-_LOG_LINES:]]
     if new:
         lines += ["", *_report(plan)]
     return [*lines, "", "files:", *(f"  {name:<12}{path}" for name, path in _places(plan, new))]

@@ -80,3 +80,12 @@ def test_terminal_has_the_last_row_above_the_bar_in_one_place(tmp_path, monkeypa
     assert shown.endswith(f"{ROW[:60]}\n{bar[:60]}\x1b[1A\r\x1b[J")
     assert HEADING not in shown
     assert max(len(line) for line in shown.replace("\x1b[1A", "").replace("\r\x1b[J", "\n").split("\n")) == 60
+
+
+def test_what_the_monitor_says_stays(tmp_path) -> None:
+    code = 'echo "[default0]:flagscale_perf: rehearsing" >>output; echo "flagscale_perf: changed" >>output; echo "$HOST" >>output'
+    said = "flagscale_perf: rehearsing\nflagscale_perf: changed\n"
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "terminal").mkdir()
+    assert follow(tmp_path / "plain", False, code)[2].startswith(said)
+    assert said in follow(tmp_path / "terminal", True, code)[2]

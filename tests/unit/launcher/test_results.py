@@ -21,7 +21,7 @@ def plan(config):
 def touch(plan, *names) -> None:
     for name in names:
         with open(os.path.join(plan.perf.perf_log_dir, name), "w") as file:
-            file.write("".join(f"line {number}\n" for number in range(20)))
+            file.write("Timestamp            Step\n" + "".join(f"line {number}\n" for number in range(20)))
 
 
 def test_sessions_are_those_with_a_run_file(plan) -> None:
@@ -36,7 +36,7 @@ def test_what_lies_where(plan) -> None:
     open(plan.paths.output, "w").close()
     lines = results(plan, {OLD}, with_log=True)
     log = f"{directory}/perf_metrics_{NEW}.log"
-    assert lines[:14] == ["", f"last lines of {log}:", *(f"line {number}" for number in range(8, 20))]
+    assert lines[:15] == ["", f"last lines of {log}:", "Timestamp            Step", *(f"line {number}" for number in range(8, 20))]
     assert lines[lines.index("files:") :] == [
         "files:",
         f"  output      {plan.paths.output}",
