@@ -175,11 +175,10 @@ class TrainingHooks:
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, Callable[[int], Flops]]:
     facts = loop.facts(device.name)
     if config.perf_peak_tflops is not None:
-        peak, source = config.perf_peak_tflops * 1e12, "--perf-peak-tflops"
+        facts = replace(facts, peak_flop_per_s=config.perf_peak_tflops * 1e12, peak_source="--perf-peak-tflops")
     else:
-        found = find_peak(device.name, facts.dtype or "")
-        peak, source = found.flop_per_s, found.source
-    facts = replace(facts, peak_flop_per_s=peak, peak_source=source)
+        peak = find_peak(device.name, facts.dtype or "")
+        facts = replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
     try:
         shape = ModelShape.from_args(loop.model_args())
     except PerfError as error:

@@ -130,4 +130,6 @@ def test_the_report_equals_the_summary_of_a_run_that_ended(tmp_path: Path, end: 
             training.kill()
         else:
             training.end("return")
-    assert summarize(next(tmp_path.glob("perf_records_*"))).summary == ended_summary(tmp_path)
+    written = ended_summary(tmp_path)
+    assert written["totals"]["train_steps"] == 5000
+    assert summarize(next(tmp_path.glob("perf_records_*"))).summary == written

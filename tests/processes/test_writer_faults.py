@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-import signal
 import subprocess
 from pathlib import Path
 
@@ -29,28 +28,30 @@ def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
         training.end("return")
 
 
-def kill_writer(training: Trainer) -> None:
-    """Kills the writer and waits until another one, or the trainer itself, has taken over."""
+def kill_writer(training: Trainer) -> int:
+    """Kills the writer and waits until another one, or the trainer itself, takes over; returns the process id."""
     writer = training.writer()
     writer.kill()
     wait_for("the dead writer's successor", lambda: writer not in psutil.Process(training.process.pid).children())
+    return writer.pid
 
 
-@pytest.mark.parametrize("deaths", [1, 2, 3, 4])
+@pytest.mark.parametrize("deaths", [1, 2, 3])
 def test_a_killed_writer_is_replaced_and_nothing_is_lost(tmp_path: Path, deaths: int) -> None:
-    """After the third death the trainer's own thread does the work: there is no fourth writer to kill."""
+    """After the third death the trainer's own thread does the work."""
     with trainer(tmp_path) as training:
-        for _ in range(min(deaths, 3)):
+        killed = []
+        for _ in range(deaths):
             training.tell("put", 7)
-            kill_writer(training)
+            killed.append(kill_writer(training))
         training.tell("put", 7)
         code, _, stderr = training.end("return")
-    steps = 7 * (min(deaths, 3) + 1)
+    steps = 7 * (deaths + 1)
     summary = ended_summary(tmp_path)
     assert (code, summary["totals"]["train_steps"], summary["session_info"]["end_reason"]) == (0, steps, "completed")
     assert steps_in(tmp_path) == list(range(1, steps + 1))
-    assert {failure["text"] for failure in summary["failures"]} == {"the writer process ended with code -9"}
-    assert "flagscale_perf: the writer process ended with code -9" in stderr
+    assert [failure["text"] for failure in summary["failures"]] == [f"writer process {pid} ended with code -9" for pid in killed]
+    assert stderr.count(" ended with code -9") == deaths
 
 
 def test_a_writer_killed_right_before_the_end_is_made_up_for(tmp_path: Path) -> None:
@@ -184,8 +185,8 @@ def test_a_removed_directory_costs_only_what_was_in_it(tmp_path: Path) -> None:
         wait_for("the first interval", lambda: "40.00" in text_of(logs, "perf_realtime.log"))
         shutil.rmtree(logs)
         training.tell("put", 10)
-        code, _, stderr = training.end("return")
-    assert (code, steps_in(logs), stderr) == (0, list(range(11, 21)), "")
+        code, _, _ = training.end("return")
+    assert (code, steps_in(logs)) == (0, list(range(11, 21)))
     assert type(records_in(logs)[0]).__name__ == "RunHeader"
     assert ended_summary(logs)["totals"]["train_steps"] == 20
 
@@ -202,8 +203,6 @@ def test_a_console_nobody_reads_blocks_nothing_but_itself(tmp_path: Path) -> Non
     with trainer(tmp_path, perf_console_output=True, perf_log_interval=1) as training:
         training.writer()
         training.tell("put", 10)
-        os.kill(training.process.pid, signal.SIGSTOP)  # its side thread reads the writer's lines no more
-        os.kill(training.process.pid, signal.SIGCONT)
         training.send("put", 5000)  # 650 kB of lines; nobody reads the trainer's stdout
         wait_for("all steps in the run file", lambda: text_of(tmp_path, "perf_records_*").count('"kind":"step"') == 5010)
         training.kill()

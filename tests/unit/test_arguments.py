@@ -29,8 +29,9 @@ def test_defaults_are_those_the_users_were_promised():
 
 def test_every_flag_reaches_its_field():
     config = parse(
-        *"--enable-perf-monitor --perf-log-interval 7 --perf-log-dir d --perf-console-output --perf-memory-tracking false".split(),
-        *"--perf-breakdown --perf-max-log-files 3 --perf-peak-tflops 989.4 --rehearse-on-cpu never".split(),
+        *("--enable-perf-monitor", "--perf-log-interval", "7", "--perf-log-dir", "d", "--perf-console-output"),
+        *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
+        *("--perf-peak-tflops", "989.4", "--rehearse-on-cpu", "never"),
     )
     assert config == PerfConfig(True, 7, "d", True, False, True, 3, 989.4, "never")
 

@@ -1,0 +1,45 @@
+"""The probe on a real device: right times, right memory, and not one synchronise."""
+
+import pytest
+import torch
+
+from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.device.probe import CudaProbe
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+
+def test_device_time_is_read_without_waiting_and_agrees_with_a_synchronised_clock():
+    probe = CudaProbe(torch.cuda)
+    matrix = torch.randn(4096, 4096, device="cuda")
+    truth = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    matrix @ matrix
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        truth[0].record()
+        probe.start()
+        for _ in range(50):
+            matrix @ matrix
+        pair = probe.stop()
+        truth[1].record()
+        first = probe.elapsed_ns(pair)
+        probe.memory()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    torch.cuda.synchronize()
+    assert first is None or first > 0
+    elapsed_ns = first or probe.elapsed_ns(pair)
+    assert elapsed_ns == pytest.approx(truth[0].elapsed_time(truth[1]) * 1e6, rel=0.05)
+
+
+def test_memory_is_the_allocators():
+    probe = CudaProbe(torch.cuda)
+    block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
+    assert probe.memory() == (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
+    assert probe.memory()[0] >= block.numel()
+
+
+def test_the_devices_name_is_one_the_table_can_be_asked_about():
+    peak = find_peak(CudaProbe(torch.cuda).name, "bf16")
+    assert peak.source

@@ -1,0 +1,106 @@
+"""What a user sees of a real run with two ranks: the log, the same lines on the console, the curves, the summary in pandas."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.processes import flagscale as fs
+
+pytestmark = pytest.mark.host
+
+ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+ .*")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run in `cwd` with every option away from its default."""
+    cwd = tmp_path_factory.mktemp("run")
+    options = [
+        "--enable-perf-monitor", "--perf-log-interval", "4", "--perf-log-dir", "perf", "--perf-console-output", "--perf-breakdown",
+        "--perf-memory-tracking", "false", "--perf-peak-tflops", "0.5", "--tensorboard", "--tensorboard-dir", "tb",
+    ]  # fmt: skip
+    script = [fs.train_gpt(), *fs.TINY, "--train-iters", "10", *options]
+    run = fs.run(fs.torchrun(2, *fs.launched(*script)), cwd)
+    assert run.returncode == 0, run.output[-3000:]
+    return cwd, run.output
+
+
+def test_the_console_shows_the_lines_of_the_log(finished):
+    cwd, output = finished
+    (log,) = (cwd / "perf").glob("perf_metrics_*.log")
+    rows = [line for line in log.read_text().splitlines() if ROW.fullmatch(line)]
+    assert [line.split()[2] for line in rows] == ["4", "8", "10"]
+    assert [row for row in rows if row in output] == rows
+    heading = next(line for line in log.read_text().splitlines() if line.startswith("Timestamp"))
+    assert heading in output
+    assert (cwd / "perf" / "perf_realtime.log").read_text().count(rows[0]) == 1
+    for column in ("MFU(%)", "Step(ms)", "Device(ms)", "Eval(ms)", "Ckpt(ms)"):
+        assert column in heading
+
+
+def test_the_curves_come_from_rank_0_beside_the_hosts_own(finished):
+    cwd, _ = finished
+    assert [step for step, _ in fs.host_losses(cwd / "tb")] == list(range(1, 11))
+    events = EventAccumulator(str(cwd / "tb" / "flagscale_perf"))
+    events.Reload()
+    tags = set(events.Tags()["scalars"])
+    assert tags >= {
+        "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
+        "performance/tokens_per_second", "performance/mfu", "time/iteration_ms",
+    }  # fmt: skip
+    assert not tags & {"memory/current_gb", "memory/peak_gb", "time/device_ms"}, "the CPU has no device to ask"
+    per_gpu, total = ({e.step: e.value for e in events.Scalars(tag)} for tag in ("performance/tflops_per_gpu", "performance/tflops_total"))
+    assert list(per_gpu) == [4, 8, 10]
+    for step, value in per_gpu.items():
+        assert total[step] == pytest.approx(2 * value, rel=1e-6)
+
+
+def test_the_summary_follows_from_the_records(finished):
+    cwd, _ = finished
+    steps = [step for step in fs.records(cwd / "perf") if not step["warmup"]]
+    time_s = sum(step["iteration_ns"] for step in steps) / 1e9
+    statistics = fs.summary(cwd / "perf")["final_statistics"]
+    tflops = sum(step["model_flops"] for step in steps) / time_s / 2 / 1e12
+    assert statistics["avg_tflops_per_gpu"] == pytest.approx(tflops, rel=1e-9)
+    assert statistics["avg_mfu"] == pytest.approx(tflops / 0.5, rel=1e-9)
+    assert statistics["avg_throughput_tokens"] == pytest.approx(sum(step["tokens"] for step in steps) / time_s, rel=1e-9)
+    assert statistics["peak_memory_gb"] is None
+
+
+ANALYSIS = """
+import json
+import pandas as pd
+import matplotlib
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import sys
+
+with open(sys.argv[1]) as f:
+    data = json.load(f)
+df = pd.DataFrame(data['iteration_logs'])
+plt.figure(figsize=(10, 6))
+plt.plot(df['iteration'], df['TFLOPS_per_GPU'])
+plt.xlabel('Iteration')
+plt.ylabel('TFLOPS per GPU')
+plt.title('Training Performance')
+plt.savefig(sys.argv[2])
+print(json.dumps({"iterations": list(df['iteration']), "mean": df['tokens_per_sec'].mean(), "peak": df['TFLOPS_per_GPU'].max()}))
+"""
+
+
+def test_the_users_pandas_script_reads_the_summary(finished, tmp_path):
+    cwd, _ = finished
+    (path,) = (cwd / "perf").glob("perf_summary_*.json")
+    picture = tmp_path / "tflops.png"
+    done = subprocess.run([sys.executable, "-c", ANALYSIS, path, picture], capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    rows = json.loads(path.read_text())["iteration_logs"]
+    assert seen["iterations"] == [4, 8, 10]
+    assert seen["mean"] == pytest.approx(sum(row["tokens_per_sec"] for row in rows) / 3)
+    assert seen["peak"] == max(row["TFLOPS_per_GPU"] for row in rows)
+    assert picture.stat().st_size > 0
