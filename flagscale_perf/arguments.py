@@ -26,7 +26,7 @@ _UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command lin
 
 
 def parse_bool(text: str) -> bool:
-    """"true", "1", "yes", "on" or their opposites, in any case. Raises PerfError."""
+    """ "true", "1", "yes", "on" or their opposites, in any case. Raises PerfError."""
     word = str(text).strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE

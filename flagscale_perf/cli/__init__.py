@@ -1,1 +1,80 @@
-"""The `flagscale-perf` command: one command, one file."""
+"""The command line `flagscale-perf`: a list of commands. Only the chosen command's file is imported."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from flagscale_perf import __version__
+from flagscale_perf.cli.base import Command
+from flagscale_perf.core.errors import PerfError
+
+PROG = "flagscale-perf"
+
+# name -> one line of help; the class `<Name>Command` is in `cli/<name>.py`
+COMMANDS = {
+    "report": "summarise a finished or running training run from its directory",
+    "flops": "count a model's FLOPs, component by component",
+    "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
+    "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",
+    "disable": "undo `enable`",
+    "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
+}
+
+EXIT_MISTAKE = 2  # of the user; what argparse exits with, too
+EXIT_INTERRUPTED = 130  # as shells report SIGINT
+EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output has gone, `| head` for one
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code. Wrong usage, `--help` and `--version` end in argparse's SystemExit.
+
+    Args:
+        argv: the words after the program's name; default the process's own.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return EXIT_MISTAKE
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more at its end: let that go nowhere instead of into a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def load_command(name: str) -> Command:
+    """The command of that name in `COMMANDS`, its file imported now."""
+    module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+    command: Command = getattr(module, name.title().replace("-", "") + "Command")()
+    return command
+
+
+def _dispatch(words: list[str]) -> int:
+    name = _top_parser().parse_args(words[:1]).command
+    command = load_command(name)
+    parser = argparse.ArgumentParser(prog=f"{PROG} {name}", description=COMMANDS[name])
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(words[1:]))
+
+
+def _top_parser() -> argparse.ArgumentParser:
+    width = max(map(len, COMMANDS))
+    listing = "\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog=PROG,
+        description="Know where every GPU-second of a Megatron / FlagScale run goes.",
+        epilog=f"commands:\n{listing}\n\n`{PROG} COMMAND --help` explains one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
+    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    return parser

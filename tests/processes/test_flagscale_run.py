@@ -115,3 +115,16 @@ def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path)
     assert [step["warmup"] for step in resumed] == [1, 0, 0]
     assert [(step["samples"], step["skipped_samples"]) for step in resumed] == [(4, 0)] * 3
     assert fs.records(tmp_path / "perf2", "header")[0]["facts"]["resume_iteration"] == 6
+
+
+def test_megatrons_own_script_and_its_evaluation(tmp_path):
+    script = [fs.root() / "third_party" / "Megatron-LM" / "pretrain_gpt.py", *fs.TINY, "--train-iters", "6"]
+    evaluation = ["--eval-iters", "1", "--eval-interval", "2"]
+    monitor = ["--enable-perf-monitor", "--perf-log-dir", "perf"]
+    finished = fs.run(fs.torchrun(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
+    assert finished.returncode == 0, finished.output[-3000:]
+    steps = fs.records(tmp_path / "perf")
+    assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4, 5, 6]
+    assert [step["eval_ns"] > 0 for step in steps] == [False, True] * 3
+    assert fs.records(tmp_path / "perf", "header")[0]["facts"]["host"].startswith("Megatron-LM (core 0.15")
+    assert_times_agree([{**step, "eval_ns": 0} for step in steps], finished.logged)

@@ -5,6 +5,7 @@ Run as a program it obeys lines on stdin and answers each with a line on stdout;
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -68,8 +69,11 @@ class Trainer:
         return wait_for("a writer", self._writer)
 
     def _writer(self) -> psutil.Process | None:
-        found = [child for child in psutil.Process(self.process.pid).children() if "flagscale_perf.perf_logger" in child.cmdline()]
-        return found[0] if found else None
+        for child in psutil.Process(self.process.pid).children():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):  # it has just ended
+                if "flagscale_perf.perf_logger" in child.cmdline():
+                    return child
+        return None
 
     def end(self, *words: Any) -> tuple[int, str, str]:
         """Sends a last command; returns exit code, stdout and stderr from then on."""
@@ -167,6 +171,7 @@ def _obey(logger: Any) -> None:
                 iteration += 1
                 logger.step(make_step(iteration))
                 print(iteration, flush=True)
+                time.sleep(float(words[0]))
         elif command == "close":
             print(logger.close(" ".join(words[1:]), float(words[0])), flush=True)
         elif command == "fork":

@@ -1,0 +1,98 @@
+"""Run files found and read: the good lines of a damaged file, and what was wrong with the others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.jsonl import BadLine, read_records
+from flagscale_perf.core.records import Record, RunHeader
+from flagscale_perf.core.session import age_key, file_names, session_of
+
+MAX_BAD_LINES = 20
+
+
+def find_run_file(path: Path, session_id: str | None = None) -> Path:
+    """The run file meant by a file's or a directory's path: of a directory the newest session, or the one asked for.
+
+    Raises PerfError naming what is there instead.
+    """
+    if not path.exists():
+        raise PerfError(f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl in it")
+    if not path.is_dir():
+        return path
+    sessions = sorted(filter(None, map(session_of, os.listdir(path))), key=age_key)
+    if not sessions:
+        raise PerfError(f"no perf_records_*.jsonl in {str(path)!r}; give the directory of --perf-log-dir")
+    if session_id is not None and session_id not in sessions:
+        raise PerfError(f"no session {session_id!r} in {str(path)!r}; there are {', '.join(sessions[-10:])}")
+    return path / file_names(session_id or sessions[-1])["records"]
+
+
+class RunFile:
+    """One run file, read from front to back in constant memory.
+
+    Attributes:
+        path: of the file.
+        header: its first record.
+        bad_lines: the first `MAX_BAD_LINES` lines that are no records.
+        skipped: how many lines were no records, so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads the header. Raises PerfError for a file that is no run file."""
+        self.path = path
+        self.bad_lines: list[BadLine] = []
+        self.skipped = 0
+        first = next(self._lines(), BadLine(1, "the file is empty"))
+        if isinstance(first, BadLine):
+            raise PerfError(f"{path}:{first.number}: {first.reason}; this is no run file of flagscale_perf")
+        if not isinstance(first, RunHeader):
+            raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
+        self.header: RunHeader = first
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every record, the header first. Raises PerfError if the file cannot be read."""
+        self.bad_lines, self.skipped = [], 0
+        for line in self._lines():
+            if isinstance(line, BadLine):
+                self.skipped += 1
+                if len(self.bad_lines) < MAX_BAD_LINES:
+                    self.bad_lines.append(line)
+            else:
+                yield line
+
+    def is_live(self) -> bool:
+        """Whether a writer holds the file."""
+        fd = _open_regular(self.path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # a file system without locks cannot tell
+        finally:
+            os.close(fd)
+        return False
+
+    def _lines(self) -> Iterator[Record | BadLine]:
+        try:
+            with os.fdopen(_open_regular(self.path), "rb") as file:
+                yield from read_records(file)
+        except OSError as error:
+            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
+
+
+def _open_regular(path: Path) -> int:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise PerfError(f"cannot read {str(path)!r}: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl")
+    return fd

@@ -1,0 +1,127 @@
+"""`flagscale-perf flops`."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.cli.base import Command
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.shape_sources import args_from_yaml
+from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
+
+_EXAMPLE = "model.json"
+_TOTALS = {
+    "model_flops_causal_half": "model, causal half",
+    "model_flops_full_attention": "model, full attention",
+    "model_flops_visible_pairs": "model, visible pairs",
+    "model_flops_causal_half_packed": "model, causal half, packed",
+    "recompute_flops_causal_half": "recompute, causal half",
+    "recompute_flops_full_attention": "recompute, full attention",
+    "hardware_flops_causal_half": "hardware, causal half",
+    "hardware_flops_full_attention": "hardware, full attention",
+}
+
+
+class FlopsCommand(Command):
+    """Prints what one global batch costs: each component and phase, and the totals under every convention."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which model, which step, which form."""
+        parser.add_argument(
+            "--args", type=Path, required=True, metavar="FILE", dest="model",
+            help="the model: JSON of Megatron's argument names, a FlagScale training yaml, or a Hugging Face config.json",
+        )  # fmt: skip
+        parser.add_argument("--batch-size", type=_above_zero, metavar="N", help="sequences (default: the file's global_batch_size)")
+        parser.add_argument("--seq-length", type=_above_zero, metavar="N", help="tokens of one sequence (default: the file's seq_length)")
+        parser.add_argument("--packed-seq-lens", type=_lengths, metavar="A,B,...", help="lengths of the documents in the whole batch")
+        parser.add_argument("--json", action="store_true", help="print one JSON object of exact integers")
+
+    def run(self, args: Namespace) -> int:
+        """Prints it. Raises PerfError for a file that describes no model."""
+        given, shape = _read_model(args.model)
+        batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
+        length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
+        table = count(shape, batch, length, args.packed_seq_lens)
+        print(json.dumps(table.as_dict(), indent=2) if args.json else render(table, length))
+        return 0
+
+
+def render(table: FlopsTable, seq_length: int) -> str:
+    """The table as text: exact FLOPs, and each component's share of all the work, attention counted in full."""
+    work = sum(sum(phases.values()) for phases in table.components.values())
+    rows = [("component", "forward", "backward", "recompute", "share")]
+    for name, phases in table.components.items():
+        share = f"{100 * sum(phases.values()) / work:.2f} %"
+        rows.append((name, f"{phases['fwd']:,}", f"{phases['bwd']:,}", f"{phases['recompute']:,}", share))
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    lines = [
+        f"{table.family}, {table.parameters:,} parameters, {table.batch_size} sequences of {seq_length} tokens",
+        "FLOPs of one step, core attention in full (s x s pairs)",
+        "",
+        *(
+            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+            for row in rows
+        ),
+        "",
+    ]
+    known = {text: f"{table.totals[name]:,}" for name, text in _TOTALS.items() if table.totals[name] is not None}
+    width = max(len(number) for number in known.values())
+    lines += [f"{text:<26}  {number:>{width}}" for text, number in known.items()]
+    if table.totals["hardware_flops_causal_half"] is None:
+        lines.append("hardware FLOPs are not known: the recomputation varies by stage and micro-batch")
+    return "\n".join(lines)
+
+
+def _read_model(path: Path) -> tuple[Mapping[str, Any], ModelShape]:
+    """The file's arguments, flat, and the shape they describe."""
+    content = _parse(path)
+    if "model_type" in content and "num_layers" not in content:
+        return content, ModelShape.from_hf(content)
+    flat = args_from_yaml(content)
+    return flat, ModelShape.from_args(flat)
+
+
+def _parse(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PerfError(f"--args {path}: cannot be read ({error}); give a file such as {_EXAMPLE}") from None
+    try:
+        content = _parse_yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
+    except ValueError as error:
+        raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
+    if not isinstance(content, Mapping):
+        raise PerfError(f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values")
+    return content
+
+
+def _parse_yaml(text: str) -> Any:
+    try:
+        import yaml  # type: ignore[import-untyped]
+    except ImportError:
+        raise PerfError("a yaml needs PyYAML, which is not installed; install it or give JSON") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error).replace("\n", " ")) from None
+
+
+def _step_size(chosen: int | None, given: Mapping[str, Any], name: str, flag: str) -> int:
+    value = given.get(name) if chosen is None else chosen
+    if isinstance(value, int) and value > 0:
+        return value
+    raise PerfError(f"{name} is {value!r} in the file; give {flag} N")
+
+
+def _above_zero(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)
+
+
+def _lengths(text: str) -> list[int]:
+    return [_above_zero(one.strip()) for one in text.split(",")]

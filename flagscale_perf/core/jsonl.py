@@ -1,0 +1,157 @@
+"""The one codec of run files: a record a line, `kind` first, strict JSON (no NaN), compact.
+
+Reading keeps the good lines of a damaged file: a line that is no record comes out as a `BadLine` with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from typing import Any, BinaryIO, NamedTuple, get_args, get_type_hints
+
+from flagscale_perf.core.records import (
+    SCHEMA_VERSION,
+    EventRecord,
+    IntervalRecord,
+    Record,
+    RunEnd,
+    RunHeader,
+    StepRecord,
+)
+
+KINDS: dict[str, type[Record]] = {
+    "header": RunHeader,
+    "step": StepRecord,
+    "interval": IntervalRecord,
+    "event": EventRecord,
+    "end": RunEnd,
+}
+MAX_LINE_BYTES = 1 << 20
+_MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
+_MAX_NS = 1 << 63  # keeps every time within the years a datetime has
+_NAMES = {record_type: kind for kind, record_type in KINDS.items()}
+
+
+class BadLine(NamedTuple):
+    """A line that is no record.
+
+    Attributes:
+        number: of the line, from 1.
+        reason: one phrase.
+        torn: it is the last one and has no end: the writer died in the middle of it.
+    """
+
+    number: int
+    reason: str
+    torn: bool = False
+
+
+class _Field(NamedTuple):
+    name: str
+    types: tuple[type, ...]
+
+
+def _fields_of(record_type: type[Record]) -> list[_Field]:
+    hints = get_type_hints(record_type)
+    return [_Field(name, tuple(getattr(t, "__origin__", t) for t in (get_args(h) if _is_union(h) else (h,)))) for name, h in hints.items()]
+
+
+def _is_union(hint: Any) -> bool:
+    return type(None) in get_args(hint)
+
+
+_FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
+
+
+def encode(record: Record) -> bytes:
+    """The record's line, newline included. NaN and infinities become null."""
+    fields: dict[str, Any] = asdict(record) if is_dataclass(record) else record._asdict()
+    return (dump({"kind": _NAMES[type(record)]} | fields) + "\n").encode()
+
+
+def dump(value: Any) -> str:
+    """Strict, compact JSON in ASCII; NaN and infinities become null, unknown types their text."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    except ValueError:
+        return json.dumps(finite(value), allow_nan=False, separators=(",", ":"), default=str)
+
+
+def finite(value: Any) -> Any:
+    """The same with None in the place of NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def decode(line: bytes) -> Record:
+    """The record of a line. Raises ValueError with the reason; fields it does not know are left out."""
+    try:
+        content = json.loads(line.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} at character {error.pos + 1}") from None
+    if not isinstance(content, dict):
+        raise ValueError("no JSON object")
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
+    record_type: Any = KINDS[kind]
+    return _checked_version(record_type(**{field.name: _value(content, field) for field in _FIELDS[kind]}))
+
+
+def _value(content: dict[str, Any], field: _Field) -> Any:
+    if field.name not in content and type(None) not in field.types:
+        raise ValueError(f"field {field.name!r} is missing")
+    value = content.get(field.name)
+    if type(value) not in field.types:  # exact: True is no integer here
+        raise ValueError(f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}")
+    limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
+    if type(value) is int and not -limit < value < limit:
+        raise ValueError(f"field {field.name!r} is out of range")
+    return value
+
+
+def _checked_version(record: Record) -> Record:
+    if isinstance(record, RunHeader) and record.schema_version > SCHEMA_VERSION:
+        raise ValueError(f"schema version {record.schema_version} is newer than {SCHEMA_VERSION}: update flagscale_perf")
+    return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
+    """Every line of the file as a record or a `BadLine`, in constant memory."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            _skip_line(file, line)
+            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
+        elif not line.endswith(b"\n"):
+            yield BadLine(number, "cut off", torn=True)
+        else:
+            yield _decoded(number, line)
+
+
+def _decoded(number: int, line: bytes) -> Record | BadLine:
+    try:
+        return decode(line)
+    except ValueError as error:
+        return BadLine(number, str(error))
+
+
+def _skip_line(file: BinaryIO, line: bytes) -> None:
+    while line and not line.endswith(b"\n"):
+        line = file.readline(MAX_LINE_BYTES)

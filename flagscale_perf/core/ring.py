@@ -1,0 +1,261 @@
+"""The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer (the writer).
+
+    page 0, 1   header: magic, sizes, tail, dropped; end reason, session id and summary path as checksummed texts
+    then        65,536 slots of 256 bytes: crc32 | kind | length | sequence number | record
+
+The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is lost when that
+is killed. Each slot carries its sequence number and a checksum over everything: a slot that is half written, or whose
+stores another CPU sees in another order, does not check and counts as not there yet.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import tempfile
+import zlib
+from typing import Any, NamedTuple, get_type_hints
+
+from flagscale_perf.core.records import EventRecord, StepRecord
+
+MAGIC = 0x31_46_52_45_50_53_46  # "FSPERF1"; the last character is the layout's version
+SLOT_BYTES = 256
+SLOTS = 65_536
+_HEADER_BYTES = 8192
+# 64-bit words of the header; producer and consumer write to different cache lines
+_WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL = 0, 1, 8, 9, 16
+_PREFIX = struct.Struct("<BxHQ")  # kind, length, sequence number; after the 4 bytes of the checksum
+_CRC_BYTES = 4
+_MAX_PAYLOAD = SLOT_BYTES - _CRC_BYTES - _PREFIX.size
+
+_WIDE = frozenset({"model_flops", "hardware_flops"})  # a batch of a large model passes 2^63
+_TEXT_BYTES = {"name": 16, "text": 200}
+_NONE = -(2**63)
+_NONE_WIDE = (-(2**127)).to_bytes(16, "little", signed=True)
+
+RingRecord = StepRecord | EventRecord
+
+
+class _Layout:
+    """How one kind of record lies in a slot, derived from its fields: 8 bytes an integer, 16 a wide one, texts padded with NUL."""
+
+    def __init__(self, record_type: type[StepRecord] | type[EventRecord]) -> None:
+        self.record_type = record_type
+        hints = get_type_hints(record_type)
+        self._wide = [i for i, name in enumerate(hints) if name in _WIDE]
+        self._texts = [(i, _TEXT_BYTES[name]) for i, (name, hint) in enumerate(hints.items()) if hint is str]
+        sizes = dict(self._texts) | dict.fromkeys(self._wide, 16)
+        self._struct = struct.Struct("<" + "".join(f"{sizes[i]}s" if i in sizes else "q" for i in range(len(hints))))
+        assert self._struct.size <= _MAX_PAYLOAD
+
+    def pack(self, record: RingRecord) -> bytes:
+        """The record as bytes. Raises struct.error, OverflowError or TypeError for a value that does not fit."""
+        values: list[Any] = [_NONE if value is None else value for value in record]
+        for i in self._wide:
+            wide: Any = record[i]
+            values[i] = _NONE_WIDE if wide is None else wide.to_bytes(16, "little", signed=True)
+        for i, size in self._texts:
+            values[i] = fit_utf8(str(record[i]), size)
+        return self._struct.pack(*values)
+
+    def unpack(self, payload: bytes) -> RingRecord:
+        """The record that `pack` was given."""
+        values: list[Any] = [None if value == _NONE else value for value in self._struct.unpack(payload)]
+        for i in self._wide:
+            values[i] = None if values[i] == _NONE_WIDE else int.from_bytes(values[i], "little", signed=True)
+        for i, _ in self._texts:
+            values[i] = values[i].rstrip(b"\0").decode()
+        return self.record_type(*values)
+
+
+def fit_utf8(text: str, size: int) -> bytes:
+    """At most `size` bytes of UTF-8 that end between two characters."""
+    encoded = text.encode("utf-8", "backslashreplace")[:size]
+    return encoded.decode("utf-8", "ignore").encode()
+
+
+_STEP, _EVENT = _Layout(StepRecord), _Layout(EventRecord)
+_KINDS = {1: _STEP, 2: _EVENT}
+
+
+class _Text(NamedTuple):
+    """A text in the header that one side writes once and the other waits for: crc32, length + 1, bytes."""
+
+    offset: int
+    size: int
+
+
+_REASON, _SESSION, _SUMMARY = _Text(512, 248), _Text(768, 248), _Text(1024, 4096)
+
+
+class RingEnd(NamedTuple):
+    """What the producer said last.
+
+    Attributes:
+        reason: see `RunEnd.reason`.
+        at_ns: monotonic mark.
+    """
+
+    reason: str
+    at_ns: int
+
+
+class Ring:
+    """One end of the ring. `put`, `close` are the producer's; `take`, `commit` and the two setters the consumer's.
+
+    Attributes:
+        fd: descriptor of the shared memory to hand to another process; None where it exists in this process only.
+    """
+
+    def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
+        """Use `create` or `attach`."""
+        self.fd = fd
+        self._memory = memory
+        self._words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
+        self._slots = self._words[_WORD_SLOTS]
+        self._head = self._known_tail = self._words[_WORD_TAIL]
+
+    @classmethod
+    def create(cls, slots: int = SLOTS) -> Ring:
+        """A new, empty ring. Raises OSError where not even private memory is to be had."""
+        size = _HEADER_BYTES + slots * SLOT_BYTES
+        fd: int | None
+        try:
+            fd = _shared_memory(size)
+            memory = mmap.mmap(fd, size)
+        except (AttributeError, OSError):  # AttributeError: no posix_fallocate on this system
+            fd, memory = None, mmap.mmap(-1, size)
+        words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
+        words[_WORD_SLOTS] = slots
+        words[_WORD_MAGIC] = MAGIC
+        words.release()
+        return cls(memory, fd)
+
+    @classmethod
+    def attach(cls, fd: int) -> Ring:
+        """The other end of a ring created elsewhere; takes the descriptor over. Raises ValueError if it is no ring."""
+        memory = mmap.mmap(fd, 0)
+        magic, slots = struct.unpack_from("=QQ", memory)
+        if magic != MAGIC or len(memory) != _HEADER_BYTES + slots * SLOT_BYTES:
+            raise ValueError(f"descriptor {fd} is no ring of this version")
+        return cls(memory, fd)
+
+    def put(self, record: RingRecord) -> None:
+        """Stores the record; counts a drop if the ring is full or a value does not fit. Never raises, never waits."""
+        head = self._head
+        try:
+            if head - self._known_tail >= self._slots:
+                self._known_tail = self._words[_WORD_TAIL]
+                if head - self._known_tail >= self._slots:
+                    self._words[_WORD_DROPPED] += 1
+                    return
+            kind, layout = (1, _STEP) if type(record) is StepRecord else (2, _EVENT)
+            payload = layout.pack(record)
+            body = _PREFIX.pack(kind, len(payload), head + 1) + payload
+            offset = _HEADER_BYTES + head % self._slots * SLOT_BYTES
+            self._memory[offset : offset + _CRC_BYTES + len(body)] = zlib.crc32(body).to_bytes(_CRC_BYTES, "little") + body
+            self._head = head + 1
+        except (struct.error, OverflowError, TypeError, AttributeError):
+            self._words[_WORD_DROPPED] += 1
+
+    def take(self, limit: int) -> list[RingRecord]:
+        """The oldest records, at most `limit`; they stay in the ring until `commit`."""
+        tail = self._words[_WORD_TAIL]
+        records: list[RingRecord] = []
+        while len(records) < min(limit, self._slots):
+            record = self._read(tail + len(records))
+            if record is None:
+                break
+            records.append(record)
+        return records
+
+    def commit(self, count: int) -> None:
+        """Gives the slots of the oldest `count` records back."""
+        self._words[_WORD_TAIL] += count
+
+    @property
+    def saved(self) -> int:
+        """Records given back by `commit` so far."""
+        return self._words[_WORD_TAIL]
+
+    @property
+    def dropped(self) -> int:
+        """Records lost so far."""
+        return self._words[_WORD_DROPPED]
+
+    def close(self, reason: str, at_ns: int) -> None:
+        """The producer's last word; nothing is put after it."""
+        self._words[_WORD_CLOSED_AT] = at_ns
+        self._set_text(_REASON, reason)
+
+    @property
+    def end(self) -> RingEnd | None:
+        """What `close` was given; None before it."""
+        reason = self._text(_REASON)
+        return None if reason is None else RingEnd(reason, self._words[_WORD_CLOSED_AT])
+
+    @property
+    def session(self) -> str | None:
+        """The session id once the consumer has claimed one."""
+        return self._text(_SESSION)
+
+    @session.setter
+    def session(self, session_id: str) -> None:
+        self._set_text(_SESSION, session_id)
+
+    @property
+    def summary(self) -> str | None:
+        """The summary's path once the consumer has finished; "" if it could write none."""
+        return self._text(_SUMMARY)
+
+    @summary.setter
+    def summary(self, path: str) -> None:
+        self._set_text(_SUMMARY, path)
+
+    def release(self) -> None:
+        """Gives the mapping and the descriptor back."""
+        self._words.release()
+        self._memory.close()
+        if self.fd is not None:
+            os.close(self.fd)
+            self.fd = None
+
+    def _read(self, number: int) -> RingRecord | None:
+        offset = _HEADER_BYTES + number % self._slots * SLOT_BYTES
+        slot = self._memory[offset : offset + SLOT_BYTES]
+        kind, length, sequence = _PREFIX.unpack_from(slot, _CRC_BYTES)
+        if sequence != number + 1 or kind not in _KINDS or length > _MAX_PAYLOAD:
+            return None
+        body = slot[_CRC_BYTES : _CRC_BYTES + _PREFIX.size + length]
+        if zlib.crc32(body) != int.from_bytes(slot[:_CRC_BYTES], "little"):
+            return None
+        return _KINDS[kind].unpack(body[_PREFIX.size :])
+
+    def _set_text(self, place: _Text, text: str) -> None:
+        encoded = fit_utf8(text, place.size - 8)
+        body = (len(encoded) + 1).to_bytes(4, "little") + encoded
+        self._memory[place.offset : place.offset + 4 + len(body)] = zlib.crc32(body).to_bytes(4, "little") + body
+
+    def _text(self, place: _Text) -> str | None:
+        held = self._memory[place.offset : place.offset + place.size]
+        length = int.from_bytes(held[4:8], "little") - 1
+        if not 0 <= length <= place.size - 8:
+            return None
+        body = held[4 : 8 + length]
+        return body[4:].decode() if zlib.crc32(body) == int.from_bytes(held[:4], "little") else None
+
+
+def _shared_memory(size: int) -> int:
+    """A descriptor of `size` reserved bytes that no path leads to. Raises OSError."""
+    try:
+        fd = os.memfd_create("flagscale_perf", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # not Linux, or forbidden
+        fd, path = tempfile.mkstemp(prefix="flagscale_perf_")
+        os.unlink(path)
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except (AttributeError, OSError):
+        os.close(fd)
+        raise
+    return fd

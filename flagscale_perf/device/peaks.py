@@ -1,0 +1,108 @@
+"""Dense peak FLOP/s of known chips: the denominator of MFU. Never a sparse figure, never a neighbour's.
+
+Each row has its source and how far it is trusted: A where independent tables that cite the vendor's datasheet agree, B for
+one solid source, C where sources are weak or contradict each other; C gives no peak, only the reason. Names are matched
+whole, as the driver reports them, because neighbours differ: H100 PCIe is no H100 SXM, GH200 no H200, a MIG slice no A100.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+HINT = "set --perf-peak-tflops to the dense peak of one device to get MFU"
+_TERA = 1e12
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What one device can reach at best.
+
+    Attributes:
+        flop_per_s: dense peak; None if it is not known well enough.
+        source: one line: where the peak is from, or why there is none and how to set it.
+    """
+
+    flop_per_s: float | None
+    source: str
+
+
+@dataclass(frozen=True)
+class PeakRow:
+    """One chip.
+
+    Attributes:
+        pattern: regular expression of the driver's whole name for it, in any case.
+        chip: its name in messages.
+        half: dense TFLOP/s in bf16 and fp16; None if not known well enough.
+        fp8: dense TFLOP/s in fp8; None if it has none or it is not known well enough.
+        trust: "A", "B" or "C".
+        source: where the figures are from, or what is wrong with them.
+        dtypes: what `half` holds for.
+    """
+
+    pattern: str
+    chip: str
+    half: float | None
+    fp8: float | None
+    trust: str
+    source: str
+    dtypes: tuple[str, ...] = ("bf16", "fp16")
+
+
+_HOPPER = "NVIDIA's Hopper datasheet as cited by torchtitan, composer and Lightning"
+_BLACKWELL = "NVIDIA's Blackwell datasheet (sparse figure halved) as cited by torchtitan and verl"
+_VOLTA = "NVIDIA's Volta datasheet as cited by composer and Lightning"
+_AMPERE = "NVIDIA's A100 datasheet as cited by torchtitan, verl, composer and Lightning"
+
+ROWS = (
+    PeakRow(r"(tesla|nvidia) v100-sxm2-\d+gb", "V100 SXM2", 125, None, "A", _VOLTA, ("fp16",)),
+    PeakRow(r"(tesla|nvidia) v100-pcie-\d+gb", "V100 PCIe", 112, None, "A", _VOLTA, ("fp16",)),
+    PeakRow(r"(tesla|nvidia) v100s-pcie-\d+gb", "V100S", 130, None, "A", _VOLTA, ("fp16",)),
+    PeakRow(r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", 312, None, "A", _AMPERE),
+    PeakRow(r"nvidia a800-sxm4-\d+gb|nvidia a800 \d+gb pcie", "A800", 312, None, "A", _AMPERE + "; same die"),
+    PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", 989.4, 1979, "A", _HOPPER),
+    PeakRow(r"nvidia h100 pcie", "H100 PCIe", 756, 1513, "A", _HOPPER),
+    PeakRow(r"nvidia h100 nvl", "H100 NVL", 835, 1671, "A", _HOPPER),
+    PeakRow(r"nvidia h800", "H800 SXM", 989.4, 1979, "B", "verl: H100's compute with half of its NVLink"),
+    PeakRow(r"nvidia h20", "H20", 148, 296, "A", "torchtitan and verl; fp8 is twice bf16 by design"),
+    PeakRow(r"nvidia h200", "H200 SXM", 989.4, 1979, "A", _HOPPER),
+    PeakRow(r"nvidia b200", "B200", 2250, 4500, "A", _BLACKWELL),
+    PeakRow(r"nvidia gb200", "GB200, one GPU", 2500, 5000, "A", _BLACKWELL),
+    PeakRow(r"nvidia l40s", "L40S", 362, None, "A", "torchtitan and verl; for fp8 they differ (724 and 733)"),
+    PeakRow(r"nvidia geforce rtx 4090", "RTX 4090", 165.2, 330, "B", "nanochat issue 60, accumulating in fp32"),
+    PeakRow(
+        r"(iluvatar )?bi-v150", "Iluvatar BI-V150", 192, None, "B", "FlagPerf's specification, which its own 196.8 measured in bf16 exceed"
+    ),
+    PeakRow(r"(kunlunxin )?r300", "Kunlunxin R300", 128, None, "B", "FlagPerf: eight of them are 1 PFLOP/s in fp16", ("fp16",)),
+    PeakRow(r"(moore threads )?mtt s4000", "MTT S4000", 100, None, "B", "press reports of its launch"),
+    PeakRow(r"(metax )?(mx)?c500 pcie", "MetaX C500 PCIe", 240, None, "B", "llm-cal; a public tender gives 240.2 a card"),
+    PeakRow(
+        r"(metax )?(mx)?c5[05]0.*", "MetaX C500/C550", None, None, "C", "240 or 280 TFLOP/s, by form factor, which the name does not tell"
+    ),
+    PeakRow(r"ascend ?910b\d?.*", "Ascend 910B", None, None, "C", "public figures for its variants run from 256 to 414 TFLOP/s"),
+    PeakRow(r"ascend ?910(c|_93).*", "Ascend 910C", None, None, "C", "780 TFLOP/s for two dies, from one weak source"),
+    PeakRow(r"(kunlunxin )?(p800|r310p).*", "Kunlunxin P800/R310p", None, None, "C", "only press reports"),
+    PeakRow(r"(hygon )?(k100[_ ]ai|bw\d+).*|gfx936", "Hygon K100_AI/BW", None, None, "C", "only a third party's table"),
+    PeakRow(r"(cambricon )?mlu590.*", "Cambricon MLU590", None, None, "C", "no credible figure is public"),
+    PeakRow(r"(moore threads )?mtt s5000", "MTT S5000", None, None, "C", "only press reports, and they differ"),
+)
+
+
+def find_peak(device_name: str, dtype: str) -> Peak:
+    """Dense peak of one device.
+
+    Args:
+        device_name: as the driver reports it, e.g. "NVIDIA H100 80GB HBM3".
+        dtype: "bf16", "fp16", "fp8" or "fp32".
+    """
+    name = " ".join(device_name.lower().split())
+    row = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None)
+    if row is None:
+        return Peak(None, f"no peak is known for {device_name!r}; {HINT}")
+    if row.trust == "C":
+        return Peak(None, f"no trustworthy peak for {row.chip}: {row.source}; {HINT}")
+    tflops = row.fp8 if dtype == "fp8" else row.half if dtype in row.dtypes else None
+    if tflops is None:
+        return Peak(None, f"no peak of {row.chip} is known for {dtype or 'an unknown data type'}; {HINT}")
+    return Peak(tflops * _TERA, f"{row.chip}, dense {dtype}: {row.source} (trust {row.trust})")

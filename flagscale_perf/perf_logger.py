@@ -1,0 +1,379 @@
+"""Rank 0's way from records to files: a ring in the training process, a writer process behind it.
+
+    training thread --step(), event()--> ring (shared memory) --> writer process --> files
+                                                                        |
+    side thread of the trainer  <---- lines for the console, troubles --+
+
+The writer is a fresh interpreter of its own process session. It notices the end of its parent by itself. If it dies, the
+next one goes on where it stopped; where no process can be started, the side thread does the same work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import flagscale_perf
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
+from flagscale_perf.core.jsonl import dump
+from flagscale_perf.core.printable import printable
+from flagscale_perf.core.records import EventRecord, RunFacts, StepRecord
+from flagscale_perf.core.ring import Ring
+from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask
+
+MAX_WRITERS = 3  # processes one run may use up
+ORPHAN_LIMIT_S = 5.0  # a writer whose parent is gone and that saves nothing for so long hangs
+NICENESS = 10
+ALIVE_CHECK_S = 1.0
+MAX_UNHEARD_BYTES = 1 << 18
+_PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
+# How a line from the writer begins: what to do with it.
+_LOG, _TROUBLE, _FINISHED = "log ", "trouble ", "finished"
+
+Say = Callable[[str], None]
+
+
+class PerfLogger:
+    """The training side. `step` and `event` are called on the training thread only; nothing here raises or blocks it."""
+
+    def __init__(self, ring: Ring | None, supervisor: Supervisor | None) -> None:
+        """Use `start`."""
+        self._ring = ring
+        self._supervisor = supervisor
+        self._pid = os.getpid()
+        self._summary: str | None = None
+        _live.add(self)
+
+    @classmethod
+    def start(cls, config: PerfConfig, facts: RunFacts, say: Say) -> PerfLogger:
+        """Begins a session and returns at once; the files appear a moment later.
+
+        Args:
+            config: the options in force.
+            facts: what the host knows about the run.
+            say: prints one line on rank 0; called on a side thread.
+        """
+        ring: Ring | None = None
+        try:
+            ring = Ring.create()
+            supervisor = Supervisor(ring, _task(config, facts), say)
+            supervisor.start()
+        except Exception as error:  # out of memory or threads: no files, but the training goes on
+            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}")
+            if ring is not None:
+                ring.release()
+            return cls(None, None)
+        return cls(ring, supervisor)
+
+    def step(self, record: StepRecord) -> None:
+        """Keeps the record; counts a drop if there is no room."""
+        ring = self._ring
+        if ring is not None:
+            ring.put(record)
+
+    def event(self, name: str, iteration: int, text: str) -> None:
+        """Keeps an `EventRecord`; its text may be cut to 200 bytes."""
+        ring = self._ring
+        if ring is not None:
+            ring.put(EventRecord(name, monotonic_ns(), iteration, text))
+
+    def close(self, reason: str, timeout_s: float = 2.0) -> str | None:
+        """Ends the session for `reason` (see `RunEnd`) and waits for its files, at most `timeout_s`.
+
+        Returns the summary's path; None if it is not there in time (the writer goes on without us). Calling it again
+        returns the same; in a forked child it does nothing.
+        """
+        ring, supervisor, self._ring, self._supervisor = self._ring, self._supervisor, None, None
+        if ring is not None and supervisor is not None and os.getpid() == self._pid:
+            ring.close(reason, monotonic_ns())
+            if supervisor.finish(timeout_s):
+                self._summary = ring.summary or None
+                ring.release()
+        return self._summary
+
+    def _abandon(self) -> None:
+        """In a forked child: the session stays the parent's."""
+        self._ring = self._supervisor = None
+
+
+_live: weakref.WeakSet[PerfLogger] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for logger in list(_live):
+        logger._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _task(config: PerfConfig, facts: RunFacts) -> DrainTask:
+    # Through JSON, so that every drain sees the same whatever the host has put into the facts.
+    plain = json.loads(dump({"config": config.as_dict(), "facts": asdict(facts)}))
+    return DrainTask(plain["config"], plain["facts"], Anchor.now(), Path(config.perf_log_dir).absolute())
+
+
+class Supervisor:
+    """A daemon thread of the trainer that keeps a writer running; asleep unless the writer has something to say."""
+
+    def __init__(self, ring: Ring, task: DrainTask, say: Say) -> None:
+        self._ring = ring
+        self._task = task
+        self._say = say
+        self._ending = threading.Event()
+        self._lock = threading.Lock()  # of `_writer`
+        self._writer: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._run, name="flagscale_perf", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Raises RuntimeError where there can be none."""
+        self._thread.start()
+
+    def finish(self, timeout_s: float) -> bool:
+        """After the ring is closed: wakes the writer and waits for its end; False if that takes longer."""
+        self._ending.set()
+        self._wake()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            writers = 1
+            while self._run_process() and writers < MAX_WRITERS:
+                writers += 1
+            if self._ring.summary is None:
+                self._run_here()
+        except Exception as error:
+            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}")
+
+    def _run_process(self) -> bool:
+        """One writer process from start to end. True if it died and another one may do better."""
+        fd = self._ring.fd
+        if fd is None:
+            self._note("no shared memory for a writer process")
+            return False
+        last = ""
+        try:
+            with _start_writer(fd) as writer:
+                try:
+                    self._brief(writer)
+                    for line in _lines_of(writer):
+                        last = self._heard(line) or last
+                finally:
+                    self._set_writer(None)  # before its pipes are closed
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._note(f"no writer process: {type(error).__name__}: {error}")
+            return False
+        if self._ring.summary is None:
+            self._note(f"writer process {writer.pid} ended with code {writer.returncode}{': ' if last else ''}{last}")
+        return self._ring.summary is None
+
+    def _note(self, trouble: str) -> None:
+        """Says it now and lets the next drain record it."""
+        self._task.notes.append(trouble)
+        _complain(f"flagscale_perf: {trouble}")
+
+    def _brief(self, writer: subprocess.Popen[bytes]) -> None:
+        if writer.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died; its last words tell why
+                writer.stdin.write((dump(_bootstrap(self._ring, self._task)) + "\n").encode())
+        self._set_writer(writer)
+        if self._ending.is_set():
+            self._wake()
+
+    def _set_writer(self, writer: subprocess.Popen[bytes] | None) -> None:
+        with self._lock:
+            self._writer = writer
+
+    def _wake(self) -> None:
+        with self._lock:  # so that the descriptor is still the writer's
+            if self._writer is not None and self._writer.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):  # it has died; `_run` sees to it
+                    self._writer.stdin.write(b"\n")
+
+    def _heard(self, line: str) -> str:
+        """Acts on a line of the writer; returns it if the writer did not mean to say it (a traceback's)."""
+        if line.startswith(_LOG):
+            self._print(line.removeprefix(_LOG))
+        elif line.startswith(_TROUBLE):
+            _complain(line.removeprefix(_TROUBLE))
+        else:
+            return line
+        return ""
+
+    def _print(self, line: str) -> None:
+        try:
+            self._say(line)
+        except Exception as error:  # the host's printing is not ours to trust
+            self._say = _ignore
+            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it")
+
+    def _run_here(self) -> None:
+        """The writer's work on this thread."""
+        Drain(self._ring, self._task, self._print, _complain).run(self._pause, lambda: False)
+
+    def _pause(self, seconds: float) -> None:
+        if self._ending.is_set():
+            time.sleep(seconds)
+        else:
+            self._ending.wait(seconds)
+
+
+def _start_writer(ring_fd: int) -> subprocess.Popen[bytes]:
+    environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "flagscale_perf.perf_logger"],
+        bufsize=0, env=environment, pass_fds=(ring_fd,), start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def _bootstrap(ring: Ring, task: DrainTask) -> dict[str, Any]:
+    return asdict(task) | {"directory": str(task.directory), "ring_fd": ring.fd, "parent_pid": os.getpid()}
+
+
+def _lines_of(writer: subprocess.Popen[bytes]) -> Iterator[str]:
+    """What the writer says, until it has finished or died.
+
+    A child forked by the training may hold the pipe's other end, so the pipe's end alone does not tell.
+    """
+    if writer.stdout is None:
+        return
+    fd = writer.stdout.fileno()
+    os.set_blocking(fd, False)
+    poll = select.poll()  # not select(): a training may have more than 1024 descriptors
+    poll.register(fd, select.POLLIN)
+    rest = b""
+    while poll.poll(ALIVE_CHECK_S * 1000) or writer.poll() is None:
+        try:
+            chunk = os.read(fd, 1 << 16)
+        except BlockingIOError:
+            continue
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            if line == _FINISHED.encode():
+                return
+            yield line.decode("utf-8", "replace")
+
+
+def _complain(line: str) -> None:
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+            print(line, file=sys.stderr, flush=True)
+
+
+def _ignore(line: str) -> None:
+    """Prints nothing."""
+
+
+class _Outlet:
+    """The writer's end of the pipe to the trainer; never waits for it."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._waiting = b""
+        os.set_blocking(fd, False)
+
+    def log(self, line: str) -> None:
+        """A line for the host's console."""
+        self._send(_LOG, line)
+
+    def trouble(self, line: str) -> None:
+        """A line for stderr."""
+        self._send(_TROUBLE, line)
+
+    def finish(self) -> None:
+        """Says that all is done; gives a busy console a moment."""
+        self._send(_FINISHED, "")
+        deadline_ns = monotonic_ns() + NS_PER_S
+        while self._waiting and monotonic_ns() < deadline_ns:
+            time.sleep(RETRY_S)
+            self.push()
+
+    def push(self) -> None:
+        """Hands over as much as the pipe takes now."""
+        try:
+            while self._waiting:
+                self._waiting = self._waiting[os.write(self._fd, self._waiting) :]
+        except BlockingIOError:
+            return  # the console is busy: later
+        except OSError:
+            self._waiting = b""  # nobody listens any more
+
+    def _send(self, kind: str, text: str) -> None:
+        if len(self._waiting) < MAX_UNHEARD_BYTES:
+            self._waiting += f"{kind}{printable(text)}\n".encode()
+        self.push()
+
+
+class _Alarm:
+    """The writer's sleep; a byte from the trainer ends it."""
+
+    def __init__(self, fd: int, outlet: _Outlet) -> None:
+        self._fd = fd
+        self._outlet = outlet
+        self._poll = select.poll()
+        self._poll.register(fd, select.POLLIN)
+        self._has_sender = True
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps so long, or less if the trainer rings."""
+        self._outlet.push()
+        if not self._has_sender:
+            time.sleep(seconds)
+        elif self._poll.poll(seconds * 1000):
+            self._has_sender = bool(os.read(self._fd, 4096))
+
+
+def _end_after_parent(is_orphan: Callable[[], bool], ring: Ring) -> None:
+    """On a thread of its own: ends the process some time after its parent, even where its disk hangs."""
+    while not is_orphan():
+        time.sleep(PERIOD_S)
+    saved = -1
+    while saved != ring.saved:  # a long backlog is no hang
+        saved = ring.saved
+        time.sleep(ORPHAN_LIMIT_S)
+    os._exit(1)
+
+
+def main() -> None:
+    """The writer process: reads its task from stdin, drains the ring until the trainer has closed it or is gone."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # it ends with its parent and by itself; whoever stops a job stops that
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with open(0, "rb", buffering=0, closefd=False) as stdin:
+        task = json.loads(stdin.readline())
+    parent_pid: int = task.pop("parent_pid")
+
+    def is_orphan() -> bool:
+        return os.getppid() != parent_pid
+
+    ring = Ring.attach(task.pop("ring_fd"))
+    threading.Thread(target=_end_after_parent, args=(is_orphan, ring), daemon=True).start()
+    outlet = _Outlet(1)
+    task["anchor"], task["directory"] = Anchor(**task["anchor"]), Path(task["directory"])
+    drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble)
+    drain.run(_Alarm(0, outlet).wait, is_orphan)
+    outlet.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""A run's summary as aligned text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from flagscale_perf.analysis.summary import RunSummary
+from flagscale_perf.core.printable import UNKNOWN, number, printable
+
+_LABEL_WIDTH = 16
+_SIZES = {
+    "tensor_parallel": "TP",
+    "pipeline_parallel": "PP",
+    "data_parallel": "DP",
+    "context_parallel": "CP",
+    "expert_parallel": "EP",
+}
+
+Row = tuple[str, str]
+
+
+def render_summary(run: RunSummary) -> str:
+    """The whole text, newline at the end; no character in it can move a terminal's cursor."""
+    summary = run.summary
+    blocks = [
+        _block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
+        _block("Rates, without the first iteration", _rates(summary["final_statistics"])),
+        _block("Times", _times(summary)),
+        _block("Totals", _totals(summary)),
+        _block("Files", [(kind, name) for kind, name in summary["files"].items()]),
+    ]
+    if summary["failure_count"] or summary["dropped_records"]:
+        blocks.append(_block("Failures of the monitor", _failures(summary)))
+    if run.skipped:
+        blocks.append(_block(f"{run.skipped} lines of {run.path} are no records", _bad_lines(run)))
+    return "\n".join(blocks)
+
+
+def _block(title: str, rows: Iterable[Row]) -> str:
+    lines = [f"  {printable(label):<{_LABEL_WIDTH}}{printable(value)}".rstrip() + "\n" for label, value in rows]
+    return printable(title) + "\n" + "".join(lines)
+
+
+def _overview(summary: dict[str, Any]) -> list[Row]:
+    info, facts = summary["session_info"], summary["run_facts"]
+    sizes = [f"{short} {facts[name]}" for name, short in _SIZES.items() if facts.get(name) is not None]
+    missing = facts.get("missing")
+    rows = [
+        ("end", _known(info["end_reason"])),
+        ("from", f"{_started(info['start_time'])} to {info['end_time'].replace('T', ' ')}"),
+        ("iterations", f"{info['total_iterations']} ({_known(info['first_iteration'])} to {_known(info['last_iteration'])})"),
+        ("skipped", str(summary["totals"]["skipped_iterations"])),
+        ("script", f"{_known(facts.get('script'))} on {_known(facts.get('hostname'))}, {_known(facts.get('host'))}"),
+        ("devices", f"{_known(info['world_size'])} x {_known(facts.get('device'))}, {_known(facts.get('dtype'))}"),
+        ("parallel", ", ".join(sizes) or UNKNOWN),
+    ]
+    return rows + [("not available", str(phrase)) for phrase in (missing if isinstance(missing, list) else [])]
+
+
+def _rates(statistics: dict[str, Any]) -> list[Row]:
+    mfu = statistics["avg_mfu"]
+    low, high = number(statistics["min_tflops_per_gpu"], 2), number(statistics["max_tflops_per_gpu"], 2)
+    return [
+        ("TFLOPS/GPU", f"{number(statistics['avg_tflops_per_gpu'], 2)} (intervals: {low} to {high})"),
+        ("MFU", UNKNOWN if mfu is None else f"{number(mfu * 100, 1)} %"),
+        ("tokens/s", number(statistics["avg_throughput_tokens"], 0)),
+        ("samples/s", number(statistics["avg_throughput_samples"], 1)),
+        ("peak memory", _with_unit(statistics["peak_memory_gb"], 2, "GB")),
+    ]
+
+
+def _times(summary: dict[str, Any]) -> list[Row]:
+    statistics, totals = summary["final_statistics"], summary["totals"]
+    quantiles = ", ".join(f"{name} {number(statistics[f'{name}_iteration_ms'], 1)}" for name in ("p50", "p95", "max"))
+    return [
+        ("iteration", f"{_with_unit(statistics['avg_iteration_ms'], 1, 'ms')} ({quantiles})"),
+        ("first iteration", _with_unit(statistics["first_iteration_ms"], 1, "ms")),
+        ("training", _with_unit(totals["train_s"], 1, "s")),
+        ("evaluation", _with_unit(totals["eval_s"], 1, "s")),
+        ("checkpoints", _with_unit(totals["checkpoint_s"], 1, "s")),
+    ]
+
+
+def _totals(summary: dict[str, Any]) -> list[Row]:
+    totals = summary["totals"]
+    return [
+        ("samples", f"{totals['samples']} trained, {totals['skipped_samples']} skipped"),
+        ("tokens", str(totals["tokens"])),
+        ("model FLOPs", f"{_flops(totals['model_flops'])} ({_known(summary['session_info']['flops_convention'])})"),
+    ]
+
+
+def _failures(summary: dict[str, Any]) -> list[Row]:
+    rows = [(failure["timestamp"][11:], f"iteration {failure['iteration']}: {failure['text']}") for failure in summary["failures"]]
+    unlisted = summary["failure_count"] - len(rows)
+    if unlisted:
+        rows.append(("", f"and {unlisted} more"))
+    if summary["dropped_records"]:
+        rows.append(("lost", f"{summary['dropped_records']} records"))
+    return rows
+
+
+def _bad_lines(run: RunSummary) -> list[Row]:
+    rows = [(f"line {bad.number}", bad.reason) for bad in run.bad_lines]
+    return rows if len(rows) == run.skipped else [*rows, ("", f"and {run.skipped - len(rows)} more")]
+
+
+def _with_unit(value: float | None, decimals: int, unit: str) -> str:
+    return UNKNOWN if value is None else f"{number(value, decimals)} {unit}"
+
+
+def _started(start_time: str) -> str:
+    return datetime.strptime(start_time, "%Y%m%d_%H%M%S").isoformat(sep=" ")
+
+
+def _flops(flops: int | None) -> str:
+    return UNKNOWN if flops is None else f"{flops:.4g}"
+
+
+def _known(value: Any) -> str:
+    return UNKNOWN if value is None else str(value)

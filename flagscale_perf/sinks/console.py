@@ -1,0 +1,40 @@
+"""The text log's lines on the host's console."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from flagscale_perf.core.records import Record
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.text_format import TextFormat
+
+
+class ConsoleSink:
+    """Hands each line to the host's own printing; asked for by `perf_console_output`."""
+
+    name: ClassVar[str] = "console"
+    cost: ClassVar[str] = "no lines on the console; the text log goes on"
+    rebuilds: ClassVar[bool] = False
+
+    def __init__(self, context: SinkContext) -> None:
+        self._format = TextFormat(context.header)
+        self._emit = context.emit
+        self._waiting = [] if context.resumed else self._format.heading().splitlines()
+
+    @classmethod
+    def open(cls, context: SinkContext) -> ConsoleSink | None:
+        """Only with the option."""
+        return cls(context) if context.header.config.get("perf_console_output") else None
+
+    def write(self, record: Record) -> None:
+        """Keeps the record's line, if it has one."""
+        self._waiting += self._format.line(record).splitlines()
+
+    def flush(self) -> None:
+        """Hands the lines over, each once."""
+        waiting, self._waiting = self._waiting, []
+        for line in waiting:
+            self._emit(line)
+
+    def close(self) -> None:
+        """Holds nothing."""

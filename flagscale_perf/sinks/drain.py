@@ -1,0 +1,269 @@
+"""Empties the ring: records go to the run file first, and only what is in it is shown anywhere else."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
+from flagscale_perf.core.records import SCHEMA_VERSION, EventRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.ring import Ring, RingRecord
+from flagscale_perf.core.session import file_names, new_session_id
+from flagscale_perf.core.window import IntervalWindow
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.fanout import FanOut, describe
+from flagscale_perf.sinks.files import make_directory, open_new
+from flagscale_perf.sinks.records import RecordsSink
+from flagscale_perf.sinks.registry import VIEWS
+from flagscale_perf.sinks.replay import replay
+from flagscale_perf.sinks.retention import prune
+
+PERIOD_S = 0.5
+FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
+RETRY_S = 0.1
+BATCH = 2048
+KILLED = "killed"
+CLOCK_STEP_NS = 2 * NS_PER_S
+
+
+@dataclass(frozen=True)
+class DrainTask:
+    """What a drain is to do.
+
+    Attributes:
+        config, facts: of the run header.
+        anchor: of the run's start.
+        directory: of the files, absolute.
+        notes: why this drain takes over from others, each different; recorded as failures, once a session.
+    """
+
+    config: dict[str, Any]
+    facts: dict[str, Any]
+    anchor: Anchor
+    directory: Path
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Batch:
+    """Records that are on their way into the run file, and how many slots of the ring they give back."""
+
+    records: list[Record]
+    slots: int
+
+
+class Drain:
+    """Takes records from a ring until its producer has closed it or is gone, then finishes the session's files.
+
+    What the disk refuses stays in the ring and is tried again.
+    """
+
+    def __init__(self, ring: Ring, task: DrainTask, emit: Callable[[str], None], complain: Callable[[str], None]) -> None:
+        """`emit` prints a line of the log, `complain` a line about trouble."""
+        self._ring = ring
+        self._task = task
+        self._emit = emit
+        self._complain = complain
+        self._own: list[Record] = []  # made here, not in the ring; go into the next batch
+        self._batch: _Batch | None = None
+        self._views: FanOut | None = None
+        self._run_file: RecordsSink
+        self._window: IntervalWindow
+        self._known: frozenset[RingRecord] = frozenset()  # may be both in the ring and in the run file
+        self._has_pruned = False
+        self._iteration = task.facts.get("resume_iteration") or 0
+        self._run_file_trouble = ""
+        self._has_complained_of_drops = False
+        self._next_drop_notice = 1
+        self._clock_offset_ns = 0
+
+    def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
+        """Until the end of the session. `wait` sleeps so many seconds or less; `is_orphan` says that the producer is gone."""
+        is_last = False
+        while not is_last:
+            is_last = self._ring.end is not None or is_orphan()  # asked before the cycle: nothing can be added after it
+            self.cycle()
+            if not is_last:
+                wait(PERIOD_S)
+        self._finish(wait)
+
+    def cycle(self) -> bool:
+        """Brings what is in the ring to its places. False while something that has worked before fails."""
+        self._notice_clock()
+        self._notice_drops()
+        is_safe = self._save()
+        return (self._views is None or self._views.flush()) and is_safe
+
+    def _save(self) -> bool:
+        """Brings everything into the run file; False if the disk does not take it now."""
+        try:
+            if self._views is None:
+                self._begin()
+            self._run_file.flush()
+            while self._fill():
+                self._run_file.flush()
+                self._hand_on()
+        except OSError as error:
+            trouble = f"{type(error).__name__} {error.errno}"
+            if trouble != self._run_file_trouble:
+                self._run_file_trouble = trouble
+                self._tell("failure", describe(RecordsSink, error))
+            return False
+        if self._run_file_trouble:
+            self._run_file_trouble = ""
+            self._tell("note", f"{RecordsSink.name} works again")
+        if not self._has_pruned:
+            self._prune()
+        return True
+
+    def _begin(self) -> None:
+        """Claims a session, or goes on with the one of a process that died. Raises OSError."""
+        earlier = self._ring.session
+        session_id = earlier or _claim(self._task)
+        self._ring.session = session_id
+        anchor = self._task.anchor
+        header = RunHeader(SCHEMA_VERSION, session_id, anchor.wall_ns, anchor.mono_ns, self._task.facts, self._task.config)
+        context = SinkContext(header, self._task.directory, self._emit, resumed=earlier is not None)
+        self._run_file = RecordsSink(context)
+        self._window = IntervalWindow(self._task.config["perf_log_interval"], anchor)
+        views = FanOut(VIEWS, context, self._tell)
+        known_texts = self._rebuild(views) if earlier else set()
+        self._own += [self._event("failure", note) for note in self._task.notes if note not in known_texts]
+        self._views = views
+
+    def _rebuild(self, views: FanOut) -> set[str]:
+        """Everything the earlier process knew, from its run file; returns the texts of its events. Raises OSError."""
+        owed: IntervalRecord | None = None
+        texts: set[str] = set()
+        known: deque[RingRecord] = deque(maxlen=BATCH)
+        try:
+            for record in replay(self._path("records")):
+                views.rebuild(record)
+                if isinstance(record, StepRecord | EventRecord):
+                    known.append(record)
+                if isinstance(record, EventRecord):
+                    texts.add(record.text)
+                elif isinstance(record, StepRecord):
+                    self._iteration = record.iteration
+                    owed = self._window.add(record) or owed
+                elif isinstance(record, IntervalRecord):
+                    owed = None
+        except FileNotFoundError:
+            return texts  # removed meanwhile: the session goes on with what comes
+        self._known = frozenset(known)
+        if owed is not None:
+            self._own.append(owed)
+        return texts
+
+    def _prune(self) -> None:
+        self._has_pruned = True
+        try:
+            prune(self._task.directory, self._task.config["perf_max_log_files"])
+        except OSError as error:
+            self._tell("failure", f"old sessions: {type(error).__name__}: {error}; more than --perf-max-log-files of them stay")
+
+    def _fill(self) -> bool:
+        """Makes the next batch unless one is waiting; False if there is nothing to do."""
+        if self._batch is not None:
+            return True
+        taken = self._ring.take(BATCH)
+        records, self._own = self._own, []
+        for record in taken:
+            if record not in self._known:
+                records += self._with_interval(record)
+        if not taken:
+            self._known = frozenset()  # everything the earlier process may have left in the ring has come by
+        if not records and not taken:
+            return False
+        self._batch = _Batch(records, len(taken))
+        for each in records:
+            self._run_file.write(each)
+        return True
+
+    def _with_interval(self, record: RingRecord) -> list[Record]:
+        if isinstance(record, EventRecord):
+            return [record]
+        self._iteration = record.iteration
+        interval = self._window.add(record, self._ring.dropped)
+        return [record] if interval is None else [record, interval]
+
+    def _hand_on(self) -> None:
+        """The batch is in the run file: now it may leave the ring and be shown."""
+        if self._batch is not None and self._views is not None:
+            self._ring.commit(self._batch.slots)
+            self._views.write(self._batch.records)
+            self._batch = None
+
+    def _finish(self, wait: Callable[[float], None]) -> None:
+        deadline_ns = monotonic_ns() + int(FINISH_LIMIT_S * NS_PER_S)
+        end = self._ring.end
+        at_ns = end.at_ns if end else monotonic_ns()
+        if self._insist(self._save, wait, deadline_ns):
+            interval = self._window.close(self._ring.dropped)
+            reason = end.reason if end else KILLED
+            self._own += [interval] if interval else []
+            self._own.append(RunEnd(reason, self._task.anchor.wall_of(at_ns), self._iteration, self._ring.dropped))
+            self._insist(self.cycle, wait, deadline_ns)
+        if self._views is not None:
+            self._views.close()
+            self._run_file.close()
+            summary = self._path("summary")
+            self._ring.summary = str(summary) if summary.is_file() else ""
+        else:
+            self._ring.summary = ""
+
+    def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], deadline_ns: int) -> bool:
+        """Tries again until the deadline; not where nothing has ever worked."""
+        while not (worked := attempt()) and self._views is not None and monotonic_ns() < deadline_ns:
+            wait(RETRY_S)
+        return worked
+
+    def _path(self, file: str) -> Path:
+        return self._task.directory / file_names(self._ring.session or "")[file]
+
+    def _tell(self, name: str, text: str) -> None:
+        """Records an event; complains if it is a failure."""
+        self._own.append(self._event(name, text))
+        if name == "failure":
+            self._complain(f"flagscale_perf: {text}")
+
+    def _event(self, name: str, text: str) -> EventRecord:
+        return EventRecord(name, monotonic_ns(), self._iteration, text)
+
+    def _notice_drops(self) -> None:
+        dropped = self._ring.dropped
+        if dropped >= self._next_drop_notice:
+            self._next_drop_notice = 2 * dropped
+            text = f"{dropped} records lost so far: more came than the disk took"
+            self._tell("drop", text)
+            if not self._has_complained_of_drops:
+                self._has_complained_of_drops = True
+                self._complain(f"flagscale_perf: {text}")
+
+    def _notice_clock(self) -> None:
+        """Labels keep the start's clock; a clock that was set since is worth a line."""
+        offset_ns = time.time_ns() - self._task.anchor.wall_of(monotonic_ns())
+        if abs(offset_ns - self._clock_offset_ns) > CLOCK_STEP_NS:
+            moved_s = (offset_ns - self._clock_offset_ns) / NS_PER_S
+            self._clock_offset_ns = offset_ns
+            self._tell("clock", f"the wall clock was set by {moved_s:+.1f} s; times here go on as before")
+
+
+def _claim(task: DrainTask) -> str:
+    """A session id nobody else has, its run file made. Raises OSError."""
+    make_directory(task.directory)
+    start = local_time(task.anchor.wall_ns)
+    attempt = 1
+    while True:
+        session_id = new_session_id(start, attempt)
+        try:
+            os.close(open_new(task.directory / file_names(session_id)["records"]))
+        except FileExistsError:
+            attempt += 1
+            continue
+        return session_id

@@ -1,0 +1,15 @@
+"""Every sink there is. A new one is its own file and one line here."""
+
+from __future__ import annotations
+
+from flagscale_perf.sinks.base import Sink
+from flagscale_perf.sinks.console import ConsoleSink
+from flagscale_perf.sinks.metrics import MetricsSink
+from flagscale_perf.sinks.realtime import RealtimeSink
+from flagscale_perf.sinks.records import RecordsSink
+from flagscale_perf.sinks.summary import SummarySink
+from flagscale_perf.sinks.tensorboard import TensorBoardSink
+
+# Everything the run file can be shown as, in the order of showing.
+VIEWS: tuple[type[Sink], ...] = (MetricsSink, RealtimeSink, SummarySink, TensorBoardSink, ConsoleSink)
+SINKS: tuple[type[Sink], ...] = (RecordsSink, *VIEWS)

@@ -1,0 +1,66 @@
+"""Fixtures of every test."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.leaks import Traces, left_behind
+
+REPO = Path(__file__).parents[1]
+
+Completed = subprocess.CompletedProcess[str]
+RunPython = Callable[..., Completed]
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Fails a test that leaves a thread, child process, socket, file, import hook, variable or directory behind."""
+    before = Traces.now()
+    yield
+    found = left_behind(before)
+    if found:
+        pytest.fail("left behind: " + "; ".join(found), pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def repo() -> Path:
+    """Root of this repository."""
+    return REPO
+
+
+@pytest.fixture
+def run_python(tmp_path: Path) -> RunPython:
+    """Runs `python ARGS...` in an empty directory, this package importable, and waits for its end.
+
+    `run_python("-c", code)`; keywords: `timeout_s`, `env` (added to the environment), `cwd`. Returns stdout and stderr as text.
+    A run that outlasts its time is killed with everything it started, and fails the test.
+    """
+
+    def run(*args: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, cwd: Path = tmp_path) -> Completed:
+        command = [sys.executable, *map(str, args)]
+        process = subprocess.Popen(
+            command, cwd=cwd, env=_environment() | dict(env or {}), text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        try:
+            stdout, stderr = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            stdout, stderr = process.communicate()
+            pytest.fail(f"{command} ran past {timeout_s} s\n{stdout}\n{stderr}")
+        return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
+
+    return run
+
+
+def _environment() -> dict[str, str]:
+    """This process's, without options of the monitor, with the package on the path."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGSCALE_PERF_")}
+    return kept | {"PYTHONPATH": os.pathsep.join(filter(None, (str(REPO), os.environ.get("PYTHONPATH"))))}

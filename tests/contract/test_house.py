@@ -1,0 +1,259 @@
+"""The house rules hold (docs/house.md); and each checker sees an offence when there is one."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract import house_rules as rules
+
+REPO = Path(__file__).parents[2]
+HOUSE = rules.read_house((REPO / "docs/house.md").read_text())
+EVERYTHING = rules.read_sources(REPO)
+OURS = rules.read_sources(REPO, "flagscale_perf/")
+CONTRACT_DATA = ("flagscale_perf/core/records.py", "flagscale_perf/arguments.py")
+HEAVY = ("torch", "numpy", "zmq", "matplotlib", "megatron", "flagscale", "tensorboard", "hydra", "pandas")
+
+
+def of(name: str, text: str) -> list[rules.Source]:
+    return [rules.Source(name, text)]
+
+
+# --- the rules on this tree
+
+
+def test_imports_follow_the_table() -> None:
+    assert rules.check_imports(OURS, HOUSE) == []
+
+
+def test_every_row_of_the_table_is_as_the_design_has_it() -> None:
+    assert HOUSE["core"] == rules.Rights(set(), set())
+    assert HOUSE["report"] == rules.Rights({"core", "analysis"}, {"matplotlib"})
+    assert HOUSE["cli"].rooms == set(HOUSE)
+    assert {room for room, rights in HOUSE.items() if rights.others & {"megatron", "flagscale"}} == {"hosts"}
+    for instrument in ("rpc", "trace", "profile"):
+        assert not HOUSE[instrument].rooms & {"rpc", "trace", "profile"}
+
+
+def test_files_and_functions_are_short() -> None:
+    assert rules.check_sizes(EVERYTHING) == []
+
+
+def test_parameter_lists_are_short() -> None:
+    assert rules.check_parameters(rules.read_sources(REPO, "flagscale_perf/", "run.py", "scripts/", "benchmarks/", "examples/")) == []
+
+
+def test_nothing_runs_text() -> None:
+    assert rules.check_unsafe(EVERYTHING) == []
+
+
+def test_only_those_who_talk_to_people_print() -> None:
+    assert rules.check_prints(OURS) == []
+
+
+def test_nothing_waits_for_the_device_or_another_rank() -> None:
+    assert rules.check_synchronising(OURS) == []
+
+
+def test_no_file_names_a_machine_or_a_package_index() -> None:
+    assert rules.check_addresses(rules.read_texts(REPO)) == []
+
+
+def test_unit_tests_mirror_the_package() -> None:
+    assert rules.check_mirror([source.name for source in EVERYTHING]) == []
+
+
+def test_directories_of_tests_are_packages() -> None:
+    assert rules.check_test_packages([source.name for source in EVERYTHING]) == []
+
+
+def test_every_make_target_is_explained() -> None:
+    assert rules.check_makefile((REPO / "Makefile").read_text()) == []
+
+
+def test_records_and_options_are_frozen() -> None:
+    assert rules.check_frozen([source for source in OURS if source.name in CONTRACT_DATA]) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import flagscale_perf",
+        "import flagscale_perf.arguments, flagscale_perf.hooks, flagscale_perf.perf_logger",
+        "from flagscale_perf.cli import load_command; load_command('report')",
+        "from flagscale_perf.cli import main; main(['report', '/nonexistent/run'])",
+    ],
+)
+def test_reading_and_importing_load_nothing_heavy(run_python, code) -> None:
+    probe = f"import json, sys; print(json.dumps(sorted(set(sys.modules) & set({HEAVY}))))"
+    result = run_python("-c", f"{code}\n{probe}")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout.splitlines()[-1]) == []
+
+
+# --- what ruff holds: its settings must go on seeing each of these
+
+RUFF_SEES = {
+    "ANN001": 'def f(x) -> int:\n    """Doc."""\n    return x\n',
+    "ANN201": 'def f(x: int):\n    """Doc."""\n    return x\n',
+    "D100": "x = 1\n",
+    "D101": '"""Doc."""\n\n\nclass A:\n    x = 1\n',
+    "D103": "def f() -> None:\n    pass\n",
+    "C901": 'def f(x: int) -> int:\n    """Doc."""\n'
+    + "".join(f"    if x == {n}:\n        x += {n}\n" for n in range(10))
+    + "    return x\n",
+    "S301": 'import pickle\n\nx = pickle.loads(b"")\n',
+    "S307": 'x = eval("1")\n',
+    "F401": "import os\n",
+    "RUF100": "x = 1  # noqa: F401\n",
+}
+
+
+@pytest.mark.parametrize("code", RUFF_SEES)
+def test_ruff_sees_what_it_is_asked_to_see(code) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--no-cache",
+        "--output-format",
+        "json",
+        "--stdin-filename",
+        "flagscale_perf/sample.py",
+        "-",
+    ]
+    result = subprocess.run(command, input=RUFF_SEES[code], cwd=REPO, capture_output=True, text=True, timeout=60)
+    assert code in {found["code"] for found in json.loads(result.stdout)}
+
+
+def test_no_comment_switches_a_house_rule_off() -> None:
+    switched_off = [
+        f"{s.name}:{n}"
+        for s in OURS
+        for n, line in enumerate(s.text.splitlines(), 1)
+        for c in ("ANN", "C901", "D1")
+        if f"noqa: {c}" in line
+    ]
+    assert switched_off == []
+
+
+# --- each checker, on a tree with an offence
+
+TWO_ROOMS = rules.read_house(
+    "| room | ours | others |\n| --- | --- | --- |\n| `core` | | |\n| `sinks` | `core` | `tensorboard` |\n| `cli` | everything | |\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "offences"),
+    [
+        (
+            "sinks/file.py",
+            "import os\nfrom flagscale_perf import __version__\nfrom flagscale_perf.core.ring import Ring\nimport tensorboard.summary",
+            [],
+        ),
+        ("sinks/file.py", "from .base import Sink\nfrom ..core import ring\nfrom flagscale_perf.sinks import base", []),
+        ("cli/report.py", "from flagscale_perf.sinks.file import x", []),
+        ("core/ring.py", "import numpy as np", ["core/ring.py:1 core may not import numpy"]),
+        ("core/ring.py", "from flagscale_perf.sinks.file import x", ["core/ring.py:1 core may not import sinks"]),
+        ("core/ring.py", "from flagscale_perf import sinks", ["core/ring.py:1 core may not import sinks"]),
+        ("core/ring.py", "from ..sinks import file", ["core/ring.py:1 core may not import sinks"]),
+        ("core/ring.py", "from .. import sinks", ["core/ring.py:1 core may not import sinks"]),
+        ("core/__init__.py", "from ..sinks.file import x", ["core/__init__.py:1 core may not import sinks"]),
+        ("core/ring.py", "def f():\n    import torch", ["core/ring.py:2 core may not import torch"]),
+        ("core/ring.py", "import importlib\nm = importlib.import_module('torch.cuda')", ["core/ring.py:2 core may not import torch"]),
+        ("attic/old.py", "import os", ["attic/old.py:1 the room attic has no row in the table"]),
+        ("__init__.py", "from flagscale_perf.core import ring", ["__init__.py:1  may not import core"]),
+    ],
+)
+def test_a_forbidden_import_is_seen(name, text, offences) -> None:
+    tree = [rules.Source("flagscale_perf/sinks/__init__.py", ""), rules.Source(f"flagscale_perf/{name}", text)]
+    assert rules.check_imports(tree, TWO_ROOMS) == [f"flagscale_perf/{row}" for row in offences]
+
+
+def test_a_long_file_and_a_long_function_are_seen() -> None:
+    function = "def f() -> None:\n" + "    pass\n" * 60
+    assert rules.check_sizes(of("a.py", "x = 1\n" * 401)) == ["a.py:1 401 lines"]
+    assert rules.check_sizes(of("a.py", function)) == ["a.py:1 f has 61 lines"]
+    assert rules.check_sizes(of("a.py", function.replace("    pass\n", "", 1))) == []
+
+
+def test_a_sixth_parameter_is_seen() -> None:
+    method = "class A:\n    def f(self, a, b, *, c, d, e{}): ..."
+    assert rules.check_parameters(of("a.py", method.format(""))) == []
+    assert rules.check_parameters(of("a.py", method.format(", g"))) == ["a.py:2 f takes 6 parameters"]
+
+
+def test_running_text_is_seen() -> None:
+    bad = ["import pickle", "from marshal import loads", "eval('1')", "os.system('ls')", "subprocess.run('ls', shell=True)", "yaml.load(f)"]
+    good = ["run(shell=False)", "yaml.safe_load(f)", "model.eval()"]
+    found = ["1 import pickle", "2 import marshal", "3 eval", "4 os.system", "5 shell=True", "6 yaml.load"]
+    assert rules.check_unsafe(of("a.py", "\n".join(bad + good))) == [f"a.py:{row}" for row in found]
+
+
+def test_a_print_is_seen() -> None:
+    assert rules.check_prints(of("flagscale_perf/core/ring.py", "def f():\n    print(1)")) == ["flagscale_perf/core/ring.py:2 print"]
+    assert rules.check_prints(of("flagscale_perf/core/ring.py", "print(1, file=sys.stderr)")) == []
+    assert rules.check_prints(of("flagscale_perf/cli/report.py", "print(1)")) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.cuda.synchronize()",
+        "loss.item()",
+        "f().item()",
+        "dist.all_reduce(x)",
+        "dist.all_gather_object(x)",
+        "dist.barrier()",
+        "torch.distributed.broadcast(x)",
+    ],
+)
+def test_waiting_is_seen(call) -> None:
+    name = call.split("(")[0] if not call.startswith("f()") else ".item"
+    assert rules.check_synchronising(of("flagscale_perf/hooks.py", call)) == [f"flagscale_perf/hooks.py:1 {name}"]
+    assert rules.check_synchronising(of("flagscale_perf/hosts/rehearsal.py", call)) == []
+
+
+def test_not_everything_is_waiting() -> None:
+    text = "d.items()\nevent.query()\nfunctools.reduce(f, v)\nbroadcast(v)\nthreading.Barrier(2)\n"
+    assert rules.check_synchronising(of("flagscale_perf/hooks.py", text)) == []
+
+
+def test_a_machine_path_and_an_index_address_are_seen(tmp_path) -> None:
+    (tmp_path / ".gitignore").write_text("out*/\n")
+    (tmp_path / "outputs").mkdir()
+    (tmp_path / "outputs/run.log").write_text("/ho" + "me/ada/x")
+    (tmp_path / "picture.png").write_bytes(b"\x89PNG")
+    fine = "#!/usr/bin/env python\nsrc/wo" + "rk/x and $DIR/ro" + "ot/x\n"
+    (tmp_path / "a.md").write_text(
+        fine + "see /ho" + "me/ada/x\npip install --index" + "-url https://mirror/x\nhttps://py" + "pi.org/project\n"
+    )
+    found = ["a.md:3 /ho" + "me/a", "a.md:4 --index" + "-url h", "a.md:5 https://py" + "pi"]
+    assert rules.check_addresses(rules.read_texts(tmp_path)) == found
+
+
+def test_a_test_about_nothing_is_seen() -> None:
+    package = ["flagscale_perf/core/ring.py", "flagscale_perf/cli/__main__.py", "flagscale_perf/hooks.py"]
+    good = ["core/test_ring.py", "core/test_ring_wrap.py", "test_hooks.py", "cli/test_main.py"]
+    bad = ["core/test_hooks.py", "core/test_ringer.py", "test_ring.py"]
+    assert rules.check_mirror(package + [f"tests/unit/{name}" for name in good]) == []
+    seen = rules.check_mirror(package + [f"tests/unit/{name}" for name in bad])
+    assert [row.split(":")[0] for row in seen] == [f"tests/unit/{name}" for name in bad]
+
+
+def test_a_directory_of_tests_that_is_no_package_is_seen() -> None:
+    names = ["tests/__init__.py", "tests/test_a.py", "tests/unit/core/test_ring.py", "tests/golden/sample.py"]
+    assert rules.check_test_packages(names) == ["tests/unit/core/__init__.py:1 is missing"]
+
+
+def test_an_unexplained_target_is_seen() -> None:
+    assert rules.check_makefile("BIN := x\n.PHONY: a\na: b ## makes a\n\techo\nb:\n\techo\n$(X): y\n") == ["Makefile:5 b has no help"]
+
+
+def test_a_changeable_dataclass_is_seen() -> None:
+    text = "@dataclass\nclass A: ...\n@dataclasses.dataclass(slots=True)\nclass B: ...\n@dataclass(frozen=True)\nclass C: ...\n"
+    assert rules.check_frozen(of("a.py", text)) == ["a.py:2 A is not frozen", "a.py:4 B is not frozen"]

@@ -1,0 +1,110 @@
+"""`flagscale-perf flops`: one answer, as text and as JSON, from every kind of file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flagscale_perf.cli import main
+from flagscale_perf.flops_calculator import ModelShape, count
+from tests.golden import golden
+
+ARGS = {
+    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True, "num_query_groups": 2,
+    "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True, "padded_vocab_size": 512, "normalization": "RMSNorm",
+    "add_bias_linear": False, "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True, "seq_length": 64,
+    "global_batch_size": 2,
+}  # fmt: skip
+YAML = """
+system: {disable_bias_linear: true, tensor_model_parallel_size: 2}
+model:
+  num_layers: 2
+  hidden_size: 64
+  num_attention_heads: 8
+  swiglu: true
+  normalization: RMSNorm
+  position_embedding_type: rope
+  seq_length: 32
+  global_batch_size: 4
+data: {tokenizer: {vocab_size: 300, make_vocab_size_divisible_by: 64}}
+"""
+HF = {
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 96, "vocab_size": 100,
+}  # fmt: skip
+
+
+@pytest.fixture
+def model(tmp_path):
+    def write(content, name="model.json"):
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+        return str(path)
+
+    return write
+
+
+def test_text(model, capsys):
+    assert main(["flops", "--args", model(ARGS), "--packed-seq-lens", "30,34,64"]) == 0
+    assert capsys.readouterr() == (golden("flops.txt"), "")
+
+
+def test_json_is_the_table(model, capsys):
+    assert main(["flops", "--args", model(ARGS), "--batch-size", "3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == count(ModelShape.from_args(ARGS), 3, 64).as_dict()
+    assert list(printed) == ["family", "batch_size", "parameters", "totals", "components"]
+
+
+def test_yaml(model, capsys):
+    assert main(["flops", "--args", model(YAML, "train.yaml"), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    # 300 rows are padded to a multiple of 2 x 64
+    assert printed["components"]["logits"]["fwd"] == 2 * (4 * 32) * 64 * 384
+    assert (printed["family"], printed["batch_size"]) == ("llama", 4)
+
+
+def test_hugging_face_config(model, capsys):
+    assert main(["flops", "--args", model(HF, "config.json"), "--batch-size", "1", "--seq-length", "10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["components"]["logits"]["fwd"] == 2 * 10 * 64 * 100
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "says"),
+    [
+        (ARGS | {"global_batch_size": None}, [], "global_batch_size is None in the file; give --batch-size N"),
+        (HF, ["--batch-size", "1"], "seq_length is None in the file; give --seq-length N"),
+        (ARGS | {"num_layers": None}, [], "num_layers is missing"),
+        (ARGS, ["--packed-seq-lens", "100,100"], "at most 2 x 64 = 128 tokens"),
+        ("[1, 2]", [], "holds no arguments but list"),
+        ("{", [], "is neither JSON nor yaml"),
+    ],
+)
+def test_mistakes_are_explained(model, capsys, content, options, says):
+    assert main(["flops", "--args", model(content), *options]) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err
+    assert captured.out == ""
+
+
+def test_broken_yaml_and_missing_files_are_explained(model, tmp_path, capsys):
+    assert main(["flops", "--args", model("a: [", "broken.yaml")]) == 2
+    assert main(["flops", "--args", str(tmp_path / "nowhere.json")]) == 2
+    broken, nowhere = capsys.readouterr().err.splitlines()
+    assert "is neither JSON nor yaml" in broken
+    assert "cannot be read" in nowhere
+
+
+@pytest.mark.parametrize("options", [["--batch-size", "0"], ["--seq-length", "x"], ["--packed-seq-lens", "3,,4"]])
+def test_numbers_are_checked_before_anything_is_read(options, capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["flops", "--args", "nowhere.json", *options])
+    assert end.value.code == 2
+    assert "is not a whole number above 0" in capsys.readouterr().err
+
+
+def test_unknown_recomputation_is_said(model, capsys):
+    assert main(["flops", "--args", model(ARGS | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]})]) == 0
+    out = capsys.readouterr().out
+    assert "hardware FLOPs are not known" in out
+    assert "hardware, causal half" not in out

@@ -1,0 +1,41 @@
+"""`flagscale-perf peak`: the datasheet's figure and the measured one, apart."""
+
+from __future__ import annotations
+
+import re
+
+from flagscale_perf.cli import main
+
+
+def test_a_name_is_looked_up_without_measuring(capsys):
+    assert main(["peak", "--device", "NVIDIA H200"]) == 0
+    assert capsys.readouterr().out == (
+        "device     NVIDIA H200\n"
+        "dtype      bf16\n"
+        "datasheet  989.4 TFLOP/s (H200 SXM, dense bf16: NVIDIA's Hopper datasheet as cited by torchtitan, composer and Lightning (trust A))\n"
+    )
+
+
+def test_an_unknown_name_has_a_hint_and_no_figure(capsys):
+    assert main(["peak", "--device", "NVIDIA H200 NVL"]) == 0
+    assert "datasheet  unknown (no peak is known for 'NVIDIA H200 NVL'; set --perf-peak-tflops" in capsys.readouterr().out
+
+
+def test_measured_on_the_cpu(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(["peak", "--dtype", "fp32", "--size", "64", "--seconds", "0.01"]) == 0
+    device, dtype, datasheet, measured = capsys.readouterr().out.splitlines()
+    assert (device, dtype) == ("device     CPU", "dtype      fp32")
+    assert datasheet.startswith("datasheet  unknown (no peak is known for 'CPU'; ")
+    reached = re.fullmatch(r"measured   (\S+) TFLOP/s \(best of (\d+) products of 64 x 64 matrices\)", measured)
+    assert reached is not None
+    assert float(reached[1]) > 0
+    assert int(reached[2]) >= 1
+
+
+def test_what_cannot_be_measured_is_said(capsys):
+    assert main(["peak", "--dtype", "fp8"]) == 2
+    assert main(["peak", "--size", "0"]) == 2
+    fp8, size = capsys.readouterr().err.splitlines()
+    assert "look fp8 up with --device NAME" in fp8
+    assert "both must be above 0" in size

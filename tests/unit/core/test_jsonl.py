@@ -1,0 +1,103 @@
+"""The codec of run files: round trips, strictness, and damaged lines."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from flagscale_perf.core.jsonl import MAX_LINE_BYTES, BadLine, decode, dump, encode, read_records
+from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
+from tests.fakes import make_event, make_facts, make_header, make_interval, make_skipped_data, make_step
+
+RECORDS = [
+    make_header(),
+    make_step(1, warmup=1, model_flops=10**30),
+    make_step(2, device_ns=None, model_flops=None, hardware_flops=None, memory_bytes=None, memory_peak_bytes=None),
+    make_skipped_data(5, 3),
+    make_interval(10),
+    make_interval(20, warmup_only=True, model_flops=None),
+    make_event("failure", text='quote " newline \n tab \t ü \x1b'),
+    RunEnd("exit 3", 123, 10, 2),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_what_is_decoded_equals_what_was_encoded(record: Record) -> None:
+    line = encode(record)
+    assert (line.count(b"\n"), line[-1:]) == (1, b"\n")
+    assert decode(line) == record
+
+
+def test_a_line_is_compact_json_with_its_kind_first() -> None:
+    assert encode(RunEnd("completed", 5, 7, 0)) == b'{"kind":"end","reason":"completed","end_wall_ns":5,"last_iteration":7,"dropped":0}\n'
+
+
+def test_what_is_not_finite_becomes_null() -> None:
+    header = make_header(facts=make_facts(peak_flop_per_s=float("inf"), model={"scale": [float("nan"), 1.5]}))
+    facts = json.loads(encode(header), parse_constant=pytest.fail)["facts"]
+    assert (facts["peak_flop_per_s"], facts["model"]) == (None, {"scale": [None, 1.5]})
+
+
+def test_unknown_types_are_written_as_their_text() -> None:
+    assert dump({"dtype": complex(0, 1)}) == '{"dtype":"1j"}'
+
+
+def end_line(**changes) -> bytes:
+    return json.dumps({"kind": "end", "reason": "completed", "end_wall_ns": 5, "last_iteration": 7, "dropped": 0} | changes).encode()
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"\xff\n", "not UTF-8"),
+        (b"{\n", "no JSON: Expecting property name enclosed in double quotes at character 3"),
+        (b"[1]\n", "no JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"kind":"step","iteration":NaN}', "NaN is no JSON"),
+        (end_line(kind="stop"), "kind 'stop' is none of header, step, interval, event, end"),
+        (end_line(kind=["end"]), "kind \"['end']\" is none of header, step, interval, event, end"),
+        (end_line(dropped=None), "field 'dropped' is NoneType, not int"),
+        (end_line(dropped=True), "field 'dropped' is bool, not int"),
+        (end_line(reason=3), "field 'reason' is int, not str"),
+        (end_line(dropped=2**127), "field 'dropped' is out of range"),
+        (end_line(end_wall_ns=2**63), "field 'end_wall_ns' is out of range"),
+        (b'{"kind":"end","reason":"completed","end_wall_ns":5,"last_iteration":7}', "field 'dropped' is missing"),
+    ],
+)
+def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=".") as caught:
+        decode(line)
+    assert str(caught.value) == reason
+
+
+def test_an_integer_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(ValueError, match="digits"):
+        decode(b'{"kind":"end","dropped":' + b"9" * 6000 + b"}")
+
+
+def test_fields_of_a_later_writer_are_left_out_and_optional_ones_of_an_older_are_unknown() -> None:
+    content = json.loads(encode(make_step(3))) | {"joules": 5}
+    del content["log_ns"]
+    assert decode(json.dumps(content).encode()) == make_step(3)
+
+
+def test_a_header_of_a_later_schema_is_refused_with_the_cure() -> None:
+    content = json.loads(encode(make_header())) | {"schema_version": SCHEMA_VERSION + 1}
+    with pytest.raises(ValueError, match="schema version 2 is newer than 1: update flagscale_perf"):
+        decode(json.dumps(content).encode())
+
+
+def test_the_good_lines_of_a_damaged_file_are_kept() -> None:
+    long = b'{"kind":"' + b"x" * (3 * MAX_LINE_BYTES) + b'"}\n'
+    content = encode(make_step(1)) + b"\0\0\0\n" + encode(make_step(2)) + long + b"\n" + encode(make_step(3)) + encode(make_step(4))[:-9]
+    assert list(read_records(io.BytesIO(content))) == [
+        make_step(1),
+        BadLine(2, "no JSON: Expecting value at character 1"),
+        make_step(2),
+        BadLine(4, f"longer than {MAX_LINE_BYTES} bytes"),
+        BadLine(5, "no JSON: Expecting value at character 2"),
+        make_step(3),
+        BadLine(7, "cut off", torn=True),
+    ]

@@ -1,0 +1,92 @@
+"""Peaks by the names drivers really report; no neighbour's, no sparse one, no guess."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flagscale_perf.device.peaks import HINT, ROWS, find_peak
+
+KNOWN = [
+    ("Tesla V100-SXM2-32GB", "fp16", 125),
+    ("Tesla V100-PCIE-16GB", "fp16", 112),
+    ("Tesla V100S-PCIE-32GB", "fp16", 130),
+    ("NVIDIA A100-SXM4-80GB", "bf16", 312),
+    ("NVIDIA A100-SXM4-40GB", "fp16", 312),
+    ("NVIDIA A100 80GB PCIe", "bf16", 312),
+    ("NVIDIA A100-PCIE-40GB", "bf16", 312),
+    ("NVIDIA A800-SXM4-80GB", "bf16", 312),
+    ("NVIDIA A800 80GB PCIe", "bf16", 312),
+    ("NVIDIA H100 80GB HBM3", "bf16", 989.4),
+    ("NVIDIA H100 80GB HBM3", "fp8", 1979),
+    ("NVIDIA H100 PCIe", "bf16", 756),
+    ("NVIDIA H100 PCIe", "fp8", 1513),
+    ("NVIDIA H100 NVL", "bf16", 835),
+    ("NVIDIA H100 NVL", "fp8", 1671),
+    ("NVIDIA H800", "bf16", 989.4),
+    ("NVIDIA H20", "bf16", 148),
+    ("NVIDIA H20", "fp8", 296),
+    ("NVIDIA H200", "bf16", 989.4),
+    ("nvidia  h200 ", "bf16", 989.4),
+    ("NVIDIA B200", "bf16", 2250),
+    ("NVIDIA GB200", "bf16", 2500),
+    ("NVIDIA L40S", "bf16", 362),
+    ("NVIDIA GeForce RTX 4090", "bf16", 165.2),
+    ("BI-V150", "bf16", 192),
+    ("MTT S4000", "fp16", 100),
+]
+UNKNOWN = [
+    "CPU", "CPU (rehearsal)", "", "NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM2e", "NVIDIA H800 PCIe", "NVIDIA B300",
+    "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10", "NVIDIA A30",
+    "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e", "NVIDIA A800 40GB Active",
+]  # fmt: skip
+WEAK = ["Ascend910B3", "Ascend910_9392", "MetaX C500", "MXC500", "MetaX C550", "P800", "K100_AI", "BW1000", "gfx936", "MLU590-H8", "MTT S5000"]
+
+
+@pytest.mark.parametrize(("name", "dtype", "tflops"), KNOWN)
+def test_known(name, dtype, tflops):
+    peak = find_peak(name, dtype)
+    assert peak.flop_per_s == tflops * 1e12
+    assert re.search(r"dense (bf16|fp16|fp8): .+ \(trust [AB]\)$", peak.source)
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_unknown_names_have_no_peak(name):
+    peak = find_peak(name, "bf16")
+    assert peak.flop_per_s is None
+    assert peak.source == f"no peak is known for {name!r}; {HINT}"
+
+
+@pytest.mark.parametrize("name", WEAK)
+def test_weak_figures_are_not_used(name):
+    peak = find_peak(name, "bf16")
+    assert peak.flop_per_s is None
+    assert peak.source.startswith("no trustworthy peak for ")
+    assert peak.source.endswith(HINT)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("Tesla V100-SXM2-32GB", "bf16"), ("NVIDIA A100-SXM4-80GB", "fp8"), ("NVIDIA L40S", "fp8"), ("NVIDIA H200", "fp32"), ("R300", "bf16")],
+)
+def test_a_type_the_chip_has_no_figure_for(name, dtype):
+    peak = find_peak(name, dtype)
+    assert peak.flop_per_s is None
+    assert f"is known for {dtype}; {HINT}" in peak.source
+
+
+def test_an_unknown_type():
+    assert "an unknown data type" in find_peak("NVIDIA H200", "").source
+
+
+def test_every_row_says_where_it_is_from_and_weak_ones_hold_no_figure():
+    for row in ROWS:
+        assert row.source
+        assert row.trust in ("A", "B", "C")
+        assert (row.half is None) == (row.trust == "C")
+        assert row.fp8 is None or row.half is not None
+
+
+def test_the_hint_is_one_line():
+    assert all("\n" not in find_peak(name, "bf16").source for name in [*UNKNOWN, *WEAK])

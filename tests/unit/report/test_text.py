@@ -1,0 +1,57 @@
+"""The summary as text, byte for byte, and harmless for a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.summary import RunSummary, summarize
+from flagscale_perf.core.jsonl import encode
+from flagscale_perf.core.records import Record, RunEnd
+from flagscale_perf.report.text import render_summary
+from tests.fakes import make_event, make_facts, make_header, make_step, sample_run
+from tests.golden import golden
+
+
+def run_of(directory: Path, records: list[Record], tail: bytes = b"") -> RunSummary:
+    path = directory / "perf_records_20240129_103000.jsonl"
+    path.write_bytes(b"".join(map(encode, records)) + tail)
+    return summarize(path)
+
+
+def test_a_whole_run(tmp_path: Path) -> None:
+    assert render_summary(run_of(tmp_path, sample_run())) == golden("report.txt")
+
+
+def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
+    unknown = dict.fromkeys(
+        [
+            "world_size",
+            "peak_flop_per_s",
+            "dtype",
+            "tensor_parallel",
+            "pipeline_parallel",
+            "data_parallel",
+            "context_parallel",
+            "expert_parallel",
+        ]
+    )
+    text = render_summary(run_of(tmp_path, [make_header(facts=make_facts(**unknown))], b"damaged\n{"))
+    expected = golden("report_unknown.txt").replace("RUN_FILE", str(tmp_path / "perf_records_20240129_103000.jsonl"))
+    assert text == expected
+
+
+def test_nothing_in_a_run_file_can_move_a_cursor(tmp_path: Path) -> None:
+    evil = "\x1b[2J\x9b31m\u202e\r\n"
+    facts = make_facts(host=evil, script=evil, device=evil, missing=[evil], hostname=evil, dtype=evil)
+    records = [make_header(facts=facts), make_step(1), make_event("failure", text=evil), RunEnd(evil, 0, 1, 3)]
+    text = render_summary(run_of(tmp_path, records, b'{"kind":"' + evil.encode()[:4] + b'"}\n'))
+    assert all(char == "\n" or char.isprintable() for char in text)
+    assert "\\x1b[2J\\x9b31m\\u202e\\x0d\\x0a" in text
+
+
+def test_long_lists_say_how_much_is_left_out(tmp_path: Path) -> None:
+    records = [make_header(), *[make_event("failure", text="x")] * 60, RunEnd("killed", 0, 0, 7)]
+    text = render_summary(run_of(tmp_path, records, b"x\n" * 30))
+    assert "and 10 more\n" in text
+    assert "and 10 more\n" in text.partition("are no records")[2]
+    assert "  lost            7 records\n" in text

@@ -1,0 +1,91 @@
+"""Curves, read back by TensorBoard itself."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+from flagscale_perf.core.rates import Scale
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
+from tests.fakes import MS, make_facts, make_header, make_interval
+
+KNOWN = {
+    "performance/tflops_per_gpu": 5.0,
+    "performance/tflops_total": 40.0,
+    "performance/samples_per_second": 80.0,
+    "performance/tokens_per_second": 10240.0,
+    "performance/mfu": 0.05,
+    "memory/current_gb": 2.0,
+    "memory/peak_gb": 3.0,
+    "time/iteration_ms": 100.0,
+    "time/train_step_ms": 90.0,
+    "time/device_ms": 80.0,
+    "time/eval_ms": 1500.0,
+    "time/checkpoint_ms": 0.0,
+    "training/skipped_iterations": 2.0,
+}
+
+
+def written(directory: Path, header, *intervals) -> Path:
+    sink = TensorBoardSink(SinkContext(header, directory, print))
+    for interval in intervals:
+        sink.write(interval)
+    sink.flush()
+    sink.close()
+    (path,) = directory.rglob("events.out.tfevents.*")
+    return path
+
+
+def test_every_tag_of_an_interval() -> None:
+    assert scalars_of(make_interval(10, eval_ns=1500 * MS, skipped_iterations=2), Scale(8, 1e14)) == pytest.approx(KNOWN)
+
+
+def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: Path) -> None:
+    intervals = [make_interval(10), make_interval(20, model_flops=None, device_ns=None, memory_bytes=None, memory_peak_bytes=None)]
+    path = written(tmp_path, make_header(), *intervals)
+    version, first, second = LegacyEventFileLoader(str(path)).Load()
+    assert (version.file_version, first.step, second.step, first.wall_time) == ("brain.Event:2", 10, 20, 1_706_524_215.0)
+    tags = [[value.tag for value in event.summary.value] for event in (first, second)]
+    assert tags[0] == list(KNOWN)
+    unknown = {
+        "performance/tflops_per_gpu",
+        "performance/tflops_total",
+        "performance/mfu",
+        "memory/current_gb",
+        "memory/peak_gb",
+        "time/device_ms",
+    }
+    assert tags[1] == [tag for tag in KNOWN if tag not in unknown]
+    assert first.summary.value[0].simple_value == 5.0
+
+
+def test_it_is_a_run_of_its_own_next_to_the_hosts(tmp_path: Path) -> None:
+    hosts = tmp_path / "tb"
+    path = written(tmp_path, make_header(facts=make_facts(tensorboard_dir=str(hosts))))
+    assert path.parent == hosts / "flagscale_perf"
+
+
+def test_without_one_it_is_in_the_log_directory(tmp_path: Path) -> None:
+    path = written(tmp_path, make_header())
+    assert path.parent == tmp_path / "tensorboard"
+    assert path.name.startswith("events.out.tfevents.1706524200.")
+
+
+def test_a_file_of_the_same_name_is_left_alone(tmp_path: Path) -> None:
+    first = written(tmp_path, make_header(), make_interval(10))
+    content = first.read_bytes()
+    sink = TensorBoardSink(SinkContext(make_header(), tmp_path, print))
+    sink.flush()
+    sink.close()
+    assert first.read_bytes() == content
+    assert sorted(path.suffix for path in first.parent.iterdir()) == [".0", ".1"]
+
+
+def test_without_the_package_it_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(ImportError):
+        TensorBoardSink.open(SinkContext(make_header(), tmp_path, print))

@@ -1,0 +1,79 @@
+"""The lines of the text log, byte for byte."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.core.records import RunEnd
+from flagscale_perf.sinks.text_format import TextFormat
+from tests.fakes import SECOND, make_event, make_facts, make_header, make_interval, make_step, sample_intervals, sample_run
+from tests.golden import golden
+
+HEADER = make_header(facts=make_facts(peak_flop_per_s=2.5e14))
+
+
+def text_of(header, records) -> str:
+    layout = TextFormat(header)
+    return layout.heading() + "".join(map(layout.line, records))
+
+
+def test_the_requirements_sample_comes_out_as_the_beginning_of_each_line() -> None:
+    promised = golden("requirement_metrics.log").splitlines()
+    lines = text_of(HEADER, sample_intervals()).splitlines()
+    assert [line[: len(sample)] for line, sample in zip(lines, promised, strict=True)] == promised
+
+
+def test_the_whole_log() -> None:
+    assert text_of(HEADER, sample_intervals()) == golden("perf_metrics.log")
+
+
+def test_the_whole_log_with_the_breakdown() -> None:
+    header = make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_breakdown=True)
+    assert text_of(header, sample_intervals()) == golden("perf_metrics_breakdown.log")
+
+
+def test_a_log_with_everything_in_it() -> None:
+    header, *records = sample_run()
+    assert text_of(header, records) == golden("perf_metrics_events.log")
+
+
+def line_of(record, header=HEADER) -> str:
+    return TextFormat(header).line(record)
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    interval = make_interval(
+        10, steps=0, iteration_ns=0, model_flops=None, device_ns=None, memory_bytes=None, memory_peak_bytes=None, skipped_iterations=10
+    )
+    assert line_of(interval).split()[2:] == ["10", *"-" * 8, "10"]
+
+
+def test_a_tiny_models_numbers_keep_three_digits() -> None:
+    # 123,400,000 FLOP in 1 s on 8 devices
+    assert line_of(make_interval(10, model_flops=123_400_000)).split()[3:5] == ["1.54e-05", "0.000123"]
+
+
+def test_wide_values_keep_a_space_between_columns() -> None:
+    cells = line_of(make_interval(1_234_567_890, model_flops=10**27, samples=10**13, tokens=10**15)).split()
+    assert cells[2:7] == ["1234567890", "125000000000000.00", "1000000000000000.00", "10000000000000.0", "1000000000000000"]
+
+
+def test_a_warmup_is_marked_behind_the_columns() -> None:
+    assert line_of(make_interval(1, warmup_only=True)) == line_of(make_interval(1)).rstrip().ljust(130) + "warm-up\n"
+
+
+def test_steps_and_headers_are_not_shown() -> None:
+    assert (line_of(make_step(1)), line_of(HEADER)) == ("", "")
+
+
+def test_events_and_the_end_are_comments_on_one_line() -> None:
+    assert line_of(make_event("failure", text="a\nb\x1b[2J")) == "# 2024-01-29 10:30:01 failure: a\\x0ab\\x1b[2J\n"
+    end = RunEnd("exception Value\nError", HEADER.start_wall_ns + 60 * SECOND, 7, 3)
+    assert line_of(end) == "# 2024-01-29 10:31:00 end: exception Value\\x0aError after iteration 7, 3 records lost\n"
+
+
+@pytest.mark.parametrize(
+    ("resumed", "line"), [(0, "# session 20240129_103000\n"), (50, "# session 20240129_103000, resumed after iteration 50\n")]
+)
+def test_the_line_between_two_sessions(resumed: int, line: str) -> None:
+    assert TextFormat(make_header(facts=make_facts(resume_iteration=resumed))).separator() == line

@@ -1,0 +1,200 @@
+"""The training side of the recorder: it returns at once, never raises, and ends when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf import perf_logger
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.jsonl import decode
+from flagscale_perf.core.records import StepRecord
+from flagscale_perf.core.ring import Ring
+from flagscale_perf.perf_logger import PerfLogger
+from tests.fakes import make_facts, make_step
+
+LONG_S = 60.0
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+def start(directory: Path, said: list[str], **options) -> PerfLogger:
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory), **options)
+    return PerfLogger.start(config, make_facts(), said.append)
+
+
+def steps_in(directory: Path) -> list[int]:
+    (path,) = directory.glob("perf_records_*.jsonl")
+    records = [decode(line) for line in path.read_bytes().splitlines()]
+    return [record.iteration for record in records if isinstance(record, StepRecord)]
+
+
+def summary_of(path: str | None) -> dict:
+    assert path is not None
+    return json.loads(Path(path).read_text())
+
+
+def test_a_session_from_start_to_end(tmp_path: Path, said: list[str]) -> None:
+    logger = start(tmp_path, said)
+    for iteration in range(1, 26):
+        logger.step(make_step(iteration))
+    logger.event("resume", 0, "after iteration 0")
+    summary = summary_of(logger.close("completed", LONG_S))
+    assert (steps_in(tmp_path), said) == (list(range(1, 26)), [])
+    assert (summary["session_info"]["end_reason"], summary["totals"]["train_steps"], summary["failure_count"]) == ("completed", 25, 0)
+    assert summary["run_facts"]["world_size"] == 8
+    assert summary["config"]["perf_log_interval"] == 10
+
+
+def test_closing_again_returns_the_same_and_what_comes_later_is_ignored(tmp_path: Path, said: list[str]) -> None:
+    logger = start(tmp_path, said)
+    first = logger.close("completed", LONG_S)
+    logger.step(make_step(1))
+    logger.event("note", 1, "late")
+    assert logger.close("exit 1", LONG_S) == first
+    assert (steps_in(tmp_path), summary_of(first)["session_info"]["end_reason"]) == ([], "completed")
+
+
+def test_the_console_gets_every_line_before_close_returns(tmp_path: Path, said: list[str]) -> None:
+    logger = start(tmp_path, said, perf_console_output=True)
+    for iteration in range(1, 26):
+        logger.step(make_step(iteration))
+    logger.close("completed", LONG_S)
+    assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
+    assert len(said) == 5 + 3 + 1
+
+
+def test_a_console_that_raises_stops_only_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def broken(line: str) -> None:
+        raise ValueError("closed")
+
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path), perf_console_output=True)
+    logger = PerfLogger.start(config, make_facts(), broken)
+    logger.step(make_step(1))
+    assert logger.close("completed", LONG_S) is not None
+    assert steps_in(tmp_path) == [1]
+    assert capfd.readouterr().err == "flagscale_perf: console: ValueError: closed; no more lines on it\n"
+
+
+def test_a_relative_directory_is_the_trainers(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    logger = start(Path("logs/perf"), said)
+    monkeypatch.undo()
+    assert Path(logger.close("completed", LONG_S) or "").parent == tmp_path / "logs" / "perf"
+
+
+def test_facts_json_does_not_know_are_recorded_as_text(tmp_path: Path, said: list[str]) -> None:
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
+    facts = make_facts(model={"dtype": complex(0, 1), "eps": float("nan")})
+    logger = PerfLogger.start(config, facts, said.append)
+    assert summary_of(logger.close("completed", LONG_S))["run_facts"]["model"] == {"dtype": "1j", "eps": None}
+
+
+def test_where_no_process_can_be_started_a_thread_does_the_work(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*args, **kwargs):
+        raise PermissionError(1, "no processes here")
+
+    monkeypatch.setattr(perf_logger.subprocess, "Popen", refuse)
+    logger = start(tmp_path, said, perf_console_output=True)
+    for iteration in range(1, 26):
+        logger.step(make_step(iteration))
+    summary = summary_of(logger.close("completed", LONG_S))
+    assert steps_in(tmp_path) == list(range(1, 26))
+    assert summary["failures"][0]["text"] == "no writer process: PermissionError: [Errno 1] no processes here"
+    assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
+    assert capfd.readouterr().err == "flagscale_perf: no writer process: PermissionError: [Errno 1] no processes here\n"
+
+
+def test_without_shared_memory_a_thread_does_the_work(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args):
+        raise OSError("no memory to share")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    logger = start(tmp_path, said)
+    logger.step(make_step(1))
+    summary = summary_of(logger.close("completed", LONG_S))
+    assert (steps_in(tmp_path), summary["failures"][0]["text"]) == ([1], "no shared memory for a writer process")
+
+
+@pytest.mark.parametrize("broken", ["flagscale_perf.perf_logger.Ring.create", "flagscale_perf.perf_logger.Supervisor.start"])
+def test_where_nothing_can_be_started_training_goes_on(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], broken: str
+) -> None:
+    def refuse(*args):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(broken, refuse)
+    logger = start(tmp_path, said)
+    logger.step(make_step(1))
+    logger.event("note", 1, "x")
+    assert logger.close("completed") is None
+    assert capfd.readouterr().err == "flagscale_perf: nothing is recorded: RuntimeError: can't start new thread\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_cannot_start_is_replaced_by_a_thread_and_its_last_words_are_kept(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perf_logger, "_PACKAGE_ROOT", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PYTHONPATH", "")
+    (tmp_path / "nowhere" / "flagscale_perf").mkdir(parents=True)
+    (tmp_path / "nowhere" / "flagscale_perf" / "__init__.py").write_text("raise ImportError('broken installation')")
+    logger = start(tmp_path / "logs", said)
+    logger.step(make_step(1))
+    summary = summary_of(logger.close("completed", LONG_S))
+    assert steps_in(tmp_path / "logs") == [1]
+    texts = [re.sub(r"process \d+", "process N", failure["text"]) for failure in summary["failures"]]
+    assert texts == ["writer process N ended with code 1: ImportError: broken installation"] * perf_logger.MAX_WRITERS
+
+
+class Stuck:
+    """A drain whose disk has frozen."""
+
+    thawed = threading.Event()
+
+    def __init__(self, ring: Ring, *args) -> None:
+        self.ring = ring
+
+    def run(self, *args) -> None:
+        self.thawed.wait()
+        self.ring.summary = "late"
+
+
+def test_close_gives_up_when_its_time_is_over(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_logger, "MAX_WRITERS", 0)
+    monkeypatch.setattr(perf_logger, "Drain", Stuck)
+    logger = start(tmp_path, said)
+    logger.step(make_step(1))
+    assert logger.close("completed", timeout_s=0.05) is None
+    Stuck.thawed.set()
+
+
+def test_a_forked_child_has_nothing_to_do_with_it(tmp_path: Path, said: list[str]) -> None:
+    logger = start(tmp_path, said)
+    logger.step(make_step(1))
+    child = os.fork()
+    if child == 0:
+        logger.step(make_step(99))
+        logger.event("failure", 99, "from the child")
+        os._exit(0 if logger.close("killed") is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    logger.step(make_step(2))
+    summary = summary_of(logger.close("completed", LONG_S))
+    assert (steps_in(tmp_path), summary["failure_count"], summary["session_info"]["end_reason"]) == ([1, 2], 0, "completed")
+
+
+def test_the_module_and_all_it_imports_know_no_torch(repo: Path) -> None:
+    code = "import sys, flagscale_perf.perf_logger; print([m for m in ('torch', 'numpy', 'tensorboard', 'megatron') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], cwd=repo, capture_output=True, text=True, check=True).stdout == "[]\n"
