@@ -15,6 +15,12 @@ LORA_TARGETS = (
     "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
 )  # fmt: skip
 
+# Field -> the argument it comes from.
+_SIZES = {
+    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "kv_groups": "num_query_groups",
+    "head_dim": "kv_channels", "ffn": "ffn_hidden_size", "vocab": "padded_vocab_size",
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class LatentAttention:
@@ -169,9 +175,9 @@ class Shape:
 
     def __post_init__(self) -> None:
         """Refuses what no host could build. Raises PerfError."""
-        for name in ("layers", "hidden", "heads", "kv_groups", "head_dim", "ffn", "vocab"):
+        for name, argument in _SIZES.items():
             if getattr(self, name) < 1:
-                raise PerfError(f"model: {name} is {getattr(self, name)}; give a whole number above 0")
+                raise PerfError(f"model: {argument} is {getattr(self, name)}; give a whole number above 0")
         if self.heads % self.kv_groups:
             raise PerfError(f"model: num_query_groups {self.kv_groups} does not divide num_attention_heads {self.heads}; give a divisor")
         if self.experts:

@@ -120,7 +120,7 @@ def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
             raise PerfError(f"model: {name} is set; {what} cannot be counted")
     vision = [name for name in _OF_VISION_MODELS if name in given]
     if vision:
-        raise PerfError(f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; describe the text model alone")
+        raise PerfError(f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; describe the text model")
     if "rwkv" in str(args.get("tokenizer_type")).lower():
         raise PerfError(f"model: tokenizer_type is {args.get('tokenizer_type')!r}; RWKV's time mixing cannot be counted")
 

@@ -12,7 +12,8 @@ def test_a_name_is_looked_up_without_measuring(capsys):
     assert capsys.readouterr().out == (
         "device     NVIDIA H200\n"
         "dtype      bf16\n"
-        "datasheet  989.4 TFLOP/s (H200 SXM, dense bf16: NVIDIA's Hopper datasheet as cited by torchtitan, composer and Lightning (trust A))\n"
+        "datasheet  989.4 TFLOP/s (H200 SXM, dense bf16: "
+        "NVIDIA's Hopper datasheet as cited by torchtitan, composer and Lightning (trust A))\n"
     )
 
 

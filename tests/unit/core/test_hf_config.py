@@ -12,9 +12,9 @@ LLAMA3_8B = {
     "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False, "rms_norm_eps": 1e-5, "max_position_embeddings": 8192,
 }  # fmt: skip
 QWEN3_06B = {
-    "model_type": "qwen3", "num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128,
-    "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True, "sliding_window": None, "use_sliding_window": False,
-    "max_window_layers": 28,
+    "model_type": "qwen3", "num_hidden_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_key_value_heads": 8,
+    "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936, "tie_word_embeddings": True,
+    "sliding_window": None, "use_sliding_window": False, "max_window_layers": 28,
 }  # fmt: skip
 QWEN2_05B = {
     "model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,

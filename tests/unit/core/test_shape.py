@@ -13,7 +13,7 @@ SIZES = {"layers": 2, "hidden": 8, "heads": 4, "kv_groups": 4, "head_dim": 2, "f
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        ({"vocab": 0}, "vocab is 0"),
+        ({"vocab": 0}, "padded_vocab_size is 0"),
         ({"kv_groups": 3}, "num_query_groups 3 does not divide num_attention_heads 4"),
         ({"experts": Experts(4, 2, 8, (True,))}, "moe_layer_freq describes 1 layers, num_layers is 2"),
         ({"experts": Experts(4, 5, 8, (True, True))}, "moe_router_topk is 5, num_experts 4"),

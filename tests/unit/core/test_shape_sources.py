@@ -90,7 +90,9 @@ def test_experts_take_the_dense_width_and_pad_only_when_told():
     moe = {"num_experts": 4, "moe_router_topk": 1, "ffn_hidden_size": 20, "moe_expert_capacity_factor": 1.5}
     layers = (True, True, True)
     assert fields(**moe)["experts"] == Experts(count=4, topk=1, ffn_hidden_size=20, layers=layers)
-    padded = fields(**moe, moe_pad_expert_input_to_capacity=True, tensor_model_parallel_size=2, sequence_parallel=True, context_parallel_size=3)
+    padded = fields(
+        **moe, moe_pad_expert_input_to_capacity=True, tensor_model_parallel_size=2, sequence_parallel=True, context_parallel_size=3
+    )
     assert padded["experts"] == Experts(count=4, topk=1, ffn_hidden_size=20, layers=layers, capacity_factor=1.5)
     assert padded["sequence_shards"] == 6
 

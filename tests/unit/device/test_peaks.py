@@ -38,10 +38,23 @@ KNOWN = [
 ]
 UNKNOWN = [
     "CPU", "CPU (rehearsal)", "", "NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM2e", "NVIDIA H800 PCIe", "NVIDIA B300",
-    "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10", "NVIDIA A30",
-    "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e", "NVIDIA A800 40GB Active",
+    "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10",
+    "NVIDIA A30", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e",
+    "NVIDIA A800 40GB Active",
 ]  # fmt: skip
-WEAK = ["Ascend910B3", "Ascend910_9392", "MetaX C500", "MXC500", "MetaX C550", "P800", "K100_AI", "BW1000", "gfx936", "MLU590-H8", "MTT S5000"]
+WEAK = [
+    "Ascend910B3",
+    "Ascend910_9392",
+    "MetaX C500",
+    "MXC500",
+    "MetaX C550",
+    "P800",
+    "K100_AI",
+    "BW1000",
+    "gfx936",
+    "MLU590-H8",
+    "MTT S5000",
+]
 
 
 @pytest.mark.parametrize(("name", "dtype", "tflops"), KNOWN)
