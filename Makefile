@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast bench lint format clean
+.PHONY: help venv install demo test test-fast oracle bench lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 
 test-fast: $(READY) ## run the tests that start no training
 	$(BIN)/python -m pytest -m 'not host and not gpu' $(ARGS)
+
+oracle: $(READY) ## compare the FLOPs formulas with 400 random models counted matmul by matmul (minutes); ARGS=--full for 671 B
+	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
 
 bench: $(READY) ## run every benchmark
 	@for file in benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done

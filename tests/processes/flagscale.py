@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import random
 import re
 import shlex
 import signal
@@ -58,10 +60,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port nobody listens on at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port nobody listens on, below the range that the kernel gives to outgoing connections: nobody gets it by chance."""
+    while True:
+        port = random.randint(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 def torchrun(ranks: int, *words: str | Path) -> list[str]:
