@@ -53,6 +53,16 @@ def _parse_peak(text: str) -> float:
     return number
 
 
+def _parse_percent(text: str) -> float:
+    try:
+        number = float(str(text).strip())
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 100:
+        raise PerfError(f"{text!r} is not a number of percent above 0 and up to 100; write for example 0.1")
+    return number
+
+
 def _parse_directory(text: str) -> str:
     path = str(text)
     if not path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
@@ -86,6 +96,9 @@ class PerfConfig:
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: float | None = _option(
         None, _parse_peak, "dense peak of one device in TFLOP/s, for MFU; overrides the built-in table", "TFLOPS"
+    )
+    perf_max_overhead: float = _option(
+        0.1, _parse_percent, "percent of the training time the monitor may take; above it, it switches parts of itself off", "PERCENT"
     )
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",

@@ -10,6 +10,7 @@ from flagscale_perf.analysis.summary import RunSummary
 from flagscale_perf.core.printable import UNKNOWN, number, printable
 
 _LABEL_WIDTH = 16
+_PHASE_WIDTH = 26
 _SIZES = {
     "tensor_parallel": "TP",
     "pipeline_parallel": "PP",
@@ -29,6 +30,7 @@ def render_summary(run: RunSummary) -> str:
         _block("Rates, without the first iteration", _rates(summary["final_statistics"])),
         _block("Times", _times(summary)),
         _block("Totals", _totals(summary)),
+        *_phase_blocks(summary),
         _block("Files", [(kind, name) for kind, name in summary["files"].items()]),
     ]
     if summary["failure_count"] or summary["dropped_records"]:
@@ -38,8 +40,8 @@ def render_summary(run: RunSummary) -> str:
     return "\n".join(blocks)
 
 
-def _block(title: str, rows: Iterable[Row]) -> str:
-    lines = [f"  {printable(label):<{_LABEL_WIDTH}}{printable(value)}".rstrip() + "\n" for label, value in rows]
+def _block(title: str, rows: Iterable[Row], width: int = _LABEL_WIDTH) -> str:
+    lines = [f"  {printable(label):<{width}}{printable(value)}".rstrip() + "\n" for label, value in rows]
     return printable(title) + "\n" + "".join(lines)
 
 
@@ -64,7 +66,7 @@ def _rates(statistics: dict[str, Any]) -> list[Row]:
     low, high = number(statistics["min_tflops_per_gpu"], 2), number(statistics["max_tflops_per_gpu"], 2)
     return [
         ("TFLOPS/GPU", f"{number(statistics['avg_tflops_per_gpu'], 2)} (intervals: {low} to {high})"),
-        ("MFU", UNKNOWN if mfu is None else f"{number(mfu * 100, 1)} %"),
+        ("MFU", _percent(mfu)),
         ("tokens/s", number(statistics["avg_throughput_tokens"], 0)),
         ("samples/s", number(statistics["avg_throughput_samples"], 1)),
         ("peak memory", _with_unit(statistics["peak_memory_gb"], 2, "GB")),
@@ -80,7 +82,25 @@ def _times(summary: dict[str, Any]) -> list[Row]:
         ("training", _with_unit(totals["train_s"], 1, "s")),
         ("evaluation", _with_unit(totals["eval_s"], 1, "s")),
         ("checkpoints", _with_unit(totals["checkpoint_s"], 1, "s")),
+        ("monitor itself", _percent(statistics["self_cost_share"])),
     ]
+
+
+def _phase_blocks(summary: dict[str, Any]) -> list[str]:
+    phases, bubble = summary["phases"], summary["bubble"]
+    if not phases["steps"]:
+        return []
+    rows = [
+        (name.replace("_", " "), f"{_percent(phases['share'][name]):>8}  {_with_unit(total_s, 1, 's')}")
+        for name, total_s in phases["total_s"].items()
+        if total_s is not None
+    ]
+    if bubble["bubble_s"] is not None:
+        rows += [
+            (f"of the wait: {kind}", f"{_percent(bubble[f'{kind}_share']):>8}  {_with_unit(bubble[f'{kind}_s'], 1, 's')}")
+            for kind in ("bubble", "imbalance")
+        ]
+    return [_block(f"Phases of {phases['steps']} iterations, without the first", rows, _PHASE_WIDTH)]
 
 
 def _totals(summary: dict[str, Any]) -> list[Row]:
@@ -109,6 +129,10 @@ def _bad_lines(run: RunSummary) -> list[Row]:
 
 def _with_unit(value: float | None, decimals: int, unit: str) -> str:
     return UNKNOWN if value is None else f"{number(value, decimals)} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{number(share * 100, 1)} %"
 
 
 def _started(start_time: str) -> str:
