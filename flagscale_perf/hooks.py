@@ -62,7 +62,7 @@ class Loop(Protocol):
         """Samples the host is passing over without a step."""
 
     def names_phases(self) -> bool:
-        """Whether `phase_start` and `phase_stop` will be called."""
+        """Whether `TrainingHooks.timeline` will be told the phases."""
 
     def say(self, line: str) -> None:
         """Prints through the host's rank-0 printing."""
@@ -101,13 +101,13 @@ class TrainingHooks:
 
     Attributes:
         active: False unless this process monitors; adapters test it before anything else.
-        recording: a train step is under way whose phases are recorded; adapters test it before `phase_start` and `phase_stop`.
+        timeline: takes the phases of the train step that is under way; None outside of one and where they are not recorded.
+            It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
     """
 
     def __init__(self) -> None:
         self.active = False
-        self.recording = False
-        self._timeline: Timeline
+        self.timeline: Timeline | None = None
         self._budget: Budget
         self._max_overhead = 0.0
         self._noted: set[str] = set()
@@ -128,7 +128,7 @@ class TrainingHooks:
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
         self._monitor = PerfMonitor(self._emit, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
-            self._monitor.timeline = self._timeline = device.timeline()
+            self._monitor.timeline = device.timeline()
         self._max_overhead = config.perf_max_overhead
         self._budget = Budget(config.perf_max_overhead / 100, min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]))
         self._noted = set()
@@ -148,37 +148,23 @@ class TrainingHooks:
         """A train step begins."""
         finished, consumed = self._loop.position()
         self._monitor.step_start(monotonic_ns(), finished, consumed)
-        self.recording = self._monitor.timeline is not None
+        self.timeline = self._monitor.timeline
 
     @_measured
     def step_end(self, result: Any) -> None:
         """A train step returned `result`."""
         now_ns = monotonic_ns()
-        was_recording, self.recording = self.recording, False
+        timeline, self.timeline = self.timeline, None
         numbers = self._loop.numbers(result)
         if numbers is None:
             return
         self._monitor.step_end(now_ns, numbers)
-        if was_recording and self._timeline.trouble:
-            self._note(f"phases are not known for every iteration: {self._timeline.trouble}")
+        if timeline is not None and timeline.trouble:
+            self._note(f"phases are not known for every iteration: {timeline.trouble}")
 
-    def phase_start(self, phase: int) -> None:
-        """A phase of the train step begins; `phase` is its place in `core.phases.PHASES`."""
-        now_ns = monotonic_ns()
-        try:
-            self._timeline.start(phase, now_ns)
-            self._monitor.self_ns += monotonic_ns() - now_ns
-        except Exception as error:
-            self._failed("phase_start", error)
-
-    def phase_stop(self, phase: int) -> None:
-        """It ends."""
-        now_ns = monotonic_ns()
-        try:
-            self._timeline.stop(phase, now_ns)
-            self._monitor.self_ns += monotonic_ns() - now_ns
-        except Exception as error:
-            self._failed("phase_stop", error)
+    def phase_failed(self, error: Exception) -> None:
+        """A mark on the timeline raised."""
+        self._failed("a phase", error)
 
     @_measured
     def logged(self, real_tokens: int | None) -> None:
@@ -202,7 +188,7 @@ class TrainingHooks:
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
-        self.active = self.recording = False
+        self.active, self.timeline = False, None
         if self._logger is not None:
             self._finish()
             self._close(_reason(error))
@@ -236,7 +222,7 @@ class TrainingHooks:
 
     def _failed(self, event: str, error: Exception) -> None:
         """Switches the monitor off and says so, once."""
-        self.active = self.recording = False
+        self.active, self.timeline = False, None
         if self._has_failed:
             return
         self._has_failed = True

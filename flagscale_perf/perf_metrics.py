@@ -134,6 +134,7 @@ class PerfMonitor:
             self._pair = self._device.stop()
         if self.timeline is not None:
             self._taken = self.timeline.end(now_ns)
+            self.self_ns += self.timeline.cost_ns
         self._train_step_ns = now_ns - self._start_ns
         self._numbers = numbers
         if self._consumed is not None:

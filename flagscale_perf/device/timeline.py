@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.core.phases import OTHER, PHASES
 
 MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
@@ -18,25 +19,27 @@ TOO_MANY = f"a train step had more than {MAX_MARKS} marks"
 
 
 class Timeline(Protocol):
-    """Marks of one step after the other. `now_ns` is the host's monotonic mark of the call.
+    """Marks of one step after the other.
 
     Attributes:
         trouble: why the last step could not be measured; "" if it could.
+        cost_ns: what `start` and `stop` have taken of this thread since `begin`.
     """
 
     trouble: str
+    cost_ns: int
 
     def begin(self, now_ns: int) -> None:
-        """A train step begins; whatever the one before has left open is forgotten."""
+        """A train step begins, at this monotonic mark; whatever the one before has left open is forgotten."""
 
-    def start(self, phase: int, now_ns: int) -> None:
-        """A phase begins."""
+    def start(self, phase: int) -> None:
+        """A phase begins now."""
 
-    def stop(self, phase: int, now_ns: int) -> None:
-        """It ends, and with it what the host has left open inside; one that is not open is ignored."""
+    def stop(self, phase: int) -> None:
+        """It ends now, and with it what the host has left open inside; one that is not open is ignored."""
 
     def end(self, now_ns: int) -> Any:
-        """The train step ends. Returns what `read` takes; None if the step could not be measured."""
+        """The train step ends, at this monotonic mark. Returns what `read` takes; None if the step could not be measured."""
 
     def read(self, taken: Any) -> list[int] | None:
         """Nanoseconds of each phase of a step that has ended; None while the device has not got there."""
@@ -45,40 +48,49 @@ class Timeline(Protocol):
 class HostTimeline:
     """By the host's clock: for the CPU, where the work is done when the call returns."""
 
+    __slots__ = ("trouble", "cost_ns", "_stack", "_own_ns", "_begin_ns", "_last_ns")
+
     def __init__(self) -> None:
         self.trouble = ""
+        self.cost_ns = 0
         self._stack = [OTHER]
         self._own_ns = [0] * len(PHASES)
-        self._last_ns = 0
-        self._is_named = False
+        self._begin_ns = self._last_ns = 0
 
     def begin(self, now_ns: int) -> None:
         """Begins a step."""
         self._stack = [OTHER]
         self._own_ns = [0] * len(PHASES)
-        self._last_ns = now_ns
-        self._is_named = False
+        self._begin_ns = self._last_ns = now_ns
+        self.cost_ns = 0
 
-    def start(self, phase: int, now_ns: int) -> None:
+    def start(self, phase: int) -> None:
         """Begins a phase."""
+        now_ns = monotonic_ns()
         stack = self._stack
         self._own_ns[stack[-1]] += now_ns - self._last_ns
         self._last_ns = now_ns
         stack.append(phase)
-        self._is_named = True
+        self.cost_ns += monotonic_ns() - now_ns
 
-    def stop(self, phase: int, now_ns: int) -> None:
+    def stop(self, phase: int) -> None:
         """Ends a phase."""
+        now_ns = monotonic_ns()
         stack = self._stack
         self._own_ns[stack[-1]] += now_ns - self._last_ns
         self._last_ns = now_ns
-        _close(stack, phase)
+        if stack[-1] == phase:
+            stack.pop()
+        else:
+            _close(stack, phase)
+        self.cost_ns += monotonic_ns() - now_ns
 
     def end(self, now_ns: int) -> list[int] | None:
         """Ends the step."""
         self._own_ns[self._stack[-1]] += now_ns - self._last_ns
-        self.trouble = "" if self._is_named else NOTHING_NAMED
-        return self._own_ns if self._is_named else None
+        is_named = self._own_ns[OTHER] != now_ns - self._begin_ns
+        self.trouble = "" if is_named else NOTHING_NAMED
+        return self._own_ns if is_named else None
 
     def read(self, taken: list[int]) -> list[int]:
         """Known at once."""
@@ -98,6 +110,7 @@ class CudaTimeline:
     def __init__(self, cuda: Any) -> None:
         """Args: cuda: the module `torch.cuda`, already initialised by the host."""
         self.trouble = ""
+        self.cost_ns = 0
         self._cuda = cuda
         self._free: list[Any] = []
         self._stack = [OTHER]
@@ -106,22 +119,27 @@ class CudaTimeline:
     def begin(self, now_ns: int) -> None:
         """Records the step's first event."""
         self.trouble = ""
+        self.cost_ns = 0
         self._free += self._marks.events  # of a step that did not end
         self._stack = [OTHER]
         self._marks = _Marks([], [])
         self._mark()
 
-    def start(self, phase: int, now_ns: int) -> None:
+    def start(self, phase: int) -> None:
         """Records an event."""
+        now_ns = monotonic_ns()
         self._marks.owners.append(self._stack[-1])
         self._stack.append(phase)
         self._mark()
+        self.cost_ns += monotonic_ns() - now_ns
 
-    def stop(self, phase: int, now_ns: int) -> None:
+    def stop(self, phase: int) -> None:
         """Records an event."""
+        now_ns = monotonic_ns()
         self._marks.owners.append(self._stack[-1])
         _close(self._stack, phase)
         self._mark()
+        self.cost_ns += monotonic_ns() - now_ns
 
     def end(self, now_ns: int) -> _Marks | None:
         """Records the step's last event."""
@@ -162,8 +180,6 @@ class CudaTimeline:
 
 def _close(stack: list[int], phase: int) -> None:
     """Takes the innermost open one of this phase off, and what is open inside it."""
-    if stack[-1] == phase:
-        stack.pop()
-    elif phase in stack:
+    if phase in stack:
         while stack.pop() != phase:
             pass

@@ -67,16 +67,16 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 class Marks:
-    """`TrainingHooks` as far as the timers know them."""
+    """`TrainingHooks` as far as the timers know them, and its timeline."""
 
     def __init__(self) -> None:
-        self.recording = True
+        self.timeline = self
         self.told: list[tuple[str, str]] = []
 
-    def phase_start(self, phase: int) -> None:
+    def start(self, phase: int) -> None:
         self.told.append(("start", PHASES[phase]))
 
-    def phase_stop(self, phase: int) -> None:
+    def stop(self, phase: int) -> None:
         self.told.append(("stop", PHASES[phase]))
 
 

@@ -53,6 +53,22 @@ def named(own_ns):
     return {PHASES[phase]: value for phase, value in enumerate(own_ns) if value}
 
 
+class Clock:
+    """Stands at `now_ns`."""
+
+    now_ns = 0
+
+    def __call__(self):
+        return self.now_ns
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(timeline_module, "monotonic_ns", clock)
+    return clock
+
+
 def run(timeline, marks, tick=lambda now: None):
     """Drives it through (time, phase) for a start, (time, ~phase) for a stop; the first and the last mark are times alone."""
     (begin, *inner, end) = marks
@@ -60,7 +76,8 @@ def run(timeline, marks, tick=lambda now: None):
     timeline.begin(begin)
     for now, phase in inner:
         tick(now)
-        timeline.start(phase, now) if phase >= 0 else timeline.stop(~phase, now)
+        timeline_module.monotonic_ns.now_ns = now
+        timeline.start(phase) if phase >= 0 else timeline.stop(~phase)
     tick(end)
     return timeline.end(end)
 
@@ -152,9 +169,9 @@ def test_a_step_under_graph_capture_is_not_measured_and_records_nothing_more():
     cuda = FakeCuda()
     timeline = CudaTimeline(cuda)
     timeline.begin(0)
-    timeline.start(FORWARD, 1)
+    timeline.start(FORWARD)
     cuda.capturing = True
-    timeline.stop(FORWARD, 2)
+    timeline.stop(FORWARD)
     cuda.capturing = False
     assert timeline.end(3) is None
     assert timeline.trouble == CAPTURING
@@ -168,7 +185,7 @@ def test_a_step_that_does_not_end_gives_its_events_back():
     cuda = FakeCuda()
     timeline = CudaTimeline(cuda)
     timeline.begin(0)
-    timeline.start(FORWARD, 1)
+    timeline.start(FORWARD)
     cuda_run(cuda, timeline, [0, (1, FORWARD), 2])
     assert cuda.made == 3
 
@@ -185,3 +202,17 @@ def test_without_a_name_a_device_measures_nothing_either():
     cuda = FakeCuda()
     timeline = CudaTimeline(cuda)
     assert (cuda_run(cuda, timeline, [0, 10]), timeline.trouble) == (None, NOTHING_NAMED)
+
+
+@pytest.mark.parametrize("make", [HostTimeline, lambda: CudaTimeline(FakeCuda())])
+def test_it_knows_what_its_marks_have_cost(make, monkeypatch):
+    readings = iter(range(0, 1000, 7))
+    monkeypatch.setattr(timeline_module, "monotonic_ns", lambda: next(readings))
+    timeline = make()
+    timeline.begin(0)
+    timeline.start(FORWARD)
+    timeline.stop(FORWARD)
+    timeline.end(100)
+    assert timeline.cost_ns == 14
+    timeline.begin(100)
+    assert timeline.cost_ns == 0

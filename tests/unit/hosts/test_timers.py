@@ -24,16 +24,26 @@ class HostTimers:
         return self.made.setdefault(name, timer)
 
 
-class RecordingHooks:
+class RecordingTimeline:
+    """A start is noted as the phase, a stop as its complement."""
+
     def __init__(self):
-        self.recording = True
         self.told = []
 
-    def phase_start(self, phase):
+    def start(self, phase):
         self.told.append(phase)
 
-    def phase_stop(self, phase):
+    def stop(self, phase):
         self.told.append(~phase)
+
+
+class RecordingHooks:
+    def __init__(self):
+        self.timeline = RecordingTimeline()
+        self.told, self.failed = self.timeline.told, []
+
+    def phase_failed(self, error):
+        self.failed.append(error)
 
 
 @pytest.fixture
@@ -62,11 +72,11 @@ def test_calls_pass_through_and_start_and_stop_are_told_after_them(timers, hooks
 
 
 def test_outside_a_recorded_step_the_caller_gets_the_hosts_own_timer(timers, hooks):
-    hooks.recording = False
+    timeline, hooks.timeline = hooks.timeline, None
     assert timers("forward-compute") is timers.made["forward-compute"]
-    hooks.recording = True
+    hooks.timeline = timeline
     held = timers("forward-compute")
-    hooks.recording = False
+    hooks.timeline = None
     held.start()
     held.stop()
     assert hooks.told == []
@@ -104,6 +114,15 @@ def test_a_start_that_raises_is_not_told_and_raises_what_it_raised(timers, hooks
     with pytest.raises(AssertionError, match="already been started"):
         timers("forward-compute").start()
     assert hooks.told == []
+
+
+def test_a_timeline_that_fails_is_told_and_the_host_notices_nothing(timers, hooks):
+    hooks.timeline = SimpleNamespace()  # has neither start nor stop
+    held = timers("forward-compute")
+    held.start()
+    held.stop()
+    assert [type(error) for error in hooks.failed] == [AttributeError] * 2
+    assert timers.calls[-2:] == [("start", (), {}), ("stop", (), {})]
 
 
 def test_undo_gives_the_class_back_and_ours_can_be_told_from_it(module, hooks):
