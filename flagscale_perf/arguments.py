@@ -92,7 +92,7 @@ class PerfConfig:
     perf_log_dir: str = _option("logs/perf_monitor", _parse_directory, "directory of the monitor's files", "PATH")
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
-    perf_breakdown: bool = _option(False, parse_bool, "add the columns that split the iteration's time")
+    perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: float | None = _option(
         None, _parse_peak, "dense peak of one device in TFLOP/s, for MFU; overrides the built-in table", "TFLOPS"
