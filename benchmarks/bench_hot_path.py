@@ -32,7 +32,66 @@ def spin(*_: Any) -> tuple[Any, ...]:
     return {}, 0, False, False, 0, total, None
 
 
+# What a step of one rank tells its timers with 2 micro-batches: 14 pairs.
+NAMES = (
+    *("batch-generator", "forward-compute", "backward-compute") * 2,
+    *("forward-backward", "all-grads-sync", "embedding-grads-all-reduce"),
+    *("optimizer", "optimizer-copy-to-main-grad", "optimizer-inner-step", "optimizer-clip-main-grad", "interval-time"),
+)
+
+
+class DummyTimer:
+    """The host's, as its default log level gives it."""
+
+    def start(self, barrier: bool = False) -> None: ...
+
+    def stop(self, barrier: bool = False) -> None: ...
+
+
+class Timers:
+    """The host's way to a timer, which leads to the dummy."""
+
+    def __init__(self) -> None:
+        self._timers: dict[str, Any] = {}
+        self._dummy_timer = DummyTimer()
+
+    def __call__(self, name: str, log_level: int | None = None) -> Any:
+        if name in self._timers:
+            return self._timers[name]
+        if log_level is None:
+            log_level = 2
+        assert log_level <= 2
+        return self._dummy_timer
+
+
+def timed(timers: Any) -> Callable[..., Any]:
+    """The stand-in with the host's timers around it."""
+
+    def step(*_: Any) -> tuple[Any, ...]:
+        for name in NAMES:
+            timers(name, log_level=2).start()
+            timers(name).stop()
+        return spin()
+
+    return step
+
+
+def unmonitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """The host's own timers, nobody listening."""
+    return timed(Timers()), lambda: None
+
+
 def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Our hooks alone."""
+    return hooked(directory, phases=False)
+
+
+def with_phases(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+    """Our hooks and our ears in the host's timers."""
+    return hooked(directory, phases=True)
+
+
+def hooked(directory: Path, phases: bool) -> tuple[Callable[[], Any], Callable[[], None]]:
     """Our own hooks in a module with a Megatron loop's names; returns (step, close)."""
     import sys
 
@@ -40,24 +99,30 @@ def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
     from flagscale_perf.hooks import TrainingHooks
     from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop
     from flagscale_perf.hosts.patching import Patches
+    from flagscale_perf.hosts.timers import patch_timers
 
     model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
     parallel = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, data_parallel_size=1)
-    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory)).as_dict()
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory), perf_breakdown=phases, perf_max_overhead=100).as_dict()
     args = SimpleNamespace(
         **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
         global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,
     )  # fmt: skip
-    sys.modules["megatron.training.global_vars"] = SimpleNamespace(get_args=lambda: args)  # type: ignore[assignment]
+    hooks = TrainingHooks()
+    global_vars = ModuleType("megatron.training.global_vars")
+    vars(global_vars).update(get_args=lambda: args, get_timers=lambda: timers, Timers=Timers)
+    patch_timers(global_vars, hooks, Patches())
+    timers = vars(global_vars)["Timers"]()
+    sys.modules[global_vars.__name__] = global_vars
     sys.modules["megatron.core.num_microbatches_calculator"] = SimpleNamespace(get_num_microbatches=lambda: 2)  # type: ignore[assignment]
     module = ModuleType("loop")
     vars(module).update({name: lambda *_, **__: None for name in HOOK_POINTS})
-    vars(module).update(train_step=spin, print_rank_0=lambda line: None)
-    hooks = TrainingHooks()
+    vars(module).update(train_step=timed(timers) if phases else spin, print_rank_0=lambda line: None)
     patch_loop(module, hooks, Patches(), rehearsing=True)
     hooks.train_start(MegatronLoop(module, rehearsing=True))
 
     def step() -> None:
+        sys.modules[global_vars.__name__] = global_vars
         module.update_num_microbatches(0, consistency_check=False)
         module.train_step()
         module.training_log()
@@ -102,7 +167,13 @@ def main() -> None:
     """Runs every arm and prints one line each."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as scratch:
-        makers = {"flagscale_perf": monitored, "SummaryWriter, 6 scalars": summary_writer, "RotatingFileHandler, 1 line": rotating_file}
+        makers = {
+            "the host's timers": unmonitored,
+            "flagscale_perf": monitored,
+            "flagscale_perf with phases": with_phases,
+            "SummaryWriter, 6 scalars": summary_writer,
+            "RotatingFileHandler, 1 line": rotating_file,
+        }
         arms: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {"nothing": (spin, lambda: None)}
         for number, (name, maker) in enumerate(makers.items()):
             directory = Path(scratch, str(number))
@@ -127,6 +198,9 @@ def main() -> None:
     for name, values in times.items():
         cuts = statistics.quantiles(values, n=100)
         print(f"{name:28} " + " ".join(f"{(cut - base) / 1e3:10.1f}" for cut in (cuts[49], cuts[94], cuts[98])))
+    added = [statistics.median(times[name]) for name in ("flagscale_perf with phases", "flagscale_perf", "the host's timers")]
+    per_mark_us = (added[0] - added[1] - (added[2] - base)) / (2 * len(NAMES)) / 1e3
+    print(f"a mark of a phase            {per_mark_us:10.2f} us, {2 * len(NAMES)} marks a step")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ A flag wins over the environment, the environment over the default. Imports neit
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
@@ -49,6 +50,16 @@ def _parse_peak(text: str) -> str:
     return peak
 
 
+def _parse_percent(text: str) -> float:
+    try:
+        number = float(str(text).strip())
+    except ValueError:
+        number = math.nan
+    if not 0 < number <= 100:
+        raise PerfError(f"{text!r} is not a number of percent above 0 and up to 100; write for example 0.1")
+    return number
+
+
 def _parse_directory(text: str) -> str:
     path = str(text)
     if not path.strip() or any(ord(char) < 32 or ord(char) == 127 for char in path):
@@ -78,11 +89,14 @@ class PerfConfig:
     perf_log_dir: str = _option("logs/perf_monitor", _parse_directory, "directory of the monitor's files", "PATH")
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
-    perf_breakdown: bool = _option(False, parse_bool, "add the columns that split the iteration's time")
+    perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
         None, _parse_peak, "dense peak of one device in TFLOP/s, or NAME=TFLOPS,... for each type; overrides the built-in table", "TFLOPS",
     )  # fmt: skip
+    perf_max_overhead: float = _option(
+        0.1, _parse_percent, "percent of the training time the monitor may take; above it, it switches parts of itself off", "PERCENT"
+    )
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",

@@ -17,16 +17,19 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.peak_option import PeakOption
-from flagscale_perf.core.records import RunFacts
+from flagscale_perf.core.phases import ONE_F_ONE_B
+from flagscale_perf.core.records import PhaseRecord, RunFacts, StepRecord
 from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
+from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.perf_logger import PerfLogger
-from flagscale_perf.perf_metrics import CountFlops, Flops, Pause, PerfMonitor, StepNumbers
+from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
 Params = ParamSpec("Params")
+JUDGED_STEPS = (10, 100)  # at least and at most so many make a judgement of the monitor's cost
 
 
 class Loop(Protocol):
@@ -62,6 +65,9 @@ class Loop(Protocol):
     def skipped_samples(self) -> int:
         """Samples the host is passing over without a step."""
 
+    def names_phases(self) -> bool:
+        """Whether `TrainingHooks.timeline` will be told the phases."""
+
     def say(self, line: str) -> None:
         """Prints through the host's rank-0 printing."""
 
@@ -79,11 +85,36 @@ def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Calla
     return guarded
 
 
+def _measured(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Callable[Concatenate[TrainingHooks, Params], None]:
+    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own cost."""
+
+    def measured(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
+        start_ns = monotonic_ns()
+        try:
+            event(self, *args, **kwargs)
+            self._monitor.self_ns += monotonic_ns() - start_ns
+        except Exception as error:
+            self._failed(event.__name__, error)
+
+    functools.update_wrapper(measured, event)
+    return measured
+
+
 class TrainingHooks:
-    """One per process. `active` is False unless this process monitors: adapters test it before anything else."""
+    """One per process.
+
+    Attributes:
+        active: False unless this process monitors; adapters test it before anything else.
+        timeline: takes the phases of the train step that is under way; None outside of one and where they are not recorded.
+            It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
+    """
 
     def __init__(self) -> None:
         self.active = False
+        self.timeline: Timeline | None = None
+        self._budget: Budget
+        self._max_overhead = 0.0
+        self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: PerfMonitor
         self._logger: PerfLogger | None = None
@@ -99,56 +130,70 @@ class TrainingHooks:
         self._loop = loop
         self._logger = PerfLogger.start(config, facts, loop.say)
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
-        self._monitor = PerfMonitor(self._logger.step, flops, device, memory_interval, facts.resume_iteration)
+        self._monitor = PerfMonitor(self._emit, flops, device, memory_interval, facts.resume_iteration)
+        if config.perf_breakdown and loop.names_phases():
+            self._monitor.timeline = device.timeline()
+        self._max_overhead = config.perf_max_overhead
+        self._budget = Budget(config.perf_max_overhead / 100, min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]))
+        self._noted = set()
         self.active = True
         for reason in facts.missing:
             loop.say(f"flagscale_perf: not available: {reason}")
         if facts.resume_iteration:
             self._logger.event("resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}")
 
-    @_guarded
+    @_measured
     def loop_top(self) -> None:
         """The loop begins a new pass."""
         self._monitor.loop_top(monotonic_ns())
 
-    @_guarded
+    @_measured
     def step_start(self) -> None:
         """A train step begins."""
         finished, consumed = self._loop.position()
         self._monitor.step_start(monotonic_ns(), finished, consumed)
+        self.timeline = self._monitor.timeline
 
-    @_guarded
+    @_measured
     def step_end(self, result: Any) -> None:
         """A train step returned `result`."""
         now_ns = monotonic_ns()
+        timeline, self.timeline = self.timeline, None
         numbers = self._loop.numbers(result)
-        if numbers is not None:
-            self._monitor.step_end(now_ns, numbers)
+        if numbers is None:
+            return
+        self._monitor.step_end(now_ns, numbers)
+        if timeline is not None and timeline.trouble:
+            self._note(f"phases are not known for every iteration: {timeline.trouble}")
 
-    @_guarded
+    def phase_failed(self, error: Exception) -> None:
+        """A mark on the timeline raised."""
+        self._failed("a phase", error)
+
+    @_measured
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
         """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""
         told = real_tokens is not None or squared_lengths is not None
         self._monitor.logged(monotonic_ns(), Packed(real_tokens, squared_lengths) if told else None)
 
-    @_guarded
+    @_measured
     def pause(self, kind: Pause) -> None:
         """Evaluation or checkpoint saving begins."""
         self._monitor.pause(kind, monotonic_ns())
 
-    @_guarded
+    @_measured
     def resume(self, kind: Pause) -> None:
         """It ends."""
         self._monitor.resume(kind, monotonic_ns())
 
-    @_guarded
+    @_measured
     def data_skipped(self, start_ns: int) -> None:
         """The host has passed over one iteration's data, since `start_ns`."""
         self._monitor.data_skipped(start_ns, monotonic_ns(), self._loop.skipped_samples())
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
-        self.active = False
+        self.active, self.timeline = False, None
         if self._logger is not None:
             self._finish()
             self._close(_reason(error))
@@ -163,9 +208,26 @@ class TrainingHooks:
         if logger is not None and (summary := logger.close(reason)):
             self._loop.say(f"flagscale_perf: summary in {summary}")
 
+    def _emit(self, record: StepRecord | PhaseRecord) -> None:
+        """Keeps the record, and the monitor's cost within its budget."""
+        if self._logger is not None:
+            self._logger.step(record)
+        if type(record) is StepRecord and self.active and record.train_step_ns and not record.warmup:
+            taken = self._budget.add(record.self_ns or 0, record.iteration_ns)
+            if taken is not None and (part := self._monitor.shed()):
+                limit = f"more than --perf-max-overhead {self._max_overhead:g} allows"
+                self._note(f"{part} switched off: the monitor takes {taken * 100:.2g} % of the time, {limit}", "shed")
+
+    def _note(self, text: str, name: str = "note") -> None:
+        """Records an event and says it, once a session."""
+        if text not in self._noted and self._logger is not None:
+            self._noted.add(text)
+            self._logger.event(name, self._monitor.iteration, text)
+            self._loop.say(f"flagscale_perf: {text}")
+
     def _failed(self, event: str, error: Exception) -> None:
         """Switches the monitor off and says so, once."""
-        self.active = False
+        self.active, self.timeline = False, None
         if self._has_failed:
             return
         self._has_failed = True
@@ -179,6 +241,8 @@ class TrainingHooks:
 
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
     facts = _with_peak(loop, config, loop.facts(device.name))
+    if config.perf_breakdown:
+        facts = replace(facts, missing=[*facts.missing, *_missing_phases(loop, facts)])
     try:
         shape = ModelShape.from_args(loop.model_args())
     except PerfError as error:
@@ -194,6 +258,14 @@ def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
     ranks = loop.device_types()
     peak = mean_peak(given, ranks, facts.world_size) if len(ranks) > 1 else peak_in_force(given, facts.device, facts.dtype or "")
     return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
+
+
+def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
+    if not loop.names_phases():
+        return ["phases (the host has no timers to tell them)"]
+    if facts.pipeline_schedule not in (None, ONE_F_ONE_B):
+        return [f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {facts.pipeline_schedule})"]
+    return []
 
 
 def _unknown_flops(samples: int, packed: Packed | None) -> Flops:

@@ -30,7 +30,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
-from flagscale_perf.core.records import EventRecord, RunFacts, StepRecord
+from flagscale_perf.core.records import EventRecord, PhaseRecord, RunFacts, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask
 
@@ -79,7 +79,7 @@ class PerfLogger:
             return cls(None, None)
         return cls(ring, supervisor)
 
-    def step(self, record: StepRecord) -> None:
+    def step(self, record: StepRecord | PhaseRecord) -> None:
         """Keeps the record; counts a drop if there is no room."""
         ring = self._ring
         if ring is not None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from flagscale_perf.core.records import Outcome, StepRecord
+from flagscale_perf.core.records import Outcome, PhaseRecord, StepRecord
 from flagscale_perf.device.probe import DeviceProbe, EventPair
+from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 
 # Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
@@ -20,6 +21,9 @@ MAX_PENDING = 8
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
 CountFlops = Callable[[int, Packed | None], Flops]
+Emit = Callable[[StepRecord | PhaseRecord], None]
+
+_UNMEASURED: tuple[None, ...] = (None,) * (len(PhaseRecord._fields) - 1)
 
 
 class StepNumbers(NamedTuple):
@@ -40,6 +44,22 @@ class StepNumbers(NamedTuple):
     microbatches: int
 
 
+class _Pending(NamedTuple):
+    """A record on its way out, and what the device still owes to it.
+
+    Attributes:
+        step: the record, without its device time.
+        pair: events of its device time; None if it has none, or has been given it.
+        timeline: what marked its phases; None if nothing did.
+        taken: what the timeline gave for the step.
+    """
+
+    step: StepRecord
+    pair: EventPair | None = None
+    timeline: Timeline | None = None
+    taken: Any = None
+
+
 class PerfMonitor:
     """State machine over the marks of one training loop. Every mark is a `core.clock.monotonic_ns` value.
 
@@ -49,25 +69,31 @@ class PerfMonitor:
         device: probe of this rank's device.
         memory_interval: read the memory every so many iterations; 0 for never.
         iteration: iterations finished before this session (the resume point).
+
+    Attributes:
+        timeline: marks the phases; None where they are not asked for or no longer.
+        self_ns: what the monitor has taken of the training thread since the last record; its caller counts.
     """
 
-    def __init__(
-        self, emit: Callable[[StepRecord], None], flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int
-    ) -> None:
+    def __init__(self, emit: Emit, flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int) -> None:
+        self.timeline: Timeline | None = None
+        self.self_ns = 0
         self._emit = emit
         self._flops = flops
         self._device = device
-        self._memory_interval = memory_interval
+        self._memory_interval = memory_interval if device.is_present else 0
         self._warmup = 1
         self._last = iteration
         self._consumed: int | None = None
-        self._pending: deque[tuple[StepRecord, EventPair | None]] = deque()
+        self._has_events = device.is_present
+        self._pending: deque[_Pending] = deque()
         self._loop_top_ns: int | None = None
         self._pause_start_ns: dict[str, int] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
         self._packed: Packed | None = None
         self._pair: EventPair | None = None
+        self._taken: Any = None
         self._train_step_ns = 0
         self._log_ns: int | None = None
         self._memory: tuple[int, int] | None = None
@@ -100,11 +126,18 @@ class PerfMonitor:
         self._last = finished
         self._consumed = consumed
         self._start_ns = now_ns
-        self._device.start()
+        if self._has_events:
+            self._device.start()
+        if self.timeline is not None:
+            self.timeline.begin(now_ns)
 
     def step_end(self, now_ns: int, numbers: StepNumbers) -> None:
         """The train step returned; `numbers` are the host's for it."""
-        self._pair = self._device.stop()
+        if self._has_events:
+            self._pair = self._device.stop()
+        if self.timeline is not None:
+            self._taken = self.timeline.end(now_ns)
+            self.self_ns += self.timeline.cost_ns
         self._train_step_ns = now_ns - self._start_ns
         self._numbers = numbers
         if self._consumed is not None:
@@ -138,6 +171,22 @@ class PerfMonitor:
         if self._consumed is not None:
             self._consumed += samples
 
+    def shed(self) -> str | None:
+        """Switches one thing off, in a fixed order: phases, then device memory, then device events.
+
+        Returns what it was; None if nothing but the step record itself is left.
+        """
+        if self.timeline is not None:
+            self.timeline = None
+            return "phases"
+        if self._memory_interval:
+            self._memory_interval = 0
+            return "device memory"
+        if self._has_events:
+            self._has_events = False
+            return "device events"
+        return None
+
     def finish(self, now_ns: int) -> None:
         """Training ends, however: a step that has ended is given out, one that has not is not."""
         if self._numbers is not None and self._memory_interval and self._memory is None:
@@ -149,6 +198,7 @@ class PerfMonitor:
         self._numbers = None
         self._packed = None
         self._pair = None
+        self._taken = None
         self._log_ns = None
         self._memory = None
         self._paused_ns = {"eval": 0, "checkpoint": 0}
@@ -156,7 +206,7 @@ class PerfMonitor:
     def _close(self, end_ns: int) -> None:
         numbers = self._numbers
         if numbers is not None:
-            self._pending.append((self._record(numbers, end_ns), self._pair))
+            self._pending.append(_Pending(self._record(numbers, end_ns), self._pair, self.timeline, self._taken))
             self._last = numbers.iteration
             self._warmup = 0
         self._reset()
@@ -166,6 +216,7 @@ class PerfMonitor:
         trained = numbers.updated
         model_flops, hardware_flops = self._flops(numbers.samples, self._packed) if trained else (0, 0)
         memory, peak = self._memory or (None, None)
+        self_ns, self.self_ns = self.self_ns, 0
         paused = self._paused_ns
         return StepRecord(
             iteration=numbers.iteration,
@@ -187,6 +238,7 @@ class PerfMonitor:
             hardware_flops=hardware_flops,
             memory_bytes=memory,
             memory_peak_bytes=peak,
+            self_ns=self_ns,
         )
 
     def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
@@ -211,16 +263,54 @@ class PerfMonitor:
             hardware_flops=0,
             memory_bytes=None,
             memory_peak_bytes=None,
+            self_ns=0,
         )
-        self._pending.append((record, None))
+        self._pending.append(_Pending(record))
         self._give_out(leave=MAX_PENDING)
 
     def _give_out(self, leave: int) -> None:
-        """Emits, in order, what is complete; more than `leave` pending ones go out without their device time."""
+        """Emits, in order, what is complete; more than `leave` pending ones go out without what the device owes them."""
         while self._pending:
-            record, pair = self._pending[0]
-            device_ns = self._device.elapsed_ns(pair) if pair is not None else None
-            if pair is not None and device_ns is None and len(self._pending) <= leave:
+            pending, is_forced = self._pending[0], len(self._pending) > leave
+            own_ns = pending.timeline.read(pending.taken) if pending.timeline is not None and pending.taken is not None else None
+            is_late = pending.taken is not None and own_ns is None
+            device_ns = None if is_late or pending.pair is None else self._device.elapsed_ns(pending.pair)
+            is_late |= own_ns is None and pending.pair is not None and device_ns is None  # phases can be read only once
+            if is_late and not is_forced:
                 return
             self._pending.popleft()
-            self._emit(record if device_ns is None else record._replace(device_ns=device_ns))
+            if pending.timeline is not None:
+                self._emit(_phases_of(pending.step, own_ns))
+            self._emit(pending.step if device_ns is None else pending.step._replace(device_ns=device_ns))
+
+
+def _phases_of(step: StepRecord, own_ns: list[int] | None) -> PhaseRecord:
+    """`own_ns` as `Timeline.read` gives it; None if not measured."""
+    if own_ns is None:
+        return PhaseRecord._make((step.iteration, *_UNMEASURED))
+    *named, other_ns, _ = own_ns
+    return PhaseRecord._make((step.iteration, *[value or None for value in named], other_ns, step.iteration_ns - sum(own_ns)))
+
+
+class Budget:
+    """What the monitor may take of the training's time, judged over a fixed number of steps at a time.
+
+    Judged is the median step: one in which the system runs somebody else, or Python collects garbage, tells nothing.
+    """
+
+    def __init__(self, max_share: float, steps: int) -> None:
+        """`max_share` of 1."""
+        self._max_share = max_share
+        self._steps = steps
+        self._costs_ns: list[int] = []
+        self._iterations_ns = 0
+
+    def add(self, self_ns: int, iteration_ns: int) -> float | None:
+        """One more step; the share taken, if these were enough steps and it is too much."""
+        self._costs_ns.append(self_ns)
+        self._iterations_ns += iteration_ns
+        if len(self._costs_ns) < self._steps:
+            return None
+        taken_ns = sorted(self._costs_ns)[self._steps // 2] * self._steps
+        iterations_ns, self._costs_ns, self._iterations_ns = self._iterations_ns, [], 0
+        return taken_ns / iterations_ns if taken_ns > self._max_share * iterations_ns else None

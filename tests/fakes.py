@@ -11,6 +11,7 @@ from flagscale_perf.core.records import (
     EventRecord,
     IntervalRecord,
     Outcome,
+    PhaseRecord,
     Record,
     RunEnd,
     RunFacts,
@@ -47,6 +48,7 @@ def make_step(iteration: int = 1, **overrides: Any) -> StepRecord:
         "hardware_flops": 5 * 10**12,
         "memory_bytes": 2 * 10**9,
         "memory_peak_bytes": 3 * 10**9,
+        "self_ns": 20_000,
     }
     return StepRecord(**fields | overrides)
 
@@ -67,8 +69,28 @@ def make_skipped_data(iteration: int, iterations: int = 1, **overrides: Any) -> 
         "hardware_flops": 0,
         "memory_bytes": None,
         "memory_peak_bytes": None,
+        "self_ns": 0,
     }
     return make_step(iteration, **fields | overrides)
+
+
+def make_phases(iteration: int = 1, **overrides: Any) -> PhaseRecord:
+    """The phases of `make_step`'s step, on a stage of a pipeline: 80 ms of phases, 10 ms of other, 10 ms between the steps."""
+    fields: dict[str, Any] = dict.fromkeys(PhaseRecord._fields) | {
+        "iteration": iteration,
+        "data_loading_ns": 2 * MS,
+        "forward_ns": 18 * MS,
+        "backward_ns": 36 * MS,
+        "pipeline_recv_wait_ns": 15 * MS,
+        "pipeline_send_ns": 1 * MS,
+        "exposed_grad_comm_ns": 3 * MS,
+        "optimizer_ns": 1 * MS,
+        "optimizer_inner_step_ns": 4 * MS,
+        "forward_backward_other_ns": 4 * MS,
+        "other_ns": 6 * MS,
+        "between_steps_ns": 10 * MS,
+    }
+    return PhaseRecord(**fields | overrides)
 
 
 def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
@@ -97,6 +119,10 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "iteration_max_ns": 100 * MS,
         "memory_bytes": 2 * 10**9,
         "memory_peak_bytes": 3 * 10**9,
+        "self_ns": 200_000,
+        "phases_ns": None,
+        "bubble_ns": None,
+        "imbalance_ns": None,
         "dropped": 0,
     }
     return IntervalRecord(**fields | overrides)
@@ -123,6 +149,7 @@ def make_facts(**overrides: Any) -> RunFacts:
         "data_parallel": 4,
         "context_parallel": 1,
         "expert_parallel": 1,
+        "pipeline_schedule": None,
         "device": "NVIDIA H200",
         "rehearsal": False,
         "dtype": "bf16",

@@ -9,12 +9,13 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
-from typing import Any, BinaryIO, NamedTuple, get_args, get_type_hints
+from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
 
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
     IntervalRecord,
+    PhaseRecord,
     Record,
     RunEnd,
     RunHeader,
@@ -24,6 +25,7 @@ from flagscale_perf.core.records import (
 KINDS: dict[str, type[Record]] = {
     "header": RunHeader,
     "step": StepRecord,
+    "phases": PhaseRecord,
     "interval": IntervalRecord,
     "event": EventRecord,
     "end": RunEnd,
@@ -51,11 +53,16 @@ class BadLine(NamedTuple):
 class _Field(NamedTuple):
     name: str
     types: tuple[type, ...]
+    values: tuple[type, ...] | None  # of a mapping; None where they may be anything
 
 
 def _fields_of(record_type: type[Record]) -> list[_Field]:
-    hints = get_type_hints(record_type)
-    return [_Field(name, tuple(getattr(t, "__origin__", t) for t in (get_args(h) if _is_union(h) else (h,)))) for name, h in hints.items()]
+    return [_field(name, get_args(hint) if _is_union(hint) else (hint,)) for name, hint in get_type_hints(record_type).items()]
+
+
+def _field(name: str, hints: tuple[Any, ...]) -> _Field:
+    values = next((get_args(hint)[1] for hint in hints if get_origin(hint) is dict), Any)
+    return _Field(name, tuple(get_origin(hint) or hint for hint in hints), None if values is Any else get_args(values))
 
 
 def _is_union(hint: Any) -> bool:
@@ -115,8 +122,11 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
     value = content.get(field.name)
     if type(value) not in field.types:  # exact: True is no integer here
         raise ValueError(f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}")
+    parts = list(value.values()) if field.values and type(value) is dict else [value]
+    if field.values and any(type(part) not in field.values for part in parts):
+        raise ValueError(f"field {field.name!r} holds what is no number")
     limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
-    if type(value) is int and not -limit < value < limit:
+    if any(type(part) is int and not -limit < part < limit for part in parts):
         raise ValueError(f"field {field.name!r} is out of range")
     return value
 

@@ -45,6 +45,7 @@ class StepRecord(NamedTuple):
         hardware_flops: the same plus recomputation; None like model_flops.
         memory_bytes: device memory allocated at the end; None between readings and without a device.
         memory_peak_bytes: peak of device memory allocated; None like memory_bytes.
+        self_ns: what the monitor took of the training thread since the last record; None in files of earlier versions.
     """
 
     iteration: int
@@ -66,13 +67,57 @@ class StepRecord(NamedTuple):
     hardware_flops: int | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
+    self_ns: int | None
+
+
+class PhaseRecord(NamedTuple):
+    """Where one iteration's time went on this rank; recorded just before its `StepRecord`.
+
+    Times without what the phases inside take, so that they add up to `iteration_ns`. By the device's clock where there is a
+    device, else by the host's. None for a phase the host did not name in this iteration; all None where none was measured.
+
+    Attributes:
+        iteration: as in the step's record.
+        data_loading_ns: making a batch.
+        forward_ns, backward_ns: computing.
+        pipeline_recv_wait_ns: waiting for another stage's tensor, its transfer included.
+        pipeline_send_ns: handing one to another stage.
+        exposed_grad_comm_ns: waiting for reductions of gradients that computing does not hide.
+        exposed_param_comm_ns: the same for gathering parameters.
+        optimizer_ns: the optimizer outside its parts, which follow.
+        optimizer_copy_grad_ns, optimizer_unscale_check_ns, optimizer_clip_ns, optimizer_inner_step_ns,
+            optimizer_copy_param_ns, optimizer_count_zeros_ns: its parts.
+        forward_backward_other_ns: the schedule of forward and backward outside all of these.
+        other_ns: the train step outside every phase.
+        between_steps_ns: the iteration outside its train step; by the device's clock it may be negative in a single
+            iteration, where the host runs ahead of the device.
+    """
+
+    iteration: int
+    data_loading_ns: int | None
+    forward_ns: int | None
+    backward_ns: int | None
+    pipeline_recv_wait_ns: int | None
+    pipeline_send_ns: int | None
+    exposed_grad_comm_ns: int | None
+    exposed_param_comm_ns: int | None
+    optimizer_ns: int | None
+    optimizer_copy_grad_ns: int | None
+    optimizer_unscale_check_ns: int | None
+    optimizer_clip_ns: int | None
+    optimizer_inner_step_ns: int | None
+    optimizer_copy_param_ns: int | None
+    optimizer_count_zeros_ns: int | None
+    forward_backward_other_ns: int | None
+    other_ns: int | None
+    between_steps_ns: int | None
 
 
 class EventRecord(NamedTuple):
     """Something that happened once: a failure inside the monitor, a resume, a note.
 
     Attributes:
-        name: one of "failure", "drop", "resume", "note", "clock", "suspect".
+        name: one of "failure", "drop", "resume", "note", "clock", "suspect", "shed".
         at_ns: monotonic mark.
         iteration: the last finished iteration then; 0 before the first.
         text: one line for a human.
@@ -115,6 +160,7 @@ class RunFacts:
         script: the training script's file name.
         hostname, pid, world_size, restart_count: of rank 0's process.
         tensor_parallel, pipeline_parallel, data_parallel, context_parallel, expert_parallel: sizes.
+        pipeline_schedule: "1f1b", "interleaved" or "dualpipev"; None without pipeline parallelism.
         device: e.g. "NVIDIA H200", or "CPU (rehearsal)".
         rehearsal: True when torch.cuda calls land on the CPU.
         dtype: "bf16", "fp16" or "fp32".
@@ -142,6 +188,7 @@ class RunFacts:
     data_parallel: int | None
     context_parallel: int | None
     expert_parallel: int | None
+    pipeline_schedule: str | None
     device: str
     rehearsal: bool
     dtype: str | None
@@ -179,6 +226,11 @@ class IntervalRecord:
         mfu, hfu: what these sums make of the run's peak, a share of 1 that is suspect above it; None where the peak is not known.
         iteration_p50_ns, iteration_p95_ns, iteration_max_ns: over the steps summed.
         memory_bytes, memory_peak_bytes: last known in the interval.
+        self_ns: sum; None unless every step summed has it.
+        phases_ns: sums of `PhaseRecord`'s fields by their names without `_ns`; None unless every step summed has phases.
+        bubble_ns: waiting for other stages that the pipeline's schedule makes inevitable; None like phases_ns and where
+            there is no pipeline or its bubble is not known.
+        imbalance_ns: the rest of that waiting; None like bubble_ns.
         dropped: records lost so far because the ring was full.
     """
 
@@ -205,6 +257,10 @@ class IntervalRecord:
     iteration_max_ns: int | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
+    self_ns: int | None
+    phases_ns: dict[str, int | None] | None
+    bubble_ns: int | None
+    imbalance_ns: int | None
     dropped: int
 
 
@@ -225,4 +281,4 @@ class RunEnd:
     dropped: int
 
 
-Record = RunHeader | StepRecord | IntervalRecord | EventRecord | RunEnd
+Record = RunHeader | StepRecord | PhaseRecord | IntervalRecord | EventRecord | RunEnd

@@ -17,7 +17,7 @@ import tempfile
 import zlib
 from typing import Any, NamedTuple, get_type_hints
 
-from flagscale_perf.core.records import EventRecord, StepRecord
+from flagscale_perf.core.records import EventRecord, PhaseRecord, StepRecord
 
 MAGIC = 0x31_46_52_45_50_53_46  # "FSPERF1"; the last character is the layout's version
 SLOT_BYTES = 256
@@ -34,13 +34,13 @@ _TEXT_BYTES = {"name": 16, "text": 200}
 _NONE = -(2**63)
 _NONE_WIDE = (-(2**127)).to_bytes(16, "little", signed=True)
 
-RingRecord = StepRecord | EventRecord
+RingRecord = StepRecord | PhaseRecord | EventRecord
 
 
 class _Layout:
     """How one kind of record lies in a slot, derived from its fields: 8 bytes an integer, 16 a wide one, texts padded with NUL."""
 
-    def __init__(self, record_type: type[StepRecord] | type[EventRecord]) -> None:
+    def __init__(self, record_type: type[RingRecord]) -> None:
         self.record_type = record_type
         hints = get_type_hints(record_type)
         self._wide = [i for i, name in enumerate(hints) if name in _WIDE]
@@ -75,8 +75,8 @@ def fit_utf8(text: str, size: int) -> bytes:
     return encoded.decode("utf-8", "ignore").encode()
 
 
-_STEP, _EVENT = _Layout(StepRecord), _Layout(EventRecord)
-_KINDS = {1: _STEP, 2: _EVENT}
+_KINDS = {kind: _Layout(record_type) for kind, record_type in enumerate((StepRecord, EventRecord, PhaseRecord), 1)}
+_BY_TYPE = {layout.record_type: (kind, layout) for kind, layout in _KINDS.items()}
 
 
 class _Text(NamedTuple):
@@ -150,13 +150,13 @@ class Ring:
                 if head - self._known_tail >= self._slots:
                     self._words[_WORD_DROPPED] += 1
                     return
-            kind, layout = (1, _STEP) if type(record) is StepRecord else (2, _EVENT)
+            kind, layout = _BY_TYPE[type(record)]
             payload = layout.pack(record)
             body = _PREFIX.pack(kind, len(payload), head + 1) + payload
             offset = _HEADER_BYTES + head % self._slots * SLOT_BYTES
             self._memory[offset : offset + _CRC_BYTES + len(body)] = zlib.crc32(body).to_bytes(_CRC_BYTES, "little") + body
             self._head = head + 1
-        except (struct.error, OverflowError, TypeError, AttributeError):
+        except (struct.error, OverflowError, TypeError, AttributeError, KeyError):
             self._words[_WORD_DROPPED] += 1
 
     def take(self, limit: int) -> list[RingRecord]:

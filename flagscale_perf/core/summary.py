@@ -7,8 +7,9 @@ from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.core.jsonl import finite
+from flagscale_perf.core.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
 from flagscale_perf.core.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
-from flagscale_perf.core.records import EventRecord, IntervalRecord, Outcome, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import EventRecord, IntervalRecord, Outcome, PhaseRecord, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.session import Labels, file_names
 from flagscale_perf.core.utilisation import Scale, TrustedWork
 from flagscale_perf.core.window import StepSums, end_mono_ns, skipped_iterations
@@ -57,6 +58,7 @@ class RunTotals:
         self._scale = Scale.of(header.facts)
         self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
         self._trusted = TrustedWork(self._scale)
+        self._phases = PhaseJoin(header.facts)
         self._rows = ThinnedRows()
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
@@ -73,6 +75,8 @@ class RunTotals:
         """The next record of the run; a header adds nothing."""
         if isinstance(record, StepRecord):
             self._add_step(record)
+        elif isinstance(record, PhaseRecord):
+            self._phases.hold(record)
         elif isinstance(record, IntervalRecord):
             self._add_interval(record)
         elif isinstance(record, EventRecord):
@@ -87,8 +91,9 @@ class RunTotals:
         self._iterations += step.iterations
         self._skipped += skipped_iterations(step)
         self._all.add(step)
+        phases = self._phases.take(step)
         if not step.warmup:
-            self._rated.add(step)
+            self._rated.add(step, phases)
             if step.outcome != Outcome.DATA_SKIPPED:
                 self._trusted.add_step(step)
         elif self._warmup_ns is None:
@@ -133,6 +138,8 @@ class RunTotals:
                 "eval_s": sums.eval_ns / NS_PER_S,
                 "checkpoint_s": sums.checkpoint_ns / NS_PER_S,
             },
+            "phases": _phases_of(self._rated.phases),
+            "bubble": _bubble_of(self._rated.phases),
             "dropped_records": self._dropped,
             "failure_count": self._failure_count,
             "failures": list(self._failures),
@@ -177,6 +184,7 @@ class RunTotals:
             "p95_iteration_ms": _ms(durations.quantile(0.95)),
             "max_iteration_ms": _ms(durations.maximum),
             "first_iteration_ms": _ms(self._warmup_ns),
+            "self_cost_share": share(sums.self_ns, sums.iteration_ns),
         }
 
     def _row(self, interval: IntervalRecord) -> dict[str, Any]:
@@ -214,6 +222,35 @@ def _block(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in value) + "\n  ]"
     return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
+
+
+def _phases_of(sums: PhaseSums) -> dict[str, Any]:
+    """Time and share of the iterations' time for each phase, over the steps in which they were measured, warm-up aside."""
+    phases_ns = sums.by_name()
+    return {
+        "steps": sums.steps,
+        "total_s": {name: _s(phases_ns[name]) for name in PHASES},
+        "share": {name: share(phases_ns[name], sums.iteration_ns) for name in PHASES},
+    }
+
+
+def _bubble_of(sums: PhaseSums) -> dict[str, Any]:
+    """Waiting for other pipeline stages, over the same steps; `pipeline` is computing and waiting together."""
+    computing_ns = total_of(sums.by_name(), ("data_loading", "forward", "backward"))
+    pipeline_ns = 0
+    if computing_ns is not None and sums.bubble_ns is not None and sums.imbalance_ns is not None:
+        pipeline_ns = computing_ns + sums.bubble_ns + sums.imbalance_ns
+    return {
+        "bubble_s": _s(sums.bubble_ns),
+        "imbalance_s": _s(sums.imbalance_ns),
+        "bubble_share": share(sums.bubble_ns, sums.iteration_ns),
+        "imbalance_share": share(sums.imbalance_ns, sums.iteration_ns),
+        "bubble_share_of_pipeline": share(sums.bubble_ns, pipeline_ns),
+    }
+
+
+def _s(dur_ns: int | None) -> float | None:
+    return None if dur_ns is None else dur_ns / NS_PER_S
 
 
 def _ms(dur_ns: int | None) -> float | None:

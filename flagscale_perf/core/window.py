@@ -6,6 +6,7 @@ import math
 import random
 
 from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.phases import PhaseSums, StepPhases
 from flagscale_perf.core.records import IntervalRecord, Outcome, StepRecord
 from flagscale_perf.core.utilisation import Scale, Work
 
@@ -51,10 +52,12 @@ class StepSums:
         self.device_ns: int | None = None
         self.model_flops: int | None = None
         self.hardware_flops: int | None = None
+        self.self_ns: int | None = None
+        self.phases = PhaseSums()
         self.durations = Reservoir()
 
-    def add(self, step: StepRecord) -> None:
-        """Adds a train step; of passed-over data only the skipped samples and the pauses count."""
+    def add(self, step: StepRecord, phases: StepPhases | None = None) -> None:
+        """Adds a train step; of passed-over data only the skipped samples and the pauses count. `phases` if measured."""
         self.eval_ns += step.eval_ns
         self.checkpoint_ns += step.checkpoint_ns
         self.skipped_samples += step.skipped_samples
@@ -69,6 +72,9 @@ class StepSums:
         self.device_ns = _sum(self.device_ns, step.device_ns, first)
         self.model_flops = _sum(self.model_flops, step.model_flops, first)
         self.hardware_flops = _sum(self.hardware_flops, step.hardware_flops, first)
+        self.self_ns = _sum(self.self_ns, step.self_ns, first)
+        if phases is not None:
+            self.phases.add(step, phases)
         self.durations.add(step.iteration_ns)
 
 
@@ -100,12 +106,12 @@ class _Open:
         self.memory_bytes: int | None = None
         self.memory_peak_bytes: int | None = None
 
-    def add(self, step: StepRecord) -> None:
+    def add(self, step: StepRecord, phases: StepPhases | None) -> None:
         self.last = step
         if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
-            self.warmup.add(step)
+            self.warmup.add(step, phases)
         if not step.warmup:
-            self.sums.add(step)
+            self.sums.add(step, phases)
         self.skipped += skipped_iterations(step)
         if step.memory_bytes is not None:
             self.memory_bytes = step.memory_bytes
@@ -123,11 +129,11 @@ class IntervalWindow:
         self._scale = scale
         self._open: _Open | None = None
 
-    def add(self, step: StepRecord, dropped: int = 0) -> IntervalRecord | None:
-        """One more record; the interval it completes, if it does. `dropped` as in `IntervalRecord`."""
+    def add(self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None) -> IntervalRecord | None:
+        """One more record, its phases if measured; the interval it completes, if it does. `dropped` as in `IntervalRecord`."""
         if self._open is None:
             self._open = _Open(step)
-        self._open.add(step)
+        self._open.add(step, phases)
         before = step.iteration - step.iterations
         return self.close(dropped) if step.iteration // self._interval > before // self._interval else None
 
@@ -139,6 +145,7 @@ class IntervalWindow:
         warmup_only = open_.sums.steps == 0 and open_.warmup.steps > 0  # what was passed over is in both
         sums = open_.warmup if warmup_only else open_.sums
         utilisation = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(self._scale)
+        phases = sums.phases.over(sums.steps)
         return IntervalRecord(
             iteration=open_.last.iteration,
             first_iteration=open_.first_iteration,
@@ -163,5 +170,9 @@ class IntervalWindow:
             iteration_max_ns=sums.durations.maximum,
             memory_bytes=open_.memory_bytes,
             memory_peak_bytes=open_.memory_peak_bytes,
+            self_ns=sums.self_ns,
+            phases_ns=phases.phases_ns,
+            bubble_ns=phases.bubble_ns,
+            imbalance_ns=phases.imbalance_ns,
             dropped=dropped,
         )

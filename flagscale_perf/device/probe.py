@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from flagscale_perf.device.timeline import CudaTimeline, HostTimeline, Timeline
+
 # Events of one train step; handed out by `stop`, read back by `elapsed_ns`.
 EventPair = tuple[Any, Any]
 
 
 class DeviceProbe(Protocol):
-    """A device as seen from the training thread. No method waits for the device."""
+    """A device as seen from the training thread. No method waits for the device.
+
+    Attributes:
+        name: as its driver calls it.
+        is_present: False for the CPU, which has neither events nor memory of its own.
+    """
 
     name: str
+    is_present: bool
 
     def start(self) -> None:
         """Marks the start of a train step on the device's stream."""
@@ -25,9 +33,14 @@ class DeviceProbe(Protocol):
     def memory(self) -> tuple[int, int] | None:
         """Bytes allocated now and at peak; None where the device does not say."""
 
+    def timeline(self) -> Timeline:
+        """What marks phases by this device's clock."""
+
 
 class NoDevice:
     """The CPU: no events, no device memory."""
+
+    is_present = False
 
     def __init__(self, name: str = "CPU") -> None:
         self.name = name
@@ -47,9 +60,15 @@ class NoDevice:
         """Not known."""
         return None
 
+    def timeline(self) -> Timeline:
+        """By the host's clock."""
+        return HostTimeline()
+
 
 class CudaProbe:
     """The process's current CUDA device, through torch (2 event records a step, memory from the allocator's counters)."""
+
+    is_present = True
 
     def __init__(self, cuda: Any) -> None:
         """Args: cuda: the module `torch.cuda`, already initialised by the host."""
@@ -83,6 +102,10 @@ class CudaProbe:
         stats = self._cuda.memory_stats_as_nested_dict()
         allocated = stats.get("allocated_bytes", {}).get("all", {})
         return (allocated["current"], allocated["peak"]) if allocated else None
+
+    def timeline(self) -> Timeline:
+        """By events of the current stream."""
+        return CudaTimeline(self._cuda)
 
     def _event(self) -> Any:
         return self._cuda.Event(enable_timing=True)

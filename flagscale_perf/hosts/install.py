@@ -17,6 +17,7 @@ from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import TIMERS_MODULE, patch_timers
 
 REHEARSAL_FIELD = "rehearse_on_cpu"
 
@@ -38,6 +39,7 @@ class Installation:
         self._announced: set[str] = set()
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
+        after[TIMERS_MODULE] = self._patch_timers
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
         self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
@@ -66,6 +68,9 @@ class Installation:
 
     def _patch_loop(self, module: ModuleType) -> None:
         patch_loop(module, self.hooks, self._patches, self.rehearsing)
+
+    def _patch_timers(self, module: ModuleType) -> None:
+        patch_timers(module, self.hooks, self._patches)
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args

@@ -20,9 +20,11 @@ from typing import Any
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
@@ -95,6 +97,11 @@ class MegatronLoop:
         args = _args()
         return int(args.data_parallel_size * args.micro_batch_size * _microbatches())
 
+    def names_phases(self) -> bool:
+        """Whether the host's timers are ours."""
+        get_timers = getattr(sys.modules.get(TIMERS_MODULE), "get_timers", None)
+        return get_timers is not None and tells_phases(get_timers())
+
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
         self._module.print_rank_0(line)
@@ -115,6 +122,7 @@ class MegatronLoop:
             data_parallel=args.data_parallel_size,
             context_parallel=getattr(args, "context_parallel_size", None),
             expert_parallel=getattr(args, "expert_model_parallel_size", None),
+            pipeline_schedule=_pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
             dtype="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
@@ -258,6 +266,14 @@ def _args() -> Any:
 
 def _microbatches() -> int:
     return int(sys.modules["megatron.core.num_microbatches_calculator"].get_num_microbatches())
+
+
+def _pipeline_schedule(args: Any) -> str | None:
+    if (args.pipeline_model_parallel_size or 1) < 2:
+        return None
+    if getattr(args, "use_dualpipev", False):
+        return "dualpipev"
+    return "interleaved" if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1 else ONE_F_ONE_B
 
 
 def _version_of(distribution: str) -> str:

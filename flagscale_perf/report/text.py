@@ -11,6 +11,7 @@ from flagscale_perf.core.printable import UNKNOWN, number, printable
 from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
 
 _LABEL_WIDTH = 16
+_PHASE_WIDTH = 26
 _SIZES = {
     "tensor_parallel": "TP",
     "pipeline_parallel": "PP",
@@ -30,6 +31,7 @@ def render_summary(run: RunSummary) -> str:
         _block("Rates, without the first iteration", _rates(summary)),
         _block("Times", _times(summary)),
         _block("Totals", _totals(summary)),
+        *_phase_blocks(summary),
         _block("Files", [(kind, name) for kind, name in summary["files"].items()]),
     ]
     if summary["failure_count"] or summary["dropped_records"]:
@@ -39,8 +41,8 @@ def render_summary(run: RunSummary) -> str:
     return "\n".join(blocks)
 
 
-def _block(title: str, rows: Iterable[Row]) -> str:
-    lines = [f"  {printable(label):<{_LABEL_WIDTH}}{printable(value)}".rstrip() + "\n" for label, value in rows]
+def _block(title: str, rows: Iterable[Row], width: int = _LABEL_WIDTH) -> str:
+    lines = [f"  {printable(label):<{width}}{printable(value)}".rstrip() + "\n" for label, value in rows]
     return printable(title) + "\n" + "".join(lines)
 
 
@@ -75,7 +77,7 @@ def _rates(summary: dict[str, Any]) -> list[Row]:
 
 
 def _share(share: float | None, convention: str) -> str:
-    return UNKNOWN if share is None else f"{number(share * 100, 1)} % ({convention})"
+    return UNKNOWN if share is None else f"{_percent(share)} ({convention})"
 
 
 def _basis(summary: dict[str, Any]) -> list[Row]:
@@ -98,7 +100,25 @@ def _times(summary: dict[str, Any]) -> list[Row]:
         ("training", _with_unit(totals["train_s"], 1, "s")),
         ("evaluation", _with_unit(totals["eval_s"], 1, "s")),
         ("checkpoints", _with_unit(totals["checkpoint_s"], 1, "s")),
+        ("monitor itself", _percent(statistics["self_cost_share"])),
     ]
+
+
+def _phase_blocks(summary: dict[str, Any]) -> list[str]:
+    phases, bubble = summary["phases"], summary["bubble"]
+    if not phases["steps"]:
+        return []
+    rows = [
+        (name.replace("_", " "), f"{_percent(phases['share'][name]):>8}  {_with_unit(total_s, 1, 's')}")
+        for name, total_s in phases["total_s"].items()
+        if total_s is not None
+    ]
+    if bubble["bubble_s"] is not None:
+        rows += [
+            (f"of the wait: {kind}", f"{_percent(bubble[f'{kind}_share']):>8}  {_with_unit(bubble[f'{kind}_s'], 1, 's')}")
+            for kind in ("bubble", "imbalance")
+        ]
+    return [_block(f"Phases of {phases['steps']} iterations, without the first", rows, _PHASE_WIDTH)]
 
 
 def _totals(summary: dict[str, Any]) -> list[Row]:
@@ -127,6 +147,10 @@ def _bad_lines(run: RunSummary) -> list[Row]:
 
 def _with_unit(value: float | None, decimals: int, unit: str) -> str:
     return UNKNOWN if value is None else f"{number(value, decimals)} {unit}"
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{number(share * 100, 1)} %"
 
 
 def _started(start_time: str) -> str:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
-from flagscale_perf.core.records import SCHEMA_VERSION, EventRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.phases import PhaseJoin
+from flagscale_perf.core.records import SCHEMA_VERSION, EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.ring import Ring, RingRecord
 from flagscale_perf.core.session import file_names, new_session_id
 from flagscale_perf.core.utilisation import Scale, suspicion
@@ -76,6 +77,7 @@ class Drain:
         self._views: FanOut | None = None
         self._run_file: RecordsSink
         self._window: IntervalWindow
+        self._phases = PhaseJoin(task.facts)
         self._known: frozenset[RingRecord] = frozenset()  # may be both in the ring and in the run file
         self._has_pruned = False
         self._iteration = task.facts.get("resume_iteration") or 0
@@ -147,14 +149,16 @@ class Drain:
         try:
             for record in replay(self._path("records")):
                 views.rebuild(record)
-                if isinstance(record, StepRecord | EventRecord):
+                if isinstance(record, RingRecord):
                     known.append(record)
                 if isinstance(record, EventRecord):
                     texts.add(record.text)
                     self._has_told_suspicion |= record.name == SUSPECT
+                elif isinstance(record, PhaseRecord):
+                    self._phases.hold(record)
                 elif isinstance(record, StepRecord):
                     self._iteration = record.iteration
-                    owed = self._window.add(record) or owed
+                    owed = self._window.add(record, phases=self._phases.take(record)) or owed
                 elif isinstance(record, IntervalRecord):
                     owed = None
         except FileNotFoundError:
@@ -190,10 +194,12 @@ class Drain:
         return True
 
     def _with_interval(self, record: RingRecord) -> list[Record]:
-        if isinstance(record, EventRecord):
+        if isinstance(record, PhaseRecord):
+            self._phases.hold(record)
+        if not isinstance(record, StepRecord):
             return [record]
         self._iteration = record.iteration
-        interval = self._window.add(record, self._ring.dropped)
+        interval = self._window.add(record, self._ring.dropped, self._phases.take(record))
         return [record, *self._completed(interval)]
 
     def _completed(self, interval: IntervalRecord | None) -> list[Record]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
 from flagscale_perf.core.records import IntervalRecord, Record
 from flagscale_perf.core.utilisation import Scale, Utilisation
@@ -36,7 +37,12 @@ def scalars_of(interval: IntervalRecord, scale: Scale) -> dict[str, float | None
         "time/eval_ms": interval.eval_ns / NS_PER_MS,
         "time/checkpoint_ms": interval.checkpoint_ns / NS_PER_MS,
         "training/skipped_iterations": float(interval.skipped_iterations),
-    }
+    } | _phases_of(interval)
+
+
+def _phases_of(interval: IntervalRecord) -> dict[str, float | None]:
+    phases_ns = (interval.phases_ns or dict.fromkeys(PHASES)) | {"bubble": interval.bubble_ns, "imbalance": interval.imbalance_ns}
+    return {f"phase/{name}_ms": mean_ms(dur_ns, interval.steps) for name, dur_ns in phases_ns.items()}
 
 
 class TensorBoardSink:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flagscale_perf.core.clock import NS_PER_MS, Anchor
+from flagscale_perf.core.phases import GROUPS, share, total_of
 from flagscale_perf.core.printable import UNKNOWN, number, printable
 from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
 from flagscale_perf.core.records import EventRecord, IntervalRecord, Record, RunEnd, RunHeader
@@ -38,7 +39,9 @@ _COLUMNS = (
     Column("HFU(%)", 8),
     Column("Skipped", 9),
 )
-_BREAKDOWN = (Column("Step(ms)", 11), Column("Device(ms)", 12), Column("Eval(ms)", 11), Column("Ckpt(ms)", 11))
+_TIMES = (Column("Step(ms)", 11), Column("Device(ms)", 12), Column("Eval(ms)", 11), Column("Ckpt(ms)", 11))
+_PHASES = tuple(Column(f"{title}(%)", len(title) + 5) for title in (*GROUPS, "Bubble"))
+_BREAKDOWN = _TIMES + _PHASES
 
 
 class TextFormat:
@@ -96,6 +99,7 @@ class TextFormat:
                 number(mean_ms(interval.device_ns, interval.steps), 1),
                 number(interval.eval_ns / NS_PER_MS, 1),
                 number(interval.checkpoint_ns / NS_PER_MS, 1),
+                *_phase_cells(interval),
             ]
         return cells + [WARMUP_MARK] * interval.warmup_only
 
@@ -120,3 +124,10 @@ def _basis(facts: Mapping[str, Any]) -> str:
     figure = UNKNOWN if peak is None else f"{peak / FLOP_PER_TFLOP:g} TFLOP/s"
     text = f"FLOPs {facts.get('flops_convention')}, {facts.get('dtype') or UNKNOWN}; peak of a device {figure} ({facts.get('peak_source')})"
     return f"# {printable(text)}"
+
+
+def _phase_cells(interval: IntervalRecord) -> list[str]:
+    """Shares of the iteration in percent: the groups add up to 100, the bubble is a part of `Pipe`."""
+    parts = [total_of(interval.phases_ns or {}, names) for names in GROUPS.values()]
+    shares = [share(part, interval.iteration_ns) for part in (*parts, interval.bubble_ns)]
+    return [number(None if each is None else each * 100, 1) for each in shares]

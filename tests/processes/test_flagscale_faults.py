@@ -32,6 +32,10 @@ TARGETS = {
     "pause": "flagscale_perf.perf_metrics:PerfMonitor:pause",
     "resume": "flagscale_perf.perf_metrics:PerfMonitor:resume",
     "data_skipped": "flagscale_perf.perf_metrics:PerfMonitor:data_skipped",
+    "phase start": "flagscale_perf.device.timeline:HostTimeline:start",
+    "phase stop": "flagscale_perf.device.timeline:HostTimeline:stop",
+    "phase end": "flagscale_perf.device.timeline:HostTimeline:end",
+    "shedding": "flagscale_perf.perf_metrics:Budget:add",
     "ring": "flagscale_perf.perf_logger:PerfLogger:step",
     "finish": "flagscale_perf.perf_metrics:PerfMonitor:finish",
     "close": "flagscale_perf.perf_logger:PerfLogger:close",
@@ -40,7 +44,8 @@ TARGETS = {
 
 def train(tmp_path, **env):
     (tmp_path / "inject.py").write_text(SCRIPT)
-    arguments = [*fs.TINY, "--train-iters", "5", "--iterations-to-skip", "2", "--enable-perf-monitor", "--perf-log-dir", "perf"]
+    arguments = [*fs.TINY, "--train-iters", "5", "--iterations-to-skip", "2", "--enable-perf-monitor", "--perf-breakdown"]
+    arguments += ["--perf-log-dir", "perf"]
     worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
     return fs.run([fs.sys.executable, *fs.launched("inject.py", fs.train_gpt(), *arguments)], tmp_path, **worker, **env)
 

@@ -31,7 +31,8 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     (tmp_path / "off").mkdir()
     (tmp_path / "on").mkdir()
     off = train(tmp_path / "off", ranks, arguments)
-    on = train(tmp_path / "on", ranks, arguments, "--enable-perf-monitor", "--perf-log-interval", "5", "--perf-log-dir", "perf")
+    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", "100", "--perf-log-interval", "5"]
+    on = train(tmp_path / "on", ranks, arguments, *monitor, "--perf-log-dir", "perf")
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
 
     losses = fs.host_losses(tmp_path / "on" / "tb")
@@ -54,6 +55,24 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     assert summary["session_info"]["total_iterations"] == ITERATIONS
     assert summary["session_info"]["end_reason"] == "completed"
     assert_times_agree(steps, logged, ranks)
+    phases = assert_phases_add_up(fs.records(tmp_path / "on" / "perf", "phases"), steps)
+    assert {"data_loading_ns", "forward_ns", "backward_ns", "exposed_grad_comm_ns", "optimizer_inner_step_ns"} <= phases
+    assert ("pipeline_recv_wait_ns" in phases) == (shape == "PP2")
+    print(
+        shape, "other:", [round(value, 4) for value in (summary["phases"]["share"]["other"], summary["phases"]["share"]["between_steps"])]
+    )
+
+
+def assert_phases_add_up(phases, steps):
+    """Every step has its phases, and they are all of its time; returns the names of those that took any."""
+    assert [row["iteration"] for row in phases] == [step["iteration"] for step in steps]
+    named = set()
+    for row, step in zip(phases, steps, strict=True):
+        own = {name: value for name, value in row.items() if name.endswith("_ns") and value is not None}
+        assert sum(own.values()) == step["iteration_ns"]
+        assert own["between_steps_ns"] == step["iteration_ns"] - step["train_step_ns"]
+        named |= own.keys()
+    return named
 
 
 def assert_times_agree(steps, logged, ranks=1):
@@ -121,7 +140,7 @@ def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path)
 def test_megatrons_own_script_and_its_evaluation(tmp_path):
     script = [fs.root() / "third_party" / "Megatron-LM" / "pretrain_gpt.py", *fs.TINY, "--train-iters", "6"]
     evaluation = ["--eval-iters", "1", "--eval-interval", "2"]
-    monitor = ["--enable-perf-monitor", "--perf-log-dir", "perf"]
+    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", "100", "--perf-log-dir", "perf"]
     finished = fs.run(fs.torchrun(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     steps = fs.records(tmp_path / "perf")
@@ -129,3 +148,4 @@ def test_megatrons_own_script_and_its_evaluation(tmp_path):
     assert [step["eval_ns"] > 0 for step in steps] == [False, True] * 3
     assert fs.records(tmp_path / "perf", "header")[0]["facts"]["host"].startswith("Megatron-LM (core 0.15")
     assert_times_agree([{**step, "eval_ns": 0} for step in steps], finished.logged)
+    assert_phases_add_up(fs.records(tmp_path / "perf", "phases"), steps)

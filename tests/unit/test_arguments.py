@@ -23,6 +23,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_breakdown=False,
         perf_max_log_files=10,
         perf_peak_tflops=None,
+        perf_max_overhead=0.1,
         rehearse_on_cpu="auto",
     )
 
@@ -31,9 +32,9 @@ def test_every_flag_reaches_its_field():
     config = parse(
         *("--enable-perf-monitor", "--perf-log-interval", "7", "--perf-log-dir", "d", "--perf-console-output"),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
-        *("--perf-peak-tflops", "989.4", "--rehearse-on-cpu", "never"),
+        *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
     )
-    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", "never")
+    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "never")
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,10 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-peak-tflops", "-3", "write for example 989.4"),
         ("--perf-peak-tflops", "A800=312,A100", "write for example 989.4, or A800=312,BI-V150=192"),
         ("--perf-peak-tflops", "A800=312,A800-SXM=300", "write names of which none is a part of another"),
+        ("--perf-max-overhead", "0", "write for example 0.1"),
+        ("--perf-max-overhead", "100.5", "write for example 0.1"),
+        ("--perf-max-overhead", "nan", "write for example 0.1"),
+        ("--perf-max-overhead", "little", "write for example 0.1"),
         ("--rehearse-on-cpu", "yes", "write for example auto"),
     ],
 )

@@ -12,7 +12,8 @@ from flagscale_perf.hooks import StepNumbers, TrainingHooks
 
 FACTS = RunFacts(
     package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0, tensor_parallel=1,
-    pipeline_parallel=1, data_parallel=1, context_parallel=1, expert_parallel=1, device="CPU", rehearsal=True, dtype="bf16",
+    pipeline_parallel=1, data_parallel=1, context_parallel=1, expert_parallel=1, pipeline_schedule=None,
+    device="CPU", rehearsal=True, dtype="bf16",
     peak_flop_per_s=None, peak_source="", flops_convention="causal_half", model_family=None, model=None, seq_length=8,
     micro_batch_size=2, global_batch_size=4, train_iters=3, resume_iteration=0, tensorboard_dir=None, missing=[],
 )  # fmt: skip
@@ -83,6 +84,9 @@ class FakeLoop:
     def skipped_samples(self):
         self.finished += 1
         return 4
+
+    def names_phases(self):
+        return True
 
     def say(self, line):
         self.said.append(line)

@@ -11,6 +11,8 @@ from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
 class LateDevice(NoDevice):
     """A device whose events are passed only when the test says so."""
 
+    is_present = True
+
     def __init__(self):
         super().__init__("late")
         self.elapsed = {}
@@ -52,6 +54,7 @@ def record(**changes):
         hardware_flops=800,
         memory_bytes=None,
         memory_peak_bytes=None,
+        self_ns=0,
     )
     return base._replace(**changes)
 

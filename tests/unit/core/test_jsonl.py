@@ -9,7 +9,7 @@ import pytest
 
 from flagscale_perf.core.jsonl import MAX_LINE_BYTES, BadLine, decode, dump, encode, read_records
 from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
-from tests.fakes import make_event, make_facts, make_header, make_interval, make_skipped_data, make_step
+from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_skipped_data, make_step
 
 RECORDS = [
     make_header(),
@@ -18,6 +18,8 @@ RECORDS = [
     make_skipped_data(5, 3),
     make_interval(10),
     make_interval(20, warmup_only=True, model_flops=None),
+    make_phases(3, forward_ns=None),
+    make_interval(20, phases_ns={"forward": 5, "backward": None}),
     make_event("failure", text='quote " newline \n tab \t ü \x1b'),
     RunEnd("exit 3", 123, 10, 2),
 ]
@@ -62,8 +64,8 @@ def end_line(**changes) -> bytes:
         (b"[1]\n", "no JSON object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"kind":"step","iteration":NaN}', "NaN is no JSON"),
-        (end_line(kind="stop"), "kind 'stop' is none of header, step, interval, event, end"),
-        (end_line(kind=["end"]), "kind \"['end']\" is none of header, step, interval, event, end"),
+        (end_line(kind="stop"), "kind 'stop' is none of header, step, phases, interval, event, end"),
+        (end_line(kind=["end"]), "kind \"['end']\" is none of header, step, phases, interval, event, end"),
         (end_line(dropped=None), "field 'dropped' is NoneType, not int"),
         (end_line(dropped=True), "field 'dropped' is bool, not int"),
         (end_line(reason=3), "field 'reason' is int, not str"),
@@ -78,6 +80,22 @@ def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
     assert str(caught.value) == reason
 
 
+@pytest.mark.parametrize(
+    ("phases_ns", "reason"),
+    [
+        ({"forward": "5"}, "field 'phases_ns' holds what is no number"),
+        ({"forward": True}, "field 'phases_ns' holds what is no number"),
+        ({"forward": 2**63}, "field 'phases_ns' is out of range"),
+        ([5], "field 'phases_ns' is list, not dict or NoneType"),
+    ],
+)
+def test_what_is_inside_a_mapping_of_numbers_is_checked_too(phases_ns, reason: str) -> None:
+    content = json.loads(encode(make_interval(10))) | {"phases_ns": phases_ns}
+    with pytest.raises(ValueError, match=".") as caught:
+        decode(json.dumps(content).encode())
+    assert str(caught.value) == reason
+
+
 def test_an_integer_of_thousands_of_digits_is_refused() -> None:
     with pytest.raises(ValueError, match="digits"):
         decode(b'{"kind":"end","dropped":' + b"9" * 6000 + b"}")
@@ -85,8 +103,12 @@ def test_an_integer_of_thousands_of_digits_is_refused() -> None:
 
 def test_fields_of_a_later_writer_are_left_out_and_optional_ones_of_an_older_are_unknown() -> None:
     content = json.loads(encode(make_step(3))) | {"joules": 5}
-    del content["log_ns"]
-    assert decode(json.dumps(content).encode()) == make_step(3)
+    del content["log_ns"], content["self_ns"]
+    assert decode(json.dumps(content).encode()) == make_step(3, self_ns=None)
+    content = json.loads(encode(make_interval(10, phases_ns={"forward": 5}, bubble_ns=1, imbalance_ns=2)))
+    for field in ("self_ns", "phases_ns", "bubble_ns", "imbalance_ns"):
+        del content[field]
+    assert decode(json.dumps(content).encode()) == make_interval(10, self_ns=None)
 
 
 def test_a_header_of_a_later_schema_is_refused_with_the_cure() -> None:

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flagscale_perf.core import ring as ring_module
-from flagscale_perf.core.records import EventRecord, StepRecord
+from flagscale_perf.core.records import EventRecord, PhaseRecord, StepRecord
 from flagscale_perf.core.ring import Ring, RingEnd
-from tests.fakes import make_event, make_step
+from tests.fakes import make_event, make_phases, make_step
 
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 WIDE = st.integers(-(2**127) + 1, 2**127 - 1)
@@ -34,17 +34,22 @@ def second_end(ring: Ring) -> Ring:
 
 
 def test_records_come_out_in_order_and_equal(ring: Ring) -> None:
-    records = [make_step(1, warmup=1), make_event("resume", iteration=1, text="after iteration 0"), make_step(2)]
+    records = [
+        make_step(1, warmup=1),
+        make_event("resume", iteration=1, text="after iteration 0"),
+        make_phases(2, forward_ns=None),
+        make_step(2),
+    ]
     for record in records:
         ring.put(record)
     assert ring.take(10) == records
-    assert [type(record) for record in ring.take(10)] == [StepRecord, EventRecord, StepRecord]
+    assert [type(record) for record in ring.take(10)] == [StepRecord, EventRecord, PhaseRecord, StepRecord]
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     st.tuples(
-        *[INT64] * 7, *[INT64 | st.none()], *[INT64] * 2, INT64 | st.none(), *[INT64] * 4, *[WIDE | st.none()] * 2, *[INT64 | st.none()] * 2
+        *[INT64] * 7, *[INT64 | st.none()], *[INT64] * 2, INT64 | st.none(), *[INT64] * 4, *[WIDE | st.none()] * 2, *[INT64 | st.none()] * 3
     )
 )
 def test_integers_out_are_the_integers_in(values) -> None:

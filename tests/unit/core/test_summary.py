@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.records import RunEnd
 from flagscale_perf.core.summary import MAX_FAILURES, MAX_ROWS, RunTotals, ThinnedRows, dump_summary
-from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_skipped_data, make_step, sample_run
+from tests.fakes import (
+    MS,
+    SECOND,
+    make_event,
+    make_facts,
+    make_header,
+    make_interval,
+    make_phases,
+    make_skipped_data,
+    make_step,
+    sample_run,
+)
 from tests.golden import golden
 
 
@@ -56,7 +70,33 @@ def test_averages_are_totals_over_totals_without_the_warmup() -> None:
         "p95_iteration_ms": 300.0,
         "max_iteration_ms": 300.0,
         "first_iteration_ms": 9000.0,
+        "self_cost_share": 1e-4,
     }
+
+
+def test_phases_are_totals_and_shares_without_the_warmup() -> None:
+    header = make_header(facts=make_facts(pipeline_parallel=2, pipeline_schedule="1f1b"))
+    records = [make_phases(1), make_step(1, warmup=1), make_phases(2), make_step(2), make_step(3)]
+    records += [make_phases(4, backward_ns=None, pipeline_recv_wait_ns=51 * MS), make_step(4, microbatches=4)]
+    summary = summary_of(records, header)
+    seconds = {"data_loading": 0.004, "forward": 0.036, "backward": 0.036, "pipeline_recv_wait": 0.066, "pipeline_send": 0.002}
+    seconds |= {"exposed_grad_comm": 0.006, "optimizer": 0.002, "optimizer_inner_step": 0.008, "forward_backward_other": 0.008}
+    seconds |= {"other": 0.012, "between_steps": 0.02}
+    assert summary["phases"] == {
+        "steps": 2,
+        "total_s": dict.fromkeys(PHASES) | seconds,
+        "share": pytest.approx(dict.fromkeys(PHASES) | {phase: value / 0.2 for phase, value in seconds.items()}),
+    }
+    # 2: 56 ms of computing for 2 micro-batches, so 28 ms, of which 15 ms were waited; 4: 20 ms for 4, so 5 ms of 51 ms
+    assert summary["bubble"] == pytest.approx(
+        {
+            "bubble_s": 0.020,
+            "imbalance_s": 0.046,
+            "bubble_share": 0.1,
+            "imbalance_share": 0.23,
+            "bubble_share_of_pipeline": 20 / (76 + 66),
+        }
+    )
 
 
 def test_totals_count_the_warmup_too_and_passed_over_data_as_skipped() -> None:

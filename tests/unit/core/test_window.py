@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.phases import PHASES, PhaseJoin
 from flagscale_perf.core.records import Outcome
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, Reservoir
-from tests.fakes import MS, SCALE, SECOND, make_interval, make_skipped_data, make_step
+from tests.fakes import MS, SCALE, SECOND, make_interval, make_phases, make_skipped_data, make_step
 
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
@@ -41,7 +42,7 @@ def test_the_warmup_is_left_out_of_every_sum() -> None:
     (record,) = intervals_of([warmup, *[make_step(i) for i in range(2, 11)]])
     expected = make_interval(
         10, end_wall_ns=START_NS + 1100 * MS, steps=9, iteration_ns=900 * MS, train_step_ns=810 * MS, device_ns=720 * MS,
-        samples=72, tokens=9216, model_flops=36 * 10**12, hardware_flops=45 * 10**12,
+        samples=72, tokens=9216, model_flops=36 * 10**12, hardware_flops=45 * 10**12, self_ns=180_000,
     )  # fmt: skip
     assert record == expected
 
@@ -92,6 +93,25 @@ def test_one_unknown_value_makes_its_sum_unknown() -> None:
     (record,) = intervals_of(steps)
     assert (record.device_ns, record.model_flops, record.hardware_flops) == (None, None, 20 * 10**12)
     assert (record.mfu, record.hfu) == (None, 0.0625)
+
+
+def test_phases_are_summed_where_every_step_has_them() -> None:
+    join = PhaseJoin({"pipeline_parallel": 2, "pipeline_schedule": "1f1b"})
+    window = IntervalWindow(2, ANCHOR, SCALE)
+    records = []
+    for iteration in (1, 2, 3, 4):
+        if iteration != 4:
+            join.hold(make_phases(iteration, optimizer_clip_ns=iteration * MS))
+        step = make_step(iteration)
+        records.append(window.add(step, phases=join.take(step)))
+    whole, holed = records[1], records[3]
+    assert whole is not None and holed is not None and whole.phases_ns is not None
+    known = {"data_loading": 4, "forward": 36, "backward": 72, "pipeline_recv_wait": 30, "pipeline_send": 2, "exposed_grad_comm": 6}
+    known |= {"optimizer": 2, "optimizer_inner_step": 8, "forward_backward_other": 8, "other": 12, "between_steps": 20, "optimizer_clip": 3}
+    assert whole.phases_ns == dict.fromkeys(PHASES) | {phase: value * MS for phase, value in known.items()}
+    # a stage computes 56 ms for 2 micro-batches: 28 ms are more than it waits
+    assert (whole.bubble_ns, whole.imbalance_ns) == (30 * MS, 0)
+    assert (holed.phases_ns, holed.bubble_ns, holed.imbalance_ns) == (None, None, None)
 
 
 def test_memory_is_the_last_known_reading() -> None:

@@ -170,6 +170,47 @@ def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, argum
     assert loop.facts("CPU").missing == [f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host tells none"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "schedule"),
+    [
+        ({"pipeline_model_parallel_size": 1}, None),
+        ({"pipeline_model_parallel_size": 4}, "1f1b"),
+        ({"pipeline_model_parallel_size": 4, "virtual_pipeline_model_parallel_size": None}, "1f1b"),
+        ({"pipeline_model_parallel_size": 4, "virtual_pipeline_model_parallel_size": 2}, "interleaved"),
+        ({"pipeline_model_parallel_size": 4, "use_dualpipev": True}, "dualpipev"),
+    ],
+)
+def test_the_pipelines_schedule_is_in_the_facts(module, host_args, arguments, schedule):
+    vars(host_args).update(
+        world_size=4, tensor_model_parallel_size=1, bf16=True, fp16=False, global_batch_size=4, train_iters=3,
+        tensorboard_dir=None, **arguments,
+    )  # fmt: skip
+    assert MegatronLoop(module, rehearsing=False).facts("CPU").pipeline_schedule == schedule
+
+
+def test_phases_are_told_where_the_hosts_timers_were_made_after_the_swap(module, monkeypatch):
+    class Timers:
+        def __call__(self, name, log_level=None):
+            return None
+
+    global_vars = ModuleType("megatron.training.global_vars")
+    loop = MegatronLoop(module, rehearsing=False)
+    monkeypatch.setitem(sys.modules, global_vars.__name__, global_vars)
+    assert not loop.names_phases()
+    global_vars.Timers = Timers
+    early = Timers()
+    installation = Installation([], {}).install()
+    try:
+        global_vars.get_timers = lambda: early
+        assert not loop.names_phases()
+        late = global_vars.Timers()
+        global_vars.get_timers = lambda: late
+        assert loop.names_phases()
+    finally:
+        installation.undo()
+    assert global_vars.Timers is Timers
+
+
 @pytest.fixture
 def arguments_module():
     """Named and shaped like `megatron.training.arguments`."""

@@ -8,7 +8,7 @@ from flagscale_perf.analysis.summary import RunSummary, summarize
 from flagscale_perf.core.jsonl import encode
 from flagscale_perf.core.records import Record, RunEnd
 from flagscale_perf.report.text import render_summary
-from tests.fakes import make_event, make_facts, make_header, make_interval, make_step, sample_run
+from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
 from tests.golden import golden
 
 
@@ -20,6 +20,13 @@ def run_of(directory: Path, records: list[Record], tail: bytes = b"") -> RunSumm
 
 def test_a_whole_run(tmp_path: Path) -> None:
     assert render_summary(run_of(tmp_path, sample_run())) == golden("report.txt")
+
+
+def test_the_phases_of_a_run(tmp_path: Path) -> None:
+    header = make_header(facts=make_facts(pipeline_parallel=2, pipeline_schedule="1f1b"))
+    records = [record for i in range(1, 6) for record in (make_phases(i, optimizer_clip_ns=0), make_step(i, microbatches=8))]
+    text = render_summary(run_of(tmp_path, [header, *records]))
+    assert text[text.index("Phases") : text.index("Files")] == golden("report_phases.txt")
 
 
 def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:

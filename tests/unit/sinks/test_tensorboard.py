@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
+from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
@@ -29,6 +30,7 @@ KNOWN = {
     "time/checkpoint_ms": 0.0,
     "training/skipped_iterations": 2.0,
 }
+PHASES_KNOWN = {"phase/forward_ms": 30.0, "phase/backward_ms": 60.0, "phase/bubble_ms": 4.0, "phase/imbalance_ms": 1.0}
 
 
 def written(directory: Path, header, *intervals) -> Path:
@@ -42,7 +44,11 @@ def written(directory: Path, header, *intervals) -> Path:
 
 
 def test_every_tag_of_an_interval() -> None:
-    assert scalars_of(make_interval(10, eval_ns=1500 * MS, skipped_iterations=2), Scale(8, 1e14)) == pytest.approx(KNOWN)
+    phases_ns = dict.fromkeys(PHASES) | {"forward": 300 * MS, "backward": 600 * MS}
+    phases = {"phases_ns": phases_ns, "bubble_ns": 40 * MS, "imbalance_ns": 10 * MS}
+    unknown = dict.fromkeys(f"phase/{phase}_ms" for phase in PHASES)
+    interval = make_interval(10, eval_ns=1500 * MS, skipped_iterations=2, **phases)
+    assert scalars_of(interval, Scale(8, 1e14)) == pytest.approx(KNOWN | unknown | PHASES_KNOWN)
 
 
 def test_a_suspect_interval_is_no_point_of_the_shares() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.records import RunEnd
 from flagscale_perf.sinks.text_format import TextFormat
-from tests.fakes import SECOND, make_event, make_facts, make_header, make_interval, make_step, sample_intervals, sample_run
+from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step, sample_intervals, sample_run
 from tests.golden import golden
 
 HEADER = make_header(facts=make_facts(peak_flop_per_s=2.5e14))
@@ -29,7 +32,19 @@ def test_the_whole_log() -> None:
 
 def test_the_whole_log_with_the_breakdown() -> None:
     header = make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_breakdown=True)
-    assert text_of(header, sample_intervals()) == golden("perf_metrics_breakdown.log")
+    first, second = sample_intervals()
+    # in 2355.4 ms: every figure below is a share of it
+    phases_ms = {"data_loading": 23.554, "forward": 706.62, "backward": 1177.7, "pipeline_recv_wait": 235.54, "pipeline_send": 23.554}
+    phases_ms |= {
+        "optimizer": 23.554,
+        "optimizer_inner_step": 94.216,
+        "forward_backward_other": 11.777,
+        "other": 11.777,
+        "between_steps": 47.108,
+    }
+    phases_ns = dict.fromkeys(PHASES) | {phase: round(value * MS) for phase, value in phases_ms.items()}
+    first = replace(first, phases_ns=phases_ns, bubble_ns=round(117.77 * MS), imbalance_ns=round(117.77 * MS))
+    assert text_of(header, [first, second]) == golden("perf_metrics_breakdown.log")
 
 
 def test_a_log_with_everything_in_it() -> None:
