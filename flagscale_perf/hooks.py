@@ -76,18 +76,28 @@ def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Calla
 
 
 class TrainingHooks:
-    """One per process. `active` is False unless this process monitors: adapters test it before anything else."""
+    """One per process. `active` is False unless this process monitors: adapters test it before anything else.
+
+    `entered` tells whether a training loop has ever begun, monitored or not.
+    """
 
     def __init__(self) -> None:
         self.active = False
+        self.entered = False
         self._loop: Loop
         self._monitor: PerfMonitor
         self._logger: PerfLogger | None = None
         self._has_failed = False
 
     @_guarded
+    def attach(self, action: Callable[[], None]) -> None:
+        """An adapter's own preparation, behind the wall."""
+        action()
+
+    @_guarded
     def train_start(self, loop: Loop) -> None:
         """The host is about to enter its loop; everything is set up."""
+        self.entered = True
         if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
             return
         device = current_device(loop.rehearsing)

@@ -18,10 +18,10 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.core.records import RunFacts
-from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
+from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
@@ -138,11 +138,11 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
-        "evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
-        "extra_evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
-        "save_checkpoint_and_time": lambda original: _paused(original, hooks, "checkpoint"),
-        "maybe_finalize_async_save": lambda original: _paused(original, hooks, "checkpoint"),
-        "dummy_train_step": lambda original: _dummy_train_step(original, hooks),
+        "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "extra_evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
+        "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
+        "dummy_train_step": lambda original: data_skipped(original, hooks),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     for name, wrapper in wrappers.items():
@@ -151,16 +151,12 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
 
 
 def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop) -> Callable[..., Any]:
+    run = ending(original, hooks)
+
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         hooks.train_start(loop)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            hooks.train_end(error)
-            raise
-        hooks.train_end(None)
-        return result
+        return run(*args, **kwargs)
 
     return train
 
@@ -187,33 +183,6 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
         return original(*args, **kwargs)
 
     return training_log
-
-
-def _paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def paused(*args: Any, **kwargs: Any) -> Any:
-        if not hooks.active:
-            return original(*args, **kwargs)
-        hooks.pause(kind)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if hooks.active:
-                hooks.resume(kind)
-
-    return paused
-
-
-def _dummy_train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
-        start_ns = monotonic_ns()
-        result = original(*args, **kwargs)
-        if hooks.active:
-            hooks.data_skipped(start_ns)
-        return result
-
-    return dummy_train_step
 
 
 def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
