@@ -1,6 +1,6 @@
 """Stands in for packages that Megatron-Bridge imports and that a machine without a GPU cannot have.
 
-To be imported after the parts of Megatron-Core that try Transformer Engine: they must find that it is not there.
+To be installed after the parts of Megatron-Core that try Transformer Engine: they must find that it is not there.
 """
 
 from __future__ import annotations
@@ -45,4 +45,6 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         module.__version__ = "0"
 
 
-sys.meta_path.append(Finder())
+def install() -> None:
+    """From now on these packages can be imported."""
+    sys.meta_path.append(Finder())
