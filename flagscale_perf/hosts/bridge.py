@@ -8,7 +8,6 @@ and checkpoints block the loop, and which data is passed over. Bridge has no arg
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -17,7 +16,7 @@ from typing import Any
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.hosts.core_loop import MICROBATCHES_MODULE, CoreLoop, Training
+from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
 
@@ -63,14 +62,14 @@ class BridgeLoop(CoreLoop):
         returned, self.step_result = self.step_result, None
         if returned is not None and returned[3]:  # should_exit of (loss, skipped_iter, should_checkpoint, should_exit, ...)
             return None
-        microbatches, samples = _microbatches(), self.skipped_samples()
+        microbatches, samples = num_microbatches(), self.skipped_samples()
         return StepNumbers(
             self._state.train_state.step + 1, not result.skipped_iter, samples, samples * self.training.seq_length, microbatches
         )
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
-        return self.data_parallel_size() * self.training.micro_batch_size * _microbatches()
+        return self.data_parallel_size() * self.training.micro_batch_size * num_microbatches()
 
     def data_parallel_size(self) -> int:
         """As the host's configuration has it when it is complete."""
@@ -91,7 +90,7 @@ class BridgeLoop(CoreLoop):
         missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
         if self._has_varying_lengths():
             missing.append(f"tokens of fine-tuning batches (each sequence counts as seq_length {self.training.seq_length})")
-        return self._facts(f"Megatron-Bridge {_version()}", device, missing)
+        return self._facts(f"Megatron-Bridge {version_of('megatron-bridge')}", device, missing)
 
     def _training(self) -> Training:
         cfg = self._state.cfg
@@ -182,14 +181,3 @@ def _train_step(original: Callable[..., Any], hooks: TrainingHooks, callback: Br
         return result
 
     return train_step
-
-
-def _microbatches() -> int:
-    return int(sys.modules[MICROBATCHES_MODULE].get_num_microbatches())
-
-
-def _version() -> str:
-    try:
-        return importlib.metadata.version("megatron-bridge")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

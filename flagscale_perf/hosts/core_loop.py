@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import socket
 import sys
@@ -56,8 +57,9 @@ class CoreLoop:
         self.rehearsing = rehearsing
 
     def is_rank_0(self) -> bool:
-        """Global rank."""
-        return rank() == 0
+        """Global rank: from torch.distributed where it runs, else as torchrun set it."""
+        distributed = _distributed()
+        return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0")) == 0
 
     def config(self) -> PerfConfig:
         """From the environment, which is all there is without Megatron's arguments."""
@@ -128,10 +130,17 @@ class CoreLoop:
         return _world_size() // int(model_parallel)
 
 
-def rank() -> int:
-    """This process's place in the job: from torch.distributed where it runs, else as torchrun set it."""
-    distributed = _distributed()
-    return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0"))
+def num_microbatches() -> int:
+    """Micro-batches that a data-parallel rank takes in a step now, where the host uses Megatron-Core's calculator."""
+    return int(sys.modules[MICROBATCHES_MODULE].get_num_microbatches())
+
+
+def version_of(distribution: str) -> str:
+    """As installed; "unknown" for one that is not."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def _world_size() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from types import TracebackType
 from typing import Any
@@ -12,7 +11,7 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
-from flagscale_perf.hosts.core_loop import CoreLoop, Training, rank
+from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 
 
 class LoopMonitor:
@@ -128,7 +127,8 @@ class ManualLoop(CoreLoop):
 
     def facts(self, device: str) -> RunFacts:
         """From what the loop said and the model."""
-        return self._facts(f"Megatron-Core {_core_version()}", device, ())
+        version = getattr(sys.modules.get("megatron.core"), "__version__", None) or version_of("megatron-core")
+        return self._facts(f"Megatron-Core {version}", device, ())
 
     def position(self) -> tuple[int, int]:
         """As counted here."""
@@ -145,19 +145,10 @@ class ManualLoop(CoreLoop):
         return self.training.global_batch_size
 
     def say(self, line: str) -> None:
-        """Once, by rank 0."""
-        if rank() == 0:
-            print(line, flush=True)
+        """Only rank 0 has anything to say."""
+        print(line, flush=True)
 
     def finished(self, samples: int) -> None:
         """One more iteration has ended."""
         self._iteration += 1
         self._consumed += samples
-
-
-def _core_version() -> str:
-    core = sys.modules.get("megatron.core")
-    try:
-        return str(getattr(core, "__version__", None) or importlib.metadata.version("megatron-core"))
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -8,7 +8,6 @@ a global reaches it.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 import socket
 import sys
@@ -20,6 +19,7 @@ import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts.core_loop import num_microbatches, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
 
@@ -74,14 +74,14 @@ class MegatronLoop:
         if should_exit:  # the host leaves the loop without counting the iteration
             return None
         args = _args()
-        microbatches = _microbatches()
+        microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
         return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
         args = _args()
-        return int(args.data_parallel_size * args.micro_batch_size * _microbatches())
+        return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
@@ -124,7 +124,7 @@ class MegatronLoop:
 def host_name(loop_module: str) -> str:
     """ "FlagScale 0.8.0" or "Megatron-LM (core 0.15.0)"; "unknown" for a version that is not recorded."""
     if loop_module.startswith("flagscale."):
-        return f"FlagScale {_version_of('flag-scale')}"
+        return f"FlagScale {version_of('flag-scale')}"
     core = sys.modules.get("megatron.core")
     return f"Megatron-LM (core {getattr(core, '__version__', 'unknown')})"
 
@@ -199,14 +199,3 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
 
 def _args() -> Any:
     return sys.modules["megatron.training.global_vars"].get_args()
-
-
-def _microbatches() -> int:
-    return int(sys.modules["megatron.core.num_microbatches_calculator"].get_num_microbatches())
-
-
-def _version_of(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.core.records import Outcome
 from tests.processes import flagscale as fs
+from tests.processes.test_flagscale_faults import SCRIPT as INJECTING
 
 pytestmark = pytest.mark.host
 
@@ -21,8 +22,9 @@ SHAPES = {"1 rank": (1, {}), "TP2": (2, {"tp": 2}), "PP2": (2, {"pp": 2})}
 
 def train(directory, ranks, options, **env):
     """One run in `directory`, which must be there."""
-    path = os.pathsep.join(map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core")))
-    command = fs.torchrun(ranks, *fs.launched(SCRIPT, json.dumps(options)))
+    path = os.pathsep.join(map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent)))
+    (directory / "inject.py").write_text(INJECTING)
+    command = fs.torchrun(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
     return fs.run(command, directory, PYTHONPATH=path, **env)
 
 
@@ -78,3 +80,12 @@ def test_a_wrong_option_ends_before_anything_is_set_up(tmp_path):
     assert refused.returncode != 0
     assert "flagscale_perf: error: FLAGSCALE_PERF_LOG_INTERVAL: 'never' is not a whole number" in refused.output
     assert "initializing torch distributed" not in refused.output
+
+
+@pytest.mark.parametrize("method", ["__init__", "position", "numbers"])
+def test_a_failure_of_ours_in_a_callback_does_not_end_the_training(method, tmp_path):
+    on = ON | {"INJECT": f"flagscale_perf.hosts.bridge:BridgeLoop:{method}"}
+    finished = train(tmp_path, 1, {"train_iters": 2, "eval_interval": 100}, **on)
+    assert finished.returncode == 0, finished.output[-3000:]
+    assert [line.iteration for line in finished.logged] == [1, 2]
+    assert finished.output.count("flagscale_perf: monitor switched off at ") == 1

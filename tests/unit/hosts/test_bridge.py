@@ -8,6 +8,7 @@ import pytest
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import bridge
+from flagscale_perf.hosts.core_loop import MICROBATCHES_MODULE
 from flagscale_perf.hosts.patching import Patches
 from tests.unit.hosts.test_install import RecordingHooks
 
@@ -52,7 +53,7 @@ def modules(monkeypatch):
         setattr(train, name, lambda *args, _name=name, **kwargs: (_name, args, kwargs))
     train.train_step = lambda result: result
     monkeypatch.setitem(sys.modules, bridge.LOOP_MODULE, train)
-    monkeypatch.setitem(sys.modules, bridge.MICROBATCHES_MODULE, SimpleNamespace(get_num_microbatches=lambda: 3))
+    monkeypatch.setitem(sys.modules, MICROBATCHES_MODULE, SimpleNamespace(get_num_microbatches=lambda: 3))
     return pretrain, train
 
 
