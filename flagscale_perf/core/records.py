@@ -72,7 +72,7 @@ class EventRecord(NamedTuple):
     """Something that happened once: a failure inside the monitor, a resume, a note.
 
     Attributes:
-        name: one of "failure", "drop", "resume", "note", "clock".
+        name: one of "failure", "drop", "resume", "note", "clock", "suspect".
         at_ns: monotonic mark.
         iteration: the last finished iteration then; 0 before the first.
         text: one line for a human.
@@ -118,8 +118,9 @@ class RunFacts:
         device: e.g. "NVIDIA H200", or "CPU (rehearsal)".
         rehearsal: True when torch.cuda calls land on the CPU.
         dtype: "bf16", "fp16" or "fp32".
-        peak_flop_per_s: dense peak of one device for dtype; None if not known, and then there is no MFU.
-        peak_source: where the peak is from, or why there is none.
+        peak_flop_per_s: dense peak of one device for dtype, the mean over all ranks where their devices differ; None if not
+            known, and then there is no MFU and no HFU.
+        peak_source: where the peak is from, or why there is none and how to set it.
         flops_convention: "causal_half".
         model_family: e.g. "llama".
         model: the shape the FLOPs are computed from.
@@ -160,7 +161,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class IntervalRecord:
-    """The steps since the last one, summed: one line of the text log. Sums only; rates are made when rendering.
+    """The steps since the last one, summed: one line of the text log. Rates are made of the sums when rendering.
 
     Warm-up iterations are left out of every sum unless the interval has nothing else (`warmup_only`).
 
@@ -175,6 +176,7 @@ class IntervalRecord:
         device_ns: sum; None unless every step summed has it.
         samples, tokens, skipped_samples: sums.
         model_flops, hardware_flops: sums; None unless every step summed has it.
+        mfu, hfu: what these sums make of the run's peak, a share of 1 that is suspect above it; None where the peak is not known.
         iteration_p50_ns, iteration_p95_ns, iteration_max_ns: over the steps summed.
         memory_bytes, memory_peak_bytes: last known in the interval.
         dropped: records lost so far because the ring was full.
@@ -196,6 +198,8 @@ class IntervalRecord:
     skipped_samples: int
     model_flops: int | None
     hardware_flops: int | None
+    mfu: float | None
+    hfu: float | None
     iteration_p50_ns: int | None
     iteration_p95_ns: int | None
     iteration_max_ns: int | None

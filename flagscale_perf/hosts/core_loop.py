@@ -65,6 +65,10 @@ class CoreLoop:
         """From the environment, which is all there is without Megatron's arguments."""
         return PerfConfig.from_args({})
 
+    def device_types(self) -> dict[str, int]:
+        """Not known here: all ranks count as one type."""
+        return {}
+
     def model_args(self) -> dict[str, Any]:
         """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""
         module, config = self._module, self._module.config

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.records import Outcome
+from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, Reservoir
-from tests.fakes import MS, SECOND, make_interval, make_skipped_data, make_step
+from tests.fakes import MS, SCALE, SECOND, make_interval, make_skipped_data, make_step
 
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
 
 
 def intervals_of(steps, interval=10):
-    window = IntervalWindow(interval, ANCHOR)
+    window = IntervalWindow(interval, ANCHOR, SCALE)
     closed = [window.add(step) for step in steps]
     return [record for record in [*closed, window.close()] if record is not None]
 
@@ -90,6 +91,7 @@ def test_one_unknown_value_makes_its_sum_unknown() -> None:
     steps = [make_step(1), make_step(2, device_ns=None), make_step(3, model_flops=None), make_step(4)]
     (record,) = intervals_of(steps)
     assert (record.device_ns, record.model_flops, record.hardware_flops) == (None, None, 20 * 10**12)
+    assert (record.mfu, record.hfu) == (None, 0.0625)
 
 
 def test_memory_is_the_last_known_reading() -> None:
@@ -104,10 +106,18 @@ def test_quantiles_are_the_durations_of_steps() -> None:
 
 
 def test_the_drop_count_is_handed_through() -> None:
-    window = IntervalWindow(1, ANCHOR)
+    window = IntervalWindow(1, ANCHOR, SCALE)
     record = window.add(make_step(1), dropped=4)
     assert record is not None
     assert (record.dropped, window.close()) == (4, None)
+
+
+def test_without_a_peak_an_interval_has_no_share_of_it() -> None:
+    window = IntervalWindow(10, ANCHOR, Scale(8, None))
+    window.add(make_step(1))
+    record = window.close()
+    assert record is not None
+    assert (record.mfu, record.hfu, record.model_flops) == (None, None, 4 * 10**12)
 
 
 def test_a_reservoir_keeps_its_size_and_is_a_fair_and_repeatable_sample() -> None:

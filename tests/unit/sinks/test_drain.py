@@ -83,7 +83,7 @@ def test_everything_ends_up_in_every_file(ring: Ring, tmp_path: Path, said: list
     assert records[-1] == RunEnd("exit 3", drain._task.anchor.wall_ns, 25, 0)
     log = next((tmp_path / "logs").glob("perf_metrics_*.log")).read_text()
     assert log.splitlines() == said == (tmp_path / "logs" / "perf_realtime.log").read_text().splitlines()
-    assert len(said) == 5 + 3 + 2
+    assert len(said) == 6 + 3 + 2
     assert ring.summary is not None
     summary = json.loads(Path(ring.summary).read_text())
     assert (summary["session_info"]["end_reason"], summary["totals"]["samples"], len(summary["iteration_logs"])) == ("exit 3", 200, 3)
@@ -307,3 +307,47 @@ def test_only_the_newest_sessions_are_kept(tmp_path: Path, said: list[str]) -> N
     assert kept == sessions[2:]
     assert len(list(tmp_path.glob("perf_summary_*"))) == 2
     assert said == []
+
+
+class TestSuspect:
+    """A step of 100 ms with 200 TFLOP on 8 devices of 100 TFLOP/s each: 250 %."""
+
+    SAYS = "iterations 1 to 10: MFU 250.0 %, HFU - of a peak of 100 TFLOP/s (a round number). No device passes its peak: check "
+
+    def put(self, ring: Ring, *iterations: int) -> None:
+        for iteration in iterations:
+            ring.put(make_step(iteration, model_flops=2 * 10**14, hardware_flops=None))
+
+    def suspects(self, directory: Path) -> list[EventRecord]:
+        return [record for record in records_in(directory) if isinstance(record, EventRecord) and record.name == "suspect"]
+
+    def test_the_first_interval_above_the_peak_is_an_event_and_every_one_is_marked(
+        self, ring: Ring, tmp_path: Path, said: list[str]
+    ) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        self.put(ring, *range(1, 26))
+        finish(ring, drain)
+        (event,) = self.suspects(tmp_path)
+        assert event.text.startswith(self.SAYS)
+        assert said == [f"flagscale_perf: {event.text}"]
+        lines = next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
+        assert sum(" 250.0! " in line for line in lines) == 3
+        assert [" suspect: iterations 1 to 10: " in line for line in lines].index(True) == 7
+        statistics = json.loads(Path(ring.summary or "").read_text())["final_statistics"]
+        assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (None, None, 3)
+
+    def test_a_last_interval_that_is_no_whole_one_is_told_too(self, ring: Ring, tmp_path: Path, said: list[str]) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        put(ring, *range(1, 11))
+        self.put(ring, 11, 12)
+        finish(ring, drain)
+        assert [event.text[:24] for event in self.suspects(tmp_path)] == ["iterations 11 to 12: MFU"]
+
+    def test_who_goes_on_for_a_writer_that_died_does_not_say_it_again(self, ring: Ring, tmp_path: Path, said: list[str]) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        self.put(ring, *range(1, 11))
+        drain.cycle()
+        die(drain)
+        self.put(ring, *range(11, 21))
+        finish(ring, make_drain(ring, tmp_path, said))
+        assert len(self.suspects(tmp_path)) == len(said) == 1
