@@ -105,12 +105,14 @@ class TrainingHooks:
 
     Attributes:
         active: False unless this process monitors; adapters test it before anything else.
+        entered: whether a training loop has ever begun, monitored or not.
         timeline: takes the phases of the train step that is under way; None outside of one and where they are not recorded.
             It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
     """
 
     def __init__(self) -> None:
         self.active = False
+        self.entered = False
         self.timeline: Timeline | None = None
         self._budget: Budget
         self._max_overhead = 0.0
@@ -121,8 +123,14 @@ class TrainingHooks:
         self._has_failed = False
 
     @_guarded
+    def attach(self, action: Callable[[], None]) -> None:
+        """An adapter's own preparation, behind the wall."""
+        action()
+
+    @_guarded
     def train_start(self, loop: Loop) -> None:
         """The host is about to enter its loop; everything is set up."""
+        self.entered = True
         if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
             return
         device = current_device(loop.rehearsing)

@@ -12,7 +12,6 @@ from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
 from flagscale_perf.hosts.doctor import Host, find_hosts
-from flagscale_perf.hosts.megatron import REQUIRED_POINTS
 
 WIDTH = 12
 
@@ -33,7 +32,7 @@ class DoctorCommand(Command):
             _print_host(host)
         if not hosts:
             _line("host", "none found; pip install --no-deps flag-scale==0.8.0, or put Megatron-LM on PYTHONPATH")
-        return 0 if any(_works(host) for host in hosts) else 1
+        return 0 if any(host.works for host in hosts) else 1
 
 
 def _print_host(host: Host) -> None:
@@ -42,10 +41,6 @@ def _print_host(host: Host) -> None:
     _line("loop", f"{host.loop} ({host.source})")
     for point in host.points:
         _line("", f"{'found  ' if point.found else 'MISSING'}  {point.name}" + ("" if point.found else f": without it no {point.cost}"))
-
-
-def _works(host: Host) -> bool:
-    return all(point.found for point in host.points if point.name in REQUIRED_POINTS)
 
 
 def _device_lines() -> list[str]:

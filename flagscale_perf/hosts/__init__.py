@@ -1,1 +1,1 @@
-"""The only place that names Megatron / FlagScale internals; every patch has its undo."""
+"""The only place that names Megatron, FlagScale or Megatron-Bridge internals; every patch has its undo."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def start() -> None:
         return
     from flagscale_perf.hosts.install import Installation
 
-    Installation(argv, os.environ).install()
+    atexit.register(Installation(argv, os.environ).install().tell_at_exit)
 
 
 def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[str] | None:
@@ -44,8 +45,12 @@ def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[st
         words = words[2 if words[0] in _INTERPRETER_OPTIONS_WITH_VALUE else 1 :]
     if not words or not words[0].endswith(".py"):
         return None
-    asked = any(word == _FLAG or word.startswith(_FLAG + "=") for word in words) or _is_true(environ.get(_VARIABLE, ""))
-    return words[1:] if asked else None
+    return words[1:] if asks_for_monitor(words, environ) else None
+
+
+def asks_for_monitor(words: Sequence[str], environ: Mapping[str, str]) -> bool:
+    """Whether a command line has the flag, or the environment says so."""
+    return any(word == _FLAG or word.startswith(_FLAG + "=") for word in words) or _is_true(environ.get(_VARIABLE, ""))
 
 
 def pth_path() -> Path:

@@ -8,7 +8,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, OPTIONAL_POINTS, host_name
+from flagscale_perf.hosts import bridge
+from flagscale_perf.hosts.core_loop import GPT_MODULE
+from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, OPTIONAL_POINTS, REQUIRED_POINTS, host_name
+
+OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.LoopMonitor"
 
 
 @dataclass(frozen=True)
@@ -19,11 +23,13 @@ class HookPoint:
         name: `module.function`, without the module for the loop's own.
         found: whether the host has it.
         cost: what is not available without it.
+        required: without it there is no monitor.
     """
 
     name: str
     found: bool
     cost: str
+    required: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,16 +48,42 @@ class Host:
     source: Path
     points: tuple[HookPoint, ...]
 
+    @property
+    def works(self) -> bool:
+        """Whether the monitor can be switched on here."""
+        return all(point.found for point in self.points if point.required)
+
 
 def find_hosts() -> list[Host]:
-    """Every loop module found on `sys.path` or inside an installed FlagScale, in the monitor's order of preference."""
+    """Every host found on `sys.path` or inside an installed FlagScale: known loops first, then loops of one's own."""
     roots = [*_flagscale_roots(), *(Path(entry or ".") for entry in sys.path)]
     hosts = []
     for module in LOOP_MODULES:
         source, root = _locate(module, roots)
         if source is not None and root is not None:
             hosts.append(Host(_name(module, source), module, source.resolve(), tuple(_points(module, source, roots))))
-    return hosts
+    return [*hosts, *_bridge(roots), *_plain_core(roots)]
+
+
+def _bridge(roots: list[Path]) -> list[Host]:
+    pretrain, _ = _locate(bridge.PRETRAIN_MODULE, roots)
+    loop, _ = _locate(bridge.LOOP_MODULE, roots)
+    if pretrain is None or loop is None:
+        return []
+    points = []
+    for module, source, costs in (("pretrain", pretrain, bridge.PRETRAIN_POINTS), ("train", loop, bridge.LOOP_POINTS)):
+        names = _global_names(source)
+        points += [HookPoint(f"{module}.{name}", name in names, cost, module == "pretrain") for name, cost in costs.items()]
+    info = _assigned_version(pretrain.parents[1] / "package_info.py")
+    return [Host(f"Megatron-Bridge {info}", bridge.LOOP_MODULE, loop.resolve(), tuple(points))]
+
+
+def _plain_core(roots: list[Path]) -> list[Host]:
+    source, _ = _locate(GPT_MODULE, roots)
+    if source is None:
+        return []
+    point = HookPoint(f"{GPT_MODULE}.GPTModel", "GPTModel" in _global_names(source), "TFLOPS and MFU")
+    return [Host(f"Megatron-Core {_assigned_version(source.parents[2] / 'package_info.py')}", OWN_LOOP, source.resolve(), (point,))]
 
 
 def _flagscale_roots() -> list[Path]:
@@ -73,17 +105,21 @@ def _locate(module: str, roots: list[Path]) -> tuple[Path | None, Path | None]:
 def _name(module: str, source: Path) -> str:
     if module.startswith("flagscale."):
         return host_name(module)
-    info = source.parents[1] / "core" / "package_info.py"
+    return f"Megatron-LM (core {_assigned_version(source.parents[1] / 'core' / 'package_info.py')})"
+
+
+def _assigned_version(info: Path) -> str:
     numbers = _assigned(info) if info.is_file() else {}
-    version = ".".join(str(numbers.get(part, "?")) for part in ("MAJOR", "MINOR", "PATCH"))
-    return f"Megatron-LM (core {version})"
+    return ".".join(str(numbers.get(part, "?")) for part in ("MAJOR", "MINOR", "PATCH"))
 
 
 def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
     names = _global_names(source)
     own = loop.startswith("flagscale.")
     points = [
-        HookPoint(name, name in names, cost) for name, cost in HOOK_POINTS.items() if name in names or own or name not in OPTIONAL_POINTS
+        HookPoint(name, name in names, cost, name in REQUIRED_POINTS)
+        for name, cost in HOOK_POINTS.items()
+        if name in names or own or name not in OPTIONAL_POINTS
     ]
     arguments, _ = _locate(ARGUMENTS_MODULE, roots)
     found = arguments is not None and {"add_megatron_arguments", "parse_args"} <= _global_names(arguments)

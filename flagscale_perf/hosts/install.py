@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -14,12 +15,15 @@ from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, fla
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.autostart import asks_for_monitor
+from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import TIMERS_MODULE, patch_timers
 
 REHEARSAL_FIELD = "rehearse_on_cpu"
+MANUAL_MODULE = "flagscale_perf.hosts.manual"
 
 
 class Installation:
@@ -33,6 +37,7 @@ class Installation:
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str]) -> None:
         self.hooks = TrainingHooks()
         self.rehearsing = False
+        self._asked = asks_for_monitor(argv, environ)
         self._mode = rehearsal_mode(argv, environ)
         self._rank = environ.get("RANK", "0")
         self._patches = Patches()
@@ -40,6 +45,7 @@ class Installation:
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
         after[TIMERS_MODULE] = self._patch_timers
+        after[PRETRAIN_MODULE] = self._patch_bridge
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
         self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
@@ -53,6 +59,19 @@ class Installation:
         """Stops watching and takes every patch back."""
         self._import_hook.uninstall()
         self._patches.undo()
+
+    def tell_if_unused(self) -> None:
+        """For when the script has ended well: one line if the monitor was asked for and no training loop ever called it."""
+        by_itself = MANUAL_MODULE in sys.modules
+        if self._asked and self._rank == "0" and not self.hooks.entered and not by_itself:
+            line = "nothing was recorded: the script ended without entering a training loop that the monitor knows"
+            with contextlib.suppress(OSError, ValueError):  # a closed stderr
+                print(f"flagscale_perf: {line} (flagscale-perf doctor lists them)", file=sys.stderr, flush=True)
+
+    def tell_at_exit(self) -> None:
+        """The same for a process that only Python itself sees to its end; says nothing unless Megatron was imported."""
+        if "megatron" in sys.modules and not hasattr(sys, "last_value"):  # last_value: the script died of an exception
+            self.tell_if_unused()
 
     def _rehearse(self) -> None:
         if self._mode == "never" or (self._mode == "auto" and _has_accelerator()):
@@ -71,6 +90,9 @@ class Installation:
 
     def _patch_timers(self, module: ModuleType) -> None:
         patch_timers(module, self.hooks, self._patches)
+
+    def _patch_bridge(self, module: ModuleType) -> None:
+        patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}))
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args
@@ -92,11 +114,7 @@ class Installation:
         self._patches.set(module, "parse_args", parse)
 
     def _check(self, parsed: Any) -> None:
-        try:
-            PerfConfig.from_args(parsed)
-        except PerfError as error:
-            print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
-            raise SystemExit(2) from None
+        _refuse_wrong(parsed)
         if self.rehearsing and (changed := rehearsal.adapt_args(parsed)):
             self._announce("rehearsal changes " + ", ".join(changed))
 
@@ -108,6 +126,15 @@ class Installation:
     def _import_failed(self, module: str, error: Exception) -> None:
         line = f"hooks for {module} not installed: {type(error).__name__}: {error} (training goes on without them)"
         print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
+
+
+def _refuse_wrong(given: Any) -> None:
+    """Ends the process if an option, in the host's arguments or in the environment, is wrong."""
+    try:
+        PerfConfig.from_args(given)
+    except PerfError as error:
+        print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(2) from None
 
 
 def rehearsal_mode(argv: Sequence[str], environ: Mapping[str, str]) -> str:

@@ -30,7 +30,13 @@ def run(argv: Sequence[str]) -> None:
     script = argv[0]
     if not os.path.isfile(script):
         raise PerfError(f"training script {script!r} is not a file; give its path from {os.getcwd()}")
-    Installation(argv[1:], os.environ).install()
+    installation = Installation(argv[1:], os.environ).install()
     sys.argv = list(argv)
     sys.path[0] = os.path.dirname(os.path.abspath(script))
-    runpy.run_path(script, run_name="__main__")
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code in (None, 0):
+            installation.tell_if_unused()
+        raise
+    installation.tell_if_unused()

@@ -8,7 +8,6 @@ a global reaches it.
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import os
 import socket
 import sys
@@ -19,12 +18,12 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, flag_of
-from flagscale_perf.core.clock import monotonic_ns
-from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import RunFacts
-from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
+from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts.core_loop import num_microbatches, pipeline_schedule, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
+from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
@@ -88,14 +87,14 @@ class MegatronLoop:
         if should_exit:  # the host leaves the loop without counting the iteration
             return None
         args = _args()
-        microbatches = _microbatches()
+        microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
         return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
         args = _args()
-        return int(args.data_parallel_size * args.micro_batch_size * _microbatches())
+        return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
 
     def names_phases(self) -> bool:
         """Whether the host's timers are ours."""
@@ -122,7 +121,7 @@ class MegatronLoop:
             data_parallel=args.data_parallel_size,
             context_parallel=getattr(args, "context_parallel_size", None),
             expert_parallel=getattr(args, "expert_model_parallel_size", None),
-            pipeline_schedule=_pipeline_schedule(args),
+            pipeline_schedule=pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
             dtype="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
@@ -151,7 +150,7 @@ class MegatronLoop:
 def host_name(loop_module: str) -> str:
     """ "FlagScale 0.8.0" or "Megatron-LM (core 0.15.0)"; "unknown" for a version that is not recorded."""
     if loop_module.startswith("flagscale."):
-        return f"FlagScale {_version_of('flag-scale')}"
+        return f"FlagScale {version_of('flag-scale')}"
     core = sys.modules.get("megatron.core")
     return f"Megatron-LM (core {getattr(core, '__version__', 'unknown')})"
 
@@ -165,11 +164,11 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
-        "evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
-        "extra_evaluate_and_print_results": lambda original: _paused(original, hooks, "eval"),
-        "save_checkpoint_and_time": lambda original: _paused(original, hooks, "checkpoint"),
-        "maybe_finalize_async_save": lambda original: _paused(original, hooks, "checkpoint"),
-        "dummy_train_step": lambda original: _dummy_train_step(original, hooks),
+        "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "extra_evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
+        "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
+        "dummy_train_step": lambda original: data_skipped(original, hooks),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     for name, wrapper in wrappers.items():
@@ -178,16 +177,12 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
 
 
 def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop) -> Callable[..., Any]:
+    run = ending(original, hooks)
+
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         hooks.train_start(loop)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            hooks.train_end(error)
-            raise
-        hooks.train_end(None)
-        return result
+        return run(*args, **kwargs)
 
     return train
 
@@ -216,33 +211,6 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
     return training_log
 
 
-def _paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def paused(*args: Any, **kwargs: Any) -> Any:
-        if not hooks.active:
-            return original(*args, **kwargs)
-        hooks.pause(kind)
-        try:
-            return original(*args, **kwargs)
-        finally:
-            if hooks.active:
-                hooks.resume(kind)
-
-    return paused
-
-
-def _dummy_train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
-        start_ns = monotonic_ns()
-        result = original(*args, **kwargs)
-        if hooks.active:
-            hooks.data_skipped(start_ns)
-        return result
-
-    return dummy_train_step
-
-
 def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
@@ -262,22 +230,3 @@ def _told(total: Any) -> int | None:
 
 def _args() -> Any:
     return sys.modules["megatron.training.global_vars"].get_args()
-
-
-def _microbatches() -> int:
-    return int(sys.modules["megatron.core.num_microbatches_calculator"].get_num_microbatches())
-
-
-def _pipeline_schedule(args: Any) -> str | None:
-    if (args.pipeline_model_parallel_size or 1) < 2:
-        return None
-    if getattr(args, "use_dualpipev", False):
-        return "dualpipev"
-    return "interleaved" if (getattr(args, "virtual_pipeline_model_parallel_size", None) or 1) > 1 else ONE_F_ONE_B
-
-
-def _version_of(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown"

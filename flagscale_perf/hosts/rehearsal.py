@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import sys
 import time
 from collections.abc import Callable
 from types import ModuleType
@@ -118,6 +119,12 @@ def install(patches: Patches) -> None:
     _redirect_cuda_module(torch, patches)
     _redirect_rng(torch, patches)
     _redirect_tensors(torch, patches)
+
+
+def is_installed() -> bool:
+    """Whether `torch.cuda` calls land on the CPU in this process."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.Stream is CpuStream
 
 
 def adapt_args(args: Any) -> list[str]:

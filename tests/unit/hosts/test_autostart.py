@@ -75,3 +75,20 @@ def test_the_line_installs_the_hooks_in_a_worker_once(tmp_path):
     script.write_text("import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in sys.modules)")
     result = run_with_pth(tmp_path, str(script), ON)
     assert (result.stdout, result.stderr) == ("1 False\n", "")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import megatron", True),
+        ("import megatron; raise SystemExit(0)", True),
+        ("pass", False),
+        ("import megatron; raise ValueError('own fault')", False),
+    ],
+)
+def test_a_megatron_script_without_a_known_loop_is_told_at_its_end(tmp_path, code, said):
+    (tmp_path / "megatron").mkdir()
+    script = tmp_path / "train_gpt.py"
+    script.write_text(code)
+    result = run_with_pth(tmp_path, str(script), ON, FLAGSCALE_PERF_REHEARSE_ON_CPU="never")
+    assert ("flagscale_perf: nothing was recorded" in result.stderr) is said

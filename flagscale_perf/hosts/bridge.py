@@ -1,0 +1,183 @@
+"""Megatron-Bridge's `pretrain()`: its own callbacks for the steps, and wrapped globals for what they do not tell.
+
+A callback of ours goes into whatever `normalize_callbacks` returns, which `pretrain` looks up in its module. Not told by
+callbacks: that training ends by SystemExit (`on_train_end` stays out then), that a step is abandoned, how long evaluation
+and checkpoints block the loop, and which data is passed over. Bridge has no argument parser: options come from the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
+
+PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
+LOOP_MODULE = "megatron.bridge.training.train"
+
+# Global -> what is lost without it; the module of the entry, then that of the loop.
+PRETRAIN_POINTS = {
+    "normalize_callbacks": "the monitor (no start of training, no steps)",
+    "train": "the monitor (no end of training)",
+}
+LOOP_POINTS = {
+    "train_step": "a step that the host abandons (it counts as one whose update was skipped)",
+    "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
+    "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
+    "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
+    "_dummy_train_step": "iterations skipped by train.iterations_to_skip as ones of their own (their time counts to the iteration before)",
+}
+
+
+class BridgeLoop(CoreLoop):
+    """`hooks.Loop` over Bridge's global state; only reads it.
+
+    Args:
+        context: what `on_train_start` was given.
+        loop: the module of Bridge's `train`.
+        rehearsing: torch.cuda calls land on the CPU.
+    """
+
+    def __init__(self, context: Any, loop: ModuleType, rehearsing: bool) -> None:
+        self._state = context.state
+        self._loop = loop
+        super().__init__(context.model, self._training(), rehearsing)
+        self.step_result: tuple[Any, ...] | None = None
+
+    def position(self) -> tuple[int, int]:
+        """The host counts a step only after `on_train_step_end`."""
+        done = self._state.train_state
+        return done.step, done.consumed_train_samples
+
+    def numbers(self, result: Any) -> StepNumbers | None:
+        """`result` is the callback's context; None for a step that the host abandons without counting it."""
+        returned, self.step_result = self.step_result, None
+        if returned is not None and returned[3]:  # should_exit of (loss, skipped_iter, should_checkpoint, should_exit, ...)
+            return None
+        microbatches, samples = num_microbatches(), self.skipped_samples()
+        return StepNumbers(
+            self._state.train_state.step + 1, not result.skipped_iter, samples, samples * self.training.seq_length, microbatches
+        )
+
+    def skipped_samples(self) -> int:
+        """One global batch, as the host counts it."""
+        return self.data_parallel_size() * self.training.micro_batch_size * num_microbatches()
+
+    def data_parallel_size(self) -> int:
+        """As the host's configuration has it when it is complete."""
+        return int(self._state.cfg.data_parallel_size)
+
+    def model_args(self) -> dict[str, Any]:
+        """Raises PerfError where no two batches need be equally long."""
+        if self._has_varying_lengths():
+            raise PerfError("model: dataset.dataloader_type is batch, whose sequences differ in length; their work cannot be counted")
+        return super().model_args()
+
+    def say(self, line: str) -> None:
+        """Bridge's own `print_rank_0`."""
+        self._loop.print_rank_0(line)
+
+    def facts(self, device: str) -> RunFacts:
+        """From the configuration, which Bridge completes during set-up."""
+        missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
+        if self._has_varying_lengths():
+            missing.append(f"tokens of fine-tuning batches (each sequence counts as seq_length {self.training.seq_length})")
+        return self._facts(f"Megatron-Bridge {version_of('megatron-bridge')}", device, missing)
+
+    def _training(self) -> Training:
+        cfg = self._state.cfg
+        sizes = (cfg.model.seq_length, cfg.train.micro_batch_size, cfg.train.global_batch_size, cfg.train.train_iters)
+        return Training(*sizes, *self.position(), cfg.logger.tensorboard_dir)
+
+    def _has_varying_lengths(self) -> bool:
+        return getattr(self._state.cfg.dataset, "dataloader_type", None) == "batch"
+
+
+class BridgeCallback:
+    """What Bridge's callback manager calls; only events that have a method here are registered."""
+
+    def __init__(self, hooks: TrainingHooks, make_loop: Callable[[Any], BridgeLoop]) -> None:
+        self._hooks = hooks
+        self._make_loop = make_loop
+        self.loop: BridgeLoop | None = None
+
+    def on_train_start(self, context: Any) -> None:
+        """Everything is set up, the loop begins."""
+        self._hooks.attach(lambda: self._begin(context))
+
+    def _begin(self, context: Any) -> None:
+        self.loop = self._make_loop(context)
+        self._hooks.train_start(self.loop)
+
+    def on_train_step_start(self, context: Any) -> None:
+        """A train step begins."""
+        if self._hooks.active:
+            self._hooks.step_start()
+
+    def on_train_step_end(self, context: Any) -> None:
+        """It has returned; the host has not counted it yet."""
+        if self._hooks.active:
+            self._hooks.step_end(context)
+
+
+def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool, check: Callable[[], None]) -> None:
+    """Wraps what `pretrain` and `train` look up in their modules. Modules without the required globals are left alone.
+
+    `check` is called when `pretrain()` begins; it may end the process for a wrong option.
+    """
+    loop = sys.modules.get(LOOP_MODULE)
+    if loop is None or not all(hasattr(pretrain, name) for name in PRETRAIN_POINTS):
+        return
+    callback = BridgeCallback(hooks, functools.partial(BridgeLoop, loop=loop, rehearsing=rehearsing))
+    patches.set(pretrain, "normalize_callbacks", _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, check))
+    patches.set(pretrain, "train", ending(pretrain.train, hooks))
+    wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
+        "train_step": lambda original: _train_step(original, hooks, callback),
+        "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
+        "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
+        "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
+        "_dummy_train_step": lambda original: data_skipped(original, hooks),
+    }
+    for name, wrapper in wrappers.items():
+        if original := getattr(loop, name, None):
+            patches.set(loop, name, wrapper(original))
+
+
+def _normalize_callbacks(
+    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback, check: Callable[[], None]
+) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def normalize_callbacks(callbacks: Any = None) -> Any:
+        check()
+        manager = original(callbacks)
+        if manager is None:
+            manager = original([])
+        hooks.attach(lambda: _add_once(manager, callback))
+        return manager
+
+    return normalize_callbacks
+
+
+def _add_once(manager: Any, callback: BridgeCallback) -> None:
+    # A manager of the user's own may come to pretrain() a second time.
+    if callback.on_train_start not in manager.list_callbacks("on_train_start"):
+        manager.add(callback)
+
+
+def _train_step(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def train_step(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if hooks.active and callback.loop is not None:
+            callback.loop.step_result = result
+        return result
+
+    return train_step

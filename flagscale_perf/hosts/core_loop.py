@@ -1,0 +1,181 @@
+"""What every loop over Megatron-Core's own models can tell: the model from the module that was built, the rest from the adapter."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import flagscale_perf
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.phases import ONE_F_ONE_B
+from flagscale_perf.core.records import RunFacts
+
+GPT_MODULE = "megatron.core.models.gpt.gpt_model"
+MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training loop is about to do.
+
+    Attributes:
+        seq_length: tokens of one sample.
+        micro_batch_size: samples of one forward pass of one data-parallel rank.
+        global_batch_size: samples of one iteration, over all data-parallel ranks.
+        train_iters: iterations of the whole training; None if nobody knows.
+        iteration: iterations finished before, by the checkpoint that training goes on from.
+        consumed_samples: samples consumed before.
+        tensorboard_dir: where the loop writes TensorBoard scalars of its own; None if nowhere.
+    """
+
+    seq_length: int
+    micro_batch_size: int
+    global_batch_size: int
+    train_iters: int | None = None
+    iteration: int = 0
+    consumed_samples: int = 0
+    tensorboard_dir: str | None = None
+
+
+class CoreLoop:
+    """The part of `hooks.Loop` that does not depend on who owns the loop.
+
+    Args:
+        model: the model, or its chunks; wrapped for data parallelism or mixed precision or not.
+        training: what the loop is about to do.
+        rehearsing: torch.cuda calls land on the CPU.
+    """
+
+    def __init__(self, model: Any, training: Training, rehearsing: bool) -> None:
+        self._module = _unwrapped(model)
+        self.training = training
+        self.rehearsing = rehearsing
+
+    def is_rank_0(self) -> bool:
+        """Global rank: from torch.distributed where it runs, else as torchrun set it."""
+        distributed = _distributed()
+        return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0")) == 0
+
+    def config(self) -> PerfConfig:
+        """From the environment, which is all there is without Megatron's arguments."""
+        return PerfConfig.from_args({})
+
+    def device_types(self) -> dict[str, int]:
+        """Not known here: all ranks count as one type."""
+        return {}
+
+    def names_phases(self) -> bool:
+        """Nobody tells them here."""
+        return False
+
+    def model_args(self) -> dict[str, Any]:
+        """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""
+        module, config = self._module, self._module.config
+        gpt = sys.modules.get(GPT_MODULE)
+        if gpt is None or not isinstance(module, gpt.GPTModel):
+            raise PerfError(f"model: {type(module).__name__} is no GPTModel of Megatron-Core; only that can be counted")
+        if frozen := next((name for name, weight in module.named_parameters() if not weight.requires_grad), None):
+            raise PerfError(f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted")
+        groups, latent = config.num_query_groups, getattr(config, "multi_latent_attention", False)
+        quick = getattr(config.activation_func, "__name__", "") == "quick_gelu"
+        return {
+            **vars(config),
+            "padded_vocab_size": module.vocab_size,
+            "max_position_embeddings": module.max_sequence_length,
+            "position_embedding_type": module.position_embedding_type,
+            "untie_embeddings_and_output_weights": not module.share_embeddings_and_output_weights,
+            "group_query_attention": not latent and groups not in (None, config.num_attention_heads),
+            "swiglu": config.gated_linear_unit and not quick,
+            "quick_geglu": config.gated_linear_unit and quick,
+            "num_experts": config.num_moe_experts,
+            "micro_batch_size": self.training.micro_batch_size,
+            "decoder_first_pipeline_num_layers": config.num_layers_in_first_pipeline_stage,
+            "decoder_last_pipeline_num_layers": config.num_layers_in_last_pipeline_stage,
+        }
+
+    def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
+        config, training = self._module.config, self.training
+        directory = training.tensorboard_dir
+        return RunFacts(
+            package_version=flagscale_perf.__version__,
+            host=host,
+            script=os.path.basename(sys.argv[0]),
+            hostname=socket.gethostname(),
+            pid=os.getpid(),
+            world_size=_world_size(),
+            restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+            tensor_parallel=config.tensor_model_parallel_size,
+            pipeline_parallel=config.pipeline_model_parallel_size,
+            data_parallel=self.data_parallel_size(),
+            context_parallel=config.context_parallel_size,
+            expert_parallel=config.expert_model_parallel_size,
+            pipeline_schedule=pipeline_schedule(config),
+            device=device,
+            rehearsal=self.rehearsing,
+            dtype="bf16" if config.bf16 else "fp16" if config.fp16 else "fp32",
+            peak_flop_per_s=None,
+            peak_source="",
+            flops_convention="causal_half",
+            model_family=None,
+            model=None,
+            seq_length=training.seq_length,
+            micro_batch_size=training.micro_batch_size,
+            global_batch_size=training.global_batch_size,
+            train_iters=training.train_iters,
+            resume_iteration=training.iteration,
+            tensorboard_dir=os.path.abspath(directory) if directory else None,
+            missing=list(missing),
+        )
+
+    def data_parallel_size(self) -> int:
+        """Replicas of the model: what is left of the world by tensor, pipeline and context parallelism."""
+        config = self._module.config
+        model_parallel = config.tensor_model_parallel_size * config.pipeline_model_parallel_size * config.context_parallel_size
+        return _world_size() // int(model_parallel)
+
+
+def num_microbatches() -> int:
+    """Micro-batches that a data-parallel rank takes in a step now, where the host uses Megatron-Core's calculator."""
+    return int(sys.modules[MICROBATCHES_MODULE].get_num_microbatches())
+
+
+def pipeline_schedule(config: Any) -> str | None:
+    """Which one Megatron-Core runs under these arguments or this configuration of a model; None without a pipeline."""
+    if (config.pipeline_model_parallel_size or 1) < 2:
+        return None
+    if getattr(config, "use_dualpipev", False):
+        return "dualpipev"
+    return "interleaved" if (getattr(config, "virtual_pipeline_model_parallel_size", None) or 1) > 1 else ONE_F_ONE_B
+
+
+def version_of(distribution: str) -> str:
+    """As installed; "unknown" for one that is not."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _world_size() -> int:
+    distributed = _distributed()
+    return int(distributed.get_world_size() if distributed else os.environ.get("WORLD_SIZE", "1"))
+
+
+def _distributed() -> Any:
+    import torch.distributed
+
+    running = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return torch.distributed if running else None
+
+
+def _unwrapped(model: Any) -> Any:
+    module = model[0] if isinstance(model, list | tuple) else model
+    while hasattr(module, "module"):
+        module = module.module
+    return module

@@ -1,0 +1,154 @@
+"""A training loop of the user's own: it tells the monitor about itself, in a few lines of the script."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Any
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
+from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
+
+
+class LoopMonitor:
+    """The monitor of one training loop, as a context manager around it; the same code runs on every rank.
+
+        with LoopMonitor(model, Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)) as monitor:
+            for batch in data:
+                with monitor.step():
+                    ...  # forward, backward, optimizer
+
+    Leaving the block, also by an exception or SystemExit, ends the session and writes its summary. Nothing but the
+    constructor ever raises: a failure inside switches the monitor off, says so once, and training goes on.
+
+    Args:
+        model: the model built from Megatron-Core, or the list of its chunks.
+        training: what the loop is about to do.
+        config: the options; None takes them from the environment (FLAGSCALE_PERF_...).
+
+    Raises:
+        PerfError: an option or a size is wrong.
+    """
+
+    def __init__(self, model: Any, training: Training, config: PerfConfig | None = None) -> None:
+        for name in ("seq_length", "micro_batch_size", "global_batch_size"):
+            value = getattr(training, name)
+            if not isinstance(value, int) or value < 1:
+                raise PerfError(f"Training.{name} is {value!r}; give a whole number above 0")
+        self._hooks = TrainingHooks()
+        self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
+
+    def __enter__(self) -> LoopMonitor:
+        """Training begins."""
+        self._hooks.train_start(self._loop)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Training ends."""
+        self._hooks.train_end(error)
+
+    def step(self) -> TrainStep:
+        """Around one train step. An exception in it passes, and the step does not count as an iteration."""
+        return TrainStep(self._hooks, self._loop)
+
+    def evaluation(self) -> Break:
+        """Around an evaluation between two steps."""
+        return Break(self._hooks, "eval")
+
+    def checkpoint(self) -> Break:
+        """Around the saving of a checkpoint between two steps."""
+        return Break(self._hooks, "checkpoint")
+
+
+class TrainStep:
+    """One train step; what is set on it inside the block goes to the records.
+
+    Attributes:
+        updated: set it to False when the optimizer skipped its update.
+        samples: of all data-parallel ranks; the global batch unless the step changes it.
+        tokens: in these samples; set it where the samples are not all `seq_length` long.
+    """
+
+    def __init__(self, hooks: TrainingHooks, loop: ManualLoop) -> None:
+        self._hooks = hooks
+        self._loop = loop
+        self.updated = True
+        self.samples = loop.training.global_batch_size
+        self.tokens: int | None = None
+
+    def __enter__(self) -> TrainStep:
+        """The step begins."""
+        if self._hooks.active:
+            self._hooks.step_start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """The step has ended."""
+        if error is None:
+            if self._hooks.active:
+                self._hooks.step_end(self)
+            self._loop.finished(self.samples)
+
+
+class Break:
+    """Time between two steps that is not training."""
+
+    def __init__(self, hooks: TrainingHooks, kind: Pause) -> None:
+        self._hooks = hooks
+        self._kind: Pause = kind
+
+    def __enter__(self) -> None:
+        """It begins."""
+        if self._hooks.active:
+            self._hooks.pause(self._kind)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """It ends."""
+        if self._hooks.active:
+            self._hooks.resume(self._kind)
+
+
+class ManualLoop(CoreLoop):
+    """`hooks.Loop` for a loop that tells about itself; counts iterations and samples as the steps end."""
+
+    def __init__(self, model: Any, training: Training, config: PerfConfig) -> None:
+        super().__init__(model, training, rehearsal.is_installed())
+        self._config = config
+        self._iteration = training.iteration
+        self._consumed = training.consumed_samples
+
+    def config(self) -> PerfConfig:
+        """As it was given."""
+        return self._config
+
+    def facts(self, device: str) -> RunFacts:
+        """From what the loop said and the model."""
+        version = getattr(sys.modules.get("megatron.core"), "__version__", None) or version_of("megatron-core")
+        return self._facts(f"Megatron-Core {version}", device, ())
+
+    def position(self) -> tuple[int, int]:
+        """As counted here."""
+        return self._iteration, self._consumed
+
+    def numbers(self, result: TrainStep) -> StepNumbers:
+        """What the step was told."""
+        per_pass = self.training.micro_batch_size * self.data_parallel_size()
+        tokens = result.samples * self.training.seq_length if result.tokens is None else result.tokens
+        return StepNumbers(self._iteration + 1, result.updated, result.samples, tokens, result.samples // per_pass)
+
+    def skipped_samples(self) -> int:
+        """One global batch."""
+        return self.training.global_batch_size
+
+    def say(self, line: str) -> None:
+        """Only rank 0 has anything to say."""
+        print(line, flush=True)
+
+    def finished(self, samples: int) -> None:
+        """One more iteration has ended."""
+        self._iteration += 1
+        self._consumed += samples

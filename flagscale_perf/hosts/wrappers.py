@@ -1,0 +1,57 @@
+"""Wrappers around a loop's functions that every host shares: arguments, result and exceptions pass through untouched."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.hooks import Pause, TrainingHooks
+
+
+def ending(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit."""
+
+    @functools.wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            hooks.train_end(error)
+            raise
+        hooks.train_end(None)
+        return result
+
+    return train
+
+
+def paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
+    """Around evaluation or the saving of a checkpoint."""
+
+    @functools.wraps(original)
+    def paused_call(*args: Any, **kwargs: Any) -> Any:
+        if not hooks.active:
+            return original(*args, **kwargs)
+        hooks.pause(kind)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if hooks.active:
+                hooks.resume(kind)
+
+    return paused_call
+
+
+def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    """Around what passes over one iteration's data."""
+
+    @functools.wraps(original)
+    def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
+        start_ns = monotonic_ns()
+        result = original(*args, **kwargs)
+        if hooks.active:
+            hooks.data_skipped(start_ns)
+        return result
+
+    return dummy_train_step

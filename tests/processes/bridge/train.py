@@ -1,0 +1,94 @@
+"""A user's training script for Megatron-Bridge, small: `train.py OPTIONS` (a JSON object); knows nothing of a monitor.
+
+The imports are inside: saving a checkpoint starts processes that read this file again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+
+def stand_in_for_what_needs_a_gpu():
+    import megatron.core.datasets.utils
+    import megatron.core.dist_checkpointing
+    import megatron.core.distributed
+    import megatron.core.models.gpt.gpt_layer_specs
+    import megatron.core.optimizer
+    import megatron.core.transformer.cuda_graphs
+
+    megatron.core.datasets.utils.compile_helpers = lambda: None  # the wheel holds the extension and no Makefile for it
+    import absent
+
+    absent.install()
+    import modelopt.torch.distill.plugins.megatron as distillation
+
+    distillation.get_tensor_shapes_adjust_fn_for_distillation = lambda *_, **__: None
+
+
+def provider(given):
+    import torch
+    from megatron.bridge.models.gpt_provider import GPTModelProvider, local_layer_spec
+
+    off = ["gradient_accumulation_fusion", "masked_softmax_fusion", "bias_activation_fusion", "bias_dropout_fusion"]
+    return GPTModelProvider(
+        num_layers=2, hidden_size=64, num_attention_heads=4, seq_length=64, vocab_size=8064, use_cpu_initialization=True,
+        tensor_model_parallel_size=given.get("tp", 1), pipeline_model_parallel_size=given.get("pp", 1), pipeline_dtype=torch.float32,
+        transformer_layer_spec=local_layer_spec, transformer_impl="local", persist_layer_norm=False, cross_entropy_loss_fusion=False,
+        **dict.fromkeys(off, False),
+    )  # fmt: skip
+
+
+def configuration(given):
+    from megatron.bridge.training import config as settings
+
+    return settings.ConfigContainer(
+        train=settings.TrainingConfig(
+            micro_batch_size=2, global_batch_size=4, eval_iters=1, eval_interval=given.get("eval_interval", 3),
+            train_iters=given["train_iters"], exit_interval=given.get("exit_interval"), iterations_to_skip=given.get("skip", []),
+        ),
+        model=provider(given),
+        optimizer=settings.OptimizerConfig(optimizer="adam", lr=1e-4, min_lr=1e-5, use_distributed_optimizer=False),
+        scheduler=settings.SchedulerConfig(
+            lr_decay_style="constant", lr_warmup_iters=0, start_weight_decay=0.01, end_weight_decay=0.01,
+            weight_decay_incr_style="constant",
+        ),
+        ddp=settings.DistributedDataParallelConfig(use_distributed_optimizer=False),
+        dataset=settings.MockGPTDatasetConfig(
+            random_seed=1, seq_length=64, reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False,
+            num_dataset_builder_threads=1, num_workers=0, dataloader_type="single",
+        ),
+        logger=settings.LoggerConfig(log_interval=1, tensorboard_dir="tb"),
+        tokenizer=settings.TokenizerConfig(tokenizer_type="NullTokenizer", vocab_size=8000),
+        checkpoint=settings.CheckpointConfig(
+            save=given.get("save"), load=given.get("save"), save_interval=given.get("save_interval"), ckpt_format="torch_dist",
+        ),
+        dist=settings.DistributedInitConfig(distributed_backend="gloo"),
+    )  # fmt: skip
+
+
+def users_callbacks(kind):
+    from megatron.bridge.training.callbacks import Callback, CallbackManager
+
+    class Told(Callback):
+        def on_train_step_end(self, context):
+            print(f"told of step {context.state.train_state.step}", flush=True)
+
+    if kind == "manager":
+        manager = CallbackManager()
+        manager.add(Told())
+        return manager
+    return [Told()] if kind == "list" else None
+
+
+def main():
+    given = json.loads(sys.argv[1])
+    stand_in_for_what_needs_a_gpu()
+    from megatron.bridge.training.gpt_step import forward_step
+    from megatron.bridge.training.pretrain import pretrain
+
+    pretrain(configuration(given), forward_step, users_callbacks(given.get("callbacks")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""The real Megatron-Bridge 0.3.1 on the CPU, its script unmodified, with and without the monitor."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.core.records import Outcome
+from tests.processes import flagscale as fs
+from tests.processes.test_flagscale_faults import SCRIPT as INJECTING
+
+pytestmark = pytest.mark.host
+
+REPO = Path(__file__).parents[2]
+SHARE = Path(sys.prefix) / "share"
+SCRIPT = Path(__file__).with_name("bridge") / "train.py"
+ON = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "2", "FLAGSCALE_PERF_LOG_DIR": "perf"}
+SHAPES = {"1 rank": (1, {}), "TP2": (2, {"tp": 2}), "PP2": (2, {"pp": 2})}
+
+
+def train(directory, ranks, options, **env):
+    """One run in `directory`, which must be there."""
+    path = os.pathsep.join(map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent)))
+    (directory / "inject.py").write_text(INJECTING)
+    command = fs.torchrun(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
+    return fs.run(command, directory, PYTHONPATH=path, **env)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_bridge_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_path):
+    ranks, options = SHAPES[shape]
+    options = options | {"train_iters": 6, "callbacks": "list" if ranks == 1 else None}
+    (tmp_path / "off").mkdir()
+    (tmp_path / "on").mkdir()
+    off = train(tmp_path / "off", ranks, options)
+    on = train(tmp_path / "on", ranks, options, **ON)
+    assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
+
+    losses = fs.host_losses(tmp_path / "on" / "tb")
+    assert [step for step, _ in losses] == [1, 2, 3, 4, 5, 6]
+    assert losses == fs.host_losses(tmp_path / "off" / "tb")
+    assert on.lines == off.lines
+    assert on.output.count("told of step") == off.output.count("told of step") == (6 if ranks == 1 else 0)
+    assert not (tmp_path / "off" / "perf").exists()
+
+    steps = fs.records(tmp_path / "on" / "perf")
+    assert [step["iteration"] for step in steps] == [line.iteration for line in on.logged] == [1, 2, 3, 4, 5, 6]
+    assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(4, 256, 2)] * 6
+    assert [line.consumed for line in on.logged] == [4, 8, 12, 16, 20, 24]
+    assert [step["eval_ns"] > 0 for step in steps] == [False, False, True] * 2
+    assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
+    facts = fs.records(tmp_path / "on" / "perf", "header")[0]["facts"]
+    assert (facts["host"], facts["world_size"]) == ("Megatron-Bridge 0.3.1", ranks)
+    assert (facts["tensor_parallel"], facts["pipeline_parallel"], facts["data_parallel"]) == (options.get("tp", 1), options.get("pp", 1), 1)
+    assert (facts["model"]["vocab"], facts["model"]["micro_batch"], facts["missing"]) == (8064, 2, [])
+    assert fs.summary(tmp_path / "on" / "perf")["session_info"]["end_reason"] == "completed"
+
+
+def test_a_planned_exit_is_an_end_and_a_resume_goes_on(tmp_path):
+    options = {"train_iters": 7, "save": str(tmp_path / "checkpoints"), "save_interval": 2, "eval_interval": 100, "callbacks": "manager"}
+    first = train(tmp_path, 1, options | {"exit_interval": 4, "skip": [1]}, **ON | {"FLAGSCALE_PERF_LOG_DIR": "first"})
+    second = train(tmp_path, 1, options, **ON | {"FLAGSCALE_PERF_LOG_DIR": "second"})
+    assert (first.returncode, second.returncode) == (0, 0), first.output[-3000:] + second.output[-3000:]
+    assert fs.summary(tmp_path / "first")["session_info"]["end_reason"] == "completed"
+    steps = fs.records(tmp_path / "first")
+    skipped, trained = Outcome.DATA_SKIPPED, Outcome.TRAINED
+    assert [(step["iteration"], step["outcome"]) for step in steps] == [(1, trained), (2, skipped), (3, trained), (4, trained)]
+    assert [(step["samples"], step["skipped_samples"]) for step in steps] == [(4, 0), (0, 4), (4, 0), (4, 0)]
+    assert steps[3]["checkpoint_ns"] > 0
+    resumed = fs.records(tmp_path / "second")
+    assert [step["iteration"] for step in resumed] == [5, 6, 7]
+    assert [step["samples"] for step in resumed] == [4, 4, 4]
+    assert fs.records(tmp_path / "second", "header")[0]["facts"]["resume_iteration"] == 4
+
+
+def test_a_wrong_option_ends_before_anything_is_set_up(tmp_path):
+    refused = train(tmp_path, 1, {"train_iters": 2}, **ON | {"FLAGSCALE_PERF_LOG_INTERVAL": "never"})
+    assert refused.returncode != 0
+    assert "flagscale_perf: error: FLAGSCALE_PERF_LOG_INTERVAL: 'never' is not a whole number" in refused.output
+    assert "initializing torch distributed" not in refused.output
+
+
+@pytest.mark.parametrize("method", ["__init__", "position", "numbers"])
+def test_a_failure_of_ours_in_a_callback_does_not_end_the_training(method, tmp_path):
+    on = ON | {"INJECT": f"flagscale_perf.hosts.bridge:BridgeLoop:{method}"}
+    finished = train(tmp_path, 1, {"train_iters": 2, "eval_interval": 100}, **on)
+    assert finished.returncode == 0, finished.output[-3000:]
+    assert [line.iteration for line in finished.logged] == [1, 2]
+    assert finished.output.count("flagscale_perf: monitor switched off at ") == 1

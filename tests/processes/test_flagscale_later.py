@@ -1,0 +1,60 @@
+"""A tree shaped like FlagScale 1.x: its script is flagscale/train/megatron/train_gpt.py, the loop is Megatron-LM's own.
+
+Built from the Megatron-LM that FlagScale 0.8.0 brings along: there is no release of that shape to install.
+"""
+
+import os
+
+import pytest
+
+from flagscale_perf.hosts.autostart import PTH_LINE, PTH_NAME
+from tests.processes import flagscale as fs
+
+pytestmark = pytest.mark.host
+
+WORDS = ["--train-iters", "4", "--enable-perf-monitor", "--perf-log-dir", "perf", "--perf-log-interval", "2"]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """The tree's root."""
+    root, megatron = tmp_path / "tree", fs.root() / "third_party" / "Megatron-LM"
+    scripts = root / "flagscale" / "train" / "megatron"
+    scripts.mkdir(parents=True)
+    for name in ("megatron", "gpt_builders.py", "model_provider.py"):
+        (root / name).symlink_to(megatron / name)
+    for package in ("", "train"):
+        for path in (fs.root() / "flagscale" / package).iterdir():
+            if path.name not in ("train", "train.py", "train_gpt.py", "__pycache__"):
+                (root / "flagscale" / package / path.name).symlink_to(path)
+    text = (megatron / "pretrain_gpt.py").read_text()
+    head, imported, tail = text.partition("get_tokenizer, pretrain, print_rank_0\n")
+    assert imported
+    own_loop = "get_tokenizer, print_rank_0\nfrom megatron.training.training import pretrain\n"
+    (scripts / "train_gpt.py").write_text(head + own_loop + tail)
+    return root
+
+
+def check(finished, directory):
+    assert finished.returncode == 0, finished.output[-3000:]
+    steps = fs.records(directory / "perf")
+    assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4]
+    assert [step["samples"] for step in steps] == [4, 4, 4, 4]
+    facts = fs.records(directory / "perf", "header")[0]["facts"]
+    assert (facts["host"], facts["script"], facts["missing"]) == ("Megatron-LM (core 0.15.0rc5)", "train_gpt.py", [])
+
+
+def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
+    script = tree / "flagscale" / "train" / "megatron" / "train_gpt.py"
+    environment = fs.environment()["PYTHONPATH"].split(os.pathsep)[2:]
+    path = os.pathsep.join([str(tree), *environment])
+    (tmp_path / "launched").mkdir()
+    check(fs.run(fs.torchrun(1, *fs.launched(script, *fs.TINY, *WORDS)), tmp_path / "launched", PYTHONPATH=path), tmp_path / "launched")
+
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / PTH_NAME).write_text(PTH_LINE)
+    (site / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(site)!r})")
+    (tmp_path / "enabled").mkdir()
+    enabled = os.pathsep.join([str(site), path])
+    check(fs.run(fs.torchrun(1, script, *fs.TINY, *WORDS), tmp_path / "enabled", PYTHONPATH=enabled), tmp_path / "enabled")

@@ -1,0 +1,168 @@
+"""The callback and the wrappers, on stand-in modules shaped like Bridge 0.3.1's; the real one is in tests/processes."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.hosts import bridge
+from flagscale_perf.hosts.core_loop import MICROBATCHES_MODULE
+from flagscale_perf.hosts.patching import Patches
+from tests.unit.hosts.test_install import RecordingHooks
+
+EVENTS = ("on_train_start", "on_train_step_start", "on_train_step_end", "on_train_end")
+
+
+class Manager:
+    """As Bridge's: keeps the bound methods of what is added, by event."""
+
+    def __init__(self):
+        self.callbacks = {event: [] for event in EVENTS}
+
+    def add(self, callback):
+        for event in EVENTS:
+            if method := getattr(callback, event, None):
+                self.callbacks[event].append(method)
+
+    def list_callbacks(self, event):
+        return list(self.callbacks[event])
+
+    def fire(self, event, context):
+        for callback in self.callbacks[event]:
+            callback(context)
+
+
+def normalize(callbacks):
+    if callbacks is None or isinstance(callbacks, Manager):
+        return callbacks
+    manager = Manager()
+    for callback in callbacks:
+        manager.add(callback)
+    return manager
+
+
+@pytest.fixture
+def modules(monkeypatch):
+    """(pretrain, train): the entry's module and the loop's."""
+    pretrain, train = ModuleType(bridge.PRETRAIN_MODULE), ModuleType(bridge.LOOP_MODULE)
+    pretrain.normalize_callbacks = normalize
+    pretrain.train = lambda *args, **kwargs: (args, kwargs)
+    for name in bridge.LOOP_POINTS:
+        setattr(train, name, lambda *args, _name=name, **kwargs: (_name, args, kwargs))
+    train.train_step = lambda result: result
+    monkeypatch.setitem(sys.modules, bridge.LOOP_MODULE, train)
+    monkeypatch.setitem(sys.modules, MICROBATCHES_MODULE, SimpleNamespace(get_num_microbatches=lambda: 3))
+    return pretrain, train
+
+
+@pytest.fixture
+def context():
+    cfg = SimpleNamespace(
+        data_parallel_size=2, train=SimpleNamespace(micro_batch_size=2, global_batch_size=12, train_iters=9),
+        model=SimpleNamespace(seq_length=8), dataset=SimpleNamespace(dataloader_type="single"),
+        logger=SimpleNamespace(tensorboard_dir=None),
+    )  # fmt: skip
+    state = SimpleNamespace(cfg=cfg, train_state=SimpleNamespace(step=6, consumed_train_samples=72))
+    return SimpleNamespace(state=state, model=[SimpleNamespace(config=None)], skipped_iter=False)
+
+
+def patched(modules, hooks, check=lambda: None):
+    patches = Patches()
+    bridge.patch_bridge(modules[0], hooks, patches, False, check)
+    return patches
+
+
+class Hooks(RecordingHooks):
+    """As the real ones, `attach` does what it is given."""
+
+    def attach(self, action):
+        action()
+
+
+@pytest.mark.parametrize("given", [None, []])
+def test_a_user_without_callbacks_gets_a_manager_with_ours(modules, context, given):
+    hooks = Hooks()
+    patched(modules, hooks)
+    manager = modules[0].normalize_callbacks(given)
+    manager.fire("on_train_start", context)
+    manager.fire("on_train_step_start", context)
+    manager.fire("on_train_step_end", context)
+    assert [event[0] for event in hooks.events] == ["train_start", "step_start", "step_end"]
+    assert hooks.events[2] == ("step_end", context)
+
+
+def test_a_users_manager_stays_the_users_and_gets_ours_once(modules):
+    patched(modules, Hooks())
+    manager = Manager()
+    assert modules[0].normalize_callbacks(manager) is manager
+    assert modules[0].normalize_callbacks(manager) is manager
+    assert [len(manager.list_callbacks(event)) for event in EVENTS] == [1, 1, 1, 0]
+
+
+def test_a_wrong_option_is_seen_before_the_host_sets_anything_up(modules):
+    def refuse():
+        raise SystemExit(2)
+
+    patched(modules, Hooks(), refuse)
+    with pytest.raises(SystemExit):
+        modules[0].normalize_callbacks(None)
+
+
+def test_what_a_later_bridge_may_lack_does_not_end_its_training(modules, context, capsys):
+    class Stranger:
+        def list_callbacks(self, event):
+            raise AttributeError("no such thing")
+
+    stranger = Stranger()
+    modules[0].normalize_callbacks = lambda callbacks: stranger
+    patched(modules, TrainingHooks())
+    assert modules[0].normalize_callbacks(None) is stranger
+    assert "monitor switched off at attach: AttributeError: no such thing" in capsys.readouterr().err
+
+
+def test_steps_have_the_hosts_integers_and_an_abandoned_one_does_not_count(modules, context):
+    hooks = Hooks()
+    patched(modules, hooks)
+    manager = modules[0].normalize_callbacks(None)
+    manager.fire("on_train_start", context)
+    loop = hooks.events[0][1]
+    assert loop.position() == (6, 72)
+    assert loop.numbers(context) == (7, True, 12, 96, 3)
+    context.skipped_iter = True
+    assert modules[1].train_step(({}, 1, False, False, 0)) == ({}, 1, False, False, 0)
+    assert loop.numbers(context) == (7, False, 12, 96, 3)
+    modules[1].train_step(({}, True, False, True, 17))
+    assert loop.numbers(context) is None
+    assert loop.numbers(context) == (7, False, 12, 96, 3)
+
+
+def test_batches_of_varying_length_have_no_flops(context):
+    context.state.cfg.dataset.dataloader_type = "batch"
+    loop = bridge.BridgeLoop(context, ModuleType("train"), False)
+    with pytest.raises(PerfError, match="sequences differ in length"):
+        loop.model_args()
+
+
+def test_the_other_functions_tell_their_events_and_pass_everything_through(modules):
+    hooks = Hooks()
+    patches = patched(modules, hooks)
+    pretrain, train = modules
+    assert pretrain.train(1, two=2) == ((1,), {"two": 2})
+    for name in ("evaluate_and_print_results", "save_checkpoint_and_time", "maybe_finalize_async_save", "_dummy_train_step"):
+        assert getattr(train, name)(1, two=2) == (name, (1,), {"two": 2})
+    assert [event[:2] for event in hooks.events[:-1]] == [
+        ("train_end", None), ("pause", "eval"), ("resume", "eval"), ("pause", "checkpoint"), ("resume", "checkpoint"),
+        ("pause", "checkpoint"), ("resume", "checkpoint"),
+    ]  # fmt: skip
+    assert hooks.events[-1][0] == "data_skipped"
+    patches.undo()
+    assert pretrain.normalize_callbacks is normalize
+
+
+def test_a_bridge_without_callbacks_is_left_alone(modules):
+    del modules[0].normalize_callbacks
+    before = dict(vars(modules[1]))
+    patched(modules, Hooks())
+    assert vars(modules[1]) == before

@@ -1,0 +1,44 @@
+"""What the launcher says when the script has entered no training loop that the monitor knows."""
+
+import pytest
+
+ON = "--enable-perf-monitor"
+LINE = "nothing was recorded: the script ended without entering a training loop that the monitor knows"
+
+
+@pytest.fixture
+def launch(run_python, tmp_path):
+    """Runs a script of these lines with the launcher."""
+
+    def run(code, *words, **env):
+        (tmp_path / "script.py").write_text(code)
+        return run_python("-m", "flagscale_perf.launch", tmp_path / "script.py", *words, env=env)
+
+    return run
+
+
+@pytest.mark.parametrize("code", ["print('trained')", "print('trained'); raise SystemExit", "import sys; print('trained'); sys.exit(0)"])
+def test_an_unknown_loop_is_said_once_and_changes_nothing(launch, code):
+    done = launch(code, ON)
+    assert (done.returncode, done.stdout) == (0, "trained\n")
+    assert done.stderr == f"flagscale_perf: {LINE} (flagscale-perf doctor lists them)\n"
+
+
+def test_the_variable_asks_too_and_only_rank_0_answers(launch):
+    assert LINE in launch("", FLAGSCALE_PERF_ENABLE_MONITOR="1", RANK="0").stderr
+    assert launch("", FLAGSCALE_PERF_ENABLE_MONITOR="1", RANK="1").stderr == ""
+
+
+def test_nobody_who_did_not_ask_is_told(launch):
+    assert launch("").stderr == ""
+
+
+@pytest.mark.parametrize(("code", "returncode"), [("raise ValueError('own fault')", 1), ("raise SystemExit(3)", 3)])
+def test_a_script_that_fails_says_why_itself(launch, code, returncode):
+    done = launch(code, ON)
+    assert done.returncode == returncode
+    assert LINE not in done.stderr
+
+
+def test_a_script_that_monitors_itself_is_known(launch):
+    assert launch("import flagscale_perf.monitor", ON).stderr == ""

@@ -1,0 +1,89 @@
+"""LoopMonitor around loops without Megatron, in processes of their own: the files are what counts."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.monitor import LoopMonitor, Training
+
+LOOP = """
+from types import SimpleNamespace
+from flagscale_perf.monitor import LoopMonitor, Training
+sizes = dict.fromkeys(["tensor", "pipeline", "expert"], 1)
+config = SimpleNamespace(bf16=True, fp16=False, context_parallel_size=1, **{f"{k}_model_parallel_size": 1 for k in sizes})
+model = SimpleNamespace(config=config)
+"""
+
+
+@pytest.fixture
+def sessions(run_python, tmp_path):
+    """Runs a script; gives its result and (facts, steps, end reason) of each session."""
+
+    def run(code, **env):
+        done = run_python("-c", LOOP + code, env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf"} | env)
+        found = []
+        for path in (tmp_path / "perf").glob("perf_records_*.jsonl"):
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            steps = [row for row in rows if row["kind"] == "step"]
+            found.append((rows[0]["facts"], steps, *[row["reason"] for row in rows if row["kind"] == "end"]))
+        return done, sorted(found, key=lambda session: session[0]["resume_iteration"])
+
+    return run
+
+
+def test_repeated_training_in_one_process_is_one_history_in_two_sessions(sessions):
+    done, ((first, before, ended), (second, after, completed)) = sessions("""
+try:
+    with LoopMonitor(model, Training(8, 2, 4, 5)) as monitor:
+        for iteration in range(1, 5):
+            with monitor.step() as step:
+                step.updated = iteration != 2
+                if iteration == 4:
+                    raise ConnectionError("a rank was lost")
+except ConnectionError:
+    pass
+with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) as monitor:
+    for iteration in (4, 5):
+        with monitor.step() as step:
+            step.samples, step.tokens = 2, 9
+        with monitor.evaluation():
+            pass
+        with monitor.checkpoint():
+            pass
+""")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (ended, completed) == ("exception ConnectionError", "completed")
+    assert [(step["iteration"], step["outcome"], step["samples"], step["tokens"], step["skipped_samples"]) for step in before] == [
+        (1, 0, 4, 32, 0), (2, 1, 0, 0, 4), (3, 0, 4, 32, 0),
+    ]  # fmt: skip
+    assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [(4, 2, 9, 1), (5, 2, 9, 0)]
+    assert all(step["eval_ns"] > 0 and step["checkpoint_ns"] > 0 for step in after)
+    assert (first["resume_iteration"], second["resume_iteration"]) == (0, 3)
+    (missing,) = first["missing"]
+    assert missing.endswith("(model: SimpleNamespace is no GPTModel of Megatron-Core; only that can be counted)")
+    assert f"flagscale_perf: not available: {missing}" in done.stdout
+
+
+def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
+    code = (
+        "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), monitor.evaluation(), monitor.checkpoint(): pass"
+    )
+    for env in ({"RANK": "1"}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}):
+        done, found = sessions(code, **env)
+        assert (done.returncode, done.stdout, done.stderr, found) == (0, "", "", [])
+
+
+@pytest.mark.parametrize("name", ["seq_length", "micro_batch_size", "global_batch_size"])
+def test_a_wrong_size_is_refused_before_training(name):
+    sizes = {"seq_length": 8, "micro_batch_size": 2, "global_batch_size": 4} | {name: 0}
+    with pytest.raises(PerfError, match=f"Training.{name} is 0; give a whole number above 0"):
+        LoopMonitor(SimpleNamespace(), Training(**sizes), PerfConfig())
+
+
+def test_a_wrong_variable_is_refused_before_training(monkeypatch):
+    monkeypatch.setenv("FLAGSCALE_PERF_LOG_INTERVAL", "never")
+    with pytest.raises(PerfError, match="FLAGSCALE_PERF_LOG_INTERVAL"):
+        LoopMonitor(SimpleNamespace(), Training(8, 2, 4))
