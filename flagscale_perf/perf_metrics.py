@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from flagscale_perf.core.records import Outcome, StepRecord
-from flagscale_perf.device.probe import DeviceProbe, EventPair
+from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
 
 # Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
 MAX_PENDING = 8
 
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
+_NO_MEMORY = (None, None, None, None)
 
 
 class StepNumbers(NamedTuple):
@@ -67,7 +68,7 @@ class PerfMonitor:
         self._pair: EventPair | None = None
         self._train_step_ns = 0
         self._log_ns: int | None = None
-        self._memory: tuple[int, int] | None = None
+        self._memory: Memory | None = None
         self._paused_ns = {"eval": 0, "checkpoint": 0}
 
     @property
@@ -160,7 +161,7 @@ class PerfMonitor:
     def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
         trained = numbers.updated
         model_flops, hardware_flops = self._flops(numbers.samples if trained else 0)
-        memory, peak = self._memory or (None, None)
+        memory, peak, reserved, retries = self._memory or _NO_MEMORY
         paused = self._paused_ns
         return StepRecord(
             iteration=numbers.iteration,
@@ -182,6 +183,8 @@ class PerfMonitor:
             hardware_flops=hardware_flops,
             memory_bytes=memory,
             memory_peak_bytes=peak,
+            memory_reserved_bytes=reserved,
+            memory_retries=retries,
         )
 
     def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
@@ -206,6 +209,8 @@ class PerfMonitor:
             hardware_flops=0,
             memory_bytes=None,
             memory_peak_bytes=None,
+            memory_reserved_bytes=None,
+            memory_retries=None,
         )
         self._pending.append((record, None))
         self._give_out(leave=MAX_PENDING)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, get_args, get_type_hints
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
+    HardwareRecord,
     IntervalRecord,
     Record,
     RunEnd,
@@ -24,6 +25,7 @@ from flagscale_perf.core.records import (
 KINDS: dict[str, type[Record]] = {
     "header": RunHeader,
     "step": StepRecord,
+    "hardware": HardwareRecord,
     "interval": IntervalRecord,
     "event": EventRecord,
     "end": RunEnd,

@@ -6,9 +6,12 @@ import json
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, Anchor
+from flagscale_perf.core.goodput import SessionGoodput
+from flagscale_perf.core.hardware import HardwareTotals, mean_power_w, tokens_per_joule
 from flagscale_perf.core.jsonl import finite
+from flagscale_perf.core.memory import MemoryTotals, fragmentation
 from flagscale_perf.core.rates import Rates, Scale, as_gb, mean_ms, mfu, per_second, rates_of, tflops_per_gpu
-from flagscale_perf.core.records import EventRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import EventRecord, HardwareRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.session import Labels, file_names
 from flagscale_perf.core.window import StepSums, end_mono_ns, skipped_iterations
 
@@ -56,6 +59,9 @@ class RunTotals:
         self._scale = Scale.of(header.facts)
         self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
         self._rows = ThinnedRows()
+        device_bytes = header.facts.get("device_memory_bytes")
+        self._memory = MemoryTotals(device_bytes if isinstance(device_bytes, int) else None)
+        self._hardware, self._goodput = HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None
@@ -69,12 +75,15 @@ class RunTotals:
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
+        self._goodput.add(record)
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, IntervalRecord):
             self._add_interval(record)
         elif isinstance(record, EventRecord):
             self._add_event(record)
+        elif isinstance(record, HardwareRecord):
+            self._hardware.add_reading(record)
         elif isinstance(record, RunEnd):
             self._reason, self._end_wall_ns, self._dropped = record.reason, record.end_wall_ns, record.dropped
 
@@ -82,6 +91,7 @@ class RunTotals:
         if self._first_iteration is None:
             self._first_iteration = step.iteration - step.iterations + 1
         self._last_iteration = step.iteration
+        self._memory.add(step)
         self._iterations += step.iterations
         self._skipped += skipped_iterations(step)
         self._all.add(step)
@@ -95,6 +105,7 @@ class RunTotals:
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
+        self._hardware.add_interval(interval)
         self._dropped = interval.dropped
         rate = rates_of(interval, self._scale).tflops_per_gpu
         if rate is not None and not interval.warmup_only:
@@ -128,6 +139,9 @@ class RunTotals:
                 "eval_s": sums.eval_ns / NS_PER_S,
                 "checkpoint_s": sums.checkpoint_ns / NS_PER_S,
             },
+            "memory": self._memory.as_dict(),
+            "hardware": self._hardware.as_dict(self._rated.tokens, self._rated.iteration_ns, self._scale),
+            "goodput": self._goodput.result().as_dict(),
             "dropped_records": self._dropped,
             "failure_count": self._failure_count,
             "failures": list(self._failures),
@@ -183,6 +197,14 @@ class RunTotals:
             "iteration_time_ms": rates.iteration_ms,
             "memory_gb": as_gb(interval.memory_bytes),
             "memory_peak_gb": as_gb(interval.memory_peak_bytes),
+            "memory_reserved_gb": as_gb(interval.memory_reserved_bytes),
+            "fragmentation": fragmentation(interval.memory_bytes, interval.memory_reserved_bytes),
+            "alloc_retries": interval.memory_retries,
+            "power_w": mean_power_w(interval),
+            "tokens_per_joule": tokens_per_joule(interval, self._scale),
+            "sm_clock_mhz": interval.sm_clock_mhz,
+            "temperature_c": interval.temperature_c,
+            "throttle": interval.throttle,
             "mfu": rates.mfu,
             "skipped_iterations": interval.skipped_iterations,
             "eval_ms": interval.eval_ns / NS_PER_MS,

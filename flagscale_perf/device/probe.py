@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 # Events of one train step; handed out by `stop`, read back by `elapsed_ns`.
 EventPair = tuple[Any, Any]
 
 
+class Memory(NamedTuple):
+    """One reading of the device's allocator.
+
+    Attributes:
+        allocated_bytes, peak_bytes: in tensors, now and at most so far.
+        reserved_bytes: taken from the device; None where the allocator does not tell, like retries.
+        retries: how often it found no room and had to free its cache.
+    """
+
+    allocated_bytes: int
+    peak_bytes: int
+    reserved_bytes: int | None
+    retries: int | None
+
+
 class DeviceProbe(Protocol):
-    """A device as seen from the training thread. No method waits for the device."""
+    """A device as seen from the training thread. No method waits for the device.
+
+    Attributes:
+        name: as the driver has it.
+        uuid: by which another process finds the same device; None without one.
+        memory_bytes: all its memory; None without one.
+    """
 
     name: str
+    uuid: str | None
+    memory_bytes: int | None
 
     def start(self) -> None:
         """Marks the start of a train step on the device's stream."""
@@ -22,8 +45,8 @@ class DeviceProbe(Protocol):
     def elapsed_ns(self, pair: EventPair) -> int | None:
         """Device time between the two marks; None while the device has not reached the second."""
 
-    def memory(self) -> tuple[int, int] | None:
-        """Bytes allocated now and at peak; None where the device does not say."""
+    def memory(self) -> Memory | None:
+        """What the allocator says now; None where there is none."""
 
 
 class NoDevice:
@@ -31,6 +54,8 @@ class NoDevice:
 
     def __init__(self, name: str = "CPU") -> None:
         self.name = name
+        self.uuid: str | None = None
+        self.memory_bytes: int | None = None
 
     def start(self) -> None:
         """Nothing to mark."""
@@ -43,7 +68,7 @@ class NoDevice:
         """Never called with a pair of its own."""
         return None
 
-    def memory(self) -> tuple[int, int] | None:
+    def memory(self) -> Memory | None:
         """Not known."""
         return None
 
@@ -57,6 +82,10 @@ class CudaProbe:
         self._free: list[EventPair] = []
         self._open: EventPair | None = None
         self.name: str = cuda.get_device_name()
+        properties = cuda.get_device_properties(cuda.current_device())
+        uuid = getattr(properties, "uuid", None)  # torch before 2.4 has none
+        self.uuid: str | None = None if uuid is None else str(uuid)
+        self.memory_bytes: int | None = properties.total_memory
 
     def start(self) -> None:
         """Records the first event on the current stream."""
@@ -78,11 +107,14 @@ class CudaProbe:
         self._free.append(pair)
         return round(elapsed_ms * 1e6)
 
-    def memory(self) -> tuple[int, int] | None:
-        """The caching allocator's allocated bytes, now and at peak; no synchronise."""
+    def memory(self) -> Memory | None:
+        """The caching allocator's counters; no synchronise."""
         stats = self._cuda.memory_stats_as_nested_dict()
         allocated = stats.get("allocated_bytes", {}).get("all", {})
-        return (allocated["current"], allocated["peak"]) if allocated else None
+        if not allocated:
+            return None
+        reserved = stats.get("reserved_bytes", {}).get("all", {})
+        return Memory(allocated["current"], allocated["peak"], reserved.get("current"), stats.get("num_alloc_retries"))
 
     def _event(self) -> Any:
         return self._cuda.Event(enable_timing=True)

@@ -76,7 +76,7 @@ def read_texts(root: Path) -> list[tuple[str, str]]:
     found = []
     for directory, below, files in os.walk(root):
         below[:] = [name for name in below if not any(Path(name).match(pattern) for pattern in ignored)]
-        for path in (Path(directory, name) for name in files):
+        for path in (Path(directory, name) for name in files if name != ".git"):  # a file in a worktree
             try:
                 found.append((str(path.relative_to(root)), path.read_text(encoding="utf-8")))
             except UnicodeDecodeError:  # a picture

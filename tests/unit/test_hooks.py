@@ -22,6 +22,9 @@ GPT = {
 }  # fmt: skip
 
 
+NO_COUNTERS = "flagscale_perf: not available: hardware counters (CPU (rehearsal) has no id to find them by)"
+
+
 class FakeLogger:
     """Stands in for PerfLogger: no process, no file."""
 
@@ -112,7 +115,7 @@ def test_a_training_in_pseudocode(logger):
     forward = 2 * 3 * 8 * 8 * 32 + 4 * 4 * 8 * 8 * 8 // 2 + 2 * 8 * 8 * 32 + 2 * 2 * 8 * 32 * 32 + 2 * 8 * 16 * 32
     assert session.records[0].model_flops == 3 * forward
     assert session.reasons == ["completed"]
-    assert loop.said == ["flagscale_perf: summary in perf/summary.json"]
+    assert loop.said == [NO_COUNTERS, "flagscale_perf: summary in perf/summary.json"]
     assert not hooks.active
 
 
@@ -173,9 +176,9 @@ def test_a_model_of_unknown_shape_has_no_flops_and_says_so(logger):
     (session,) = logger.started
     assert (session.records[0].model_flops, session.records[0].samples) == (None, 4)
     assert session.facts.model is None
-    assert len(session.facts.missing) == 1
-    assert session.facts.missing[0].startswith("TFLOPS and MFU (")
-    assert loop.said[0].startswith("flagscale_perf: not available: TFLOPS and MFU (")
+    assert len(session.facts.missing) == 2
+    assert session.facts.missing[1].startswith("TFLOPS and MFU (")
+    assert loop.said[1].startswith("flagscale_perf: not available: TFLOPS and MFU (")
 
 
 def test_the_users_peak_wins_over_the_table(logger):
@@ -192,6 +195,7 @@ def test_a_second_training_in_one_process_is_a_session_of_its_own(logger):
         hooks.train_start(FakeLoop())
         hooks.train_end(ValueError("restart"))
     assert [session.reasons for session in logger.started] == [["exception ValueError"]] * 2
+    assert [session.facts.process_start_ns is None for session in logger.started] == [False, True]
 
 
 def test_a_resume_is_an_event(logger):

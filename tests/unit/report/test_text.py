@@ -33,6 +33,9 @@ def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
             "data_parallel",
             "context_parallel",
             "expert_parallel",
+            "process_start_ns",
+            "device_uuid",
+            "device_memory_bytes",
         ]
     )
     text = render_summary(run_of(tmp_path, [make_header(facts=make_facts(**unknown))], b"damaged\n{"))
