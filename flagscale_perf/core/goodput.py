@@ -62,12 +62,19 @@ class SessionGoodput:
         redone: iterations behind `kept_until` so far.
     """
 
-    def __init__(self, header: RunHeader, kept_until: int | None = None) -> None:
-        """`kept_until`: the last iteration that no later session did again; None for all."""
+    def __init__(self, header: RunHeader, kept_until: int | None = None, not_before_wall_ns: int | None = None) -> None:
+        """Args:
+        header: of the session.
+        kept_until: the last iteration that no later session did again; None for all.
+        not_before_wall_ns: end of the session before; the process may have begun with that one.
+        """
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         started = header.facts.get("process_start_ns")
         # The process cannot be younger than its training; an older file does not know its start.
-        self._start_ns = min(started, header.start_mono_ns) if isinstance(started, int) else header.start_mono_ns
+        start_ns = started if isinstance(started, int) else header.start_mono_ns
+        if not_before_wall_ns is not None:
+            start_ns = max(start_ns, header.start_mono_ns + not_before_wall_ns - header.start_wall_ns)
+        self._start_ns = min(start_ns, header.start_mono_ns)
         self._end_ns = header.start_mono_ns
         self._kept_until = kept_until
         self._usual = Reservoir()

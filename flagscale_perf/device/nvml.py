@@ -130,7 +130,7 @@ class NvmlReader:
 def _find(nvml: Any, device_uuid: str) -> Any:
     try:
         return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device_uuid}")
-    except nvml.NVMLError_NotFound:
+    except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
         return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device_uuid}")
 
 

@@ -35,23 +35,24 @@ def render_summary(run: RunSummary) -> str:
     """The whole text, newline at the end; no character in it can move a terminal's cursor."""
     summary = run.summary
     blocks = [
-        _block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
-        _block("Rates, without the first iteration", _rates(summary["final_statistics"])),
-        _block("Times", _times(summary)),
-        _block("Totals", _totals(summary)),
-        _block("Goodput of this session", goodput_rows(summary["goodput"])),
-        _block("Memory of rank 0's device", _memory(summary)),
-        _block("Hardware of rank 0's device", _hardware(summary["hardware"])),
-        _block("Files", [(kind, name) for kind, name in summary["files"].items()]),
+        block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
+        block("Rates, without the first iteration", _rates(summary["final_statistics"])),
+        block("Times", _times(summary)),
+        block("Totals", _totals(summary)),
+        block("Goodput of this session", goodput_rows(summary["goodput"])),
+        block("Memory of rank 0's device", _memory(summary)),
+        block("Hardware of rank 0's device", _hardware(summary["hardware"])),
+        block("Files", [(kind, name) for kind, name in summary["files"].items()]),
     ]
     if summary["failure_count"] or summary["dropped_records"]:
-        blocks.append(_block("Failures of the monitor", _failures(summary)))
+        blocks.append(block("Failures of the monitor", _failures(summary)))
     if run.skipped:
-        blocks.append(_block(f"{run.skipped} lines of {run.path} are no records", _bad_lines(run)))
+        blocks.append(block(f"{run.skipped} lines of {run.path} are no records", _bad_lines(run)))
     return "\n".join(blocks)
 
 
-def _block(title: str, rows: Iterable[Row]) -> str:
+def block(title: str, rows: Iterable[Row]) -> str:
+    """A title and its rows, labels aligned."""
     lines = [f"  {printable(label):<{_LABEL_WIDTH}}{printable(value)}".rstrip() + "\n" for label, value in rows]
     return printable(title) + "\n" + "".join(lines)
 
