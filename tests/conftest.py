@@ -15,6 +15,9 @@ from tests.leaks import Traces, left_behind
 
 REPO = Path(__file__).parents[1]
 
+# A shell starts its background jobs with SIGINT ignored, and what a test starts would inherit that; in a terminal nobody does.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]
 
