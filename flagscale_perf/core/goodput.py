@@ -9,6 +9,8 @@ from flagscale_perf.core.clock import NS_PER_S, Anchor
 from flagscale_perf.core.records import EventRecord, Outcome, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.window import Reservoir, end_mono_ns
 
+MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
+
 
 @dataclass(frozen=True)
 class Goodput:
@@ -69,9 +71,7 @@ class SessionGoodput:
         not_before_wall_ns: end of the session before; the process may have begun with that one.
         """
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        started = header.facts.get("process_start_ns")
-        # The process cannot be younger than its training; an older file does not know its start.
-        start_ns = started if isinstance(started, int) else header.start_mono_ns
+        start_ns = _process_start_ns(header)
         if not_before_wall_ns is not None:
             start_ns = max(start_ns, header.start_mono_ns + not_before_wall_ns - header.start_wall_ns)
         self._start_ns = min(start_ns, header.start_mono_ns)
@@ -139,3 +139,11 @@ class SessionGoodput:
         if is_redone or step.outcome != Outcome.TRAINED:
             return step.iteration_ns - usual_ns, 0, usual_ns
         return step.iteration_ns - usual_ns, usual_ns, 0
+
+
+def _process_start_ns(header: RunHeader) -> int:
+    """Its monotonic mark; the session's start in an older file, which does not know it, and where it cannot be."""
+    started = header.facts.get("process_start_ns")
+    if isinstance(started, int) and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
+        return started
+    return header.start_mono_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
@@ -13,6 +14,7 @@ from flagscale_perf.core.records import StepRecord
 TREND_READINGS = 32
 MIN_READINGS = 8
 MAX_FORECAST = 1_000_000_000
+MAX_DEVICE_BYTES = 1 << 60
 
 
 def fragmentation(allocated_bytes: int | None, reserved_bytes: int | None) -> float | None:
@@ -25,9 +27,10 @@ def fragmentation(allocated_bytes: int | None, reserved_bytes: int | None) -> fl
 class MemoryTotals:
     """The readings of a run, in bounded memory."""
 
-    def __init__(self, device_bytes: int | None) -> None:
-        """`device_bytes`: all the memory of the device; None if not known, and then there is no forecast."""
-        self._device_bytes = device_bytes
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        """`facts` of the run header; without `device_memory_bytes` there is no forecast."""
+        size_bytes = facts.get("device_memory_bytes")
+        self._device_bytes = size_bytes if isinstance(size_bytes, int) and 0 < size_bytes < MAX_DEVICE_BYTES else None
         self._trend: deque[tuple[int, int]] = deque(maxlen=TREND_READINGS)
         self._last: StepRecord | None = None
         self._reserved_peak: int | None = None

@@ -59,9 +59,7 @@ class RunTotals:
         self._scale = Scale.of(header.facts)
         self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
         self._rows = ThinnedRows()
-        device_bytes = header.facts.get("device_memory_bytes")
-        self._memory = MemoryTotals(device_bytes if isinstance(device_bytes, int) else None)
-        self._hardware, self._goodput = HardwareTotals(), SessionGoodput(header)
+        self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None

@@ -28,8 +28,8 @@ class Watch:
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         """`facts` of the run header."""
-        device_bytes, last = facts.get("device_memory_bytes"), facts.get("train_iters")
-        self._memory = MemoryTotals(device_bytes if isinstance(device_bytes, int) else None)
+        last = facts.get("train_iters")
+        self._memory = MemoryTotals(facts)
         self._train_iters = last if isinstance(last, int) else None
         self._times_ns: deque[float] = deque(maxlen=RECENT)
         self._clocks_mhz: deque[int] = deque(maxlen=RECENT)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+import pytest
+
 from flagscale_perf.core.goodput import Goodput, SessionGoodput
 from flagscale_perf.core.records import Outcome, RunEnd
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_skipped_data, make_step
@@ -64,6 +66,11 @@ def test_before_the_first_step_all_is_startup() -> None:
     goodput = session(make_event(at_ns=4 * SECOND)).result()
     assert (goodput.wall_ns, goodput.startup_ns, goodput.ettr) == (6 * SECOND, 6 * SECOND, 0.0)
     assert session(process_start_ns=None).result().ettr is None
+
+
+@pytest.mark.parametrize("start_ns", [None, 1, "0", -(10**400)])
+def test_a_process_start_that_cannot_be_is_not_believed(start_ns) -> None:
+    assert session(*steps(1, 2, 1), process_start_ns=start_ns).result().startup_ns == SECOND
 
 
 def test_of_a_warmup_alone_nobody_knows_what_is_usual() -> None:

@@ -11,7 +11,7 @@ GB = 10**9
 
 
 def totals_of(peaks, device_bytes=100 * GB, every=10):
-    totals = MemoryTotals(device_bytes)
+    totals = MemoryTotals({"device_memory_bytes": device_bytes})
     for number, peak in enumerate(peaks, start=1):
         totals.add(make_step(number * every, memory_peak_bytes=peak))
     return totals
@@ -64,7 +64,11 @@ def test_the_block_of_the_summary() -> None:
         "alloc_retries": 5,
         "out_of_memory_in_steps": None,
     }
-    assert set(MemoryTotals(None).as_dict().values()) == {None}
+
+
+@pytest.mark.parametrize("size", [None, 0, -1, 10**400, "80 GB", 8e10])
+def test_a_size_that_is_none_is_not_known(size) -> None:
+    assert set(MemoryTotals({"device_memory_bytes": size}).as_dict().values()) == {None}
 
 
 @pytest.mark.parametrize(("allocated", "reserved"), [(None, 4), (3, None), (0, 0), (5, 4), (-1, 4)])
