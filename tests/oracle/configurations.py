@@ -62,7 +62,7 @@ NAMED: dict[str, Args] = {
     "llama_batch_1": GQA | {"batch": 1},
     "llama_odd_length": GQA | {"seq_length": 23, "batch": 3},
     "llama_window": GQA | {"window_size": (7, 0)},
-    "aquila": LLAMA | {"ffn_hidden_size": None, "multiple_of": 32, "hidden_dim_multiplier": 1.3},
+    "aquila": LLAMA | {"ffn_hidden_size": 176, "multiple_of": 16, "hidden_dim_multiplier": 1.3},
     "qwen2": GQA | {"add_qkv_bias": True, "untie_embeddings_and_output_weights": False},
     "qwen3": GQA | {"qk_layernorm": True, "kv_channels": 16, "untie_embeddings_and_output_weights": False},
     "qwen3_moe": MOE | {"qk_layernorm": True, "kv_channels": 16, "num_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 16},

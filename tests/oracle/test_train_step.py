@@ -21,6 +21,8 @@ ARGS = {
 EXPERTS = {"num_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 48, "moe_shared_expert_intermediate_size": 32}
 BLOCK = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
 CASES = {
+    # FlagScale makes 224 of it; without the two it would be 128, and a GPT's is 256
+    "Aquila's inner width": (1, {"multiple_of": 16, "hidden_dim_multiplier": 1.3}),
     "tensor parallel": (2, {"tensor_model_parallel_size": 2}),
     "pipeline parallel, block recompute": (2, {"num_layers": 4, "pipeline_model_parallel_size": 2} | BLOCK),
     "data and expert parallel, selective recompute": (
