@@ -11,13 +11,13 @@ A flag wins over the environment, the environment over the default. Imports neit
 from __future__ import annotations
 
 import argparse
-import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
 
 from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.peak_option import PeakOption
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
 GROUP_TITLE = "flagscale_perf"
@@ -43,14 +43,10 @@ def _parse_count(text: str) -> int:
     return number
 
 
-def _parse_peak(text: str) -> float:
-    try:
-        number = float(str(text).strip())
-    except ValueError:
-        number = math.nan
-    if not 0 < number < 1e6:
-        raise PerfError(f"{text!r} is not a number of TFLOP/s above 0 and below 1000000; write for example 989.4")
-    return number
+def _parse_peak(text: str) -> str:
+    peak = str(text).strip()
+    PeakOption.parse(peak)
+    return peak
 
 
 def _parse_directory(text: str) -> str:
@@ -84,9 +80,9 @@ class PerfConfig:
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "add the columns that split the iteration's time")
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
-    perf_peak_tflops: float | None = _option(
-        None, _parse_peak, "dense peak of one device in TFLOP/s, for MFU; overrides the built-in table", "TFLOPS"
-    )
+    perf_peak_tflops: str | None = _option(
+        None, _parse_peak, "dense peak of one device in TFLOP/s, or NAME=TFLOPS,... for each type; overrides the built-in table", "TFLOPS",
+    )  # fmt: skip
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",

@@ -234,29 +234,76 @@ class Measure:
 # ---- what others call ---------------------------------------------------------------------------------------------------
 
 
+class Packed(NamedTuple):
+    """What a host tells of the packed documents of one step; None for what it does not tell.
+
+    Attributes:
+        tokens: real ones, the sum of the documents' lengths; not told, all of the step's count, padding included.
+        squared_lengths: sum of the squares of their lengths; not told, the tokens count as documents as long as a sequence.
+    """
+
+    tokens: int | None
+    squared_lengths: int | None
+
+
 class StepFlops(NamedTuple):
     """FLOPs of one step over all GPUs, attention counted causal_half (per document where packed).
 
     Attributes:
         model_flops: forward and backward.
-        hardware_flops: the same with recomputation and padded experts; None if the host's recomputation varies.
+        hardware_flops: the same with recomputation and padded experts; None if the host's recomputation varies, or if experts
+            are padded to a capacity that follows from micro-batches of unknown length.
     """
 
     model_flops: int
     hardware_flops: int | None
 
 
-def step_flops(shape: ModelShape, num_sequences: int, seq_length: int, packed_seq_lens: Sequence[int] | None = None) -> StepFlops:
+def step_flops(shape: ModelShape, num_sequences: int, seq_length: int, packed: Packed | None = None) -> StepFlops:
     """FLOPs of a step of `num_sequences` sequences of `seq_length` tokens; remembered, so asking again costs a look-up.
 
-    Raises PerfError for sizes that no step has.
+    Packed steps, of which no two are alike, cost two multiplications instead. Raises PerfError for sizes that no step has.
     """
-    return _step_flops(shape, num_sequences, seq_length, None if packed_seq_lens is None else tuple(packed_seq_lens))
+    if packed is None:
+        return _step_flops(shape, num_sequences, seq_length)
+    tokens = num_sequences * seq_length if packed.tokens is None else packed.tokens
+    squared = tokens * seq_length if packed.squared_lengths is None else packed.squared_lengths
+    model, hardware = _packed_slopes(shape)
+    return StepFlops(model.flops(tokens, squared), None if hardware is None else hardware.flops(tokens, squared))
+
+
+class _Slopes(NamedTuple):
+    """FLOPs, attention causal_half, as a linear function of a step's tokens and its documents' squared lengths."""
+
+    token: int
+    squared_length: int
+
+    def flops(self, tokens: int, squared_lengths: int) -> int:
+        return self.token * tokens + self.squared_length * squared_lengths
+
+
+@lru_cache(maxsize=64)
+def _packed_slopes(shape: ModelShape) -> tuple[_Slopes, _Slopes | None]:
+    """Of model and of hardware FLOPs."""
+    knows_rows = shape.experts is None or shape.experts.capacity_factor is None
+    return _slopes(shape, "fwd", "bwd"), _slopes(shape, *PHASES) if shape.recompute.known and knows_rows else None
+
+
+def _slopes(shape: ModelShape, *phases: str) -> _Slopes:
+    token = squared_length = 0
+    for term, per_unit in _walk(shape).flops.items():
+        if term.phase not in phases:
+            continue
+        if term.unit.kind == "pair":
+            squared_length += per_unit // 2  # half of the square is seen; a multiply-add is two, so nothing is cut off
+        else:
+            token += per_unit * (shape.experts.topk if term.unit == EXPERT_ROW and shape.experts else 1)
+    return _Slopes(token, squared_length)
 
 
 @lru_cache(maxsize=256)
-def _step_flops(shape: ModelShape, num_sequences: int, seq_length: int, packed: tuple[int, ...] | None) -> StepFlops:
-    step = Step(num_sequences, seq_length, packed)
+def _step_flops(shape: ModelShape, num_sequences: int, seq_length: int) -> StepFlops:
+    step = Step(num_sequences, seq_length)
     model = Measure(shape, step, "causal_half", padded=False).total("fwd", "bwd")
     hardware = Measure(shape, step, "causal_half", padded=True).total(*PHASES)
     return StepFlops(model, hardware if shape.recompute.known else None)

@@ -9,19 +9,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
 from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.records import RunFacts
-from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
-from flagscale_perf.flops_calculator import ModelShape, step_flops
+from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.perf_logger import PerfLogger
-from flagscale_perf.perf_metrics import Flops, Pause, PerfMonitor, StepNumbers
+from flagscale_perf.perf_metrics import CountFlops, Flops, Pause, PerfMonitor, StepNumbers
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
@@ -45,6 +46,9 @@ class Loop(Protocol):
 
     def facts(self, device: str) -> RunFacts:
         """What the host knows about the run; `device` is the device's name. Peak and model are filled in here."""
+
+    def device_types(self) -> Mapping[str, int]:
+        """Type of device -> how many ranks have one, where a job knows that its devices differ; else empty."""
 
     def model_args(self) -> Any:
         """The host's arguments that describe the model (read only)."""
@@ -125,9 +129,10 @@ class TrainingHooks:
             self._monitor.step_end(now_ns, numbers)
 
     @_guarded
-    def logged(self, real_tokens: int | None) -> None:
-        """The host logs the step; `real_tokens` where it counted the tokens of packed batches."""
-        self._monitor.logged(monotonic_ns(), real_tokens)
+    def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
+        """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""
+        told = real_tokens is not None or squared_lengths is not None
+        self._monitor.logged(monotonic_ns(), Packed(real_tokens, squared_lengths) if told else None)
 
     @_guarded
     def pause(self, kind: Pause) -> None:
@@ -175,34 +180,40 @@ class TrainingHooks:
             print(f"flagscale_perf: {line} (training goes on without it)", file=sys.stderr, flush=True)
 
 
-def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, Callable[[int], Flops]]:
+def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
     facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
     if device.uuid is None:
         facts = replace(facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"])
-    if config.perf_peak_tflops is not None:
-        facts = replace(facts, peak_flop_per_s=config.perf_peak_tflops * 1e12, peak_source="--perf-peak-tflops")
-    else:
-        peak = find_peak(device.name, facts.dtype or "")
-        facts = replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
+    facts = _with_peak(loop, config, facts)
     try:
         shape = ModelShape.from_args(loop.model_args())
     except PerfError as error:
-        return replace(facts, missing=[*facts.missing, f"TFLOPS and MFU ({error})"]), _unknown_flops
+        return replace(facts, missing=[*facts.missing, f"TFLOPS, MFU and HFU ({error})"]), _unknown_flops
+    if not shape.recompute.known:
+        facts = replace(facts, missing=[*facts.missing, "HFU (recomputation varies by pipeline stage and micro-batch)"])
     facts = replace(facts, model_family=shape.family, model=shape.as_dict())
     return facts, _flops_of(shape, facts.seq_length or 0)
 
 
-def _unknown_flops(samples: int) -> Flops:
+def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
+    given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
+    ranks = loop.device_types()
+    peak = mean_peak(given, ranks, facts.world_size) if len(ranks) > 1 else peak_in_force(given, facts.device, facts.dtype or "")
+    return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
+
+
+def _unknown_flops(samples: int, packed: Packed | None) -> Flops:
     return None, None
 
 
-def _flops_of(shape: ModelShape, seq_length: int) -> Callable[[int], Flops]:
+def _flops_of(shape: ModelShape, seq_length: int) -> CountFlops:
     known: dict[int, Flops] = {0: (0, 0)}
 
-    def flops(samples: int) -> Flops:
+    def flops(samples: int, packed: Packed | None) -> Flops:
+        if packed is not None:
+            return step_flops(shape, samples, seq_length, packed)
         if samples not in known:
-            counted = step_flops(shape, samples, seq_length)
-            known[samples] = (counted.model_flops, counted.hardware_flops)
+            known[samples] = step_flops(shape, samples, seq_length)
         return known[samples]
 
     return flops

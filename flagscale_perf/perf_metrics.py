@@ -12,12 +12,14 @@ from typing import Literal, NamedTuple
 
 from flagscale_perf.core.records import Outcome, StepRecord
 from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
+from flagscale_perf.flops_calculator import Packed
 
 # Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
 MAX_PENDING = 8
 
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
+CountFlops = Callable[[int, Packed | None], Flops]
 _NO_MEMORY = (None, None, None, None)
 
 
@@ -44,14 +46,14 @@ class PerfMonitor:
 
     Args:
         emit: takes each finished record, in order.
-        flops: samples -> (model, hardware) FLOPs of one step over all GPUs.
+        flops: samples, and their documents where the host tells them -> (model, hardware) FLOPs of one step over all GPUs.
         device: probe of this rank's device.
         memory_interval: read the memory every so many iterations; 0 for never.
         iteration: iterations finished before this session (the resume point).
     """
 
     def __init__(
-        self, emit: Callable[[StepRecord], None], flops: Callable[[int], Flops], device: DeviceProbe, memory_interval: int, iteration: int
+        self, emit: Callable[[StepRecord], None], flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int
     ) -> None:
         self._emit = emit
         self._flops = flops
@@ -65,6 +67,7 @@ class PerfMonitor:
         self._pause_start_ns: dict[str, int] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
+        self._packed: Packed | None = None
         self._pair: EventPair | None = None
         self._train_step_ns = 0
         self._log_ns: int | None = None
@@ -110,13 +113,14 @@ class PerfMonitor:
         if self._memory_interval and numbers.iteration % self._memory_interval == 0:
             self._memory = self._device.memory()
 
-    def logged(self, now_ns: int, real_tokens: int | None) -> None:
-        """The host logs the iteration; `real_tokens` where it counted the tokens of packed batches."""
+    def logged(self, now_ns: int, packed: Packed | None) -> None:
+        """The host logs the iteration; `packed` is what it tells of packed documents."""
         if self._numbers is None:
             return
         self._log_ns = now_ns - self._start_ns
-        if real_tokens is not None:
-            self._numbers = self._numbers._replace(tokens=real_tokens)
+        self._packed = packed
+        if packed is not None and packed.tokens is not None:
+            self._numbers = self._numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:
         """Evaluation or checkpoint saving begins; inside another one of the same kind it does not count again."""
@@ -144,6 +148,7 @@ class PerfMonitor:
 
     def _reset(self) -> None:
         self._numbers = None
+        self._packed = None
         self._pair = None
         self._log_ns = None
         self._memory = None
@@ -160,7 +165,7 @@ class PerfMonitor:
 
     def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
         trained = numbers.updated
-        model_flops, hardware_flops = self._flops(numbers.samples if trained else 0)
+        model_flops, hardware_flops = self._flops(numbers.samples, self._packed) if trained else (0, 0)
         memory, peak, reserved, retries = self._memory or _NO_MEMORY
         paused = self._paused_ns
         return StepRecord(

@@ -18,10 +18,12 @@ from flagscale_perf.core.records import (
     RunHeader,
     StepRecord,
 )
+from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, end_mono_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
+SCALE = Scale(8, 1e14)  # of `make_facts`
 
 
 def make_step(iteration: int = 1, **overrides: Any) -> StepRecord:
@@ -75,7 +77,7 @@ def make_skipped_data(iteration: int, iterations: int = 1, **overrides: Any) -> 
 
 
 def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
-    """Ten of `make_step`'s steps: 1 s, 80 samples, 10240 tokens, 40 TFLOP, at 640 W."""
+    """Ten of `make_step`s: 1 s at 640 W, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and HFU as `SCALE` has them."""
     fields: dict[str, Any] = {
         "iteration": iteration,
         "first_iteration": iteration - 9,
@@ -93,6 +95,8 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "skipped_samples": 0,
         "model_flops": 40 * 10**12,
         "hardware_flops": 50 * 10**12,
+        "mfu": 0.05,
+        "hfu": 0.0625,
         "iteration_p50_ns": 100 * MS,
         "iteration_p95_ns": 100 * MS,
         "iteration_max_ns": 100 * MS,
@@ -198,12 +202,12 @@ def sample_intervals() -> list[IntervalRecord]:
     return [
         make_interval(
             10, end_wall_ns=1_706_524_215 * SECOND, iteration_ns=2_355_400_000, train_step_ns=2_300_000_000, device_ns=2_250_000_000,
-            samples=1206, tokens=2_469_816, model_flops=2_361_806_688_000_000,
+            samples=1206, tokens=2_469_816, model_flops=2_361_806_688_000_000, hardware_flops=2_952_258_360_000_000,
             memory_bytes=42_500_000_000, memory_peak_bytes=45_000_000_000,
         ),
         make_interval(
             20, end_wall_ns=1_706_524_230 * SECOND, iteration_ns=2_302_000_000, train_step_ns=2_250_000_000, device_ns=2_200_000_000,
-            samples=1197, tokens=2_451_538, model_flops=2_359_457_920_000_000,
+            samples=1197, tokens=2_451_538, model_flops=2_359_457_920_000_000, hardware_flops=2_949_322_400_000_000,
             memory_bytes=42_750_000_000, memory_peak_bytes=45_200_000_000,
             eval_ns=1500 * MS, checkpoint_ns=250 * MS, skipped_iterations=1,
         ),
@@ -216,7 +220,7 @@ def sample_run() -> list[Record]:
     The device is read every half second, hot and at its power limit at 2 s.
     """
     header = make_header(facts=make_facts(missing=["phases (host has no Timers)"]))
-    window = IntervalWindow(10, Anchor(header.start_wall_ns, header.start_mono_ns))
+    window = IntervalWindow(10, Anchor(header.start_wall_ns, header.start_mono_ns), SCALE)
     records: list[Record] = [header]
     steps = [make_step(1, warmup=1, iteration_ns=400 * MS)]
     steps += [make_step(i, memory_peak_bytes=i * 10**8) for i in range(2, 20)]

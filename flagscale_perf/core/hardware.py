@@ -6,8 +6,9 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from flagscale_perf.core.clock import NS_PER_S
-from flagscale_perf.core.rates import Scale, per_second
+from flagscale_perf.core.rates import per_second
 from flagscale_perf.core.records import HardwareRecord, IntervalRecord
+from flagscale_perf.core.utilisation import Scale
 
 # Why a device's clocks are not higher. Those that cap make a step slow; the others are what somebody asked for.
 CAPS = ("power", "temperature", "power brake", "hardware slowdown")

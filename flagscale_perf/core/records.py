@@ -76,7 +76,7 @@ class EventRecord(NamedTuple):
     """Something that happened once: a failure inside the monitor, a resume, a note.
 
     Attributes:
-        name: one of "failure", "drop", "resume", "note", "clock", "slow", "memory", "hardware".
+        name: one of "failure", "drop", "resume", "note", "clock", "suspect", "slow", "memory", "hardware".
         at_ns: monotonic mark.
         iteration: the last finished iteration then; 0 before the first.
         text: one line for a human.
@@ -122,8 +122,9 @@ class RunFacts:
         device: e.g. "NVIDIA H200", or "CPU (rehearsal)".
         rehearsal: True when torch.cuda calls land on the CPU.
         dtype: "bf16", "fp16" or "fp32".
-        peak_flop_per_s: dense peak of one device for dtype; None if not known, and then there is no MFU.
-        peak_source: where the peak is from, or why there is none.
+        peak_flop_per_s: dense peak of one device for dtype, the mean over all ranks where their devices differ; None if not
+            known, and then there is no MFU and no HFU.
+        peak_source: where the peak is from, or why there is none and how to set it.
         flops_convention: "causal_half".
         model_family: e.g. "llama".
         model: the shape the FLOPs are computed from.
@@ -211,7 +212,7 @@ class HardwareRecord:
 
 @dataclass(frozen=True)
 class IntervalRecord:
-    """The steps since the last one, summed: one line of the text log. Sums only; rates are made when rendering.
+    """The steps since the last one, summed: one line of the text log. Rates are made of the sums when rendering.
 
     Warm-up iterations are left out of every sum unless the interval has nothing else (`warmup_only`).
 
@@ -226,6 +227,7 @@ class IntervalRecord:
         device_ns: sum; None unless every step summed has it.
         samples, tokens, skipped_samples: sums.
         model_flops, hardware_flops: sums; None unless every step summed has it.
+        mfu, hfu: what these sums make of the run's peak, a share of 1 that is suspect above it; None where the peak is not known.
         iteration_p50_ns, iteration_p95_ns, iteration_max_ns: over the steps summed.
         memory_bytes, memory_peak_bytes, memory_reserved_bytes, memory_retries: last known in the interval.
         energy_mj: taken up by rank 0's device in energy_ns; None without two readings of a plausible counter.
@@ -253,6 +255,8 @@ class IntervalRecord:
     skipped_samples: int
     model_flops: int | None
     hardware_flops: int | None
+    mfu: float | None
+    hfu: float | None
     iteration_p50_ns: int | None
     iteration_p95_ns: int | None
     iteration_max_ns: int | None

@@ -10,9 +10,10 @@ from flagscale_perf.core.goodput import SessionGoodput
 from flagscale_perf.core.hardware import HardwareTotals, mean_power_w, tokens_per_joule
 from flagscale_perf.core.jsonl import finite
 from flagscale_perf.core.memory import MemoryTotals, fragmentation
-from flagscale_perf.core.rates import Rates, Scale, as_gb, mean_ms, mfu, per_second, rates_of, tflops_per_gpu
-from flagscale_perf.core.records import EventRecord, HardwareRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
+from flagscale_perf.core.records import EventRecord, HardwareRecord, IntervalRecord, Outcome, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.session import Labels, file_names
+from flagscale_perf.core.utilisation import Scale, TrustedWork
 from flagscale_perf.core.window import StepSums, end_mono_ns, skipped_iterations
 
 MAX_ROWS = 2000
@@ -58,6 +59,7 @@ class RunTotals:
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._scale = Scale.of(header.facts)
         self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
+        self._trusted = TrustedWork(self._scale)
         self._rows = ThinnedRows()
         self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
@@ -95,6 +97,8 @@ class RunTotals:
         self._all.add(step)
         if not step.warmup:
             self._rated.add(step)
+            if step.outcome != Outcome.DATA_SKIPPED:
+                self._trusted.add_step(step)
         elif self._warmup_ns is None:
             self._warmup_ns = step.iteration_ns
         if step.memory_peak_bytes is not None:
@@ -104,6 +108,7 @@ class RunTotals:
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
         self._hardware.add_interval(interval)
+        self._trusted.close(interval)
         self._dropped = interval.dropped
         rate = rates_of(interval, self._scale).tflops_per_gpu
         if rate is not None and not interval.warmup_only:
@@ -165,16 +170,19 @@ class RunTotals:
         }
 
     def _statistics(self) -> dict[str, Any]:
-        sums, scale = self._rated, self._scale
+        sums, world_size = self._rated, self._scale.world_size
         low, high = self._extremes or (None, None)
+        mfu, hfu = self._trusted.utilisation()
         durations = sums.durations
         return {
-            "avg_tflops_per_gpu": tflops_per_gpu(sums.model_flops, sums.iteration_ns, scale.world_size),
+            "avg_tflops_per_gpu": tflops_per_gpu(sums.model_flops, sums.iteration_ns, world_size),
             "max_tflops_per_gpu": high,
             "min_tflops_per_gpu": low,
             "avg_throughput_tokens": per_second(sums.tokens, sums.iteration_ns),
             "avg_throughput_samples": per_second(sums.samples, sums.iteration_ns),
-            "avg_mfu": mfu(sums.model_flops, sums.iteration_ns, scale),
+            "avg_mfu": mfu,
+            "avg_hfu": hfu,
+            "suspect_intervals": self._trusted.suspect_intervals,
             "peak_memory_gb": as_gb(self._peak_bytes),
             "avg_iteration_ms": mean_ms(sums.iteration_ns, sums.steps),
             "p50_iteration_ms": _ms(durations.quantile(0.5)),
@@ -203,7 +211,9 @@ class RunTotals:
             "sm_clock_mhz": interval.sm_clock_mhz,
             "temperature_c": interval.temperature_c,
             "throttle": interval.throttle,
-            "mfu": rates.mfu,
+            "mfu": rates.utilisation.mfu,
+            "hfu": rates.utilisation.hfu,
+            "suspect": rates.utilisation.is_suspect,
             "skipped_iterations": interval.skipped_iterations,
             "eval_ms": interval.eval_ns / NS_PER_MS,
             "checkpoint_ms": interval.checkpoint_ns / NS_PER_MS,

@@ -8,6 +8,7 @@ import random
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.hardware import HardwareWindow
 from flagscale_perf.core.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
+from flagscale_perf.core.utilisation import Scale, Work
 
 RESERVOIR_SIZE = 4096
 
@@ -123,10 +124,11 @@ class _Open:
 class IntervalWindow:
     """Collects steps; hands out an `IntervalRecord` whenever the iteration crosses a multiple of the interval."""
 
-    def __init__(self, interval: int, anchor: Anchor) -> None:
-        """`interval` in iterations, at least 1; `anchor` of the run's start."""
+    def __init__(self, interval: int, anchor: Anchor, scale: Scale) -> None:
+        """`interval` in iterations, at least 1; `anchor` of the run's start; `scale` of its devices."""
         self._interval = interval
         self._anchor = anchor
+        self._scale = scale
         self._open: _Open | None = None
         self._hardware = HardwareWindow()
 
@@ -151,6 +153,7 @@ class IntervalWindow:
         warmup_only = open_.sums.steps == 0 and open_.warmup.steps > 0  # what was passed over is in both
         sums = open_.warmup if warmup_only else open_.sums
         hardware = self._hardware.close()
+        utilisation = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(self._scale)
         return IntervalRecord(
             iteration=open_.last.iteration,
             first_iteration=open_.first_iteration,
@@ -168,6 +171,8 @@ class IntervalWindow:
             skipped_samples=sums.skipped_samples,
             model_flops=sums.model_flops,
             hardware_flops=sums.hardware_flops,
+            mfu=utilisation.mfu,
+            hfu=utilisation.hfu,
             iteration_p50_ns=sums.durations.quantile(0.5),
             iteration_p95_ns=sums.durations.quantile(0.95),
             iteration_max_ns=sums.durations.maximum,

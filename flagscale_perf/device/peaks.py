@@ -8,8 +8,13 @@ whole, as the driver reports them, because neighbours differ: H100 PCIe is no H1
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.peak_option import NamedPeak, PeakOption
+
+OPTION = "--perf-peak-tflops"
 HINT = "set --perf-peak-tflops to the dense peak of one device to get MFU"
 _TERA = 1e12
 
@@ -87,6 +92,45 @@ ROWS = (
     PeakRow(r"(cambricon )?mlu590.*", "Cambricon MLU590", None, None, "C", "no credible figure is public"),
     PeakRow(r"(moore threads )?mtt s5000", "MTT S5000", None, None, "C", "only press reports, and they differ"),
 )
+
+
+def peak_in_force(given: PeakOption | None, device_name: str, dtype: str) -> Peak:
+    """The user's figure for this device if there is one, else the table's. Arguments as for `find_peak`."""
+    if given is None:
+        return find_peak(device_name, dtype)
+    try:
+        tflops = given.tflops_of(device_name)
+    except PerfError as error:
+        return Peak(None, f"{OPTION}: {error}")
+    if tflops is None:
+        return find_peak(device_name, dtype)
+    return Peak(tflops * _TERA, OPTION)
+
+
+def mean_peak(given: PeakOption | None, ranks: Mapping[str, int], world_size: int) -> Peak:
+    """Mean peak of a job's devices where they differ, from the user's figures alone: a type's name is no driver's name.
+
+    Args:
+        given: the option.
+        ranks: type of device -> how many ranks have one.
+        world_size: of the job.
+    """
+    cure = f"set {OPTION} {','.join(f'{name}=TFLOPS' for name in ranks)}"
+    if sum(ranks.values()) != world_size:
+        return Peak(None, f"devices differ, and {sum(ranks.values())} of {world_size} ranks say which they have")
+    if given is None or not given.named:
+        return Peak(None, f"devices differ and each type needs its peak: {cure}")
+    parts: list[tuple[NamedPeak, int]] = []
+    for name, count in ranks.items():
+        try:
+            tflops = given.tflops_of(name)
+        except PerfError as error:
+            return Peak(None, f"{OPTION}: {error}")
+        if tflops is None:
+            return Peak(None, f"devices differ and {OPTION} has no peak for {name!r}: {cure}")
+        parts.append((NamedPeak(name, tflops), count))
+    mean = sum(peak.tflops * count for peak, count in parts) / world_size
+    return Peak(mean * _TERA, f"{OPTION}, mean over {' and '.join(f'{count} x {peak}' for peak, count in parts)}")
 
 
 def find_peak(device_name: str, dtype: str) -> Peak:

@@ -12,12 +12,13 @@ import importlib.metadata
 import os
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import flagscale_perf
-from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
@@ -32,7 +33,7 @@ Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 HOOK_POINTS: dict[str, str] = {
     "train": "the monitor (no start and end of training)",
     "train_step": "the monitor (no steps)",
-    "training_log": "real tokens of packed batches",
+    "training_log": "real lengths of packed documents",
     "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
     "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
@@ -41,6 +42,8 @@ HOOK_POINTS: dict[str, str] = {
     "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
 }
 OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
+# Arguments under which a sequence is no whole document of its full length.
+PACKING_ARGUMENTS = ("reset_attention_mask", "sft", "variable_seq_lengths", "enable_variable_seq_lengths")
 REQUIRED_POINTS = ("train", "train_step")
 
 
@@ -58,6 +61,15 @@ class MegatronLoop:
     def config(self) -> PerfConfig:
         """Flags, then environment, then defaults."""
         return PerfConfig.from_args(_args())
+
+    def device_types(self) -> Counter[str]:
+        """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP, PP]."""
+        args = _args()
+        ranks: Counter[str] = Counter()
+        if getattr(args, "enable_hetero", False):
+            for name, (tensor, context, _, data, pipeline) in zip(args.hetero_device_types, args.hetero_process_meshes, strict=True):
+                ranks[name] += tensor * context * data * pipeline
+        return ranks
 
     def model_args(self) -> Any:
         """The whole namespace."""
@@ -117,8 +129,15 @@ class MegatronLoop:
             train_iters=args.train_iters,
             resume_iteration=args.iteration,
             tensorboard_dir=os.path.abspath(args.tensorboard_dir) if args.tensorboard_dir else None,
-            missing=[cost for name, cost in HOOK_POINTS.items() if name not in OPTIONAL_POINTS and not hasattr(self._module, name)],
+            missing=self._missing(args),
         )
+
+    def _missing(self, args: Any) -> list[str]:
+        costs = [cost for name, cost in HOOK_POINTS.items() if name not in OPTIONAL_POINTS and not hasattr(self._module, name)]
+        packing = [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
+        if packing:
+            costs.append(f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences where the host tells none")
+        return costs
 
 
 def host_name(loop_module: str) -> str:
@@ -183,7 +202,7 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.logged(kwargs.get("total_real_tokens_in_batch"))
+            hooks.logged(_told(kwargs.get("total_real_tokens_in_batch")), _told(kwargs.get("seqlen_squared_sum_in_batch")))
         return original(*args, **kwargs)
 
     return training_log
@@ -226,6 +245,11 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
         return original(*args, **kwargs)
 
     return update_num_microbatches
+
+
+def _told(total: Any) -> int | None:
+    """Megatron hands its sums on as floats. A tensor stays unread: reading it could wait for the device."""
+    return round(total) if isinstance(total, int | float) and 1 <= total < 2**63 else None
 
 
 def _args() -> Any:

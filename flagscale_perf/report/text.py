@@ -8,6 +8,7 @@ from typing import Any
 
 from flagscale_perf.analysis.summary import RunSummary
 from flagscale_perf.core.printable import UNKNOWN, number, printable
+from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
 
 _LABEL_WIDTH = 16
 _SIZES = {
@@ -36,7 +37,7 @@ def render_summary(run: RunSummary) -> str:
     summary = run.summary
     blocks = [
         block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
-        block("Rates, without the first iteration", _rates(summary["final_statistics"])),
+        block("Rates, without the first iteration", _rates(summary)),
         block("Times", _times(summary)),
         block("Totals", _totals(summary)),
         block("Goodput of this session", goodput_rows(summary["goodput"])),
@@ -73,16 +74,33 @@ def _overview(summary: dict[str, Any]) -> list[Row]:
     return rows + [("not available", str(phrase)) for phrase in (missing if isinstance(missing, list) else [])]
 
 
-def _rates(statistics: dict[str, Any]) -> list[Row]:
-    mfu = statistics["avg_mfu"]
+def _rates(summary: dict[str, Any]) -> list[Row]:
+    statistics, convention = summary["final_statistics"], _known(summary["session_info"]["flops_convention"])
     low, high = number(statistics["min_tflops_per_gpu"], 2), number(statistics["max_tflops_per_gpu"], 2)
     return [
         ("TFLOPS/GPU", f"{number(statistics['avg_tflops_per_gpu'], 2)} (intervals: {low} to {high})"),
-        ("MFU", UNKNOWN if mfu is None else f"{number(mfu * 100, 1)} %"),
+        ("MFU", _share(statistics["avg_mfu"], convention)),
+        ("HFU", _share(statistics["avg_hfu"], convention)),
+        *_basis(summary),
         ("tokens/s", number(statistics["avg_throughput_tokens"], 0)),
         ("samples/s", number(statistics["avg_throughput_samples"], 1)),
         ("peak memory", _with_unit(statistics["peak_memory_gb"], 2, "GB")),
     ]
+
+
+def _share(share: float | None, convention: str) -> str:
+    return UNKNOWN if share is None else f"{number(share * 100, 1)} % ({convention})"
+
+
+def _basis(summary: dict[str, Any]) -> list[Row]:
+    """Of what MFU and HFU are shares, and what keeps them from being known or true."""
+    facts, suspects = summary["run_facts"], summary["final_statistics"]["suspect_intervals"]
+    peak = Scale.of(facts).peak_flop_per_s
+    figure = UNKNOWN if peak is None else f"{peak / FLOP_PER_TFLOP:g} TFLOP/s"
+    rows = [("peak", f"{figure}, {_known(facts.get('dtype'))} ({_known(facts.get('peak_source'))})")]
+    if suspects:
+        rows.append(("suspect", f"intervals above the peak: {suspects}; in no average; check --perf-peak-tflops and the data type"))
+    return rows
 
 
 def _times(summary: dict[str, Any]) -> list[Row]:

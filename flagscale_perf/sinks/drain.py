@@ -14,6 +14,7 @@ from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
 from flagscale_perf.core.records import SCHEMA_VERSION, EventRecord, HardwareRecord, IntervalRecord, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.ring import Ring, RingRecord
 from flagscale_perf.core.session import file_names, new_session_id
+from flagscale_perf.core.utilisation import Scale, suspicion
 from flagscale_perf.core.watch import Watch
 from flagscale_perf.core.window import IntervalWindow
 from flagscale_perf.sinks.base import SinkContext
@@ -29,6 +30,7 @@ FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
 RETRY_S = 0.1
 BATCH = 2048
 KILLED = "killed"
+SUSPECT = "suspect"
 CLOCK_STEP_NS = 2 * NS_PER_S
 
 # Readings of the device since the last call, and what there is to say about them.
@@ -97,6 +99,7 @@ class Drain:
         self._iteration = task.facts.get("resume_iteration") or 0
         self._run_file_trouble = ""
         self._has_complained_of_drops = False
+        self._has_told_suspicion = False
         self._next_drop_notice = 1
         self._clock_offset_ns = 0
 
@@ -148,7 +151,7 @@ class Drain:
         header = RunHeader(SCHEMA_VERSION, session_id, anchor.wall_ns, anchor.mono_ns, self._task.facts, self._task.config)
         context = SinkContext(header, self._task.directory, self._emit, resumed=earlier is not None)
         self._run_file = RecordsSink(context)
-        self._window = IntervalWindow(self._task.config["perf_log_interval"], anchor)
+        self._window = IntervalWindow(self._task.config["perf_log_interval"], anchor, Scale.of(self._task.facts))
         views = FanOut(VIEWS, context, self._tell)
         known_texts = self._rebuild(views) if earlier else set()
         self._own += [self._event("failure", note) for note in self._task.notes if note not in known_texts]
@@ -167,6 +170,7 @@ class Drain:
                     known.append(record)
                 if isinstance(record, EventRecord):
                     texts.add(record.text)
+                    self._has_told_suspicion |= record.name == SUSPECT
                 elif isinstance(record, StepRecord):
                     self._iteration = record.iteration
                     owed = self._window.add(record) or owed
@@ -178,7 +182,7 @@ class Drain:
             return texts  # removed meanwhile: the session goes on with what comes
         self._known = frozenset(known)
         if owed is not None:
-            self._own.append(owed)
+            self._own += self._completed(owed)
         return texts
 
     def _prune(self) -> None:
@@ -212,8 +216,19 @@ class Drain:
             return [record]
         self._iteration = record.iteration
         interval = self._window.add(record, self._ring.dropped)
-        remarks = self._remarks(record)
-        return [record, *remarks] if interval is None else [record, *remarks, interval, *self._remarks(interval)]
+        return [record, *self._remarks(record), *self._completed(interval)]
+
+    def _completed(self, interval: IntervalRecord | None) -> list[Record]:
+        """The interval if there is one, what there is to say about it, and behind the session's first suspect one what to check."""
+        if interval is None:
+            return []
+        completed = [interval, *self._remarks(interval)]
+        text = None if self._has_told_suspicion else suspicion(interval, self._task.facts)
+        if text is None:
+            return completed
+        self._has_told_suspicion = True
+        self._complain(f"flagscale_perf: {text}")
+        return [*completed, self._event(SUSPECT, text)]
 
     def _remarks(self, record: Record) -> list[Record]:
         return [self._event(remark.name, remark.text) for remark in self._watch.look(record)]
@@ -238,9 +253,8 @@ class Drain:
         end = self._ring.end
         at_ns = end.at_ns if end else monotonic_ns()
         if self._insist(self._save, wait, deadline_ns):
-            interval = self._window.close(self._ring.dropped)
             reason = end.reason if end else KILLED
-            self._own += [interval] if interval else []
+            self._own += self._completed(self._window.close(self._ring.dropped))
             self._own.append(RunEnd(reason, self._task.anchor.wall_of(at_ns), self._iteration, self._ring.dropped))
             self._insist(self.cycle, wait, deadline_ns)
         if self._views is not None:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.core.hardware import mean_power_w, tokens_per_joule
 from flagscale_perf.core.memory import fragmentation
-from flagscale_perf.core.rates import Scale, as_gb, mean_ms, rates_of
+from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
 from flagscale_perf.core.records import IntervalRecord, Record
+from flagscale_perf.core.utilisation import Scale, Utilisation
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.files import AppendFile, open_new
 
@@ -19,14 +20,16 @@ RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 
 
 def scalars_of(interval: IntervalRecord, scale: Scale) -> dict[str, float | None]:
-    """Tag to value; None where a value is not known."""
+    """Tag to value; None where a value is not known, or is suspect: a curve has no room to say so."""
     rates = rates_of(interval, scale)
+    mfu, hfu = Utilisation(None, None) if rates.utilisation.is_suspect else rates.utilisation
     return {
         "performance/tflops_per_gpu": rates.tflops_per_gpu,
         "performance/tflops_total": rates.tflops,
         "performance/samples_per_second": rates.samples_per_s,
         "performance/tokens_per_second": rates.tokens_per_s,
-        "performance/mfu": rates.mfu,
+        "performance/mfu": mfu,
+        "performance/hfu": hfu,
         "memory/current_gb": as_gb(interval.memory_bytes),
         "memory/peak_gb": as_gb(interval.memory_peak_bytes),
         "memory/reserved_gb": as_gb(interval.memory_reserved_bytes),

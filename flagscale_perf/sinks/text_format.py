@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from flagscale_perf.core.clock import NS_PER_MS, Anchor
-from flagscale_perf.core.printable import number, printable
-from flagscale_perf.core.rates import Scale, as_gb, mean_ms, rates_of
+from flagscale_perf.core.printable import UNKNOWN, number, printable
+from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
 from flagscale_perf.core.records import EventRecord, IntervalRecord, Record, RunEnd, RunHeader
 from flagscale_perf.core.session import Labels
+from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
 
 WARMUP_MARK = "warm-up"
+SUSPECT_MARK = "!"
 _RULE = 80
 
 
@@ -32,6 +35,7 @@ _COLUMNS = (
     Column("Memory(GB)", 12),
     Column("Peak(GB)", 10),
     Column("MFU(%)", 8),
+    Column("HFU(%)", 8),
     Column("Skipped", 9),
 )
 _BREAKDOWN = (Column("Step(ms)", 11), Column("Device(ms)", 12), Column("Eval(ms)", 11), Column("Ckpt(ms)", 11))
@@ -52,7 +56,8 @@ class TextFormat:
         """What a log begins with, several lines."""
         started = self._time(self._header.start_wall_ns)
         titles = self._row([column.title for column in self._columns])
-        return f"{'=' * _RULE}\nPerformance Monitor Session Started: {started}\n{'=' * _RULE}\n{titles}\n{'-' * _RULE}\n"
+        basis = _basis(self._header.facts)
+        return f"{'=' * _RULE}\nPerformance Monitor Session Started: {started}\n{'=' * _RULE}\n{titles}\n{'-' * _RULE}\n{basis}\n"
 
     def separator(self) -> str:
         """One line between an earlier session in the same file and this one."""
@@ -82,7 +87,7 @@ class TextFormat:
             number(rates.iteration_ms, 1),
             number(as_gb(interval.memory_bytes), 2),
             number(as_gb(interval.memory_peak_bytes), 2),
-            number(None if rates.mfu is None else rates.mfu * 100, 1),
+            *map(_percent, rates.utilisation),
             str(interval.skipped_iterations),
         ]
         if self._has_breakdown:
@@ -101,3 +106,17 @@ class TextFormat:
 
     def _time(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return UNKNOWN
+    return number(share * 100, 1) + SUSPECT_MARK * (share > 1)
+
+
+def _basis(facts: Mapping[str, Any]) -> str:
+    """What TFLOPS, MFU and HFU count, and of which peak they are shares."""
+    peak = Scale.of(facts).peak_flop_per_s
+    figure = UNKNOWN if peak is None else f"{peak / FLOP_PER_TFLOP:g} TFLOP/s"
+    text = f"FLOPs {facts.get('flops_convention')}, {facts.get('dtype') or UNKNOWN}; peak of a device {figure} ({facts.get('peak_source')})"
+    return f"# {printable(text)}"

@@ -29,7 +29,7 @@ def test_the_table_is_the_code() -> None:
 
 @pytest.mark.parametrize("option", fields(PerfConfig), ids=lambda option: option.name)
 def test_flag_and_variable_reach_the_field(option) -> None:
-    text, value = {"bool": ("false", False), "int": ("3", 3), "str": ("never", "never"), "float | None": ("2.5", 2.5)}[option.type]
+    text, value = {"bool": ("false", False), "int": ("3", 3), "str": ("never", "never"), "str | None": ("2.5", "2.5")}[option.type]
     parser = add_perf_arguments(argparse.ArgumentParser())
     assert getattr(PerfConfig.from_args(parser.parse_args([flag_of(option.name), text]), {}), option.name) == value
     assert getattr(PerfConfig.from_args({}, {env_of(option.name): text}), option.name) == value

@@ -12,6 +12,7 @@ from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
 
+RECOMPUTE = ["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"]
 ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+ .*")
 
 
@@ -21,9 +22,9 @@ def finished(tmp_path_factory):
     cwd = tmp_path_factory.mktemp("run")
     options = [
         "--enable-perf-monitor", "--perf-log-interval", "4", "--perf-log-dir", "perf", "--perf-console-output", "--perf-breakdown",
-        "--perf-memory-tracking", "false", "--perf-peak-tflops", "0.5", "--tensorboard", "--tensorboard-dir", "tb",
+        "--perf-memory-tracking", "false", "--perf-peak-tflops", "gpu=400,cpu=0.5", "--tensorboard", "--tensorboard-dir", "tb",
     ]  # fmt: skip
-    script = [fs.train_gpt(), *fs.TINY, "--train-iters", "10", *options]
+    script = [fs.train_gpt(), *fs.TINY, *RECOMPUTE, "--train-iters", "10", *options]
     run = fs.run(fs.torchrun(2, *fs.launched(*script)), cwd)
     assert run.returncode == 0, run.output[-3000:]
     return cwd, run.output
@@ -38,7 +39,7 @@ def test_the_console_shows_the_lines_of_the_log(finished):
     heading = next(line for line in log.read_text().splitlines() if line.startswith("Timestamp"))
     assert heading in output
     assert (cwd / "perf" / "perf_realtime.log").read_text().count(rows[0]) == 1
-    for column in ("MFU(%)", "Step(ms)", "Device(ms)", "Eval(ms)", "Ckpt(ms)"):
+    for column in ("MFU(%)", "HFU(%)", "Step(ms)", "Device(ms)", "Eval(ms)", "Ckpt(ms)"):
         assert column in heading
 
 
@@ -50,7 +51,7 @@ def test_the_curves_come_from_rank_0_beside_the_hosts_own(finished):
     tags = set(events.Tags()["scalars"])
     assert tags >= {
         "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
-        "performance/tokens_per_second", "performance/mfu", "time/iteration_ms",
+        "performance/tokens_per_second", "performance/mfu", "performance/hfu", "time/iteration_ms",
     }  # fmt: skip
     assert not tags & {"memory/current_gb", "memory/peak_gb", "time/device_ms"}, "the CPU has no device to ask"
     per_gpu, total = ({e.step: e.value for e in events.Scalars(tag)} for tag in ("performance/tflops_per_gpu", "performance/tflops_total"))
@@ -67,8 +68,46 @@ def test_the_summary_follows_from_the_records(finished):
     tflops = sum(step["model_flops"] for step in steps) / time_s / 2 / 1e12
     assert statistics["avg_tflops_per_gpu"] == pytest.approx(tflops, rel=1e-9)
     assert statistics["avg_mfu"] == pytest.approx(tflops / 0.5, rel=1e-9)
+    hardware_flops = sum(step["hardware_flops"] for step in steps)
+    assert hardware_flops > sum(step["model_flops"] for step in steps)
+    assert statistics["avg_hfu"] == pytest.approx(hardware_flops / time_s / 2 / 0.5e12, rel=1e-9)
+    assert statistics["suspect_intervals"] == 0
     assert statistics["avg_throughput_tokens"] == pytest.approx(sum(step["tokens"] for step in steps) / time_s, rel=1e-9)
     assert statistics["peak_memory_gb"] is None
+
+
+def test_every_interval_has_the_shares_its_sums_make(finished):
+    cwd, _ = finished
+    intervals = fs.records(cwd / "perf", "interval")
+    assert len(intervals) == 3
+    for interval in intervals:
+        capacity = interval["iteration_ns"] / 1e9 * 2 * 0.5e12
+        assert interval["mfu"] == pytest.approx(interval["model_flops"] / capacity, rel=1e-9)
+        assert interval["hfu"] == pytest.approx(interval["hardware_flops"] / capacity, rel=1e-9)
+
+
+def test_the_peak_and_its_source_stand_in_the_header_and_in_the_log(finished):
+    cwd, _ = finished
+    facts = fs.records(cwd / "perf", "header")[0]["facts"]
+    assert (facts["peak_flop_per_s"], facts["peak_source"], facts["flops_convention"]) == (5e11, "--perf-peak-tflops", "causal_half")
+    (log,) = (cwd / "perf").glob("perf_metrics_*.log")
+    assert "# FLOPs causal_half, fp32; peak of a device 0.5 TFLOP/s (--perf-peak-tflops)" in log.read_text().splitlines()
+
+
+def test_a_peak_that_any_machine_passes_makes_every_interval_suspect(tmp_path):
+    options = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir", "perf", "--perf-peak-tflops", "0.00001"]
+    run = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path)
+    assert run.returncode == 0, run.output[-3000:]
+    statistics = fs.summary(tmp_path / "perf")["final_statistics"]
+    assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (None, None, 3)
+    assert statistics["avg_tflops_per_gpu"] > 0.00001
+    (event,) = [event for event in fs.records(tmp_path / "perf", "event") if event["name"] == "suspect"]
+    assert event["text"].startswith("iterations 1 to 2: MFU ")
+    assert "of a peak of 1e-05 TFLOP/s (--perf-peak-tflops)" in event["text"]
+    assert f"flagscale_perf: {event['text']}" in run.output
+    (log,) = (tmp_path / "perf").glob("perf_metrics_*.log")
+    rows = [line for line in log.read_text().splitlines() if ROW.fullmatch(line)]
+    assert [line.count("!") for line in rows] == [2, 2, 2]
 
 
 ANALYSIS = """

@@ -33,7 +33,7 @@ def test_every_flag_reaches_its_field():
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
         *("--perf-peak-tflops", "989.4", "--rehearse-on-cpu", "never"),
     )
-    assert config == PerfConfig(True, 7, "d", True, False, True, 3, 989.4, "never")
+    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", "never")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +46,12 @@ def test_a_true_default_can_be_switched_off(words):
 
 def test_what_yaml_null_becomes_on_the_command_line_means_the_default():
     assert parse("--perf-log-interval", "None", "--perf-log-dir", "null", "--perf-memory-tracking", "None") == PerfConfig()
+
+
+def test_a_peak_is_one_figure_or_one_for_each_type_of_device():
+    assert parse("--perf-peak-tflops", "A800=312,BI-V150=192").perf_peak_tflops == "A800=312,BI-V150=192"
+    assert PerfConfig(perf_peak_tflops=312).perf_peak_tflops == "312"  # what yaml makes of a figure
+    assert PerfConfig.from_args({}, {"FLAGSCALE_PERF_PEAK_TFLOPS": "A800=312"}).perf_peak_tflops == "A800=312"
 
 
 def test_the_last_of_two_contradicting_flags_wins():
@@ -64,6 +70,8 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-memory-tracking", "maybe", "write true or false"),
         ("--perf-peak-tflops", "nan", "write for example 989.4"),
         ("--perf-peak-tflops", "-3", "write for example 989.4"),
+        ("--perf-peak-tflops", "A800=312,A100", "write for example 989.4, or A800=312,BI-V150=192"),
+        ("--perf-peak-tflops", "A800=312,A800-SXM=300", "write names of which none is a part of another"),
         ("--rehearse-on-cpu", "yes", "write for example auto"),
     ],
 )

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from flagscale_perf.core.errors import PerfError
-from flagscale_perf.flops_calculator import FAMILIES, ModelShape, StepFlops, count, step_flops
+from flagscale_perf.flops_calculator import FAMILIES, ModelShape, Packed, StepFlops, count, step_flops
 
 # h 4, 2 heads of width 2, feed-forward 8 without a gate, vocabulary 16, one layer
 TINY = {"num_layers": 1, "hidden_size": 4, "num_attention_heads": 2, "ffn_hidden_size": 8, "padded_vocab_size": 16}
@@ -243,9 +243,46 @@ class TestStep:
     def test_live_figures_are_causal_half(self):
         assert step_flops(shape(MIXTRAL), 2, 64) == StepFlops(180_092_928, 180_092_928)
 
-    def test_packed_lengths_count_per_document(self):
-        model = shape(TINY)
-        assert step_flops(model, 2, 8, [3, 5, 7]).model_flops == count(model, 2, 8, [3, 5, 7]).totals["model_flops_causal_half_packed"]
+    # per token: 96 + 32 + 128 + 128 forward; per pair 2 x 2 x 2 x 2; three times with the backward
+    TOKEN, PAIR = 3 * 384, 3 * 16
+
+    def test_packed_documents_by_hand(self):
+        assert step_flops(shape(TINY), 2, 8, Packed(15, 9 + 25 + 49)).model_flops == 15 * self.TOKEN + 83 * self.PAIR // 2
+
+    def test_without_their_tokens_padding_counts(self):
+        assert step_flops(shape(TINY), 2, 8, Packed(None, 83)).model_flops == 16 * self.TOKEN + 83 * self.PAIR // 2
+
+    def test_without_their_lengths_they_count_as_long_as_a_sequence(self):
+        assert step_flops(shape(TINY), 2, 8, Packed(15, None)).model_flops == 15 * self.TOKEN + 15 * 8 * self.PAIR // 2
+
+    @pytest.mark.parametrize(
+        "args",
+        [
+            TINY,
+            MIXTRAL,
+            TINY | {"num_layers": 3, "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1},
+            TINY | {"num_layers": 2, "mtp_num_layers": 1, "num_experts": 2, "moe_layer_freq": [0, 1], "window_size": (2, 0)},
+            TINY | {"peft_type": "lora", "lora_dim": 1, "lora_target_modules": ["linear_qkv"]},
+        ],
+    )
+    def test_sums_of_lengths_give_what_the_lengths_give(self, args):
+        model, lengths = shape(args), [3, 5, 7, 1]
+        sums = Packed(16, 9 + 25 + 49 + 1)
+        assert step_flops(model, 2, 8, sums).model_flops == count(model, 2, 8, lengths).totals["model_flops_causal_half_packed"]
+        assert step_flops(model, 2, 8, Packed(16, 2 * 64)) == step_flops(model, 2, 8)
+
+    def test_the_hardwares_flops_are_recomputed_ones_too(self):
+        full = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+        once = 15 * (96 + 32 + 128) + 83 * 16 // 2
+        packed = step_flops(shape(TINY, full), 2, 8, Packed(15, 83))
+        assert packed.hardware_flops == packed.model_flops + once
+
+    def test_experts_padded_to_an_unknown_capacity_leave_the_hardware_unknown(self):
+        padded = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.5}
+        model = shape(TINY, padded, num_experts=4, moe_router_topk=1, micro_batch_size=1)
+        assert step_flops(model, 2, 8).hardware_flops is not None
+        assert step_flops(model, 2, 8, Packed(15, 83)).hardware_flops is None
+        assert step_flops(shape(TINY, recompute_granularity_per_stage_micro_batch=[[1, 1, 0]]), 2, 8, Packed(15, 83)).hardware_flops is None
 
     @pytest.mark.parametrize(
         ("sizes", "says"),
@@ -258,7 +295,7 @@ class TestStep:
     )
     def test_sizes_no_step_has_are_refused(self, sizes, says):
         with pytest.raises(PerfError, match=says):
-            step_flops(shape(TINY), *sizes)
+            count(shape(TINY), *sizes)
 
 
 class TestModelShape:

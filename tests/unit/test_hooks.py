@@ -55,8 +55,8 @@ class FakeLoop:
 
     rehearsing = True
 
-    def __init__(self, rank_0=True, config=None, facts=FACTS, model_args=None):
-        self._rank_0, self._facts = rank_0, facts
+    def __init__(self, rank_0=True, config=None, facts=FACTS, model_args=None, ranks=None):
+        self._rank_0, self._facts, self._ranks = rank_0, facts, ranks or {}
         self._config = config or PerfConfig(enable_perf_monitor=True)
         self._model_args = GPT if model_args is None else model_args
         self.finished, self.said = 0, []
@@ -69,6 +69,9 @@ class FakeLoop:
 
     def facts(self, device):
         return replace(self._facts, device=device)
+
+    def device_types(self):
+        return self._ranks
 
     def model_args(self):
         return self._model_args
@@ -102,7 +105,7 @@ def test_a_training_in_pseudocode(logger):
     hooks.loop_top()
     hooks.step_start()
     hooks.step_end("result")
-    hooks.logged(None)
+    hooks.logged(None, None)
     hooks.pause("eval")
     hooks.resume("eval")
     hooks.data_skipped(hooks_module.monotonic_ns())
@@ -150,7 +153,7 @@ def test_a_failure_is_said_once_switches_off_and_keeps_what_was_finished(logger,
     loop.position = lambda: 1 / 0
     hooks.step_start()
     assert not hooks.active
-    hooks.logged(None)
+    hooks.logged(None, None)
     hooks.train_end(None)
     (session,) = logger.started
     line = "monitor switched off at step_start: ZeroDivisionError: division by zero"
@@ -177,16 +180,65 @@ def test_a_model_of_unknown_shape_has_no_flops_and_says_so(logger):
     assert (session.records[0].model_flops, session.records[0].samples) == (None, 4)
     assert session.facts.model is None
     assert len(session.facts.missing) == 2
-    assert session.facts.missing[1].startswith("TFLOPS and MFU (")
-    assert loop.said[1].startswith("flagscale_perf: not available: TFLOPS and MFU (")
+    assert session.facts.missing[1].startswith("TFLOPS, MFU and HFU (")
+    assert loop.said[1].startswith("flagscale_perf: not available: TFLOPS, MFU and HFU (")
+
+
+FORWARD = 2 * 3 * 8 * 8 + 2 * 8 * 8 + 2 * 2 * 8 * 32 + 2 * 8 * 16  # of GPT, each token
+PAIR = 2 * 2 * 8  # and each pair of tokens that see each other
+
+
+@pytest.mark.parametrize(
+    ("told", "tokens", "squared_lengths"),
+    [((30, 200), 30, 200), ((None, 200), 32, 200), ((30, None), 30, 30 * 8), ((None, None), 32, 4 * 8 * 8)],
+)
+def test_packed_documents_count_with_their_own_lengths(told, tokens, squared_lengths, logger):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    for sums in (told, (None, None)):
+        hooks.step_start()
+        hooks.step_end("result")
+        hooks.logged(*sums)
+    hooks.train_end(None)
+    first, second = logger.started[0].records
+    assert (first.tokens, first.model_flops) == (tokens, 3 * (tokens * FORWARD + squared_lengths * PAIR // 2))
+    assert first.hardware_flops == first.model_flops
+    assert (second.tokens, second.model_flops) == (32, 3 * (32 * FORWARD + 4 * 8 * 8 * PAIR // 2))
+
+
+def test_recomputation_that_varies_costs_the_hfu_and_says_so(logger):
+    loop, hooks = FakeLoop(model_args=GPT | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]}), TrainingHooks()
+    hooks.train_start(loop)
+    hooks.train_end(None)
+    assert logger.started[0].facts.missing[1:] == ["HFU (recomputation varies by pipeline stage and micro-batch)"]
+
+
+def peak_of(logger, given, **loop):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=PerfConfig(enable_perf_monitor=True, perf_peak_tflops=given), **loop))
+    hooks.train_end(None)
+    facts = logger.started[-1].facts
+    return facts.peak_flop_per_s, facts.peak_source
 
 
 def test_the_users_peak_wins_over_the_table(logger):
-    hooks = TrainingHooks()
-    hooks.train_start(FakeLoop(config=PerfConfig(enable_perf_monitor=True, perf_peak_tflops=10.0)))
-    hooks.train_end(None)
-    facts = logger.started[0].facts
-    assert (facts.peak_flop_per_s, facts.peak_source) == (1e13, "--perf-peak-tflops")
+    assert peak_of(logger, 10.0) == (1e13, "--perf-peak-tflops")
+    assert peak_of(logger, "cpu=10,A800=312") == (1e13, "--perf-peak-tflops")
+
+
+def test_without_one_there_is_the_reason(logger):
+    unknown = "no peak is known for 'CPU (rehearsal)'; set --perf-peak-tflops to the dense peak of one device to get MFU"
+    assert peak_of(logger, None) == peak_of(logger, "A800=312") == (None, unknown)
+
+
+def test_devices_of_several_types_need_a_peak_each(logger):
+    job = {"ranks": {"A800": 6, "BI-V150": 2}, "facts": replace(FACTS, world_size=8)}
+    mean = (6 * 312 + 2 * 192) / 8
+    assert peak_of(logger, "A800=312,BI-V150=192", **job) == (
+        mean * 1e12, "--perf-peak-tflops, mean over 6 x A800=312 and 2 x BI-V150=192",
+    )  # fmt: skip
+    assert peak_of(logger, "312", **job)[0] is None
+    assert peak_of(logger, "312", facts=replace(FACTS, world_size=8), ranks={"A800": 8})[0] == 312e12
 
 
 def test_a_second_training_in_one_process_is_a_session_of_its_own(logger):

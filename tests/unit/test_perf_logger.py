@@ -71,7 +71,7 @@ def test_the_console_gets_every_line_before_close_returns(tmp_path: Path, said: 
         logger.step(make_step(iteration))
     logger.close("completed", LONG_S)
     assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
-    assert len(said) == 5 + 3 + 1
+    assert len(said) == 6 + 3 + 1
 
 
 def test_a_console_that_raises_stops_only_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

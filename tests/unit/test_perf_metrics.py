@@ -4,6 +4,7 @@ import pytest
 
 from flagscale_perf.core.records import Outcome, StepRecord
 from flagscale_perf.device.probe import Memory, NoDevice
+from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
 
 
@@ -57,14 +58,17 @@ def record(**changes):
     return base._replace(**changes)
 
 
+def flops(samples, packed):
+    """100 and 200 a sample; of packed documents 1 a token and 2 for the square of a length."""
+    return (100 * samples, 200 * samples) if packed is None else (packed.tokens, 2 * packed.squared_lengths)
+
+
 class Run:
     """A monitor with the calls of one loop."""
 
     def __init__(self, device=None, memory_interval=0, iteration=0):
         self.records = []
-        self.monitor = PerfMonitor(
-            self.records.append, lambda samples: (100 * samples, 200 * samples), device or NoDevice(), memory_interval, iteration
-        )
+        self.monitor = PerfMonitor(self.records.append, flops, device or NoDevice(), memory_interval, iteration)
 
     def step(self, start, end, iteration, consumed, **kwargs):
         self.monitor.step_start(start, iteration - 1, consumed)
@@ -150,9 +154,19 @@ def test_batch_rampup_counts_each_step_with_its_own_batch():
 def test_real_tokens_of_packed_batches_replace_the_padded_ones():
     run = Run()
     run.step(0, 10, 1, 0)
-    run.monitor.logged(11, 19)
+    run.monitor.logged(11, Packed(19, 131))
+    run.step(12, 14, 2, 4)
+    run.monitor.logged(15, None)
+    run.monitor.finish(16)
+    assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [(19, 19, 262), (32, 400, 800)]
+
+
+def test_of_a_skipped_update_the_packed_documents_were_not_trained():
+    run = Run()
+    run.step(0, 10, 1, 0, updated=False)
+    run.monitor.logged(11, Packed(19, 131))
     run.monitor.finish(12)
-    assert run.records[0].tokens == 19
+    assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [(0, 0, 0)]
 
 
 def test_a_resumed_run_goes_on_counting_and_has_no_skip():

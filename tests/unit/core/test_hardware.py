@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.core.hardware import MAX_WAITING, HardwareTotals, HardwareWindow, Stretch, mean_power_w, tokens_per_joule
-from flagscale_perf.core.rates import Scale
+from flagscale_perf.core.utilisation import Scale
 from tests.fakes import MS, SECOND, make_interval, make_reading
 
 NOTHING = Stretch(None, None, None, None, None, None)

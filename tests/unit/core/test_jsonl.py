@@ -34,6 +34,12 @@ def test_a_line_is_compact_json_with_its_kind_first() -> None:
     assert encode(RunEnd("completed", 5, 7, 0)) == b'{"kind":"end","reason":"completed","end_wall_ns":5,"last_iteration":7,"dropped":0}\n'
 
 
+def test_a_file_from_before_a_field_that_may_be_unknown_stays_readable() -> None:
+    fields = json.loads(encode(make_interval(10)))
+    del fields["mfu"], fields["hfu"]
+    assert decode(json.dumps(fields).encode()) == make_interval(10, mfu=None, hfu=None)
+
+
 def test_what_is_not_finite_becomes_null() -> None:
     header = make_header(facts=make_facts(peak_flop_per_s=float("inf"), model={"scale": [float("nan"), 1.5]}))
     facts = json.loads(encode(header), parse_constant=pytest.fail)["facts"]

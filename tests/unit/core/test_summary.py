@@ -48,6 +48,8 @@ def test_averages_are_totals_over_totals_without_the_warmup() -> None:
         "avg_throughput_tokens": 5120.0,
         "avg_throughput_samples": 40.0,
         "avg_mfu": 0.025,
+        "avg_hfu": 0.03125,
+        "suspect_intervals": 0,
         "peak_memory_gb": 3.0,
         "avg_iteration_ms": 200.0,
         "p50_iteration_ms": 100.0,
@@ -79,6 +81,27 @@ def test_the_extremes_are_those_of_intervals_that_are_not_warmup() -> None:
     intervals = [make_interval(1, warmup_only=True, model_flops=1), make_interval(10), make_interval(20, model_flops=80 * 10**12)]
     statistics = summary_of(intervals)["final_statistics"]
     assert (statistics["min_tflops_per_gpu"], statistics["max_tflops_per_gpu"]) == (5.0, 10.0)
+
+
+def test_an_interval_above_the_peak_is_marked_counted_and_in_no_average() -> None:
+    # 100 ms on 8 devices of 100 TFLOP/s: 80 TFLOP are all they can do
+    good, bad = make_step(1, hardware_flops=8 * 10**12), make_step(2, model_flops=100 * 10**12, hardware_flops=120 * 10**12)
+    intervals = [
+        make_interval(step.iteration, iteration_ns=100 * MS, model_flops=step.model_flops, hardware_flops=step.hardware_flops)
+        for step in (good, bad)
+    ]
+    summary = summary_of([good, intervals[0], bad, intervals[1]])
+    statistics = summary["final_statistics"]
+    assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (0.05, 0.1, 1)
+    assert [(row["mfu"], row["hfu"], row["suspect"]) for row in summary["iteration_logs"]] == [(0.05, 0.1, False), (1.25, 1.5, True)]
+    assert statistics["avg_tflops_per_gpu"] == 65.0
+
+
+def test_a_warmup_interval_is_no_part_of_the_average_shares() -> None:
+    warmup = make_step(1, warmup=1, model_flops=100 * 10**12)
+    records = [warmup, make_interval(1, warmup_only=True, iteration_ns=100 * MS, model_flops=100 * 10**12), make_step(2), make_interval(2)]
+    statistics = summary_of(records)["final_statistics"]
+    assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (0.05, 0.0625, 1)
 
 
 def test_the_set_of_fields_never_varies() -> None:

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.records import Outcome
+from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, Reservoir
-from tests.fakes import MS, SECOND, make_interval, make_reading, make_skipped_data, make_step
+from tests.fakes import MS, SCALE, SECOND, make_interval, make_reading, make_skipped_data, make_step
 
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
@@ -16,7 +17,7 @@ NOT_READ = dict.fromkeys(["energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", 
 
 
 def intervals_of(steps, interval=10):
-    window = IntervalWindow(interval, ANCHOR)
+    window = IntervalWindow(interval, ANCHOR, SCALE)
     closed = [window.add(step) for step in steps]
     return [record for record in [*closed, window.close()] if record is not None]
 
@@ -38,7 +39,7 @@ def test_a_run_of_skipped_iterations_may_cross_several_multiples_at_once() -> No
 
 
 def test_readings_of_the_device_go_to_the_interval_they_were_made_in() -> None:
-    window = IntervalWindow(2, ANCHOR)
+    window = IntervalWindow(2, ANCHOR, SCALE)
     for at_ms, power_mw in ((50, 100_000), (150, 600_000), (250, 700_000), (350, 800_000)):
         window.add_hardware(make_reading(at_ms * MS, power_mw=power_mw))
     records = [window.add(make_step(iteration)) for iteration in range(1, 5)]
@@ -101,6 +102,7 @@ def test_one_unknown_value_makes_its_sum_unknown() -> None:
     steps = [make_step(1), make_step(2, device_ns=None), make_step(3, model_flops=None), make_step(4)]
     (record,) = intervals_of(steps)
     assert (record.device_ns, record.model_flops, record.hardware_flops) == (None, None, 20 * 10**12)
+    assert (record.mfu, record.hfu) == (None, 0.0625)
 
 
 def test_memory_is_the_last_known_reading() -> None:
@@ -116,10 +118,18 @@ def test_quantiles_are_the_durations_of_steps() -> None:
 
 
 def test_the_drop_count_is_handed_through() -> None:
-    window = IntervalWindow(1, ANCHOR)
+    window = IntervalWindow(1, ANCHOR, SCALE)
     record = window.add(make_step(1), dropped=4)
     assert record is not None
     assert (record.dropped, window.close()) == (4, None)
+
+
+def test_without_a_peak_an_interval_has_no_share_of_it() -> None:
+    window = IntervalWindow(10, ANCHOR, Scale(8, None))
+    window.add(make_step(1))
+    record = window.close()
+    assert record is not None
+    assert (record.mfu, record.hfu, record.model_flops) == (None, None, 4 * 10**12)
 
 
 def test_a_reservoir_keeps_its_size_and_is_a_fair_and_repeatable_sample() -> None:

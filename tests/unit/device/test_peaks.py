@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from flagscale_perf.device.peaks import HINT, ROWS, find_peak
+from flagscale_perf.core.peak_option import PeakOption
+from flagscale_perf.device.peaks import HINT, ROWS, Peak, find_peak, mean_peak, peak_in_force
 
 KNOWN = [
     ("Tesla V100-SXM2-32GB", "fp16", 125),
@@ -103,3 +104,53 @@ def test_every_row_says_where_it_is_from_and_weak_ones_hold_no_figure():
 
 def test_the_hint_is_one_line():
     assert all("\n" not in find_peak(name, "bf16").source for name in [*UNKNOWN, *WEAK])
+
+
+class TestPeakInForce:
+    A800 = "NVIDIA A800-SXM4-80GB"
+
+    def test_without_the_option_it_is_the_tables(self):
+        assert peak_in_force(None, self.A800, "bf16") == find_peak(self.A800, "bf16")
+
+    def test_a_figure_or_a_matching_entry_wins(self):
+        given = Peak(300e12, "--perf-peak-tflops")
+        assert peak_in_force(PeakOption.parse("300"), self.A800, "bf16") == given
+        assert peak_in_force(PeakOption.parse("BI-V150=192,a800=300"), self.A800, "bf16") == given
+
+    def test_a_list_without_a_match_leaves_the_table(self):
+        assert peak_in_force(PeakOption.parse("BI-V150=192"), self.A800, "bf16") == find_peak(self.A800, "bf16")
+
+    def test_entries_that_disagree_give_none(self):
+        peak = peak_in_force(PeakOption.parse("NVIDIA=300,A800=312"), self.A800, "bf16")
+        assert peak == Peak(
+            None, f"--perf-peak-tflops: NVIDIA=300 and A800=312 both match {self.A800!r}; write names of which only one matches it"
+        )
+
+
+class TestMeanPeak:
+    RANKS = {"A800": 6, "BI-V150": 2}
+
+    def test_it_is_the_sum_of_all_over_the_ranks(self):
+        # 6 x 312 + 2 x 192 = 2256
+        assert mean_peak(PeakOption.parse("A800=312,bi-v150=192"), self.RANKS, 8) == Peak(
+            282e12, "--perf-peak-tflops, mean over 6 x A800=312 and 2 x BI-V150=192"
+        )
+
+    @pytest.mark.parametrize(
+        ("given", "reason"),
+        [
+            (None, "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS"),
+            ("312", "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS"),
+            (
+                "A800=312",
+                "devices differ and --perf-peak-tflops has no peak for 'BI-V150': set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+            ),
+            ("A8=312,00=300", "--perf-peak-tflops: A8=312 and 00=300 both match 'A800'; write names of which only one matches it"),
+        ],
+    )
+    def test_a_type_without_a_peak_of_its_own_leaves_none(self, given, reason):
+        assert mean_peak(given and PeakOption.parse(given), self.RANKS, 8) == Peak(None, reason)
+
+    def test_ranks_that_say_nothing_leave_none(self):
+        peak = mean_peak(PeakOption.parse("A800=312,BI-V150=192"), self.RANKS, 16)
+        assert peak == Peak(None, "devices differ, and 8 of 16 ranks say which they have")

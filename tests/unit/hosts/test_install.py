@@ -48,8 +48,9 @@ def test_each_wrapper_tells_its_event(module):
     hooks = RecordingHooks()
     patched(module, hooks)
     module.train_step()
-    module.training_log(1, total_real_tokens_in_batch=17)
+    module.training_log(1, total_real_tokens_in_batch=17.0, seqlen_squared_sum_in_batch=83.0)
     module.training_log(1)
+    module.training_log(1, total_real_tokens_in_batch=float("nan"), seqlen_squared_sum_in_batch=object())
     module.evaluate_and_print_results()
     module.extra_evaluate_and_print_results()
     module.save_checkpoint_and_time()
@@ -58,7 +59,8 @@ def test_each_wrapper_tells_its_event(module):
     module.update_num_microbatches(5, consistency_check=True, verbose=True)
     result = ("train_step", (), {})
     assert hooks.events == [
-        ("step_start",), ("step_end", result), ("logged", 17), ("logged", None),
+        ("step_start",), ("step_end", result), ("logged", 17, 83), ("logged", None, None),
+        ("logged", None, None),
         ("pause", "eval"), ("resume", "eval"), ("pause", "eval"), ("resume", "eval"),
         ("pause", "checkpoint"), ("resume", "checkpoint"), ("pause", "checkpoint"), ("resume", "checkpoint"),
         ("loop_top",),
@@ -136,6 +138,36 @@ def test_numbers_of_a_step_are_the_hosts(module, host_args):
     assert loop.numbers(({}, 0, False, False, 0, 1.0, None)) == (7, True, 12, 96, 3)
     assert loop.numbers(({}, 1, False, False, 0, None, None, None)) == (7, False, 12, 96, 3)
     assert loop.numbers(({}, True, False, True, 17, None, None)) is None
+
+
+def test_a_job_of_several_device_types_says_how_many_ranks_have_each(module, host_args):
+    loop = MegatronLoop(module, rehearsing=False)
+    assert loop.device_types() == {}
+    host_args.enable_hetero = True
+    host_args.hetero_device_types = ["A800", "BI-V150", "A800"]
+    host_args.hetero_process_meshes = [[2, 1, 1, 4, 1], [4, 2, 2, 2, 1], [1, 1, 1, 3, 2]]  # TP, CP, EP, DP, PP
+    assert loop.device_types() == {"A800": 8 + 6, "BI-V150": 16}
+
+
+COMPLETE = {
+    "world_size": 1, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "bf16": True, "fp16": False,
+    "global_batch_size": 4, "train_iters": 3, "tensorboard_dir": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "flags"),
+    [
+        ({"reset_attention_mask": True}, "--reset-attention-mask"),
+        ({"sft": True, "enable_variable_seq_lengths": True, "variable_seq_lengths": False}, "--sft, --enable-variable-seq-lengths"),
+    ],
+)
+def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, arguments, flags):
+    vars(host_args).update(COMPLETE)
+    loop = MegatronLoop(module, rehearsing=False)
+    assert loop.facts("CPU").missing == []
+    vars(host_args).update(arguments)
+    assert loop.facts("CPU").missing == [f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host tells none"]
 
 
 @pytest.fixture

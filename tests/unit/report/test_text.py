@@ -8,7 +8,7 @@ from flagscale_perf.analysis.summary import RunSummary, summarize
 from flagscale_perf.core.jsonl import encode
 from flagscale_perf.core.records import Record, RunEnd
 from flagscale_perf.report.text import render_summary
-from tests.fakes import make_event, make_facts, make_header, make_step, sample_run
+from tests.fakes import make_event, make_facts, make_header, make_interval, make_step, sample_run
 from tests.golden import golden
 
 
@@ -41,6 +41,26 @@ def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
     text = render_summary(run_of(tmp_path, [make_header(facts=make_facts(**unknown))], b"damaged\n{"))
     expected = golden("report_unknown.txt").replace("RUN_FILE", str(tmp_path / "perf_records_20240129_103000.jsonl"))
     assert text == expected
+
+
+def test_what_was_above_the_peak_is_told(tmp_path: Path) -> None:
+    steps = [make_step(1), make_step(2, model_flops=2 * 10**14)]
+    records = [make_header(), steps[0], make_interval(1), steps[1], make_interval(2, model_flops=2 * 10**15), RunEnd("completed", 0, 2, 0)]
+    text = render_summary(run_of(tmp_path, records))
+    assert (
+        "  MFU             5.0 % (causal_half)\n"
+        "  HFU             6.2 % (causal_half)\n"
+        "  peak            100 TFLOP/s, bf16 (a round number)\n"
+        "  suspect         intervals above the peak: 1; in no average; check --perf-peak-tflops and the data type\n"
+    ) in text
+
+
+def test_a_run_without_a_peak_says_why(tmp_path: Path) -> None:
+    facts = make_facts(peak_flop_per_s=None, peak_source="no peak is known for 'X'; set --perf-peak-tflops")
+    text = render_summary(run_of(tmp_path, [make_header(facts=facts), make_step(1)]))
+    assert (
+        "  MFU             -\n  HFU             -\n  peak            -, bf16 (no peak is known for 'X'; set --perf-peak-tflops)\n" in text
+    )
 
 
 def test_nothing_in_a_run_file_can_move_a_cursor(tmp_path: Path) -> None:

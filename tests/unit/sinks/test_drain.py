@@ -18,7 +18,7 @@ from flagscale_perf.core.ring import Ring
 from flagscale_perf.sinks import drain as drain_module
 from flagscale_perf.sinks import files
 from flagscale_perf.sinks.drain import Drain, DrainTask
-from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_reading, make_step
+from tests.fakes import SECOND, make_event, make_facts, make_header, make_step
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_everything_ends_up_in_every_file(ring: Ring, tmp_path: Path, said: list
     assert records[-1] == RunEnd("exit 3", drain._task.anchor.wall_ns, 25, 0)
     log = next((tmp_path / "logs").glob("perf_metrics_*.log")).read_text()
     assert log.splitlines() == said == (tmp_path / "logs" / "perf_realtime.log").read_text().splitlines()
-    assert len(said) == 5 + 3 + 2
+    assert len(said) == 6 + 3 + 2
     assert ring.summary is not None
     summary = json.loads(Path(ring.summary).read_text())
     assert (summary["session_info"]["end_reason"], summary["totals"]["samples"], len(summary["iteration_logs"])) == ("exit 3", 200, 3)
@@ -309,68 +309,45 @@ def test_only_the_newest_sessions_are_kept(tmp_path: Path, said: list[str]) -> N
     assert said == []
 
 
-class Device:
-    """Gives the readings and remarks that the test lays down, each once."""
+class TestSuspect:
+    """A step of 100 ms with 200 TFLOP on 8 devices of 100 TFLOP/s each: 250 %."""
 
-    def __init__(self) -> None:
-        self.readings: list = []
-        self.notes: list[str] = []
+    SAYS = "iterations 1 to 10: MFU 250.0 %, HFU - of a peak of 100 TFLOP/s (a round number). No device passes its peak: check "
 
-    def take(self):
-        given = self.readings, self.notes
-        self.readings, self.notes = [], []
-        return given
+    def put(self, ring: Ring, *iterations: int) -> None:
+        for iteration in iterations:
+            ring.put(make_step(iteration, model_flops=2 * 10**14, hardware_flops=None))
 
+    def suspects(self, directory: Path) -> list[EventRecord]:
+        return [record for record in records_in(directory) if isinstance(record, EventRecord) and record.name == "suspect"]
 
-def with_device(ring: Ring, directory: Path, said: list[str], device: Device) -> Drain:
-    return Drain(ring, make_drain(ring, directory, said)._task, said.append, said.append, device.take)
+    def test_the_first_interval_above_the_peak_is_an_event_and_every_one_is_marked(
+        self, ring: Ring, tmp_path: Path, said: list[str]
+    ) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        self.put(ring, *range(1, 26))
+        finish(ring, drain)
+        (event,) = self.suspects(tmp_path)
+        assert event.text.startswith(self.SAYS)
+        assert said == [f"flagscale_perf: {event.text}"]
+        lines = next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
+        assert sum(" 250.0! " in line for line in lines) == 3
+        assert [" suspect: iterations 1 to 10: " in line for line in lines].index(True) == 7
+        statistics = json.loads(Path(ring.summary or "").read_text())["final_statistics"]
+        assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (None, None, 3)
 
+    def test_a_last_interval_that_is_no_whole_one_is_told_too(self, ring: Ring, tmp_path: Path, said: list[str]) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        put(ring, *range(1, 11))
+        self.put(ring, 11, 12)
+        finish(ring, drain)
+        assert [event.text[:24] for event in self.suspects(tmp_path)] == ["iterations 11 to 12: MFU"]
 
-def test_readings_are_kept_and_explain_the_interval_they_were_made_in(ring: Ring, tmp_path: Path, said: list[str]) -> None:
-    device = Device()
-    drain = with_device(ring, tmp_path, said, device)
-    put(ring, *range(1, 11))
-    device.readings, device.notes = [make_reading(n * 500 * MS) for n in range(3)], ["a remark"]
-    drain.cycle()
-    finish(ring, drain)
-    records = records_in(tmp_path)
-    assert [record for record in records if record in [make_reading(n * 500 * MS) for n in range(3)]] == records[1:4]
-    (interval,) = [record for record in records if isinstance(record, IntervalRecord)]
-    # 10 steps from 0.1 to 1.1 s: read at 0.5 and 1.0 s, the energy from 0 s on
-    assert (interval.energy_mj, interval.energy_ns, interval.power_mw) == (640_000, SECOND, 650_000)
-    assert [(event.name, event.text) for event in records if isinstance(event, EventRecord)][0] == ("hardware", "a remark")
-    assert said == []
-
-
-def test_the_next_drain_gives_an_interval_the_readings_of_the_one_before(ring: Ring, tmp_path: Path, said: list[str]) -> None:
-    device = Device()
-    first = with_device(ring, tmp_path, said, device)
-    put(ring, 1, 2, 3)
-    device.readings = [make_reading(0), make_reading(400 * MS, xid=79)]
-    first.cycle()
-    die(first)
-    put(ring, *range(4, 11))
-    second = Drain(ring, first._task, said.append, said.append)
-    finish(ring, second)
-    records = records_in(tmp_path)
-    (interval,) = [record for record in records if isinstance(record, IntervalRecord)]
-    assert (interval.energy_mj, interval.energy_ns) == (256_000, 400 * MS)
-    texts = [record.text for record in records if isinstance(record, EventRecord) and record.name == "hardware"]
-    assert texts == ["rank 0's device: the driver reports XID 79"], "said once"
-
-
-def test_a_slow_interval_with_capped_clocks_is_told_behind_it(ring: Ring, tmp_path: Path, said: list[str]) -> None:
-    device = Device()
-    drain = with_device(ring, tmp_path, said, device)
-    put(ring, *range(1, 41))
-    ring.put(make_step(41, start_ns=4100 * MS, iteration_ns=300 * MS))
-    for iteration in range(42, 51):
-        ring.put(make_step(iteration, start_ns=(100 * iteration + 200) * MS))
-    device.readings = [make_reading(n * SECOND) for n in range(1, 5)]
-    device.readings.append(make_reading(5 * SECOND, throttle="power", sm_clock_mhz=1200))
-    finish(ring, drain)
-    events = [record for record in records_in(tmp_path) if isinstance(record, IntervalRecord | EventRecord)]
-    assert isinstance(events[-2], IntervalRecord)
-    assert (events[-1].name, events[-1].iteration) == ("slow", 50)
-    # one step of ten took three times as long
-    assert events[-1].text == "steps 41 to 50 20 % slow: rank 0, clock capped by power"
+    def test_who_goes_on_for_a_writer_that_died_does_not_say_it_again(self, ring: Ring, tmp_path: Path, said: list[str]) -> None:
+        drain = make_drain(ring, tmp_path, said)
+        self.put(ring, *range(1, 11))
+        drain.cycle()
+        die(drain)
+        self.put(ring, *range(11, 21))
+        finish(ring, make_drain(ring, tmp_path, said))
+        assert len(self.suspects(tmp_path)) == len(said) == 1

@@ -9,7 +9,7 @@ from flagscale_perf.sinks.metrics import MetricsSink
 from tests.fakes import make_header, make_interval
 from tests.golden import golden
 
-HEADING = "".join(golden("perf_metrics.log").splitlines(keepends=True)[:5])
+HEADING = "".join(golden("perf_metrics_events.log").splitlines(keepends=True)[:6])
 
 
 def steps_in(path: Path) -> list[int]:
@@ -19,7 +19,7 @@ def steps_in(path: Path) -> list[int]:
 
 
 def test_parts_move_up_and_every_line_is_in_one_of_them_below_a_heading(tmp_path: Path) -> None:
-    sink = MetricsSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 2 * 130)
+    sink = MetricsSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 2 * 140)
     for number in range(1, 8):
         sink.write(make_interval(number * 10))
         sink.flush()

@@ -12,7 +12,7 @@ from flagscale_perf.sinks.realtime import RealtimeSink
 from tests.fakes import make_facts, make_header, make_interval
 from tests.golden import golden
 
-HEADING = "".join(golden("perf_metrics.log").splitlines(keepends=True)[:5])
+HEADING = "".join(golden("perf_metrics_events.log").splitlines(keepends=True)[:6])
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def steps_in(text: str) -> list[str]:
 
 
 def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(tmp_path: Path, clock: list[int]) -> None:
-    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 3 * 130)
+    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 3 * 140)
     path = tmp_path / "perf_realtime.log"
     seen, inodes = [], set()
     for iteration in range(1, 8):
@@ -48,7 +48,7 @@ def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(tm
 
 
 def test_a_follower_gets_time_to_read_the_last_lines(tmp_path: Path, clock: list[int]) -> None:
-    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 130)
+    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 140)
     clock[0] = realtime.FOLLOWER_TIME_NS
     for iteration in (1, 2, 3):
         write(sink, iteration)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from flagscale_perf.core.rates import Scale
+from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
 from tests.fakes import MS, make_facts, make_header, make_interval
@@ -19,6 +19,7 @@ KNOWN = {
     "performance/samples_per_second": 80.0,
     "performance/tokens_per_second": 10240.0,
     "performance/mfu": 0.05,
+    "performance/hfu": 0.0625,
     "memory/current_gb": 2.0,
     "memory/peak_gb": 3.0,
     "memory/reserved_gb": 4.0,
@@ -51,9 +52,15 @@ def test_every_tag_of_an_interval() -> None:
     assert scalars_of(make_interval(10, eval_ns=1500 * MS, skipped_iterations=2), Scale(8, 1e14)) == pytest.approx(KNOWN)
 
 
+def test_a_suspect_interval_is_no_point_of_the_shares() -> None:
+    # 1000 TFLOP in 1 s is more than 8 devices of 100 TFLOP/s can do
+    scalars = scalars_of(make_interval(10, hardware_flops=10**15), Scale(8, 1e14))
+    assert (scalars["performance/mfu"], scalars["performance/hfu"], scalars["performance/tflops_per_gpu"]) == (None, None, 5.0)
+
+
 def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: Path) -> None:
     nothing = [
-        "model_flops", "device_ns", "memory_bytes", "memory_peak_bytes", "memory_reserved_bytes", "memory_retries",
+        "model_flops", "hardware_flops", "device_ns", "memory_bytes", "memory_peak_bytes", "memory_reserved_bytes", "memory_retries",
         "energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", "temperature_c", "throttle",
     ]  # fmt: skip
     intervals = [make_interval(10), make_interval(20, **dict.fromkeys(nothing))]
@@ -62,8 +69,8 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
     assert (version.file_version, first.step, second.step, first.wall_time) == ("brain.Event:2", 10, 20, 1_706_524_215.0)
     tags = [[value.tag for value in event.summary.value] for event in (first, second)]
     assert tags[0] == list(KNOWN)
-    unknown = {"performance/tflops_per_gpu", "performance/tflops_total", "performance/mfu", "time/device_ms"}
-    assert tags[1] == [tag for tag in KNOWN if tag not in unknown and not tag.startswith(("memory/", "hardware/"))]
+    missing = {"performance/tflops_per_gpu", "performance/tflops_total", "performance/mfu", "performance/hfu", "time/device_ms"}
+    assert tags[1] == [tag for tag in KNOWN if tag not in missing and not tag.startswith(("memory/", "hardware/"))]
     assert first.summary.value[0].simple_value == 5.0
 
 

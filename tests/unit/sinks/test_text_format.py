@@ -19,7 +19,7 @@ def text_of(header, records) -> str:
 
 def test_the_requirements_sample_comes_out_as_the_beginning_of_each_line() -> None:
     promised = golden("requirement_metrics.log").splitlines()
-    lines = text_of(HEADER, sample_intervals()).splitlines()
+    lines = [line for line in text_of(HEADER, sample_intervals()).splitlines() if not line.startswith("# ")]
     assert [line[: len(sample)] for line, sample in zip(lines, promised, strict=True)] == promised
 
 
@@ -45,7 +45,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     interval = make_interval(
         10, steps=0, iteration_ns=0, model_flops=None, device_ns=None, memory_bytes=None, memory_peak_bytes=None, skipped_iterations=10
     )
-    assert line_of(interval).split()[2:] == ["10", *"-" * 8, "10"]
+    assert line_of(interval).split()[2:] == ["10", *"-" * 9, "10"]
 
 
 def test_a_tiny_models_numbers_keep_three_digits() -> None:
@@ -58,8 +58,29 @@ def test_wide_values_keep_a_space_between_columns() -> None:
     assert cells[2:7] == ["1234567890", "125000000000000.00", "1000000000000000.00", "10000000000000.0", "1000000000000000"]
 
 
+def test_a_share_above_100_percent_is_marked() -> None:
+    # on 8 devices of 250 TFLOP/s, 2000 TFLOP are all they can do in a second
+    cells = line_of(make_interval(10, model_flops=1500 * 10**12, hardware_flops=2084 * 10**12)).split()
+    assert cells[10:] == ["75.0", "104.2!", "0"]
+    assert line_of(make_interval(10, model_flops=2084 * 10**12, hardware_flops=2100 * 10**12)).split()[10:12] == ["104.2!", "105.0!"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "line"),
+    [
+        ({}, "# FLOPs causal_half, bf16; peak of a device 100 TFLOP/s (a round number)"),
+        (
+            {"peak_flop_per_s": None, "peak_source": "no peak\nis known", "dtype": None},
+            "# FLOPs causal_half, -; peak of a device - (no peak\\x0ais known)",
+        ),
+    ],
+)
+def test_the_heading_says_what_is_counted_and_against_which_peak(facts: dict[str, object], line: str) -> None:
+    assert TextFormat(make_header(facts=make_facts(**facts))).heading().splitlines()[5:] == [line]
+
+
 def test_a_warmup_is_marked_behind_the_columns() -> None:
-    assert line_of(make_interval(1, warmup_only=True)) == line_of(make_interval(1)).rstrip().ljust(130) + "warm-up\n"
+    assert line_of(make_interval(1, warmup_only=True)) == line_of(make_interval(1)).rstrip().ljust(138) + "warm-up\n"
 
 
 def test_steps_and_headers_are_not_shown() -> None:
