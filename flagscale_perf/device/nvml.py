@@ -57,8 +57,8 @@ class NvmlReader:
         """About 15 queries; 40 ms of them are the driver's own measurement of the PCIe throughput."""
         nvml, device = self._nvml, self._device
         queries: dict[str, Callable[[], int]] = {
-            "power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(device),
             "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device),
+            "power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(device),
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
@@ -74,12 +74,13 @@ class NvmlReader:
             "nvlink_rx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
             "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(device).used,
         }
+        at_ns = monotonic_ns()  # beside the energy, which is divided by the time between two readings
         values = {name: self._ask(name, query) for name, query in queries.items()}
         values["xid"] = None if self._xids is None else self._ask("xid", self._last_xid)
         active = [self._ask(f"link {link}", self._link_state, link) for link in self._links]
         values["nvlinks_active"] = None if None in active or not active else sum(filter(None, active))
         known = {name: None if value is None else believed(name, value) for name, value in values.items()}
-        return HardwareRecord(at_ns=monotonic_ns(), throttle=self._throttle(), **known)
+        return HardwareRecord(at_ns=at_ns, throttle=self._throttle(), **known)
 
     def _ask(self, name: str, query: Callable[..., Any], *args: int) -> Any:
         if name in self._refused:
