@@ -24,7 +24,7 @@ setup(
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],
-        "nvml": ["nvidia-ml-py>=12"],
+        "nvml": ["nvidia-ml-py>=12.535"],
         "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={"console_scripts": ["flagscale-perf = flagscale_perf.cli:main"]},

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.clock import monotonic_ns, process_start_ns
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
@@ -121,6 +121,7 @@ class TrainingHooks:
         self._monitor: PerfMonitor
         self._logger: PerfLogger | None = None
         self._has_failed = False
+        self._has_trained = False
 
     @_guarded
     def attach(self, action: Callable[[], None]) -> None:
@@ -135,6 +136,8 @@ class TrainingHooks:
             return
         device = current_device(loop.rehearsing)
         facts, flops = _facts_and_flops(loop, config, device)
+        if not self._has_trained:  # a later training of the same process does not begin with it
+            self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
         self._loop = loop
         self._logger = PerfLogger.start(config, facts, loop.say)
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
@@ -248,7 +251,10 @@ class TrainingHooks:
 
 
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
-    facts = _with_peak(loop, config, loop.facts(device.name))
+    facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
+    if device.uuid is None:
+        facts = replace(facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"])
+    facts = _with_peak(loop, config, facts)
     if config.perf_breakdown:
         facts = replace(facts, missing=[*facts.missing, *_missing_phases(loop, facts)])
     try:

@@ -32,7 +32,8 @@ from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
 from flagscale_perf.core.records import EventRecord, PhaseRecord, RunFacts, StepRecord
 from flagscale_perf.core.ring import Ring
-from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask
+from flagscale_perf.device.sampler import Sampler
+from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask, TakeReadings, no_readings
 
 MAX_WRITERS = 3  # processes one run may use up
 ORPHAN_LIMIT_S = 5.0  # a writer whose parent is gone and that saves nothing for so long hangs
@@ -224,7 +225,9 @@ class Supervisor:
 
     def _run_here(self) -> None:
         """The writer's work on this thread."""
-        Drain(self._ring, self._task, self._print, _complain).run(self._pause, lambda: False)
+        has_device = self._task.facts.get("device_uuid") is not None
+        readings = _nothing_but("no hardware counters: they are read in a writer process only") if has_device else no_readings
+        Drain(self._ring, self._task, self._print, _complain, readings).run(self._pause, lambda: False)
 
     def _pause(self, seconds: float) -> None:
         if self._ending.is_set():
@@ -353,6 +356,22 @@ def _end_after_parent(is_orphan: Callable[[], bool], ring: Ring) -> None:
     os._exit(1)
 
 
+def _readings(device_uuid: str | None, replaces: bool) -> TakeReadings:
+    """The device's counters, read in this process. Not after a writer has died: its end may have been the driver's doing."""
+    if device_uuid is None:
+        return no_readings
+    if replaces:
+        return _nothing_but("no hardware counters any more: the writer process before this one has died, perhaps by the driver")
+    sampler = Sampler(device_uuid)
+    sampler.start()
+    return sampler.take
+
+
+def _nothing_but(note: str) -> TakeReadings:
+    notes = [note]
+    return lambda: ([], [notes.pop()] if notes else [])
+
+
 def main() -> None:
     """The writer process: reads its task from stdin, drains the ring until the trainer has closed it or is gone."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
@@ -370,7 +389,7 @@ def main() -> None:
     threading.Thread(target=_end_after_parent, args=(is_orphan, ring), daemon=True).start()
     outlet = _Outlet(1)
     task["anchor"], task["directory"] = Anchor(**task["anchor"]), Path(task["directory"])
-    drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble)
+    drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble, _readings(task["facts"].get("device_uuid"), bool(task["notes"])))
     drain.run(_Alarm(0, outlet).wait, is_orphan)
     outlet.finish()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from flagscale_perf.core.records import Outcome, PhaseRecord, StepRecord
-from flagscale_perf.device.probe import DeviceProbe, EventPair
+from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 
@@ -24,6 +24,7 @@ CountFlops = Callable[[int, Packed | None], Flops]
 Emit = Callable[[StepRecord | PhaseRecord], None]
 
 _UNMEASURED: tuple[None, ...] = (None,) * (len(PhaseRecord._fields) - 1)
+_NO_MEMORY = (None, None, None, None)
 
 
 class StepNumbers(NamedTuple):
@@ -96,7 +97,7 @@ class PerfMonitor:
         self._taken: Any = None
         self._train_step_ns = 0
         self._log_ns: int | None = None
-        self._memory: tuple[int, int] | None = None
+        self._memory: Memory | None = None
         self._paused_ns = {"eval": 0, "checkpoint": 0}
 
     @property
@@ -215,7 +216,7 @@ class PerfMonitor:
     def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
         trained = numbers.updated
         model_flops, hardware_flops = self._flops(numbers.samples, self._packed) if trained else (0, 0)
-        memory, peak = self._memory or (None, None)
+        memory, peak, reserved, retries = self._memory or _NO_MEMORY
         self_ns, self.self_ns = self.self_ns, 0
         paused = self._paused_ns
         return StepRecord(
@@ -238,6 +239,8 @@ class PerfMonitor:
             hardware_flops=hardware_flops,
             memory_bytes=memory,
             memory_peak_bytes=peak,
+            memory_reserved_bytes=reserved,
+            memory_retries=retries,
             self_ns=self_ns,
         )
 
@@ -263,6 +266,8 @@ class PerfMonitor:
             hardware_flops=0,
             memory_bytes=None,
             memory_peak_bytes=None,
+            memory_reserved_bytes=None,
+            memory_retries=None,
             self_ns=0,
         )
         self._pending.append(_Pending(record))

@@ -9,6 +9,7 @@ from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
+    HardwareRecord,
     IntervalRecord,
     Outcome,
     PhaseRecord,
@@ -19,7 +20,7 @@ from flagscale_perf.core.records import (
     StepRecord,
 )
 from flagscale_perf.core.utilisation import Scale
-from flagscale_perf.core.window import IntervalWindow
+from flagscale_perf.core.window import IntervalWindow, end_mono_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -48,6 +49,8 @@ def make_step(iteration: int = 1, **overrides: Any) -> StepRecord:
         "hardware_flops": 5 * 10**12,
         "memory_bytes": 2 * 10**9,
         "memory_peak_bytes": 3 * 10**9,
+        "memory_reserved_bytes": 4 * 10**9,
+        "memory_retries": 0,
         "self_ns": 20_000,
     }
     return StepRecord(**fields | overrides)
@@ -69,6 +72,8 @@ def make_skipped_data(iteration: int, iterations: int = 1, **overrides: Any) -> 
         "hardware_flops": 0,
         "memory_bytes": None,
         "memory_peak_bytes": None,
+        "memory_reserved_bytes": None,
+        "memory_retries": None,
         "self_ns": 0,
     }
     return make_step(iteration, **fields | overrides)
@@ -94,7 +99,7 @@ def make_phases(iteration: int = 1, **overrides: Any) -> PhaseRecord:
 
 
 def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
-    """Ten of `make_step`'s steps: 1 s, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and HFU as `SCALE` has them."""
+    """Ten of `make_step`s: 1 s at 640 W, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and HFU as `SCALE` has them."""
     fields: dict[str, Any] = {
         "iteration": iteration,
         "first_iteration": iteration - 9,
@@ -119,6 +124,14 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "iteration_max_ns": 100 * MS,
         "memory_bytes": 2 * 10**9,
         "memory_peak_bytes": 3 * 10**9,
+        "memory_reserved_bytes": 4 * 10**9,
+        "memory_retries": 0,
+        "energy_mj": 640_000,
+        "energy_ns": SECOND,
+        "power_mw": 650_000,
+        "sm_clock_mhz": 1980,
+        "temperature_c": 60,
+        "throttle": "",
         "self_ns": 200_000,
         "phases_ns": None,
         "bubble_ns": None,
@@ -128,6 +141,30 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
     return IntervalRecord(**fields | overrides)
 
 
+def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
+    """An untroubled device that has drawn 640 W since the clock's zero."""
+    fields: dict[str, Any] = {
+        "power_mw": 650_000,
+        "energy_mj": 10**6 + at_ns * 640 // MS,
+        "sm_clock_mhz": 1980,
+        "memory_clock_mhz": 3201,
+        "throttle": "",
+        "temperature_c": 60,
+        "ecc_uncorrected": 0,
+        "xid": 0,
+        "pcie_generation": 5,
+        "pcie_width": 16,
+        "pcie_replays": 0,
+        "pcie_tx_bytes_per_s": 10**9,
+        "pcie_rx_bytes_per_s": 2 * 10**9,
+        "nvlinks_active": 18,
+        "nvlink_tx_bytes": at_ns,
+        "nvlink_rx_bytes": at_ns,
+        "memory_used_bytes": 5 * 10**9,
+    }
+    return HardwareRecord(at_ns, **fields | overrides)
+
+
 def make_event(name: str = "note", **overrides: Any) -> EventRecord:
     """A note 1 s after the start."""
     fields: dict[str, Any] = {"name": name, "at_ns": SECOND, "iteration": 0, "text": "something happened"}
@@ -135,7 +172,7 @@ def make_event(name: str = "note", **overrides: Any) -> EventRecord:
 
 
 def make_facts(**overrides: Any) -> RunFacts:
-    """A job of 8 devices with a peak of 100 TFLOP/s each, without a TensorBoard of its own."""
+    """A job of 8 devices with a peak of 100 TFLOP/s each, without a TensorBoard of its own, whose process began at -2 s."""
     fields: dict[str, Any] = {
         "package_version": "0.1.0",
         "host": "FlagScale 0.8.0",
@@ -165,6 +202,9 @@ def make_facts(**overrides: Any) -> RunFacts:
         "resume_iteration": 0,
         "tensorboard_dir": None,
         "missing": [],
+        "process_start_ns": -2 * SECOND,
+        "device_uuid": None,
+        "device_memory_bytes": 141 * 10**9,
     }
     return RunFacts(**fields | overrides)
 
@@ -202,14 +242,22 @@ def sample_intervals() -> list[IntervalRecord]:
 
 
 def sample_run() -> list[Record]:
-    """A run of 25 steps with everything in it: warm-up, skips, evaluation, a failure, a partial last interval, an end."""
+    """A run of 25 steps with everything in it: warm-up, skips, evaluation, a failure, a partial last interval, an end.
+
+    The device is read every half second, hot and at its power limit at 2 s.
+    """
     header = make_header(facts=make_facts(missing=["phases (host has no Timers)"]))
     window = IntervalWindow(10, Anchor(header.start_wall_ns, header.start_mono_ns), SCALE)
     records: list[Record] = [header]
     steps = [make_step(1, warmup=1, iteration_ns=400 * MS)]
     steps += [make_step(i, memory_peak_bytes=i * 10**8) for i in range(2, 20)]
     steps += [make_step(20, eval_ns=500 * MS, checkpoint_ns=250 * MS), make_skipped_data(23, 3), make_step(24), make_step(25)]
+    readings = [make_reading(n * SECOND // 2) for n in range(4)]
+    readings.append(make_reading(2 * SECOND, temperature_c=80, sm_clock_mhz=1400, throttle="power"))
     for step in steps:
+        while readings and readings[0].at_ns <= end_mono_ns(step):
+            records.append(readings[0])
+            window.add_hardware(readings.pop(0))
         interval = window.add(step)
         records += [step] if interval is None else [step, interval]
         if step.iteration == 12:

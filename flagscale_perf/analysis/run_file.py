@@ -25,12 +25,21 @@ def find_run_file(path: Path, session_id: str | None = None) -> Path:
         raise PerfError(f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl in it")
     if not path.is_dir():
         return path
-    sessions = sorted(filter(None, map(session_of, os.listdir(path))), key=age_key)
-    if not sessions:
-        raise PerfError(f"no perf_records_*.jsonl in {str(path)!r}; give the directory of --perf-log-dir")
+    sessions = sessions_in(path)
     if session_id is not None and session_id not in sessions:
         raise PerfError(f"no session {session_id!r} in {str(path)!r}; there are {', '.join(sessions[-10:])}")
     return path / file_names(session_id or sessions[-1])["records"]
+
+
+def sessions_in(directory: Path) -> list[str]:
+    """The ids of a directory's sessions, oldest first; at least one. Raises PerfError."""
+    try:
+        sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key)
+    except OSError as error:
+        raise PerfError(f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir") from None
+    if not sessions:
+        raise PerfError(f"no perf_records_*.jsonl in {str(directory)!r}; give the directory of --perf-log-dir")
+    return sessions
 
 
 class RunFile:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hin
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
+    HardwareRecord,
     IntervalRecord,
     PhaseRecord,
     Record,
@@ -26,6 +27,7 @@ KINDS: dict[str, type[Record]] = {
     "header": RunHeader,
     "step": StepRecord,
     "phases": PhaseRecord,
+    "hardware": HardwareRecord,
     "interval": IntervalRecord,
     "event": EventRecord,
     "end": RunEnd,

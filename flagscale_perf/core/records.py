@@ -45,6 +45,8 @@ class StepRecord(NamedTuple):
         hardware_flops: the same plus recomputation; None like model_flops.
         memory_bytes: device memory allocated at the end; None between readings and without a device.
         memory_peak_bytes: peak of device memory allocated; None like memory_bytes.
+        memory_reserved_bytes: what the allocator holds of the device, allocated or not; None like memory_bytes.
+        memory_retries: how often since the process's start the allocator found no room and had to free its cache; None like memory_bytes.
         self_ns: what the monitor took of the training thread since the last record; None in files of earlier versions.
     """
 
@@ -67,6 +69,8 @@ class StepRecord(NamedTuple):
     hardware_flops: int | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
+    memory_reserved_bytes: int | None
+    memory_retries: int | None
     self_ns: int | None
 
 
@@ -117,7 +121,7 @@ class EventRecord(NamedTuple):
     """Something that happened once: a failure inside the monitor, a resume, a note.
 
     Attributes:
-        name: one of "failure", "drop", "resume", "note", "clock", "suspect", "shed".
+        name: one of "failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory", "hardware".
         at_ns: monotonic mark.
         iteration: the last finished iteration then; 0 before the first.
         text: one line for a human.
@@ -174,6 +178,9 @@ class RunFacts:
         resume_iteration: the iteration training continues after; 0 for a fresh start.
         tensorboard_dir: the host's, absolute; None if it writes none.
         missing: hooks or values that are not available, one phrase each.
+        process_start_ns: monotonic mark of the start of rank 0's process; None where the system does not tell.
+        device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
+        device_memory_bytes: all the memory of that device; None without a device.
     """
 
     package_version: str
@@ -204,6 +211,50 @@ class RunFacts:
     resume_iteration: int
     tensorboard_dir: str | None
     missing: list[str]
+    process_start_ns: int | None = None
+    device_uuid: str | None = None
+    device_memory_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class HardwareRecord:
+    """One reading of rank 0's device, about one a second. Every value may be None: the device, its driver or its library does not tell.
+
+    Attributes:
+        at_ns: monotonic mark.
+        power_mw: drawn now.
+        energy_mj: counter since the driver was loaded.
+        sm_clock_mhz, memory_clock_mhz: now.
+        throttle: why the clocks are not higher, names of `core.hardware.REASONS` joined by ", "; "" for no reason.
+        temperature_c: of the chip.
+        ecc_uncorrected: memory errors that could not be corrected, counted since the last reset.
+        xid: number of a critical error the driver has reported since the last reading; 0 for none.
+        pcie_generation, pcie_width: of the link now.
+        pcie_replays: counter of packets sent again.
+        pcie_tx_bytes_per_s, pcie_rx_bytes_per_s: over the library's last 20 ms.
+        nvlinks_active: number of links that are up.
+        nvlink_tx_bytes, nvlink_rx_bytes: counters over all links.
+        memory_used_bytes: by all processes together.
+    """
+
+    at_ns: int
+    power_mw: int | None = None
+    energy_mj: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    throttle: str | None = None
+    temperature_c: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_replays: int | None = None
+    pcie_tx_bytes_per_s: int | None = None
+    pcie_rx_bytes_per_s: int | None = None
+    nvlinks_active: int | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
+    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -225,7 +276,13 @@ class IntervalRecord:
         model_flops, hardware_flops: sums; None unless every step summed has it.
         mfu, hfu: what these sums make of the run's peak, a share of 1 that is suspect above it; None where the peak is not known.
         iteration_p50_ns, iteration_p95_ns, iteration_max_ns: over the steps summed.
-        memory_bytes, memory_peak_bytes: last known in the interval.
+        memory_bytes, memory_peak_bytes, memory_reserved_bytes, memory_retries: last known in the interval.
+        energy_mj: taken up by rank 0's device in energy_ns; None without two readings of a plausible counter.
+        energy_ns: between the last reading of the interval before and the last one of this interval.
+        power_mw: mean of the readings; None without one, like the following.
+        sm_clock_mhz: lowest reading.
+        temperature_c: highest reading.
+        throttle: every reason that was read, as in `HardwareRecord`.
         self_ns: sum; None unless every step summed has it.
         phases_ns: sums of `PhaseRecord`'s fields by their names without `_ns`; None unless every step summed has phases.
         bubble_ns: waiting for other stages that the pipeline's schedule makes inevitable; None like phases_ns and where
@@ -257,6 +314,14 @@ class IntervalRecord:
     iteration_max_ns: int | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
+    memory_reserved_bytes: int | None
+    memory_retries: int | None
+    energy_mj: int | None
+    energy_ns: int | None
+    power_mw: int | None
+    sm_clock_mhz: int | None
+    temperature_c: int | None
+    throttle: str | None
     self_ns: int | None
     phases_ns: dict[str, int | None] | None
     bubble_ns: int | None
@@ -281,4 +346,4 @@ class RunEnd:
     dropped: int
 
 
-Record = RunHeader | StepRecord | PhaseRecord | IntervalRecord | EventRecord | RunEnd
+Record = RunHeader | StepRecord | PhaseRecord | HardwareRecord | IntervalRecord | EventRecord | RunEnd

@@ -6,10 +6,23 @@ import json
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, Anchor
+from flagscale_perf.core.goodput import SessionGoodput
+from flagscale_perf.core.hardware import HardwareTotals, mean_power_w, tokens_per_joule
 from flagscale_perf.core.jsonl import finite
+from flagscale_perf.core.memory import MemoryTotals, fragmentation
 from flagscale_perf.core.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
 from flagscale_perf.core.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
-from flagscale_perf.core.records import EventRecord, IntervalRecord, Outcome, PhaseRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import (
+    EventRecord,
+    HardwareRecord,
+    IntervalRecord,
+    Outcome,
+    PhaseRecord,
+    Record,
+    RunEnd,
+    RunHeader,
+    StepRecord,
+)
 from flagscale_perf.core.session import Labels, file_names
 from flagscale_perf.core.utilisation import Scale, TrustedWork
 from flagscale_perf.core.window import StepSums, end_mono_ns, skipped_iterations
@@ -60,6 +73,7 @@ class RunTotals:
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(header.facts)
         self._rows = ThinnedRows()
+        self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None
@@ -73,6 +87,7 @@ class RunTotals:
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
+        self._goodput.add(record)
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
@@ -81,6 +96,8 @@ class RunTotals:
             self._add_interval(record)
         elif isinstance(record, EventRecord):
             self._add_event(record)
+        elif isinstance(record, HardwareRecord):
+            self._hardware.add_reading(record)
         elif isinstance(record, RunEnd):
             self._reason, self._end_wall_ns, self._dropped = record.reason, record.end_wall_ns, record.dropped
 
@@ -88,6 +105,7 @@ class RunTotals:
         if self._first_iteration is None:
             self._first_iteration = step.iteration - step.iterations + 1
         self._last_iteration = step.iteration
+        self._memory.add(step)
         self._iterations += step.iterations
         self._skipped += skipped_iterations(step)
         self._all.add(step)
@@ -104,6 +122,7 @@ class RunTotals:
 
     def _add_interval(self, interval: IntervalRecord) -> None:
         self._rows.add(interval)
+        self._hardware.add_interval(interval)
         self._trusted.close(interval)
         self._dropped = interval.dropped
         rate = rates_of(interval, self._scale).tflops_per_gpu
@@ -140,6 +159,9 @@ class RunTotals:
             },
             "phases": _phases_of(self._rated.phases),
             "bubble": _bubble_of(self._rated.phases),
+            "memory": self._memory.as_dict(),
+            "hardware": self._hardware.as_dict(self._rated.tokens, self._rated.iteration_ns, self._scale),
+            "goodput": self._goodput.result().as_dict(),
             "dropped_records": self._dropped,
             "failure_count": self._failure_count,
             "failures": list(self._failures),
@@ -199,6 +221,14 @@ class RunTotals:
             "iteration_time_ms": rates.iteration_ms,
             "memory_gb": as_gb(interval.memory_bytes),
             "memory_peak_gb": as_gb(interval.memory_peak_bytes),
+            "memory_reserved_gb": as_gb(interval.memory_reserved_bytes),
+            "fragmentation": fragmentation(interval.memory_bytes, interval.memory_reserved_bytes),
+            "alloc_retries": interval.memory_retries,
+            "power_w": mean_power_w(interval),
+            "tokens_per_joule": tokens_per_joule(interval, self._scale),
+            "sm_clock_mhz": interval.sm_clock_mhz,
+            "temperature_c": interval.temperature_c,
+            "throttle": interval.throttle,
             "mfu": rates.utilisation.mfu,
             "hfu": rates.utilisation.hfu,
             "suspect": rates.utilisation.is_suspect,

@@ -6,8 +6,9 @@ import math
 import random
 
 from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.hardware import HardwareWindow
 from flagscale_perf.core.phases import PhaseSums, StepPhases
-from flagscale_perf.core.records import IntervalRecord, Outcome, StepRecord
+from flagscale_perf.core.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.core.utilisation import Scale, Work
 
 RESERVOIR_SIZE = 4096
@@ -100,11 +101,14 @@ class _Open:
 
     def __init__(self, first: StepRecord) -> None:
         self.first_iteration = first.iteration - first.iterations + 1
+        self.start_ns = first.start_ns
         self.last = first
         self.sums, self.warmup = StepSums(), StepSums()
         self.skipped = 0
         self.memory_bytes: int | None = None
         self.memory_peak_bytes: int | None = None
+        self.memory_reserved_bytes: int | None = None
+        self.memory_retries: int | None = None
 
     def add(self, step: StepRecord, phases: StepPhases | None) -> None:
         self.last = step
@@ -117,6 +121,10 @@ class _Open:
             self.memory_bytes = step.memory_bytes
         if step.memory_peak_bytes is not None:
             self.memory_peak_bytes = step.memory_peak_bytes
+        if step.memory_reserved_bytes is not None:
+            self.memory_reserved_bytes = step.memory_reserved_bytes
+        if step.memory_retries is not None:
+            self.memory_retries = step.memory_retries
 
 
 class IntervalWindow:
@@ -128,12 +136,18 @@ class IntervalWindow:
         self._anchor = anchor
         self._scale = scale
         self._open: _Open | None = None
+        self._hardware = HardwareWindow()
+
+    def add_hardware(self, reading: HardwareRecord) -> None:
+        """One more reading of the device; before the steps that ended after it."""
+        self._hardware.add(reading)
 
     def add(self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None) -> IntervalRecord | None:
         """One more record, its phases if measured; the interval it completes, if it does. `dropped` as in `IntervalRecord`."""
         if self._open is None:
             self._open = _Open(step)
         self._open.add(step, phases)
+        self._hardware.advance(self._open.start_ns, end_mono_ns(step))
         before = step.iteration - step.iterations
         return self.close(dropped) if step.iteration // self._interval > before // self._interval else None
 
@@ -144,6 +158,7 @@ class IntervalWindow:
             return None
         warmup_only = open_.sums.steps == 0 and open_.warmup.steps > 0  # what was passed over is in both
         sums = open_.warmup if warmup_only else open_.sums
+        hardware = self._hardware.close()
         utilisation = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(self._scale)
         phases = sums.phases.over(sums.steps)
         return IntervalRecord(
@@ -170,6 +185,14 @@ class IntervalWindow:
             iteration_max_ns=sums.durations.maximum,
             memory_bytes=open_.memory_bytes,
             memory_peak_bytes=open_.memory_peak_bytes,
+            memory_reserved_bytes=open_.memory_reserved_bytes,
+            memory_retries=open_.memory_retries,
+            energy_mj=hardware.energy_mj,
+            energy_ns=hardware.energy_ns,
+            power_mw=hardware.power_mw,
+            sm_clock_mhz=hardware.sm_clock_mhz,
+            temperature_c=hardware.temperature_c,
+            throttle=hardware.throttle,
             self_ns=sums.self_ns,
             phases_ns=phases.phases_ns,
             bubble_ns=phases.bubble_ns,

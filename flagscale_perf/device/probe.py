@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf.device.timeline import CudaTimeline, HostTimeline, Timeline
 
@@ -10,16 +10,35 @@ from flagscale_perf.device.timeline import CudaTimeline, HostTimeline, Timeline
 EventPair = tuple[Any, Any]
 
 
+class Memory(NamedTuple):
+    """One reading of the device's allocator.
+
+    Attributes:
+        allocated_bytes, peak_bytes: in tensors, now and at most so far.
+        reserved_bytes: taken from the device; None where the allocator does not tell, like retries.
+        retries: how often it found no room and had to free its cache.
+    """
+
+    allocated_bytes: int
+    peak_bytes: int
+    reserved_bytes: int | None
+    retries: int | None
+
+
 class DeviceProbe(Protocol):
     """A device as seen from the training thread. No method waits for the device.
 
     Attributes:
-        name: as its driver calls it.
+        name: as the driver has it.
         is_present: False for the CPU, which has neither events nor memory of its own.
+        uuid: by which another process finds the same device; None without one.
+        memory_bytes: all its memory; None without one.
     """
 
     name: str
     is_present: bool
+    uuid: str | None
+    memory_bytes: int | None
 
     def start(self) -> None:
         """Marks the start of a train step on the device's stream."""
@@ -30,8 +49,8 @@ class DeviceProbe(Protocol):
     def elapsed_ns(self, pair: EventPair) -> int | None:
         """Device time between the two marks; None while the device has not reached the second."""
 
-    def memory(self) -> tuple[int, int] | None:
-        """Bytes allocated now and at peak; None where the device does not say."""
+    def memory(self) -> Memory | None:
+        """What the allocator says now; None where there is none."""
 
     def timeline(self) -> Timeline:
         """What marks phases by this device's clock."""
@@ -44,6 +63,8 @@ class NoDevice:
 
     def __init__(self, name: str = "CPU") -> None:
         self.name = name
+        self.uuid: str | None = None
+        self.memory_bytes: int | None = None
 
     def start(self) -> None:
         """Nothing to mark."""
@@ -56,7 +77,7 @@ class NoDevice:
         """Never called with a pair of its own."""
         return None
 
-    def memory(self) -> tuple[int, int] | None:
+    def memory(self) -> Memory | None:
         """Not known."""
         return None
 
@@ -76,6 +97,10 @@ class CudaProbe:
         self._free: list[EventPair] = []
         self._open: EventPair | None = None
         self.name: str = cuda.get_device_name()
+        properties = cuda.get_device_properties(cuda.current_device())
+        uuid = getattr(properties, "uuid", None)  # torch before 2.4 has none
+        self.uuid: str | None = None if uuid is None else str(uuid)
+        self.memory_bytes: int | None = properties.total_memory
 
     def start(self) -> None:
         """Records the first event on the current stream."""
@@ -97,11 +122,14 @@ class CudaProbe:
         self._free.append(pair)
         return round(elapsed_ms * 1e6)
 
-    def memory(self) -> tuple[int, int] | None:
-        """The caching allocator's allocated bytes, now and at peak; no synchronise."""
+    def memory(self) -> Memory | None:
+        """The caching allocator's counters; no synchronise."""
         stats = self._cuda.memory_stats_as_nested_dict()
         allocated = stats.get("allocated_bytes", {}).get("all", {})
-        return (allocated["current"], allocated["peak"]) if allocated else None
+        if not allocated:
+            return None
+        reserved = stats.get("reserved_bytes", {}).get("all", {})
+        return Memory(allocated["current"], allocated["peak"], reserved.get("current"), stats.get("num_alloc_retries"))
 
     def timeline(self) -> Timeline:
         """By events of the current stream."""

@@ -20,6 +20,16 @@ _SIZES = {
     "expert_parallel": "EP",
 }
 
+_CLASSES = {
+    "start-up": "startup_s",
+    "productive": "productive_s",
+    "evaluation": "evaluation_s",
+    "checkpoint": "checkpoint_s",
+    "data stall": "data_stall_s",
+    "lost": "lost_s",
+    "idle, other": "idle_s",
+}
+
 Row = tuple[str, str]
 
 
@@ -27,21 +37,25 @@ def render_summary(run: RunSummary) -> str:
     """The whole text, newline at the end; no character in it can move a terminal's cursor."""
     summary = run.summary
     blocks = [
-        _block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
-        _block("Rates, without the first iteration", _rates(summary)),
-        _block("Times", _times(summary)),
-        _block("Totals", _totals(summary)),
+        block(f"Run {summary['session_info']['session_id']}", _overview(summary)),
+        block("Rates, without the first iteration", _rates(summary)),
+        block("Times", _times(summary)),
+        block("Totals", _totals(summary)),
         *_phase_blocks(summary),
-        _block("Files", [(kind, name) for kind, name in summary["files"].items()]),
+        block("Goodput of this session", goodput_rows(summary["goodput"])),
+        block("Memory of rank 0's device", _memory(summary)),
+        block("Hardware of rank 0's device", _hardware(summary["hardware"])),
+        block("Files", [(kind, name) for kind, name in summary["files"].items()]),
     ]
     if summary["failure_count"] or summary["dropped_records"]:
-        blocks.append(_block("Failures of the monitor", _failures(summary)))
+        blocks.append(block("Failures of the monitor", _failures(summary)))
     if run.skipped:
-        blocks.append(_block(f"{run.skipped} lines of {run.path} are no records", _bad_lines(run)))
+        blocks.append(block(f"{run.skipped} lines of {run.path} are no records", _bad_lines(run)))
     return "\n".join(blocks)
 
 
-def _block(title: str, rows: Iterable[Row], width: int = _LABEL_WIDTH) -> str:
+def block(title: str, rows: Iterable[Row], width: int = _LABEL_WIDTH) -> str:
+    """A title and its rows, labels aligned in so many columns."""
     lines = [f"  {printable(label):<{width}}{printable(value)}".rstrip() + "\n" for label, value in rows]
     return printable(title) + "\n" + "".join(lines)
 
@@ -118,7 +132,7 @@ def _phase_blocks(summary: dict[str, Any]) -> list[str]:
             (f"of the wait: {kind}", f"{_percent(bubble[f'{kind}_share']):>8}  {_with_unit(bubble[f'{kind}_s'], 1, 's')}")
             for kind in ("bubble", "imbalance")
         ]
-    return [_block(f"Phases of {phases['steps']} iterations, without the first", rows, _PHASE_WIDTH)]
+    return [block(f"Phases of {phases['steps']} iterations, without the first", rows, _PHASE_WIDTH)]
 
 
 def _totals(summary: dict[str, Any]) -> list[Row]:
@@ -127,6 +141,49 @@ def _totals(summary: dict[str, Any]) -> list[Row]:
         ("samples", f"{totals['samples']} trained, {totals['skipped_samples']} skipped"),
         ("tokens", str(totals["tokens"])),
         ("model FLOPs", f"{_flops(totals['model_flops'])} ({_known(summary['session_info']['flops_convention'])})"),
+    ]
+
+
+def goodput_rows(goodput: dict[str, Any]) -> list[Row]:
+    """Each class with its share of the wall time, and the productive share again as what it is called."""
+    wall_s = goodput["wall_s"]
+    rows = [("wall time", _with_unit(wall_s, 1, "s"))]
+    for label, key in _CLASSES.items():
+        value = goodput[key]
+        share = f" ({number(value / wall_s * 100, 1)} %)" if value is not None and wall_s else ""
+        rows.append((label, _with_unit(value, 1, "s") + share))
+    return rows + [("ETTR", number(goodput["ettr"], 3))]
+
+
+def _memory(summary: dict[str, Any]) -> list[Row]:
+    memory = summary["memory"]
+    if memory["reserved_peak_gb"] is None:
+        return [("counters", "not read")]
+    share, left = memory["fragmentation"], memory["out_of_memory_in_steps"]
+    return [
+        ("peak", _with_unit(summary["final_statistics"]["peak_memory_gb"], 2, "GB")),
+        ("reserved", f"{_with_unit(memory['reserved_peak_gb'], 2, 'GB')} of {_with_unit(memory['device_gb'], 2, 'GB')}"),
+        ("fragmentation", _percent(share)),
+        ("alloc retries", _known(memory["alloc_retries"])),
+        ("out of memory", "not in sight" if left is None else f"in {left} steps at the latest, if the peak goes on growing"),
+    ]
+
+
+def _hardware(hardware: dict[str, Any]) -> list[Row]:
+    throttle = hardware["throttle"]
+    if all(value is None for value in hardware.values()):
+        return [("counters", "not read")]
+    return [
+        ("power", _with_unit(hardware["power_w"], 1, "W")),
+        ("energy", f"{_with_unit(hardware['energy_j'], 1, 'J')} in {_with_unit(hardware['energy_read_s'], 1, 's')}"),
+        ("tokens/J", f"{number(hardware['tokens_per_joule'], 3)} ({_with_unit(hardware['joules_per_token'], 3, 'J')}/token)"),
+        ("lowest SM clock", _with_unit(hardware["min_sm_clock_mhz"], 0, "MHz")),
+        ("temperature", _with_unit(hardware["max_temperature_c"], 0, "C at most")),
+        ("clocks capped", UNKNOWN if throttle is None else ", ".join(map(str, throttle)) or "never"),
+        ("errors", f"{_known(hardware['ecc_uncorrected'])} of memory, {_known(hardware['xid_readings'])} XID"),
+        ("PCIe", f"generation {_known(hardware['pcie_generation'])} x{_known(hardware['pcie_width'])}"),
+        ("PCIe replays", _known(hardware["pcie_replays"])),
+        ("NVLinks", f"{_known(hardware['nvlinks_active'])} active"),
     ]
 
 

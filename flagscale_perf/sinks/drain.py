@@ -12,10 +12,21 @@ from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
 from flagscale_perf.core.phases import PhaseJoin
-from flagscale_perf.core.records import SCHEMA_VERSION, EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import (
+    SCHEMA_VERSION,
+    EventRecord,
+    HardwareRecord,
+    IntervalRecord,
+    PhaseRecord,
+    Record,
+    RunEnd,
+    RunHeader,
+    StepRecord,
+)
 from flagscale_perf.core.ring import Ring, RingRecord
 from flagscale_perf.core.session import file_names, new_session_id
 from flagscale_perf.core.utilisation import Scale, suspicion
+from flagscale_perf.core.watch import Watch
 from flagscale_perf.core.window import IntervalWindow
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.fanout import FanOut, describe
@@ -32,6 +43,14 @@ BATCH = 2048
 KILLED = "killed"
 SUSPECT = "suspect"
 CLOCK_STEP_NS = 2 * NS_PER_S
+
+# Readings of the device since the last call, and what there is to say about them.
+TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
+
+
+def no_readings() -> tuple[list[HardwareRecord], list[str]]:
+    """Where nothing reads the device."""
+    return [], []
 
 
 @dataclass(frozen=True)
@@ -66,12 +85,21 @@ class Drain:
     What the disk refuses stays in the ring and is tried again.
     """
 
-    def __init__(self, ring: Ring, task: DrainTask, emit: Callable[[str], None], complain: Callable[[str], None]) -> None:
-        """`emit` prints a line of the log, `complain` a line about trouble."""
+    def __init__(
+        self,
+        ring: Ring,
+        task: DrainTask,
+        emit: Callable[[str], None],
+        complain: Callable[[str], None],
+        readings: TakeReadings = no_readings,
+    ) -> None:
+        """`emit` prints a line of the log, `complain` a line about trouble; `readings` must not block."""
         self._ring = ring
         self._task = task
         self._emit = emit
         self._complain = complain
+        self._readings = readings
+        self._watch = Watch(task.facts)
         self._own: list[Record] = []  # made here, not in the ring; go into the next batch
         self._batch: _Batch | None = None
         self._views: FanOut | None = None
@@ -149,6 +177,7 @@ class Drain:
         try:
             for record in replay(self._path("records")):
                 views.rebuild(record)
+                self._watch.look(record)  # what there was to say has been said
                 if isinstance(record, RingRecord):
                     known.append(record)
                 if isinstance(record, EventRecord):
@@ -159,6 +188,8 @@ class Drain:
                 elif isinstance(record, StepRecord):
                     self._iteration = record.iteration
                     owed = self._window.add(record, phases=self._phases.take(record)) or owed
+                elif isinstance(record, HardwareRecord):
+                    self._window.add_hardware(record)
                 elif isinstance(record, IntervalRecord):
                     owed = None
         except FileNotFoundError:
@@ -180,6 +211,7 @@ class Drain:
         if self._batch is not None:
             return True
         taken = self._ring.take(BATCH)
+        self._take_readings()  # after the steps, so that none of them ended after the last reading there is
         records, self._own = self._own, []
         for record in taken:
             if record not in self._known:
@@ -200,18 +232,30 @@ class Drain:
             return [record]
         self._iteration = record.iteration
         interval = self._window.add(record, self._ring.dropped, self._phases.take(record))
-        return [record, *self._completed(interval)]
+        return [record, *self._remarks(record), *self._completed(interval)]
 
     def _completed(self, interval: IntervalRecord | None) -> list[Record]:
-        """The interval if there is one, and behind the session's first suspect one what to check."""
+        """The interval if there is one, what there is to say about it, and behind the session's first suspect one what to check."""
         if interval is None:
             return []
+        completed = [interval, *self._remarks(interval)]
         text = None if self._has_told_suspicion else suspicion(interval, self._task.facts)
         if text is None:
-            return [interval]
+            return completed
         self._has_told_suspicion = True
         self._complain(f"flagscale_perf: {text}")
-        return [interval, self._event(SUSPECT, text)]
+        return [*completed, self._event(SUSPECT, text)]
+
+    def _remarks(self, record: Record) -> list[Record]:
+        return [self._event(remark.name, remark.text) for remark in self._watch.look(record)]
+
+    def _take_readings(self) -> None:
+        readings, notes = self._readings()
+        for reading in readings:
+            self._window.add_hardware(reading)
+            self._own += [reading, *self._remarks(reading)]
+        for note in notes:
+            self._tell("hardware", note)
 
     def _hand_on(self) -> None:
         """The batch is in the run file: now it may leave the ring and be shown."""

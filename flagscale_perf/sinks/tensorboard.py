@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.core.hardware import mean_power_w, tokens_per_joule
+from flagscale_perf.core.memory import fragmentation
 from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
 from flagscale_perf.core.records import IntervalRecord, Record
@@ -31,6 +33,13 @@ def scalars_of(interval: IntervalRecord, scale: Scale) -> dict[str, float | None
         "performance/hfu": hfu,
         "memory/current_gb": as_gb(interval.memory_bytes),
         "memory/peak_gb": as_gb(interval.memory_peak_bytes),
+        "memory/reserved_gb": as_gb(interval.memory_reserved_bytes),
+        "memory/fragmentation": fragmentation(interval.memory_bytes, interval.memory_reserved_bytes),
+        "memory/alloc_retries": interval.memory_retries,
+        "hardware/power_w": mean_power_w(interval),
+        "hardware/temperature_c": interval.temperature_c,
+        "hardware/sm_clock_mhz": interval.sm_clock_mhz,
+        "hardware/tokens_per_joule": tokens_per_joule(interval, scale),
         "time/iteration_ms": rates.iteration_ms,
         "time/train_step_ms": mean_ms(interval.train_step_ns, interval.steps),
         "time/device_ms": mean_ms(interval.device_ns, interval.steps),

@@ -36,8 +36,10 @@ def test_device_time_is_read_without_waiting_and_agrees_with_a_synchronised_cloc
 def test_memory_is_the_allocators():
     probe = CudaProbe(torch.cuda)
     block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
-    assert probe.memory() == (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
-    assert probe.memory()[0] >= block.numel()
+    reading = probe.memory()
+    assert (reading.allocated_bytes, reading.peak_bytes) == (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
+    assert (reading.reserved_bytes, reading.retries) == (torch.cuda.memory_reserved(), torch.cuda.memory_stats()["num_alloc_retries"])
+    assert block.numel() <= reading.allocated_bytes <= reading.reserved_bytes <= probe.memory_bytes
 
 
 def test_the_devices_name_is_one_the_table_can_be_asked_about():

@@ -39,11 +39,13 @@ class Trainer:
     """The test's end of one trainer."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        """`options` of PerfConfig; `second` (Unix time) replaces the start's wall clock."""
+        """`options` of PerfConfig; `second` (Unix time) replaces the start's wall clock, `device_uuid` is a fact, `env` added to ours."""
+        environment = os.environ | options.pop("env", {})
         self.directory = directory
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.processes.trainer", json.dumps({"perf_log_dir": str(directory)} | options)],
-            cwd=REPO, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            cwd=REPO, env=environment, text=True, start_new_session=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self.answer()
 
@@ -151,21 +153,27 @@ def main() -> None:
     options = json.loads(sys.argv[1])
     if second := options.pop("second", None):
         perf_logger.Anchor.now = lambda: Anchor(second * 10**9, monotonic_ns())  # type: ignore[method-assign]
+    facts = make_facts(device_uuid=options.pop("device_uuid", None))
     config = PerfConfig(enable_perf_monitor=True, **options)
-    logger = perf_logger.PerfLogger.start(config, make_facts(), lambda line: print("say", line, flush=True))
+    logger = perf_logger.PerfLogger.start(config, facts, lambda line: print("say", line, flush=True))
     print("ready", flush=True)
     _obey(logger)
 
 
 def _obey(logger: Any) -> None:
+    from flagscale_perf.core.clock import monotonic_ns
     from tests.fakes import make_step
 
     iteration = 0
+    end_ns = monotonic_ns()
     for line in sys.stdin:
         command, *words = line.split()
         if command == "put":
             for iteration in range(iteration + 1, iteration + int(words[0]) + 1):  # noqa: B020 - goes on where it stopped
                 logger.step(make_step(iteration))
+        elif command == "span":  # one step from the last one's end to now
+            iteration, start_ns, end_ns = iteration + 1, end_ns, monotonic_ns()
+            logger.step(make_step(iteration, start_ns=start_ns, iteration_ns=end_ns - start_ns))
         elif command == "run":
             while True:
                 iteration += 1

@@ -11,9 +11,10 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.records import PhaseRecord, StepRecord
 from flagscale_perf.device import timeline as timeline_module
+from flagscale_perf.device.probe import Memory
 from flagscale_perf.device.timeline import NOTHING_NAMED, HostTimeline
 from flagscale_perf.hooks import TrainingHooks
-from tests.unit.test_hooks import FACTS, FakeLogger, FakeLoop
+from tests.unit.test_hooks import FACTS, NO_COUNTERS, FakeLogger, FakeLoop
 
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 MS = 1_000_000
@@ -117,13 +118,17 @@ def test_without_the_option_and_without_the_hosts_timers_nothing_is_recorded(log
         hooks.step_end("result")
         hooks.train_end(None)
     assert [type(record) for session in logger.started for record in session.records] == [StepRecord] * 2
-    assert [session.facts.missing for session in logger.started] == [[], ["phases (the host has no timers to tell them)"]]
+    assert [session.facts.missing for session in logger.started] == [
+        [NO_COUNTERS],
+        [NO_COUNTERS, "phases (the host has no timers to tell them)"],
+    ]
 
 
 def test_a_schedule_whose_bubble_is_not_known_is_said_at_the_start(logger):
     facts = replace(FACTS, pipeline_parallel=2, pipeline_schedule="interleaved")
     TrainingHooks().train_start(FakeLoop(config=config(), facts=facts))
-    assert logger.started[0].facts.missing == ["pipeline bubble (it is known for the 1f1b schedule only, this one is interleaved)"]
+    bubble = "pipeline bubble (it is known for the 1f1b schedule only, this one is interleaved)"
+    assert logger.started[0].facts.missing == [NO_COUNTERS, bubble]
 
 
 def test_steps_without_phases_say_why_once_and_keep_their_records(logger):
@@ -136,7 +141,7 @@ def test_steps_without_phases_say_why_once_and_keep_their_records(logger):
     assert records_of(logger, PhaseRecord) == [PhaseRecord(i, *[None] * len(PHASES)) for i in (1, 2, 3)]
     line = f"phases are not known for every iteration: {NOTHING_NAMED}"
     assert logger.started[0].events == [("note", 0, line)]
-    assert loop.said[:-1] == [f"flagscale_perf: {line}"]
+    assert loop.said[1:-1] == [f"flagscale_perf: {line}"]
 
 
 def test_a_failing_mark_switches_the_monitor_off(logger, capsys):
@@ -177,7 +182,7 @@ def run_of(hooks, clock, steps, cost_ns):
 class FakeDevice:
     """A device that is there, and knows what it was asked."""
 
-    name, is_present = "fake", True
+    name, is_present, uuid, memory_bytes = "fake", True, "f", 10
 
     def __init__(self):
         self.asked = []
@@ -190,7 +195,7 @@ class FakeDevice:
 
     def memory(self):
         self.asked.append("memory")
-        return 1, 2
+        return Memory(1, 2, 3, 0)
 
     def timeline(self):
         return HostTimeline()
@@ -226,7 +231,8 @@ def test_within_budget_nothing_is_shed_and_a_single_dear_step_is_no_reason(logge
     assert len(records_of(logger, PhaseRecord)) == 50
 
 
-ALLOWED = {"is_available", "get_device_name", "Event", "is_current_stream_capturing", "memory_stats_as_nested_dict"}
+ALLOWED = {"is_available", "current_device", "get_device_name", "get_device_properties", "Event"}
+ALLOWED |= {"is_current_stream_capturing", "memory_stats_as_nested_dict"}
 
 
 class LateEvent:
@@ -257,6 +263,7 @@ def test_nothing_is_waited_for_on_a_device_whose_events_are_three_steps_late(log
 
     functions = (types.FunctionType, types.BuiltinFunctionType)
     answers = {"is_available": True, "get_device_name": "late", "is_current_stream_capturing": False}
+    answers["get_device_properties"] = types.SimpleNamespace(total_memory=10)
     answers["memory_stats_as_nested_dict"] = {"allocated_bytes": {"all": {"current": 5, "peak": 6}}}
     for where, module in (("cuda", torch.cuda), ("distributed", torch.distributed)):
         for name in [name for name, value in vars(module).items() if type(value) in functions]:

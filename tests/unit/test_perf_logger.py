@@ -15,7 +15,7 @@ import pytest
 from flagscale_perf import perf_logger
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.jsonl import decode
-from flagscale_perf.core.records import StepRecord
+from flagscale_perf.core.records import EventRecord, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.perf_logger import PerfLogger
 from tests.fakes import make_facts, make_step
@@ -115,6 +115,17 @@ def test_where_no_process_can_be_started_a_thread_does_the_work(
     assert summary["failures"][0]["text"] == "no writer process: PermissionError: [Errno 1] no processes here"
     assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
     assert capfd.readouterr().err == "flagscale_perf: no writer process: PermissionError: [Errno 1] no processes here\n"
+
+
+def test_a_thread_of_the_training_never_reads_the_device(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
+    logger = PerfLogger.start(config, make_facts(device_uuid="1"), said.append)
+    path = logger.close("completed", LONG_S)
+    (run_file,) = tmp_path.glob("perf_records_*.jsonl")
+    events = [record for record in map(decode, run_file.read_bytes().splitlines()) if isinstance(record, EventRecord)]
+    assert [event.text for event in events] == ["no hardware counters: they are read in a writer process only"]
+    assert set(summary_of(path)["hardware"].values()) == {None}
 
 
 def test_without_shared_memory_a_thread_does_the_work(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from flagscale_perf.core.records import Outcome, StepRecord
-from flagscale_perf.device.probe import NoDevice
+from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
 
@@ -26,7 +26,7 @@ class LateDevice(NoDevice):
         return self.elapsed.get(pair[0])
 
     def memory(self):
-        return 40, 50
+        return Memory(40, 50, 60, 1)
 
 
 def numbers(iteration, updated=True, samples=4):
@@ -54,6 +54,8 @@ def record(**changes):
         hardware_flops=800,
         memory_bytes=None,
         memory_peak_bytes=None,
+        memory_reserved_bytes=None,
+        memory_retries=None,
         self_ns=0,
     )
     return base._replace(**changes)
@@ -212,5 +214,5 @@ def test_memory_is_read_once_an_interval_and_at_the_end(interval, expected):
     for iteration in (1, 2, 3):
         run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
     run.monitor.finish(400)
-    memory = [(r.memory_bytes, r.memory_peak_bytes) for r in run.records]
-    assert memory == [pair or (None, None) for pair in expected]
+    memory = [(r.memory_bytes, r.memory_peak_bytes, r.memory_reserved_bytes, r.memory_retries) for r in run.records]
+    assert memory == [(*pair, 60, 1) if pair else (None,) * 4 for pair in expected]

@@ -38,3 +38,11 @@ def test_where_nothing_is_found_it_says_so(run_dir: Path, capsys: pytest.Capture
 def test_it_needs_no_torch(run_dir: Path, run_python: RunPython) -> None:
     code = "import sys; from flagscale_perf.cli import main; main(sys.argv[1:]); print([m for m in ('torch', 'numpy') if m in sys.modules])"
     assert run_python("-c", code, "report", run_dir).stdout == golden("report.txt") + "[]\n"
+
+
+def test_all_sessions_of_a_directory(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run_dir), "--all-sessions"]) == 0
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[0], err) == (f"1 session in {run_dir}, as restarts of one experiment", "")
+    assert main(["report", str(run_dir / NAME), "--all-sessions"]) == 2
+    assert "give the directory of --perf-log-dir" in capsys.readouterr().err

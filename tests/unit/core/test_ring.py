@@ -49,7 +49,7 @@ def test_records_come_out_in_order_and_equal(ring: Ring) -> None:
 @settings(max_examples=200, deadline=None)
 @given(
     st.tuples(
-        *[INT64] * 7, *[INT64 | st.none()], *[INT64] * 2, INT64 | st.none(), *[INT64] * 4, *[WIDE | st.none()] * 2, *[INT64 | st.none()] * 3
+        *[INT64] * 7, *[INT64 | st.none()], *[INT64] * 2, INT64 | st.none(), *[INT64] * 4, *[WIDE | st.none()] * 2, *[INT64 | st.none()] * 5
     )
 )
 def test_integers_out_are_the_integers_in(values) -> None:

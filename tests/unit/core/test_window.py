@@ -9,10 +9,12 @@ from flagscale_perf.core.phases import PHASES, PhaseJoin
 from flagscale_perf.core.records import Outcome
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, Reservoir
-from tests.fakes import MS, SCALE, SECOND, make_interval, make_phases, make_skipped_data, make_step
+from tests.fakes import MS, SCALE, SECOND, make_interval, make_phases, make_reading, make_skipped_data, make_step
 
 START_NS = 1_706_524_200 * SECOND
 ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
+
+NOT_READ = dict.fromkeys(["energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", "temperature_c", "throttle"])
 
 
 def intervals_of(steps, interval=10):
@@ -24,7 +26,7 @@ def intervals_of(steps, interval=10):
 def test_ten_equal_steps_make_one_interval_with_their_sums() -> None:
     (record,) = intervals_of([make_step(i) for i in range(1, 11)])
     # step 10 begins at 1.0 s and takes 0.1 s
-    assert record == make_interval(10, end_wall_ns=START_NS + 1100 * MS)
+    assert record == make_interval(10, end_wall_ns=START_NS + 1100 * MS, **NOT_READ)
 
 
 def test_an_interval_is_complete_when_a_multiple_is_crossed() -> None:
@@ -37,12 +39,21 @@ def test_a_run_of_skipped_iterations_may_cross_several_multiples_at_once() -> No
     assert [(r.first_iteration, r.iteration, r.steps, r.skipped_iterations) for r in records] == [(9, 33, 1, 24), (34, 34, 1, 0)]
 
 
+def test_readings_of_the_device_go_to_the_interval_they_were_made_in() -> None:
+    window = IntervalWindow(2, ANCHOR, SCALE)
+    for at_ms, power_mw in ((50, 100_000), (150, 600_000), (250, 700_000), (350, 800_000)):
+        window.add_hardware(make_reading(at_ms * MS, power_mw=power_mw))
+    records = [window.add(make_step(iteration)) for iteration in range(1, 5)]
+    # steps 1 and 2 run from 100 to 300 ms, 3 and 4 from 300 to 500 ms
+    assert [record and record.power_mw for record in records] == [None, 650_000, None, 800_000]
+
+
 def test_the_warmup_is_left_out_of_every_sum() -> None:
     warmup = make_step(1, warmup=1, iteration_ns=9 * SECOND, eval_ns=5, checkpoint_ns=6, model_flops=None, skipped_samples=8)
     (record,) = intervals_of([warmup, *[make_step(i) for i in range(2, 11)]])
     expected = make_interval(
         10, end_wall_ns=START_NS + 1100 * MS, steps=9, iteration_ns=900 * MS, train_step_ns=810 * MS, device_ns=720 * MS,
-        samples=72, tokens=9216, model_flops=36 * 10**12, hardware_flops=45 * 10**12, self_ns=180_000,
+        samples=72, tokens=9216, model_flops=36 * 10**12, hardware_flops=45 * 10**12, self_ns=180_000, **NOT_READ,
     )  # fmt: skip
     assert record == expected
 
@@ -115,9 +126,10 @@ def test_phases_are_summed_where_every_step_has_them() -> None:
 
 
 def test_memory_is_the_last_known_reading() -> None:
-    steps = [make_step(1, memory_bytes=7, memory_peak_bytes=9), make_step(2, memory_bytes=None, memory_peak_bytes=None)]
+    unread = dict.fromkeys(["memory_bytes", "memory_peak_bytes", "memory_reserved_bytes", "memory_retries"])
+    steps = [make_step(1, memory_bytes=7, memory_peak_bytes=9, memory_reserved_bytes=8, memory_retries=3), make_step(2, **unread)]
     (record,) = intervals_of(steps)
-    assert (record.memory_bytes, record.memory_peak_bytes) == (7, 9)
+    assert (record.memory_bytes, record.memory_peak_bytes, record.memory_reserved_bytes, record.memory_retries) == (7, 9, 8, 3)
 
 
 def test_quantiles_are_the_durations_of_steps() -> None:

@@ -62,7 +62,8 @@ with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
     assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [(4, 2, 9, 1), (5, 2, 9, 0)]
     assert all(step["eval_ns"] > 0 and step["checkpoint_ns"] > 0 for step in after)
     assert (first["resume_iteration"], second["resume_iteration"]) == (0, 3)
-    (missing,) = first["missing"]
+    counters, missing = first["missing"]
+    assert counters.startswith("hardware counters (")
     assert missing.endswith("(model: SimpleNamespace is no GPTModel of Megatron-Core; only that can be counted)")
     assert f"flagscale_perf: not available: {missing}" in done.stdout
 

@@ -26,7 +26,7 @@ def test_the_phases_of_a_run(tmp_path: Path) -> None:
     header = make_header(facts=make_facts(pipeline_parallel=2, pipeline_schedule="1f1b"))
     records = [record for i in range(1, 6) for record in (make_phases(i, optimizer_clip_ns=0), make_step(i, microbatches=8))]
     text = render_summary(run_of(tmp_path, [header, *records]))
-    assert text[text.index("Phases") : text.index("Files")] == golden("report_phases.txt")
+    assert text[text.index("Phases") : text.index("Goodput")] == golden("report_phases.txt")
 
 
 def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
@@ -40,6 +40,9 @@ def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
             "data_parallel",
             "context_parallel",
             "expert_parallel",
+            "process_start_ns",
+            "device_uuid",
+            "device_memory_bytes",
         ]
     )
     text = render_summary(run_of(tmp_path, [make_header(facts=make_facts(**unknown))], b"damaged\n{"))

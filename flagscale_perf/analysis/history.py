@@ -1,0 +1,107 @@
+"""All sessions of one directory put one after the other: where the time of the whole experiment went."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.analysis.summary import KILLED
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.goodput import Goodput, SessionGoodput
+from flagscale_perf.core.records import RunEnd, StepRecord
+from flagscale_perf.core.session import file_names
+from flagscale_perf.core.summary import RUNNING
+
+
+@dataclass(frozen=True)
+class Session:
+    """One of them.
+
+    Attributes:
+        session_id: of the file.
+        first_iteration, last_iteration: in it; None if none was finished.
+        end_reason: as in `RunEnd`, "running" or "killed".
+        redone: iterations that a later session did again.
+        gap_ns: idle time since the end of the session before; 0 for the first.
+        goodput: of this session alone, without the gap.
+    """
+
+    session_id: str
+    first_iteration: int | None
+    last_iteration: int | None
+    end_reason: str
+    redone: int
+    gap_ns: int
+    goodput: Goodput
+
+
+@dataclass(frozen=True)
+class History:
+    """The sessions of a directory.
+
+    Attributes:
+        directory: theirs.
+        sessions: oldest first.
+        goodput: of all of them, gaps included.
+        unreadable: why files have been left out, one line each.
+    """
+
+    directory: Path
+    sessions: list[Session]
+    goodput: Goodput
+    unreadable: list[str]
+
+
+def stitch(directory: Path) -> History:
+    """Reads every session of the directory as restarts of one experiment. Raises PerfError if there is none that can be read.
+
+    A session goes on after its resume point, so whatever an earlier one did behind that point was done in vain.
+    """
+    runs, unreadable = _runs_in(directory)
+    sessions: list[Session] = []
+    total = Goodput()
+    end_wall_ns: int | None = None
+    for number, run in enumerate(runs):
+        folded = SessionGoodput(run.header, _kept_until(runs[number + 1 :]), end_wall_ns)
+        iterations, reason = _fold(run, folded)
+        gap_ns = 0 if end_wall_ns is None else max(0, folded.start_wall_ns - end_wall_ns)
+        goodput = folded.result()
+        sessions.append(Session(run.header.session_id, *iterations, reason, folded.redone, gap_ns, goodput))
+        total = total + goodput.with_gap(gap_ns)
+        end_wall_ns = max(folded.end_wall_ns, end_wall_ns or folded.end_wall_ns)
+    return History(directory, sessions, total, unreadable)
+
+
+def _runs_in(directory: Path) -> tuple[list[RunFile], list[str]]:
+    runs, unreadable = [], []
+    for session_id in sessions_in(directory):
+        try:
+            runs.append(RunFile(directory / file_names(session_id)["records"]))
+        except PerfError as error:
+            unreadable.append(str(error))
+    if not runs:
+        raise PerfError(unreadable[0])
+    return sorted(runs, key=lambda run: run.header.start_wall_ns), unreadable
+
+
+def _kept_until(later: list[RunFile]) -> int | None:
+    """The earliest point that any of the later sessions went on from; None if none of them went back."""
+    resumed = [run.header.facts.get("resume_iteration") for run in later]
+    return min((point for point in resumed if isinstance(point, int)), default=None)
+
+
+def _fold(run: RunFile, folded: SessionGoodput) -> tuple[tuple[int | None, int | None], str]:
+    first: int | None = None
+    last: int | None = None
+    reason = RUNNING
+    for record in run:
+        folded.add(record)
+        if isinstance(record, StepRecord):
+            first = record.iteration - record.iterations + 1 if first is None else first
+            last = record.iteration
+        elif isinstance(record, RunEnd):
+            reason = record.reason
+    if reason == RUNNING and not run.is_live():
+        reason = KILLED
+    return (first, last), reason

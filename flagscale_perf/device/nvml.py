@@ -1,0 +1,141 @@
+"""NVIDIA's counters through NVML (nvidia-ml-py). Imports the package only when a device is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.records import HardwareRecord
+from flagscale_perf.device.hardware import NoCountersError, believed
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons, nvml.h.
+_REASONS = {
+    0x1: "idle",
+    0x2: "application clocks",
+    0x4: "power",
+    0x8: "hardware slowdown",
+    0x10: "sync boost",
+    0x20: "temperature",
+    0x40: "temperature",
+    0x80: "power brake",
+    0x100: "display",
+}
+_KIB = 1024
+_ALL_LINKS = 0xFFFFFFFF  # scope of a field value: the sum over every NVLink
+MAX_XIDS = 16  # taken from the driver's queue at a time
+
+
+class NvmlReader:
+    """One GPU, or one MIG slice of it. A query that the driver does not know is asked once and never again."""
+
+    name: ClassVar[str] = "NVML"
+
+    def __init__(self, nvml: Any, device: Any) -> None:
+        """Use `open`."""
+        self._nvml = nvml
+        self._device = device
+        self._refused: set[str] = set()
+        self._links = [link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if self._ask(f"link {link}", self._link_state, link) is not None]
+        self._xids = self._ask("xid", self._xid_queue)
+
+    @classmethod
+    def open(cls, device_uuid: str) -> NvmlReader:
+        """Finds the device by its uuid. Raises NoCountersError."""
+        try:
+            import pynvml
+        except ImportError:
+            raise NoCountersError("the package nvidia-ml-py is not installed; pip install nvidia-ml-py") from None
+        try:
+            pynvml.nvmlInit()
+            return cls(pynvml, _find(pynvml, device_uuid))
+        except pynvml.NVMLError as error:
+            raise NoCountersError(str(error)) from None
+
+    def read(self) -> HardwareRecord:
+        """About 15 queries; 40 ms of them are the driver's own measurement of the PCIe throughput."""
+        nvml, device = self._nvml, self._device
+        queries: dict[str, Callable[[], int]] = {
+            "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device),
+            "power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(device),
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM),
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
+            "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(
+                device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            ),
+            "pcie_generation": lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(device),
+            "pcie_width": lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device),
+            "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(device),
+            "pcie_tx_bytes_per_s": lambda: nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,
+            "pcie_rx_bytes_per_s": lambda: nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
+            "nvlink_tx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
+            "nvlink_rx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(device).used,
+        }
+        at_ns = monotonic_ns()  # beside the energy, which is divided by the time between two readings
+        values = {name: self._ask(name, query) for name, query in queries.items()}
+        values["xid"] = None if self._xids is None else self._ask("xid", self._last_xid)
+        active = [self._ask(f"link {link}", self._link_state, link) for link in self._links]
+        values["nvlinks_active"] = None if None in active or not active else sum(filter(None, active))
+        known = {name: None if value is None else believed(name, value) for name, value in values.items()}
+        return HardwareRecord(at_ns=at_ns, throttle=self._throttle(), **known)
+
+    def _ask(self, name: str, query: Callable[..., Any], *args: int) -> Any:
+        if name in self._refused:
+            return None
+        try:
+            return query(*args)
+        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
+            self._refused.add(name)
+        except self._nvml.NVMLError:  # the device has gone, or the driver is busy: the next reading may work again
+            return None
+        return None
+
+    def _throttle(self) -> str | None:
+        bits = self._ask("throttle", self._nvml.nvmlDeviceGetCurrentClocksEventReasons, self._device)
+        if bits is None:
+            bits = self._ask("throttle before 535", self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._device)
+        return None if bits is None or bits.bit_length() > 32 else ", ".join(sorted(set(_names(bits))))
+
+    def _link_state(self, link: int) -> int:
+        return int(self._nvml.nvmlDeviceGetNvLinkState(self._device, link))
+
+    def _link_bytes(self, field: int) -> int:
+        (value,) = self._nvml.nvmlDeviceGetFieldValues(self._device, [(field, _ALL_LINKS)])
+        if value.nvmlReturn != self._nvml.NVML_SUCCESS:
+            raise self._nvml.NVMLError(value.nvmlReturn)
+        return int(value.value.ullVal) * _KIB
+
+    def _xid_queue(self) -> Any:
+        queue = self._nvml.nvmlEventSetCreate()
+        try:
+            self._nvml.nvmlDeviceRegisterEvents(self._device, self._nvml.nvmlEventTypeXidCriticalError, queue)
+        except self._nvml.NVMLError:
+            with suppress(self._nvml.NVMLError):
+                self._nvml.nvmlEventSetFree(queue)
+            raise
+        return queue
+
+    def _last_xid(self) -> int:
+        xid = 0
+        for _ in range(MAX_XIDS):
+            try:
+                xid = int(self._nvml.nvmlEventSetWait_v2(self._xids, 0).eventData)
+            except self._nvml.NVMLError_Timeout:
+                break
+        return xid
+
+
+def _find(nvml: Any, device_uuid: str) -> Any:
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{device_uuid}")
+    except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
+        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{device_uuid}")
+
+
+def _names(bits: int) -> Iterator[str]:
+    for position in range(bits.bit_length()):
+        if bits & 1 << position:
+            yield _REASONS.get(1 << position, "other")

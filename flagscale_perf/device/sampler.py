@@ -1,0 +1,95 @@
+"""Reads the device's counters once a second on a thread of its own, so that nobody ever waits for a driver."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import astuple
+from typing import TypeVar
+
+from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.core.records import HardwareRecord
+from flagscale_perf.device.hardware import HardwareReader, NoCountersError
+from flagscale_perf.device.nvml import NvmlReader
+
+# Every vendor there is: the first one that finds the device reads it.
+READERS: tuple[type[HardwareReader], ...] = (NvmlReader,)
+PERIOD_S = 1.0
+PATIENCE_S = 5.0
+MAX_WAITING = 4096
+
+Item = TypeVar("Item")
+
+
+class Sampler:
+    """Readings of one device, until the process ends. Belongs into the writer process: never into the training."""
+
+    def __init__(self, device_uuid: str, readers: Sequence[type[HardwareReader]] = READERS, period_s: float = PERIOD_S) -> None:
+        """`device_uuid` as in `RunFacts`."""
+        self._device_uuid = device_uuid
+        self._readers = readers
+        self._period_s = period_s
+        self._readings: deque[HardwareRecord] = deque(maxlen=MAX_WAITING)
+        self._notes: deque[str] = deque()
+        self._busy_since_ns: int | None = None
+        self._has_hung = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="flagscale_perf hardware", daemon=True)
+
+    def start(self) -> None:
+        """Begins to read."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the reading under way; does not wait for it."""
+        self._ending.set()
+
+    def take(self, patience_s: float = PATIENCE_S) -> tuple[list[HardwareRecord], list[str]]:
+        """The readings since the last call, and what there is to say; each trouble is said once.
+
+        A driver that has not answered for `patience_s` is one.
+        """
+        since_ns = self._busy_since_ns
+        if since_ns is not None and not self._has_hung and monotonic_ns() - since_ns >= patience_s * NS_PER_S:
+            self._has_hung = True
+            self._notes.append(f"no hardware counters: the driver has not answered for {patience_s:g} s")
+        return _emptied(self._readings), _emptied(self._notes)
+
+    def _run(self) -> None:
+        try:
+            self._busy_since_ns = monotonic_ns()
+            reader = self._open()
+            has_gone = False
+            while reader is not None and not self._ending.is_set():
+                self._busy_since_ns = monotonic_ns()
+                reading = reader.read()
+                if _knows_anything(reading):
+                    self._readings.append(reading)
+                elif not has_gone:
+                    has_gone = True
+                    self._notes.append(f"no hardware counters: {reader.name} does not answer for this device")
+                self._busy_since_ns = None
+                self._ending.wait(self._period_s)
+        except Exception as error:  # a driver's or package's surprise must not end the recording
+            self._notes.append(f"no hardware counters: {type(error).__name__}: {error}")
+        finally:
+            self._busy_since_ns = None
+
+    def _open(self) -> HardwareReader | None:
+        reasons = []
+        for reader in self._readers:
+            try:
+                return reader.open(self._device_uuid)
+            except NoCountersError as error:
+                reasons.append(f"{reader.name}: {error}")
+        self._notes.append(f"no hardware counters: {'; '.join(reasons)}")
+        return None
+
+
+def _knows_anything(reading: HardwareRecord) -> bool:
+    return any(value not in (None, 0, "") for value in astuple(reading)[1:])
+
+
+def _emptied(items: deque[Item]) -> list[Item]:
+    return [items.popleft() for _ in range(len(items))]

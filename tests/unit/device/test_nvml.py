@@ -1,0 +1,119 @@
+"""The real nvidia-ml-py, in a process of its own, against drivers that tell the truth, nothing, or nonsense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import fake_nvml
+
+READ = """
+import json, sys
+from dataclasses import asdict
+from flagscale_perf.device.hardware import NoCountersError
+from flagscale_perf.device.nvml import NvmlReader
+try:
+    reader = NvmlReader.open(sys.argv[1])
+except NoCountersError as error:
+    print(json.dumps(str(error)))
+else:
+    reader.read()
+    print(json.dumps(asdict(reader.read())))
+"""
+
+WHOLE = {
+    "power_mw": 300_000,
+    "sm_clock_mhz": 1980,
+    "memory_clock_mhz": 3201,
+    "throttle": "",
+    "temperature_c": 61,
+    "ecc_uncorrected": 0,
+    "xid": 0,
+    "pcie_generation": 5,
+    "pcie_width": 16,
+    "pcie_replays": 3,
+    "pcie_tx_bytes_per_s": 1_024_000,
+    "pcie_rx_bytes_per_s": 2_048_000,
+    "nvlinks_active": 17,
+    "nvlink_tx_bytes": 138 * 1024,
+    "nvlink_rx_bytes": 139 * 1024,
+    "memory_used_bytes": 5_000_000_000,
+}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    return fake_nvml.build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.fixture
+def read(run_python, library):
+    """Reads the device twice in a process of its own; the second reading without its time and energy, or the refusal."""
+
+    def run(mode: str = "", device_uuid: str = fake_nvml.DEVICE_UUID, directory: Path = library):
+        done = run_python("-c", READ, device_uuid, env=fake_nvml.environment(directory, mode))
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        if isinstance(answer, dict):
+            assert answer.pop("at_ns") > 0
+            energy = answer.pop("energy_mj")
+            assert energy is None or energy > 0
+        return answer
+
+    return run
+
+
+def test_everything_a_device_tells(read) -> None:
+    assert read() == WHOLE
+
+
+def test_reasons_have_names_and_unknown_ones_are_other(read) -> None:
+    assert read("throttled") == WHOLE | {"throttle": "other, power, temperature"}
+
+
+def test_a_critical_error_is_reported_once(run_python, library) -> None:
+    code = READ.replace("reader.read()\n    print(json.dumps(asdict(reader.read())))", "print([reader.read().xid for _ in range(2)])")
+    assert run_python("-c", code, "1", env=fake_nvml.environment(library, "xid")).stdout == "[79, 0]\n"
+
+
+def test_a_slice_tells_what_it_can(read) -> None:
+    assert read(device_uuid=fake_nvml.SLICE_UUID) == WHOLE | {"power_mw": None}
+
+
+def test_nothing_a_lying_driver_says_is_believed(read) -> None:
+    assert read("lying") == dict.fromkeys(WHOLE) | {"xid": 0}
+
+
+def test_values_in_another_unit_are_not_believed(read) -> None:
+    assert read("watts") == WHOLE | {"power_mw": None}
+
+
+def test_a_lost_device_is_no_reason_to_stop(read) -> None:
+    assert read("lost") == dict.fromkeys(WHOLE) | {"xid": 0}
+
+
+@pytest.mark.parametrize(
+    ("mode", "missing"),
+    [("no events", ["xid"]), ("no counters", ["nvlink_tx_bytes", "nvlink_rx_bytes"])],
+)
+def test_what_one_query_is_refused_costs_only_that(read, mode, missing) -> None:
+    assert read(mode) == WHOLE | dict.fromkeys(missing)
+
+
+def test_an_old_library_without_some_functions(read, tmp_path) -> None:
+    unknown = [
+        "ecc_uncorrected", "xid", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlinks_active", "nvlink_tx_bytes", "nvlink_rx_bytes",
+    ]  # fmt: skip
+    assert read(directory=fake_nvml.build(tmp_path, old=True)) == WHOLE | dict.fromkeys(unknown) | {"throttle": "idle"}
+
+
+def test_why_there_are_no_counters(read, tmp_path) -> None:
+    assert read("mismatch") == "RM has detected an NVML/RM version mismatch."
+    assert read(device_uuid="3") == "Not Found"
+
+
+def test_without_the_package_it_says_what_to_install(run_python) -> None:
+    code = "import sys; sys.modules['pynvml'] = None\n" + READ
+    assert run_python("-c", code, "1").stdout == '"the package nvidia-ml-py is not installed; pip install nvidia-ml-py"\n'

@@ -1,0 +1,135 @@
+"""The reading thread: who may read, what is said, and a driver that does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from flagscale_perf.core.records import HardwareRecord
+from flagscale_perf.device.hardware import NoCountersError
+from flagscale_perf.device.sampler import READERS, Sampler
+from tests.fakes import make_reading
+from tests.processes.trainer import wait_for
+
+
+class Scripted:
+    """Gives one reading after the other as the test lets it."""
+
+    name = "scripted"
+    readings: list[HardwareRecord]
+    may_go_on: threading.Semaphore
+    error: Exception | None
+
+    @classmethod
+    def open(cls, device_uuid: str) -> Scripted:
+        if device_uuid != "mine":
+            raise NoCountersError(f"does not know {device_uuid}")
+        return cls()
+
+    def read(self) -> HardwareRecord:
+        self.may_go_on.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.readings.pop(0) if self.readings else HardwareRecord(0)
+
+
+class Other(Scripted):
+    """Another vendor's."""
+
+    name = "other"
+
+
+@pytest.fixture(autouse=True)
+def script() -> Iterator[type[Scripted]]:
+    Scripted.readings = [make_reading(n) for n in range(3)]
+    Scripted.may_go_on, Scripted.error = threading.Semaphore(0), None
+    yield Scripted
+    Scripted.may_go_on.release(1000)
+
+
+@pytest.fixture
+def start() -> Iterator:
+    started: list[Sampler] = []
+
+    def run(device_uuid: str = "mine", readers=(Scripted,)) -> Sampler:
+        started.append(Sampler(device_uuid, readers, period_s=0.0))
+        started[-1].start()
+        return started[-1]
+
+    yield run
+    for sampler in started:
+        sampler.stop()
+    Scripted.may_go_on.release(1000)
+
+
+def taken(sampler: Sampler, count: int) -> list[HardwareRecord]:
+    readings: list[HardwareRecord] = []
+    wait_for("readings", lambda: readings.extend(sampler.take()[0]) or len(readings) >= count)
+    return readings
+
+
+def said(sampler: Sampler) -> list[str]:
+    return wait_for("a note", lambda: sampler.take()[1])
+
+
+def test_readings_come_in_order_each_once(start) -> None:
+    sampler = start()
+    assert sampler.take() == ([], [])
+    Scripted.may_go_on.release(3)
+    assert taken(sampler, 3) == [make_reading(n) for n in range(3)]
+    assert sampler.take() == ([], [])
+
+
+def test_the_first_vendor_that_finds_the_device_reads_it(start) -> None:
+    class Refuses(Other):
+        @classmethod
+        def open(cls, device_uuid: str) -> Scripted:
+            raise NoCountersError("another vendor's chip")
+
+    Scripted.may_go_on.release(3)
+    assert len(taken(start(readers=(Refuses, Scripted)), 3)) == 3
+
+
+def test_a_device_nobody_knows_is_said_once_with_everybodys_reason(start) -> None:
+    sampler = start("yours", (Scripted, Other))
+    assert said(sampler) == ["no hardware counters: scripted: does not know yours; other: does not know yours"]
+    assert sampler.take() == ([], [])
+
+
+def test_a_driver_that_hangs_is_said_once_and_heard_when_it_comes_back(start) -> None:
+    sampler = start()
+    note = "no hardware counters: the driver has not answered for 0 s"
+    assert wait_for("the hang", lambda: sampler.take(patience_s=0)[1]) == [note]
+    assert sampler.take(patience_s=0) == ([], [])
+    Scripted.may_go_on.release(3)
+    assert len(taken(sampler, 3)) == 3
+
+
+def test_a_device_that_tells_nothing_any_more_is_said_once(start) -> None:
+    Scripted.readings = [HardwareRecord(1, xid=0, throttle=""), HardwareRecord(2), make_reading(3)]
+    sampler = start()
+    Scripted.may_go_on.release(3)
+    notes: list[str] = []
+    readings: list[HardwareRecord] = []
+
+    def take() -> bool:
+        new, remarks = sampler.take()
+        readings.extend(new)
+        notes.extend(remarks)
+        return bool(readings)
+
+    wait_for("the last reading", take)
+    assert (readings, notes) == ([make_reading(3)], ["no hardware counters: scripted does not answer for this device"])
+
+
+def test_a_surprise_ends_the_reading_and_nothing_else(start) -> None:
+    Scripted.error = OSError("bad library")
+    sampler = start()
+    Scripted.may_go_on.release()
+    assert said(sampler) == ["no hardware counters: OSError: bad library"]
+
+
+def test_every_vendor_has_a_name_of_its_own() -> None:
+    assert len({reader.name for reader in READERS}) == len(READERS)
