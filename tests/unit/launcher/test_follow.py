@@ -63,7 +63,8 @@ def follow(tmp_path, is_terminal, code):
 
 
 def test_plain_lines_where_there_is_no_terminal(tmp_path) -> None:
-    code = 'echo "$HOST" >>output; (echo "$HEADING"; echo "$ROW") >>perf/perf_realtime.log; exit 3'
+    # The row first: a look in between would show the bar, which is right where there is no row yet.
+    code = '(echo "$HEADING"; echo "$ROW") >>perf/perf_realtime.log; echo "$HOST" >>output; exit 3'
     status, progress, shown = follow(tmp_path, False, code)
     assert (status, progress.iteration, progress.iterations, progress.rows) == (3, 34, 60, 1)
     assert shown == f"{HEADING}\n{ROW}\n"
