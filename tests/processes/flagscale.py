@@ -36,6 +36,8 @@ LLAMA = shlex.split(
     "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope --no-rope-fusion --no-bias-swiglu-fusion "
     "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2"
 )
+# Among what is not available wherever a rehearsal is the device.
+NO_COUNTERS = "hardware counters (CPU (rehearsal) has no id to find them by)"
 
 
 def root() -> Path:

@@ -98,4 +98,4 @@ def test_a_run_without_a_device_says_so(experiment):
     for path in directory.glob("perf_summary_*.json"):
         summary = json.loads(path.read_text())
         assert set(summary["hardware"].values()) == {None}
-        assert "hardware counters (CPU (rehearsal) has no id to find them by)" in summary["run_facts"]["missing"]
+        assert fs.NO_COUNTERS in summary["run_facts"]["missing"]

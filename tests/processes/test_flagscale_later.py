@@ -41,7 +41,7 @@ def check(finished, directory):
     assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4]
     assert [step["samples"] for step in steps] == [4, 4, 4, 4]
     facts = fs.records(directory / "perf", "header")[0]["facts"]
-    assert (facts["host"], facts["script"], facts["missing"]) == ("Megatron-LM (core 0.15.0rc5)", "train_gpt.py", [])
+    assert (facts["host"], facts["script"], facts["missing"]) == ("Megatron-LM (core 0.15.0rc5)", "train_gpt.py", [fs.NO_COUNTERS])
 
 
 def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
