@@ -121,11 +121,13 @@ class Installation:
     def _announce(self, text: str) -> None:
         if self._rank == "0" and text not in self._announced:
             self._announced.add(text)
-            print(f"flagscale_perf: {text}", flush=True)
+            with contextlib.suppress(OSError, ValueError):  # a closed stdout must not end the host
+                print(f"flagscale_perf: {text}", flush=True)
 
     def _import_failed(self, module: str, error: Exception) -> None:
         line = f"hooks for {module} not installed: {type(error).__name__}: {error} (training goes on without them)"
-        print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the host
+            print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
 
 
 def _refuse_wrong(given: Any) -> None:
