@@ -16,11 +16,14 @@ from flagscale_perf.core.records import (
     EventRecord,
     HardwareRecord,
     IntervalRecord,
+    NodeRecord,
     PhaseRecord,
+    RanksRecord,
     Record,
     RunEnd,
     RunHeader,
     StepRecord,
+    StragglerRecord,
 )
 
 KINDS: dict[str, type[Record]] = {
@@ -28,6 +31,9 @@ KINDS: dict[str, type[Record]] = {
     "step": StepRecord,
     "phases": PhaseRecord,
     "hardware": HardwareRecord,
+    "node": NodeRecord,
+    "ranks": RanksRecord,
+    "straggler": StragglerRecord,
     "interval": IntervalRecord,
     "event": EventRecord,
     "end": RunEnd,
@@ -55,7 +61,7 @@ class BadLine(NamedTuple):
 class _Field(NamedTuple):
     name: str
     types: tuple[type, ...]
-    values: tuple[type, ...] | None  # of a mapping; None where they may be anything
+    values: tuple[type, ...] | None  # of a mapping or a list; None where they may be anything
 
 
 def _fields_of(record_type: type[Record]) -> list[_Field]:
@@ -63,8 +69,8 @@ def _fields_of(record_type: type[Record]) -> list[_Field]:
 
 
 def _field(name: str, hints: tuple[Any, ...]) -> _Field:
-    values = next((get_args(hint)[1] for hint in hints if get_origin(hint) is dict), Any)
-    return _Field(name, tuple(get_origin(hint) or hint for hint in hints), None if values is Any else get_args(values))
+    values = next((get_args(hint)[-1] for hint in hints if get_origin(hint) in (dict, list)), Any)
+    return _Field(name, tuple(get_origin(hint) or hint for hint in hints), None if values is Any else get_args(values) or (values,))
 
 
 def _is_union(hint: Any) -> bool:
@@ -124,13 +130,17 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
     value = content.get(field.name)
     if type(value) not in field.types:  # exact: True is no integer here
         raise ValueError(f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}")
-    parts = list(value.values()) if field.values and type(value) is dict else [value]
+    parts = _parts(value) if field.values else [value]
     if field.values and any(type(part) not in field.values for part in parts):
-        raise ValueError(f"field {field.name!r} holds what is no number")
+        raise ValueError(f"field {field.name!r} holds what is not {' or '.join(t.__name__ for t in field.values)}")
     limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
     if any(type(part) is int and not -limit < part < limit for part in parts):
         raise ValueError(f"field {field.name!r} is out of range")
     return value
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value.values()) if type(value) is dict else value if type(value) is list else []
 
 
 def _checked_version(record: Record) -> Record:

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from flagscale_perf.core.jsonl import MAX_LINE_BYTES, BadLine, decode, dump, encode, read_records
-from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
+from flagscale_perf.core.records import SCHEMA_VERSION, NodeRecord, Record, RunEnd
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_skipped_data, make_step
 
 RECORDS = [
@@ -56,6 +56,9 @@ def end_line(**changes) -> bytes:
     return json.dumps({"kind": "end", "reason": "completed", "end_wall_ns": 5, "last_iteration": 7, "dropped": 0} | changes).encode()
 
 
+ALL_KINDS = "header, step, phases, hardware, node, ranks, straggler, interval, event, end"
+
+
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -64,8 +67,8 @@ def end_line(**changes) -> bytes:
         (b"[1]\n", "no JSON object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"kind":"step","iteration":NaN}', "NaN is no JSON"),
-        (end_line(kind="stop"), "kind 'stop' is none of header, step, phases, hardware, interval, event, end"),
-        (end_line(kind=["end"]), "kind \"['end']\" is none of header, step, phases, hardware, interval, event, end"),
+        (end_line(kind="stop"), f"kind 'stop' is none of {ALL_KINDS}"),
+        (end_line(kind=["end"]), f"kind \"['end']\" is none of {ALL_KINDS}"),
         (end_line(dropped=None), "field 'dropped' is NoneType, not int"),
         (end_line(dropped=True), "field 'dropped' is bool, not int"),
         (end_line(reason=3), "field 'reason' is int, not str"),
@@ -83,8 +86,8 @@ def test_a_line_that_is_no_record_says_why(line: bytes, reason: str) -> None:
 @pytest.mark.parametrize(
     ("phases_ns", "reason"),
     [
-        ({"forward": "5"}, "field 'phases_ns' holds what is no number"),
-        ({"forward": True}, "field 'phases_ns' holds what is no number"),
+        ({"forward": "5"}, "field 'phases_ns' holds what is not int or NoneType"),
+        ({"forward": True}, "field 'phases_ns' holds what is not int or NoneType"),
         ({"forward": 2**63}, "field 'phases_ns' is out of range"),
         ([5], "field 'phases_ns' is list, not dict or NoneType"),
     ],
@@ -93,6 +96,24 @@ def test_what_is_inside_a_mapping_of_numbers_is_checked_too(phases_ns, reason: s
     content = json.loads(encode(make_interval(10))) | {"phases_ns": phases_ns}
     with pytest.raises(ValueError, match=".") as caught:
         decode(json.dumps(content).encode())
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"ranks": [1, "2"]}, "field 'ranks' holds what is not int"),
+        ({"ranks": [1, None]}, "field 'ranks' holds what is not int"),
+        ({"devices": [None]}, "field 'devices' holds what is not str"),
+        ({"ranks": [1, 2**127]}, "field 'ranks' is out of range"),
+        ({"ranks": {"1": 1}}, "field 'ranks' is dict, not list"),
+    ],
+)
+def test_what_is_inside_a_list_is_checked_too(changed, reason: str) -> None:
+    content = json.loads(encode(NodeRecord("node", [1], [77], ["CPU"], [0])))
+    assert decode(json.dumps(content).encode()) == NodeRecord("node", [1], [77], ["CPU"], [0])
+    with pytest.raises(ValueError, match=".") as caught:
+        decode(json.dumps(content | changed).encode())
     assert str(caught.value) == reason
 
 
