@@ -11,19 +11,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, is_dataclass
 from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
 
+from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
     HardwareRecord,
     IntervalRecord,
-    NodeRecord,
     PhaseRecord,
-    RanksRecord,
     Record,
     RunEnd,
     RunHeader,
     StepRecord,
-    StragglerRecord,
 )
 
 KINDS: dict[str, type[Record]] = {

@@ -8,7 +8,8 @@ import json
 import pytest
 
 from flagscale_perf.core.jsonl import MAX_LINE_BYTES, BadLine, decode, dump, encode, read_records
-from flagscale_perf.core.records import SCHEMA_VERSION, NodeRecord, Record, RunEnd
+from flagscale_perf.core.rank_records import NodeRecord
+from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_skipped_data, make_step
 
 RECORDS = [
