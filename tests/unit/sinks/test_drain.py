@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import json
 import shutil
 from collections.abc import Iterator
@@ -14,14 +13,12 @@ import pytest
 
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.jsonl import decode
-from flagscale_perf.core.marks import STARTS, STOPS, in_slots
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import EventRecord, IntervalRecord, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.sinks import drain as drain_module
 from flagscale_perf.sinks import files
 from flagscale_perf.sinks.drain import Drain, DrainTask
-from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_step
+from tests.fakes import SECOND, make_event, make_facts, make_header, make_step
 
 
 @pytest.fixture
@@ -270,53 +267,6 @@ def test_another_drain_goes_on_where_a_killed_one_stopped(ring: Ring, tmp_path: 
     assert (summary["totals"]["train_steps"], len(summary["iteration_logs"])) == (22, 3)
     assert [failure["text"] for failure in summary["failures"]] == ["the writer process ended with code -9"]
     assert len(list(tmp_path.glob("perf_records_*"))) == 1
-
-
-MARKS = (10**8 + 10 * MS + STARTS[0], 10**8 + 30 * MS + STOPS[0])  # of `make_step(1)`, which starts at 100 ms
-
-
-def with_phases(ring: Ring, iteration: int) -> None:
-    """The step n x 100 ms after the clock's zero: 20 ms of the first phase."""
-    for record in in_slots(iteration, [mark + (iteration - 1) * 100 * MS for mark in MARKS]):
-        ring.put(record)
-    put(ring, iteration)
-
-
-def phases_in(directory: Path) -> list[tuple[int, int | None]]:
-    """(iteration, the first phase) of each step of the run file, None for one without phases."""
-    records = records_in(directory)
-    return [
-        (record.iteration, before[1] if isinstance(before, PhaseRecord) and before.iteration == record.iteration else None)
-        for before, record in itertools.pairwise(records)
-        if isinstance(record, StepRecord)
-    ]
-
-
-def test_marks_become_phases_before_their_step(ring: Ring, tmp_path: Path, said: list[str]) -> None:
-    drain = make_drain(ring, tmp_path, said)
-    for iteration in range(1, 11):
-        with_phases(ring, iteration)
-    finish(ring, drain)
-    assert phases_in(tmp_path) == [(iteration, 20 * MS) for iteration in range(1, 11)]
-    (interval,) = [record for record in records_in(tmp_path) if isinstance(record, IntervalRecord)]
-    assert interval.phases_ns is not None
-    assert (interval.phases_ns[PHASES[0]], interval.phases_ns["other"]) == (200 * MS, 700 * MS)
-
-
-@pytest.mark.parametrize("survives", [True, False])
-def test_marks_whose_step_is_not_there_yet_wait_in_the_ring(ring: Ring, tmp_path: Path, said: list[str], survives: bool) -> None:
-    drain = make_drain(ring, tmp_path, said)
-    with_phases(ring, 1)
-    (marks,) = in_slots(2, [mark + 100 * MS for mark in MARKS])
-    ring.put(marks)
-    assert drain.cycle()
-    assert ring.saved == 2
-    if not survives:
-        die(drain)
-        drain = make_drain(ring, tmp_path, said)
-    put(ring, 2)
-    finish(ring, drain)
-    assert phases_in(tmp_path) == [(1, 20 * MS), (2, 20 * MS)]
 
 
 def test_a_session_whose_files_are_gone_is_begun_again(ring: Ring, tmp_path: Path, said: list[str]) -> None:
