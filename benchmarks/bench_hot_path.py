@@ -1,7 +1,8 @@
 """What one training step costs with the monitor, beside what a user would put into the loop instead.
 
-All arms run in one process, in shuffled blocks of steps, around the same stand-in train step; the figure is the time of the
-whole step less the stand-in's own median in the same round. Not a test: it asserts nothing.
+All arms run in one process, in shuffled blocks of steps, around the same stand-in train step. What the monitor adds is the
+difference to the same loop with the same timers that nobody listens to; each difference is between medians of one round, the
+figure is the median over the rounds. The bars are printed beside it. Not a test: it asserts nothing.
 """
 
 from __future__ import annotations
@@ -76,23 +77,11 @@ def timed(timers: Any) -> Callable[..., Any]:
     return step
 
 
-def unmonitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """The host's own timers, nobody listening."""
-    return timed(Timers()), lambda: None
+Arm = tuple[Callable[[], Any], Callable[[], None]]  # a step, and what ends the arm
 
 
-def monitored(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Our hooks alone."""
-    return hooked(directory, phases=False)
-
-
-def with_phases(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Our hooks and our ears in the host's timers."""
-    return hooked(directory, phases=True)
-
-
-def hooked(directory: Path, phases: bool) -> tuple[Callable[[], Any], Callable[[], None]]:
-    """Our own hooks in a module with a Megatron loop's names; returns (step, close)."""
+def loop(directory: Path, monitor: bool, timers: bool, breakdown: bool = False) -> Arm:
+    """A module with a Megatron loop's names and one pass of its loop: unmonitored or with our hooks, with the host's timers or none."""
     import sys
 
     from flagscale_perf.arguments import PerfConfig
@@ -103,23 +92,23 @@ def hooked(directory: Path, phases: bool) -> tuple[Callable[[], Any], Callable[[
 
     model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
     parallel = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, data_parallel_size=1)
-    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory), perf_breakdown=phases, perf_max_overhead=100).as_dict()
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(directory), perf_breakdown=breakdown, perf_max_overhead=100).as_dict()
     args = SimpleNamespace(
         **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
         global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,
     )  # fmt: skip
-    hooks = TrainingHooks()
-    global_vars = ModuleType("megatron.training.global_vars")
-    vars(global_vars).update(get_args=lambda: args, get_timers=lambda: timers, Timers=Timers)
-    patch_timers(global_vars, hooks, Patches())
-    timers = vars(global_vars)["Timers"]()
+    hooks, module, global_vars = TrainingHooks(), ModuleType("loop"), ModuleType("megatron.training.global_vars")
+    vars(global_vars).update(get_args=lambda: args, get_timers=lambda: host_timers, Timers=Timers)
+    if breakdown:
+        patch_timers(global_vars, hooks, Patches())
+    host_timers = vars(global_vars)["Timers"]()
     sys.modules[global_vars.__name__] = global_vars
     sys.modules["megatron.core.num_microbatches_calculator"] = SimpleNamespace(get_num_microbatches=lambda: 2)  # type: ignore[assignment]
-    module = ModuleType("loop")
     vars(module).update({name: lambda *_, **__: None for name in HOOK_POINTS})
-    vars(module).update(train_step=timed(timers) if phases else spin, print_rank_0=lambda line: None)
-    patch_loop(module, hooks, Patches(), rehearsing=True)
-    hooks.train_start(MegatronLoop(module, rehearsing=True))
+    vars(module).update(train_step=timed(host_timers) if timers else spin, print_rank_0=lambda line: None)
+    if monitor:
+        patch_loop(module, hooks, Patches(), rehearsing=True)
+        hooks.train_start(MegatronLoop(module, rehearsing=True))
 
     def step() -> None:
         sys.modules[global_vars.__name__] = global_vars
@@ -132,7 +121,7 @@ def hooked(directory: Path, phases: bool) -> tuple[Callable[[], Any], Callable[[
     return step, lambda: hooks.train_end(None)
 
 
-def summary_writer(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+def summary_writer(directory: Path) -> Arm:
     """torch's SummaryWriter, the requirement's six scalars a step."""
     from torch.utils.tensorboard import SummaryWriter
 
@@ -148,7 +137,7 @@ def summary_writer(directory: Path) -> tuple[Callable[[], Any], Callable[[], Non
     return step, writer.close
 
 
-def rotating_file(directory: Path) -> tuple[Callable[[], Any], Callable[[], None]]:
+def rotating_file(directory: Path) -> Arm:
     """The standard library's RotatingFileHandler, one line a step."""
     handler = logging.handlers.RotatingFileHandler(directory / "perf.log", maxBytes=1 << 24, backupCount=2)
     logger = logging.getLogger("bench")
@@ -163,44 +152,63 @@ def rotating_file(directory: Path) -> tuple[Callable[[], Any], Callable[[], None
     return step, handler.close
 
 
+MAKERS: dict[str, Callable[[Path], Arm]] = {
+    "nothing": lambda directory: (spin, lambda: None),
+    "loop": lambda directory: loop(directory, monitor=False, timers=False),
+    "loop with its timers": lambda directory: loop(directory, monitor=False, timers=True),
+    "flagscale_perf": lambda directory: loop(directory, monitor=True, timers=False),
+    "flagscale_perf with phases": lambda directory: loop(directory, monitor=True, timers=True, breakdown=True),
+    "SummaryWriter, 6 scalars": summary_writer,
+    "RotatingFileHandler, 1 line": rotating_file,
+}
+# Arm -> the arm it is compared with.
+BASES = {
+    "flagscale_perf": "loop",
+    "flagscale_perf with phases": "loop with its timers",
+    "SummaryWriter, 6 scalars": "nothing",
+    "RotatingFileHandler, 1 line": "nothing",
+}
+PHASES_BAR_US, PAIR_BAR_US = 10.0, 0.5
+
+
+def measure(arms: dict[str, Arm]) -> dict[str, list[float]]:
+    """Arm -> median microseconds of a step in each round; the arms take turns in an order drawn anew."""
+    medians: dict[str, list[float]] = {name: [] for name in arms}
+    order = list(arms)
+    for _ in range(ROUNDS):
+        random.shuffle(order)
+        for name in order:
+            step, times = arms[name][0], []
+            for _ in range(BLOCK):
+                start_ns = time.perf_counter_ns()
+                step()
+                times.append(time.perf_counter_ns() - start_ns)
+            medians[name].append(statistics.median(times) / 1e3)
+    return medians
+
+
 def main() -> None:
-    """Runs every arm and prints one line each."""
+    """Runs every arm and prints one line for each comparison."""
     random.seed(0)
     with tempfile.TemporaryDirectory() as scratch:
-        makers = {
-            "the host's timers": unmonitored,
-            "flagscale_perf": monitored,
-            "flagscale_perf with phases": with_phases,
-            "SummaryWriter, 6 scalars": summary_writer,
-            "RotatingFileHandler, 1 line": rotating_file,
-        }
-        arms: dict[str, tuple[Callable[[], Any], Callable[[], None]]] = {"nothing": (spin, lambda: None)}
-        for number, (name, maker) in enumerate(makers.items()):
+        arms: dict[str, Arm] = {}
+        for number, (name, maker) in enumerate(MAKERS.items()):
             directory = Path(scratch, str(number))
             directory.mkdir()
             arms[name] = maker(directory)
-        times: dict[str, list[int]] = {name: [] for name in arms}
-        order = list(arms)
-        for _ in range(ROUNDS):
-            random.shuffle(order)
-            for name in order:
-                step = arms[name][0]
-                for _ in range(BLOCK):
-                    start_ns = time.perf_counter_ns()
-                    step()
-                    times[name].append(time.perf_counter_ns() - start_ns)
+        medians = measure(arms)
         for _, close in arms.values():
             close()
-    base = statistics.median(times["nothing"])
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
-    print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm; the step itself takes {base / 1e3:.1f} us")
-    print(f"{'added to one step':28} {'median us':>10} {'p95 us':>10} {'p99 us':>10}")
-    for name, values in times.items():
-        cuts = statistics.quantiles(values, n=100)
-        print(f"{name:28} " + " ".join(f"{(cut - base) / 1e3:10.1f}" for cut in (cuts[49], cuts[94], cuts[98])))
-    added = [statistics.median(times[name]) for name in ("flagscale_perf with phases", "flagscale_perf", "the host's timers")]
-    per_mark_us = (added[0] - added[1] - (added[2] - base)) / (2 * len(NAMES)) / 1e3
-    print(f"a mark of a phase            {per_mark_us:10.2f} us, {2 * len(NAMES)} marks a step")
+    added = {name: [us - base for us, base in zip(medians[name], medians[BASES[name]], strict=True)] for name in BASES}
+    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
+    print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm")
+    print(f"{'added to one step':28} {'median us':>10} {'quartiles of the rounds':>26}  compared with")
+    for name, values in added.items():
+        low, middle, high = statistics.quantiles(values, n=4)
+        print(f"{name:28} {middle:10.1f} {f'{low:.1f} to {high:.1f}':>26}  {BASES[name]}")
+    phases, plain = (statistics.median(added[name]) for name in ("flagscale_perf with phases", "flagscale_perf"))
+    for what, value, bar in (("with phases", phases, PHASES_BAR_US), ("a start and a stop", (phases - plain) / len(NAMES), PAIR_BAR_US)):
+        print(f"{what:28} {value:10.2f} us, bar {bar} us: {'met' if value <= bar else 'missed'}")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,16 @@ import functools
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
-from flagscale_perf.core.records import PhaseRecord, RunFacts, StepRecord
+from flagscale_perf.core.records import MarksRecord, RunFacts, StepRecord
 from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
-from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
@@ -29,6 +28,7 @@ from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMo
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
 Params = ParamSpec("Params")
+Given = TypeVarTuple("Given")
 JUDGED_STEPS = (10, 100)  # at least and at most so many make a judgement of the monitor's cost
 
 
@@ -66,7 +66,7 @@ class Loop(Protocol):
         """Samples the host is passing over without a step."""
 
     def names_phases(self) -> bool:
-        """Whether `TrainingHooks.timeline` will be told the phases."""
+        """Whether `TrainingHooks.mark` will be told the phases."""
 
     def say(self, line: str) -> None:
         """Prints through the host's rank-0 printing."""
@@ -85,14 +85,17 @@ def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Calla
     return guarded
 
 
-def _measured(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Callable[Concatenate[TrainingHooks, Params], None]:
-    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own cost."""
+def _measured(event: Callable[[TrainingHooks, int, *Given], None]) -> Callable[[TrainingHooks, *Given], None]:
+    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own cost.
 
-    def measured(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
-        start_ns = monotonic_ns()
+    The event gets the meter's first reading as the time at which it happened.
+    """
+
+    def measured(self: TrainingHooks, /, *given: *Given) -> None:
+        now_ns = monotonic_ns()
         try:
-            event(self, *args, **kwargs)
-            self._monitor.self_ns += monotonic_ns() - start_ns
+            event(self, now_ns, *given)
+            self._monitor.self_ns += monotonic_ns() - now_ns
         except Exception as error:
             self._failed(event.__name__, error)
 
@@ -106,14 +109,16 @@ class TrainingHooks:
     Attributes:
         active: False unless this process monitors; adapters test it before anything else.
         entered: whether a training loop has ever begun, monitored or not.
-        timeline: takes the phases of the train step that is under way; None outside of one and where they are not recorded.
-            It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
+        mark: takes the marks (`core.marks`) of the train step that is under way; None outside of one and where they are not
+            recorded. It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
+        time_mark: measures how long an adapter's way to `mark` takes, in nanoseconds; set by the adapter that tells phases.
     """
 
     def __init__(self) -> None:
         self.active = False
         self.entered = False
-        self.timeline: Timeline | None = None
+        self.mark: Callable[[int], None] | None = None
+        self.time_mark: Callable[[], int] = lambda: 0
         self._budget: Budget
         self._max_overhead = 0.0
         self._noted: set[str] = set()
@@ -143,7 +148,7 @@ class TrainingHooks:
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
         self._monitor = PerfMonitor(self._emit, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
-            self._monitor.timeline = device.timeline()
+            self._monitor.timeline = device.timeline(self.time_mark())
         self._max_overhead = config.perf_max_overhead
         self._budget = Budget(config.perf_max_overhead / 100, min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]))
         self._noted = set()
@@ -153,27 +158,27 @@ class TrainingHooks:
         if facts.resume_iteration:
             self._logger.event("resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}")
 
-    @_measured
     def loop_top(self) -> None:
         """The loop begins a new pass."""
-        self._monitor.loop_top(monotonic_ns())
+        self._monitor.loop_top_ns = monotonic_ns()
 
     @_measured
-    def step_start(self) -> None:
+    def step_start(self, now_ns: int) -> None:
         """A train step begins."""
         finished, consumed = self._loop.position()
-        self._monitor.step_start(monotonic_ns(), finished, consumed)
-        self.timeline = self._monitor.timeline
+        monitor = self._monitor
+        monitor.step_start(now_ns, finished, consumed)
+        self.mark = None if monitor.timeline is None else monitor.timeline.mark
 
     @_measured
-    def step_end(self, result: Any) -> None:
+    def step_end(self, now_ns: int, result: Any) -> None:
         """A train step returned `result`."""
-        now_ns = monotonic_ns()
-        timeline, self.timeline = self.timeline, None
+        self.mark = None
         numbers = self._loop.numbers(result)
         if numbers is None:
             return
         self._monitor.step_end(now_ns, numbers)
+        timeline = self._monitor.timeline
         if timeline is not None and timeline.trouble:
             self._note(f"phases are not known for every iteration: {timeline.trouble}")
 
@@ -181,30 +186,34 @@ class TrainingHooks:
         """A mark on the timeline raised."""
         self._failed("a phase", error)
 
-    @_measured
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
         """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""
-        told = real_tokens is not None or squared_lengths is not None
-        self._monitor.logged(monotonic_ns(), Packed(real_tokens, squared_lengths) if told else None)
+        self._monitor.logged_ns = monotonic_ns()
+        if real_tokens is not None or squared_lengths is not None:
+            self._told_packed(Packed(real_tokens, squared_lengths))
 
     @_measured
-    def pause(self, kind: Pause) -> None:
+    def _told_packed(self, now_ns: int, packed: Packed) -> None:
+        self._monitor.packed(packed)
+
+    @_measured
+    def pause(self, now_ns: int, kind: Pause) -> None:
         """Evaluation or checkpoint saving begins."""
-        self._monitor.pause(kind, monotonic_ns())
+        self._monitor.pause(kind, now_ns)
 
     @_measured
-    def resume(self, kind: Pause) -> None:
+    def resume(self, now_ns: int, kind: Pause) -> None:
         """It ends."""
-        self._monitor.resume(kind, monotonic_ns())
+        self._monitor.resume(kind, now_ns)
 
     @_measured
-    def data_skipped(self, start_ns: int) -> None:
+    def data_skipped(self, now_ns: int, start_ns: int) -> None:
         """The host has passed over one iteration's data, since `start_ns`."""
-        self._monitor.data_skipped(start_ns, monotonic_ns(), self._loop.skipped_samples())
+        self._monitor.data_skipped(start_ns, now_ns, self._loop.skipped_samples())
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
-        self.active, self.timeline = False, None
+        self.active, self.mark = False, None
         if self._logger is not None:
             self._finish()
             self._close(_reason(error))
@@ -219,13 +228,13 @@ class TrainingHooks:
         if logger is not None and (summary := logger.close(reason)):
             self._loop.say(f"flagscale_perf: summary in {summary}")
 
-    def _emit(self, record: StepRecord | PhaseRecord) -> None:
+    def _emit(self, record: StepRecord | MarksRecord) -> None:
         """Keeps the record, and the monitor's cost within its budget."""
         if self._logger is not None:
             self._logger.step(record)
-        if type(record) is StepRecord and self.active and record.train_step_ns and not record.warmup:
-            taken = self._budget.add(record.self_ns or 0, record.iteration_ns)
-            if taken is not None and (part := self._monitor.shed()):
+        if type(record) is StepRecord:
+            taken = self._budget.add(record)
+            if taken is not None and self.active and (part := self._monitor.shed()):
                 limit = f"more than --perf-max-overhead {self._max_overhead:g} allows"
                 self._note(f"{part} switched off: the monitor takes {taken * 100:.2g} % of the time, {limit}", "shed")
 
@@ -238,7 +247,7 @@ class TrainingHooks:
 
     def _failed(self, event: str, error: Exception) -> None:
         """Switches the monitor off and says so, once."""
-        self.active, self.timeline = False, None
+        self.active, self.mark = False, None
         if self._has_failed:
             return
         self._has_failed = True

@@ -30,7 +30,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
-from flagscale_perf.core.records import EventRecord, PhaseRecord, RunFacts, StepRecord
+from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask, TakeReadings, no_readings
@@ -80,7 +80,7 @@ class PerfLogger:
             return cls(None, None)
         return cls(ring, supervisor)
 
-    def step(self, record: StepRecord | PhaseRecord) -> None:
+    def step(self, record: StepRecord | MarksRecord) -> None:
         """Keeps the record; counts a drop if there is no room."""
         ring = self._ring
         if ring is not None:

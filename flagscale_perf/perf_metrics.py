@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from flagscale_perf.core.records import Outcome, PhaseRecord, StepRecord
+from flagscale_perf.core.marks import in_slots
+from flagscale_perf.core.records import MarksRecord, Outcome, StepRecord
 from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
@@ -21,10 +22,13 @@ MAX_PENDING = 8
 Pause = Literal["eval", "checkpoint"]
 Flops = tuple[int | None, int | None]  # model, hardware
 CountFlops = Callable[[int, Packed | None], Flops]
-Emit = Callable[[StepRecord | PhaseRecord], None]
+Emit = Callable[[StepRecord | MarksRecord], None]
 
-_UNMEASURED: tuple[None, ...] = (None,) * (len(PhaseRecord._fields) - 1)
+# A step's record without its device time, the events of that, what took its marks, and what `Timeline.end` gave for it.
+_Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
+
 _NO_MEMORY = (None, None, None, None)
+_TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
 
 
 class StepNumbers(NamedTuple):
@@ -45,22 +49,6 @@ class StepNumbers(NamedTuple):
     microbatches: int
 
 
-class _Pending(NamedTuple):
-    """A record on its way out, and what the device still owes to it.
-
-    Attributes:
-        step: the record, without its device time.
-        pair: events of its device time; None if it has none, or has been given it.
-        timeline: what marked its phases; None if nothing did.
-        taken: what the timeline gave for the step.
-    """
-
-    step: StepRecord
-    pair: EventPair | None = None
-    timeline: Timeline | None = None
-    taken: Any = None
-
-
 class PerfMonitor:
     """State machine over the marks of one training loop. Every mark is a `core.clock.monotonic_ns` value.
 
@@ -74,11 +62,16 @@ class PerfMonitor:
     Attributes:
         timeline: marks the phases; None where they are not asked for or no longer.
         self_ns: what the monitor has taken of the training thread since the last record; its caller counts.
+        loop_top_ns: mark of the loop's last new pass, set by the caller; where the loop then skips data without a step, the
+            last iteration ends here.
+        logged_ns: mark of the host's logging of the iteration, set by the caller.
     """
 
     def __init__(self, emit: Emit, flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int) -> None:
         self.timeline: Timeline | None = None
         self.self_ns = 0
+        self.loop_top_ns: int | None = None
+        self.logged_ns: int | None = None
         self._emit = emit
         self._flops = flops
         self._device = device
@@ -87,27 +80,21 @@ class PerfMonitor:
         self._last = iteration
         self._consumed: int | None = None
         self._has_events = device.is_present
-        self._pending: deque[_Pending] = deque()
-        self._loop_top_ns: int | None = None
-        self._pause_start_ns: dict[str, int] = {}
+        self._pending: deque[_Owed] = deque()
+        self._pause_start_ns: dict[Pause, int] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
         self._packed: Packed | None = None
         self._pair: EventPair | None = None
         self._taken: Any = None
         self._train_step_ns = 0
-        self._log_ns: int | None = None
         self._memory: Memory | None = None
-        self._paused_ns = {"eval": 0, "checkpoint": 0}
+        self._paused_ns: dict[Pause, int] = {}
 
     @property
     def iteration(self) -> int:
         """The last iteration the monitor knows to be finished."""
         return self._last
-
-    def loop_top(self, now_ns: int) -> None:
-        """The loop begins a new pass; where it then skips data without a step, the last iteration ends here."""
-        self._loop_top_ns = now_ns
 
     def step_start(self, now_ns: int, finished: int, consumed: int) -> None:
         """A train step begins.
@@ -118,8 +105,7 @@ class PerfMonitor:
             consumed: samples the host has consumed before this step.
         """
         gap = finished - self._last - (1 if self._numbers else 0)
-        skipping = gap > 0 and self._loop_top_ns is not None
-        end_ns = self._loop_top_ns if skipping and self._loop_top_ns is not None else now_ns
+        end_ns = self.loop_top_ns if gap > 0 and self.loop_top_ns is not None else now_ns
         self._close(end_ns)
         if gap > 0:
             skipped = consumed - self._consumed if self._consumed is not None else 0
@@ -146,13 +132,12 @@ class PerfMonitor:
         if self._memory_interval and numbers.iteration % self._memory_interval == 0:
             self._memory = self._device.memory()
 
-    def logged(self, now_ns: int, packed: Packed | None) -> None:
-        """The host logs the iteration; `packed` is what it tells of packed documents."""
+    def packed(self, packed: Packed) -> None:
+        """The host tells of the documents packed into the step that has ended."""
         if self._numbers is None:
             return
-        self._log_ns = now_ns - self._start_ns
         self._packed = packed
-        if packed is not None and packed.tokens is not None:
+        if packed.tokens is not None:
             self._numbers = self._numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:
@@ -163,7 +148,7 @@ class PerfMonitor:
         """It ends."""
         started_ns = self._pause_start_ns.pop(kind, None)
         if started_ns is not None and self._numbers is not None:
-            self._paused_ns[kind] += now_ns - started_ns
+            self._paused_ns[kind] = self._paused_ns.get(kind, 0) + now_ns - started_ns
 
     def data_skipped(self, start_ns: int, end_ns: int, samples: int) -> None:
         """The host passed over one iteration's data in a call of its own."""
@@ -193,55 +178,63 @@ class PerfMonitor:
         if self._numbers is not None and self._memory_interval and self._memory is None:
             self._memory = self._device.memory()
         self._close(now_ns)
-        self._give_out(leave=0)
+        self._give_out_pending(leave=0)
 
     def _reset(self) -> None:
         self._numbers = None
         self._packed = None
         self._pair = None
         self._taken = None
-        self._log_ns = None
+        self.logged_ns = None
         self._memory = None
-        self._paused_ns = {"eval": 0, "checkpoint": 0}
+        self._paused_ns = {}
 
     def _close(self, end_ns: int) -> None:
         numbers = self._numbers
         if numbers is not None:
-            self._pending.append(_Pending(self._record(numbers, end_ns), self._pair, self.timeline, self._taken))
+            owed = (self._record(numbers, end_ns), self._pair, self.timeline, self._taken)
             self._last = numbers.iteration
             self._warmup = 0
-        self._reset()
-        self._give_out(leave=MAX_PENDING)
+            self._reset()
+            if self._pending or not self._give_out(owed, is_forced=False):
+                self._pending.append(owed)
+        if self._pending:
+            self._give_out_pending(leave=MAX_PENDING)
 
     def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
-        trained = numbers.updated
-        model_flops, hardware_flops = self._flops(numbers.samples, self._packed) if trained else (0, 0)
+        """The step's record, its fields in their order. (Naming 22 fields takes a microsecond more.)"""
+        iteration, trained, samples, tokens, microbatches = numbers
+        start_ns, eval_ns, checkpoint_ns = self._start_ns, 0, 0
+        if self._paused_ns:
+            eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
+        model_flops, hardware_flops = self._flops(samples, self._packed) if trained else (0, 0)
         memory, peak, reserved, retries = self._memory or _NO_MEMORY
         self_ns, self.self_ns = self.self_ns, 0
-        paused = self._paused_ns
-        return StepRecord(
-            iteration=numbers.iteration,
-            iterations=1,
-            outcome=Outcome.TRAINED if trained else Outcome.UPDATE_SKIPPED,
-            warmup=self._warmup,
-            start_ns=self._start_ns,
-            iteration_ns=max(0, end_ns - self._start_ns - paused["eval"] - paused["checkpoint"]),
-            train_step_ns=self._train_step_ns,
-            device_ns=None,
-            eval_ns=paused["eval"],
-            checkpoint_ns=paused["checkpoint"],
-            log_ns=self._log_ns,
-            samples=numbers.samples if trained else 0,
-            tokens=numbers.tokens if trained else 0,
-            skipped_samples=0 if trained else numbers.samples,
-            microbatches=numbers.microbatches,
-            model_flops=model_flops,
-            hardware_flops=hardware_flops,
-            memory_bytes=memory,
-            memory_peak_bytes=peak,
-            memory_reserved_bytes=reserved,
-            memory_retries=retries,
-            self_ns=self_ns,
+        return StepRecord._make(
+            (
+                iteration,
+                1,
+                _TRAINED if trained else _UPDATE_SKIPPED,
+                self._warmup,
+                start_ns,
+                max(0, end_ns - start_ns - eval_ns - checkpoint_ns),
+                self._train_step_ns,
+                None,
+                eval_ns,
+                checkpoint_ns,
+                None if self.logged_ns is None else self.logged_ns - start_ns,
+                samples if trained else 0,
+                tokens if trained else 0,
+                0 if trained else samples,
+                microbatches,
+                model_flops,
+                hardware_flops,
+                memory,
+                peak,
+                reserved,
+                retries,
+                self_ns,
+            )
         )
 
     def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
@@ -270,31 +263,31 @@ class PerfMonitor:
             memory_retries=None,
             self_ns=0,
         )
-        self._pending.append(_Pending(record))
-        self._give_out(leave=MAX_PENDING)
+        self._pending.append((record, None, None, None))
+        self._give_out_pending(leave=MAX_PENDING)
 
-    def _give_out(self, leave: int) -> None:
+    def _give_out_pending(self, leave: int) -> None:
         """Emits, in order, what is complete; more than `leave` pending ones go out without what the device owes them."""
-        while self._pending:
-            pending, is_forced = self._pending[0], len(self._pending) > leave
-            own_ns = pending.timeline.read(pending.taken) if pending.timeline is not None and pending.taken is not None else None
-            is_late = pending.taken is not None and own_ns is None
-            device_ns = None if is_late or pending.pair is None else self._device.elapsed_ns(pending.pair)
-            is_late |= own_ns is None and pending.pair is not None and device_ns is None  # phases can be read only once
-            if is_late and not is_forced:
-                return
+        while self._pending and self._give_out(self._pending[0], is_forced=len(self._pending) > leave):
             self._pending.popleft()
-            if pending.timeline is not None:
-                self._emit(_phases_of(pending.step, own_ns))
-            self._emit(pending.step if device_ns is None else pending.step._replace(device_ns=device_ns))
 
-
-def _phases_of(step: StepRecord, own_ns: list[int] | None) -> PhaseRecord:
-    """`own_ns` as `Timeline.read` gives it; None if not measured."""
-    if own_ns is None:
-        return PhaseRecord._make((step.iteration, *_UNMEASURED))
-    *named, other_ns, _ = own_ns
-    return PhaseRecord._make((step.iteration, *[value or None for value in named], other_ns, step.iteration_ns - sum(own_ns)))
+    def _give_out(self, owed: _Owed, is_forced: bool) -> bool:
+        """Emits the step's marks and its record unless the device still owes something; False if it does."""
+        step, pair, timeline, taken = owed
+        marks = device_ns = None
+        if timeline is not None and taken is not None:
+            marks = timeline.read(taken)
+            if marks is None and not is_forced:
+                return False
+        if pair is not None:
+            device_ns = self._device.elapsed_ns(pair)
+            if device_ns is None and not is_forced and marks is None:  # marks can be read only once
+                return False
+        if timeline is not None:
+            for record in in_slots(step.iteration, marks):
+                self._emit(record)
+        self._emit(step if device_ns is None else step._replace(device_ns=device_ns))
+        return True
 
 
 class Budget:
@@ -307,15 +300,17 @@ class Budget:
         """`max_share` of 1."""
         self._max_share = max_share
         self._steps = steps
-        self._costs_ns: list[int] = []
-        self._iterations_ns = 0
+        self._judged: list[StepRecord] = []
 
-    def add(self, self_ns: int, iteration_ns: int) -> float | None:
-        """One more step; the share taken, if these were enough steps and it is too much."""
-        self._costs_ns.append(self_ns)
-        self._iterations_ns += iteration_ns
-        if len(self._costs_ns) < self._steps:
+    def add(self, step: StepRecord) -> float | None:
+        """One more record; the share taken, if there were enough train steps and it is too much."""
+        if step.warmup or not step.train_step_ns:
             return None
-        taken_ns = sorted(self._costs_ns)[self._steps // 2] * self._steps
-        iterations_ns, self._costs_ns, self._iterations_ns = self._iterations_ns, [], 0
+        judged = self._judged
+        judged.append(step)
+        if len(judged) < self._steps:
+            return None
+        self._judged = []
+        taken_ns = sorted(each.self_ns or 0 for each in judged)[self._steps // 2] * self._steps
+        iterations_ns = sum(each.iteration_ns for each in judged)
         return taken_ns / iterations_ns if taken_ns > self._max_share * iterations_ns else None

@@ -76,8 +76,22 @@ class StepRecord(NamedTuple):
     self_ns: int | None
 
 
+class MarksRecord(NamedTuple):
+    """Marks of one train step as the training thread took them (see `core.marks`); in the ring only, before their `StepRecord`.
+
+    Attributes:
+        iteration: as in the step's record.
+        total: marks of the step in all its records; 0 if they could not be taken.
+        marks: those in this record.
+    """
+
+    iteration: int
+    total: int
+    marks: tuple[int, ...]
+
+
 class PhaseRecord(NamedTuple):
-    """Where one iteration's time went on this rank; recorded just before its `StepRecord`.
+    """Where one iteration's time went on this rank; in a run file just before its `StepRecord`.
 
     Times without what the phases inside take, so that they add up to `iteration_ns`. By the device's clock where there is a
     device, else by the host's. None for a phase the host did not name in this iteration; all None where none was measured.

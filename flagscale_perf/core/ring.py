@@ -10,6 +10,7 @@ stores another CPU sees in another order, does not check and counts as not there
 
 from __future__ import annotations
 
+import functools
 import mmap
 import os
 import struct
@@ -17,15 +18,16 @@ import tempfile
 import zlib
 from typing import Any, NamedTuple, get_type_hints
 
-from flagscale_perf.core.records import EventRecord, PhaseRecord, StepRecord
+from flagscale_perf.core.records import EventRecord, MarksRecord, StepRecord
 
-MAGIC = 0x31_46_52_45_50_53_46  # "FSPERF1"; the last character is the layout's version
+MAGIC = 0x32_46_52_45_50_53_46  # "FSPERF2"; the last character is the layout's version
 SLOT_BYTES = 256
 SLOTS = 65_536
 _HEADER_BYTES = 8192
 # 64-bit words of the header; producer and consumer write to different cache lines
 _WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL = 0, 1, 8, 9, 16
 _PREFIX = struct.Struct("<BxHQ")  # kind, length, sequence number; after the 4 bytes of the checksum
+_PREFIX_FIELDS = 3
 _CRC_BYTES = 4
 _MAX_PAYLOAD = SLOT_BYTES - _CRC_BYTES - _PREFIX.size
 
@@ -34,39 +36,72 @@ _TEXT_BYTES = {"name": 16, "text": 200}
 _NONE = -(2**63)
 _NONE_WIDE = (-(2**127)).to_bytes(16, "little", signed=True)
 
-RingRecord = StepRecord | PhaseRecord | EventRecord
+MARKS_PER_SLOT = 28
+
+RingRecord = StepRecord | MarksRecord | EventRecord
 
 
 class _Layout:
     """How one kind of record lies in a slot, derived from its fields: 8 bytes an integer, 16 a wide one, texts padded with NUL."""
 
-    def __init__(self, record_type: type[RingRecord]) -> None:
-        self.record_type = record_type
+    def __init__(self, kind: int, record_type: type[StepRecord] | type[EventRecord]) -> None:
+        self._kind = kind
+        self._make = record_type._make
         hints = get_type_hints(record_type)
         self._wide = [i for i, name in enumerate(hints) if name in _WIDE]
         self._texts = [(i, _TEXT_BYTES[name]) for i, (name, hint) in enumerate(hints.items()) if hint is str]
         sizes = dict(self._texts) | dict.fromkeys(self._wide, 16)
-        self._struct = struct.Struct("<" + "".join(f"{sizes[i]}s" if i in sizes else "q" for i in range(len(hints))))
-        assert self._struct.size <= _MAX_PAYLOAD
+        self._optional = [i for i, hint in enumerate(hints.values()) if hint == int | None and i not in sizes]
+        self._struct = struct.Struct(_PREFIX.format + "".join(f"{sizes[i]}s" if i in sizes else "q" for i in range(len(hints))))
+        self._length = self._struct.size - _PREFIX.size
+        assert self._length <= _MAX_PAYLOAD
 
-    def pack(self, record: RingRecord) -> bytes:
-        """The record as bytes. Raises struct.error, OverflowError or TypeError for a value that does not fit."""
-        values: list[Any] = [_NONE if value is None else value for value in record]
+    def pack(self, sequence: int, record: Any) -> bytes:
+        """The slot behind its checksum. Raises struct.error, OverflowError, AttributeError or TypeError for a value that does not fit."""
+        values = list(record)
+        for i in self._optional:
+            if values[i] is None:
+                values[i] = _NONE
         for i in self._wide:
-            wide: Any = record[i]
-            values[i] = _NONE_WIDE if wide is None else wide.to_bytes(16, "little", signed=True)
+            values[i] = _wide(values[i])
         for i, size in self._texts:
-            values[i] = fit_utf8(str(record[i]), size)
-        return self._struct.pack(*values)
+            values[i] = fit_utf8(str(values[i]), size)
+        return self._struct.pack(self._kind, self._length, sequence, *values)
 
-    def unpack(self, payload: bytes) -> RingRecord:
+    def unpack(self, body: bytes) -> StepRecord | EventRecord:
         """The record that `pack` was given."""
-        values: list[Any] = [None if value == _NONE else value for value in self._struct.unpack(payload)]
+        values: list[Any] = [None if value == _NONE else value for value in self._struct.unpack(body)[_PREFIX_FIELDS:]]
         for i in self._wide:
             values[i] = None if values[i] == _NONE_WIDE else int.from_bytes(values[i], "little", signed=True)
         for i, _ in self._texts:
             values[i] = values[i].rstrip(b"\0").decode()
-        return self.record_type(*values)
+        return self._make(values)
+
+
+class _MarksLayout:
+    """Marks as they are, 8 bytes each, behind the iteration and how many marks the step has."""
+
+    def __init__(self, kind: int) -> None:
+        self._kind = kind
+        self._structs = [struct.Struct(f"{_PREFIX.format}qI{count}q") for count in range(MARKS_PER_SLOT + 1)]
+        assert self._structs[-1].size - _PREFIX.size <= _MAX_PAYLOAD
+
+    def pack(self, sequence: int, record: Any) -> bytes:
+        """As `_Layout.pack`."""
+        layout = self._structs[len(record.marks)]
+        return layout.pack(self._kind, layout.size - _PREFIX.size, sequence, record.iteration, record.total, *record.marks)
+
+    def unpack(self, body: bytes) -> MarksRecord:
+        """The record that `pack` was given."""
+        layout = self._structs[(len(body) - self._structs[0].size) // 8]
+        iteration, total, *marks = layout.unpack(body)[_PREFIX_FIELDS:]
+        return MarksRecord(iteration, total, tuple(marks))
+
+
+@functools.lru_cache(maxsize=256)
+def _wide(value: int | None) -> bytes:
+    """16 bytes; the FLOPs of a step are mostly those of the one before."""
+    return _NONE_WIDE if value is None else value.to_bytes(16, "little", signed=True)
 
 
 def fit_utf8(text: str, size: int) -> bytes:
@@ -75,8 +110,12 @@ def fit_utf8(text: str, size: int) -> bytes:
     return encoded.decode("utf-8", "ignore").encode()
 
 
-_KINDS = {kind: _Layout(record_type) for kind, record_type in enumerate((StepRecord, EventRecord, PhaseRecord), 1)}
-_BY_TYPE = {layout.record_type: (kind, layout) for kind, layout in _KINDS.items()}
+_LAYOUTS: dict[type[RingRecord], _Layout | _MarksLayout] = {
+    StepRecord: _Layout(1, StepRecord),
+    EventRecord: _Layout(2, EventRecord),
+    MarksRecord: _MarksLayout(3),
+}
+_KINDS = dict(enumerate(_LAYOUTS.values(), 1))
 
 
 class _Text(NamedTuple):
@@ -150,13 +189,11 @@ class Ring:
                 if head - self._known_tail >= self._slots:
                     self._words[_WORD_DROPPED] += 1
                     return
-            kind, layout = _BY_TYPE[type(record)]
-            payload = layout.pack(record)
-            body = _PREFIX.pack(kind, len(payload), head + 1) + payload
+            body = _LAYOUTS[type(record)].pack(head + 1, record)
             offset = _HEADER_BYTES + head % self._slots * SLOT_BYTES
             self._memory[offset : offset + _CRC_BYTES + len(body)] = zlib.crc32(body).to_bytes(_CRC_BYTES, "little") + body
             self._head = head + 1
-        except (struct.error, OverflowError, TypeError, AttributeError, KeyError):
+        except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
             self._words[_WORD_DROPPED] += 1
 
     def take(self, limit: int) -> list[RingRecord]:
@@ -230,7 +267,7 @@ class Ring:
         body = slot[_CRC_BYTES : _CRC_BYTES + _PREFIX.size + length]
         if zlib.crc32(body) != int.from_bytes(slot[:_CRC_BYTES], "little"):
             return None
-        return _KINDS[kind].unpack(body[_PREFIX.size :])
+        return _KINDS[kind].unpack(body)
 
     def _set_text(self, place: _Text, text: str) -> None:
         encoded = fit_utf8(text, place.size - 8)

@@ -52,8 +52,8 @@ class DeviceProbe(Protocol):
     def memory(self) -> Memory | None:
         """What the allocator says now; None where there is none."""
 
-    def timeline(self) -> Timeline:
-        """What marks phases by this device's clock."""
+    def timeline(self, mark_ns: int) -> Timeline:
+        """What takes the marks of phases by this device's clock; `mark_ns`: the time that the way to a mark takes."""
 
 
 class NoDevice:
@@ -81,9 +81,9 @@ class NoDevice:
         """Not known."""
         return None
 
-    def timeline(self) -> Timeline:
+    def timeline(self, mark_ns: int) -> Timeline:
         """By the host's clock."""
-        return HostTimeline()
+        return HostTimeline(mark_ns)
 
 
 class CudaProbe:
@@ -131,9 +131,9 @@ class CudaProbe:
         reserved = stats.get("reserved_bytes", {}).get("all", {})
         return Memory(allocated["current"], allocated["peak"], reserved.get("current"), stats.get("num_alloc_retries"))
 
-    def timeline(self) -> Timeline:
+    def timeline(self, mark_ns: int) -> Timeline:
         """By events of the current stream."""
-        return CudaTimeline(self._cuda)
+        return CudaTimeline(self._cuda, mark_ns)
 
     def _event(self) -> Any:
         return self._cuda.Event(enable_timing=True)

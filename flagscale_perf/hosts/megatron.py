@@ -54,6 +54,7 @@ class MegatronLoop:
     def __init__(self, module: ModuleType, rehearsing: bool) -> None:
         self._module = module
         self.rehearsing = rehearsing
+        self._args: Any = None  # as the step that is under way found them
 
     def is_rank_0(self) -> bool:
         """Global rank as torchrun set it."""
@@ -78,7 +79,7 @@ class MegatronLoop:
 
     def position(self) -> tuple[int, int]:
         """The host sets `curr_iteration` to the iterations before, just ahead of the step."""
-        args = _args()
+        self._args = args = _args()
         return args.curr_iteration, args.consumed_train_samples
 
     def numbers(self, result: Any) -> StepNumbers | None:
@@ -86,7 +87,7 @@ class MegatronLoop:
         _, skipped, _, should_exit = result[:4]
         if should_exit:  # the host leaves the loop without counting the iteration
             return None
-        args = _args()
+        args = self._args
         microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
         return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)

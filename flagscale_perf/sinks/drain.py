@@ -11,19 +11,21 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
+from flagscale_perf.core.marks import FileRecord, MarksJoin
 from flagscale_perf.core.phases import PhaseJoin
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
     HardwareRecord,
     IntervalRecord,
+    MarksRecord,
     PhaseRecord,
     Record,
     RunEnd,
     RunHeader,
     StepRecord,
 )
-from flagscale_perf.core.ring import Ring, RingRecord
+from flagscale_perf.core.ring import Ring
 from flagscale_perf.core.session import file_names, new_session_id
 from flagscale_perf.core.utilisation import Scale, suspicion
 from flagscale_perf.core.watch import Watch
@@ -106,7 +108,7 @@ class Drain:
         self._run_file: RecordsSink
         self._window: IntervalWindow
         self._phases = PhaseJoin(task.facts)
-        self._known: frozenset[RingRecord] = frozenset()  # may be both in the ring and in the run file
+        self._known: frozenset[FileRecord] = frozenset()  # may be both in the ring and in the run file
         self._has_pruned = False
         self._iteration = task.facts.get("resume_iteration") or 0
         self._run_file_trouble = ""
@@ -173,12 +175,12 @@ class Drain:
         """Everything the earlier process knew, from its run file; returns the texts of its events. Raises OSError."""
         owed: IntervalRecord | None = None
         texts: set[str] = set()
-        known: deque[RingRecord] = deque(maxlen=BATCH)
+        known: deque[FileRecord] = deque(maxlen=BATCH)
         try:
             for record in replay(self._path("records")):
                 views.rebuild(record)
                 self._watch.look(record)  # what there was to say has been said
-                if isinstance(record, RingRecord):
+                if isinstance(record, FileRecord):
                     known.append(record)
                 if isinstance(record, EventRecord):
                     texts.add(record.text)
@@ -211,11 +213,15 @@ class Drain:
         if self._batch is not None:
             return True
         taken = self._ring.take(BATCH)
+        while taken and isinstance(taken[-1], MarksRecord):  # their step comes in a later batch, and they with it
+            taken.pop()
         self._take_readings()  # after the steps, so that none of them ended after the last reading there is
         records, self._own = self._own, []
-        for record in taken:
-            if record not in self._known:
-                records += self._with_interval(record)
+        join = MarksJoin()
+        for slot in taken:
+            for record in join.take(slot):
+                if record not in self._known:
+                    records += self._with_interval(record)
         if not taken:
             self._known = frozenset()  # everything the earlier process may have left in the ring has come by
         if not records and not taken:
@@ -225,7 +231,7 @@ class Drain:
             self._run_file.write(each)
         return True
 
-    def _with_interval(self, record: RingRecord) -> list[Record]:
+    def _with_interval(self, record: FileRecord) -> list[Record]:
         if isinstance(record, PhaseRecord):
             self._phases.hold(record)
         if not isinstance(record, StepRecord):

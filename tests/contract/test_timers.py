@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from flagscale_perf.core.marks import STARTS, STOPS, kind_of
 from flagscale_perf.core.phases import PHASES
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import patch_timers
@@ -67,17 +68,15 @@ def host(monkeypatch: pytest.MonkeyPatch) -> Host:
 
 
 class Marks:
-    """`TrainingHooks` as far as the timers know them, and its timeline."""
+    """`TrainingHooks` as far as the timers know them."""
 
     def __init__(self) -> None:
-        self.timeline = self
         self.told: list[tuple[str, str]] = []
 
-    def start(self, phase: int) -> None:
-        self.told.append(("start", PHASES[phase]))
-
-    def stop(self, phase: int) -> None:
-        self.told.append(("stop", PHASES[phase]))
+    def mark(self, mark: int) -> None:
+        kind = kind_of(mark)
+        what, kinds = ("start", STARTS) if kind in STARTS else ("stop", STOPS)
+        self.told.append((what, PHASES[kinds.index(kind)]))
 
 
 @pytest.fixture

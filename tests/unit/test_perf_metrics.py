@@ -81,7 +81,7 @@ class Run:
 def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint():
     run = Run()
     run.step(1000, 1600, 1, 0)
-    run.monitor.logged(1650, None)
+    run.monitor.logged_ns = 1650
     run.monitor.pause("eval", 1700)
     run.monitor.resume("eval", 1900)
     run.monitor.pause("checkpoint", 1900)
@@ -136,7 +136,7 @@ def test_data_skipped_in_a_call_of_its_own():
 def test_data_skipped_without_any_call_is_seen_from_the_iteration_number():
     run = Run()
     run.step(0, 10, 1, 0)
-    run.monitor.loop_top(12)
+    run.monitor.loop_top_ns = 12
     run.step(100, 110, 5, 16)  # iterations 2, 3 and 4 went by: 12 samples
     run.monitor.finish(115)
     assert run.records == [
@@ -157,9 +157,8 @@ def test_batch_rampup_counts_each_step_with_its_own_batch():
 def test_real_tokens_of_packed_batches_replace_the_padded_ones():
     run = Run()
     run.step(0, 10, 1, 0)
-    run.monitor.logged(11, Packed(19, 131))
+    run.monitor.packed(Packed(19, 131))
     run.step(12, 14, 2, 4)
-    run.monitor.logged(15, None)
     run.monitor.finish(16)
     assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [(19, 19, 262), (32, 400, 800)]
 
@@ -167,7 +166,7 @@ def test_real_tokens_of_packed_batches_replace_the_padded_ones():
 def test_of_a_skipped_update_the_packed_documents_were_not_trained():
     run = Run()
     run.step(0, 10, 1, 0, updated=False)
-    run.monitor.logged(11, Packed(19, 131))
+    run.monitor.packed(Packed(19, 131))
     run.monitor.finish(12)
     assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [(0, 0, 0)]
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flagscale_perf.core import ring as ring_module
-from flagscale_perf.core.records import EventRecord, PhaseRecord, StepRecord
-from flagscale_perf.core.ring import Ring, RingEnd
-from tests.fakes import make_event, make_phases, make_step
+from flagscale_perf.core.records import EventRecord, MarksRecord, StepRecord
+from flagscale_perf.core.ring import MARKS_PER_SLOT, Ring, RingEnd
+from tests.fakes import make_event, make_step
 
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 WIDE = st.integers(-(2**127) + 1, 2**127 - 1)
@@ -37,13 +37,13 @@ def test_records_come_out_in_order_and_equal(ring: Ring) -> None:
     records = [
         make_step(1, warmup=1),
         make_event("resume", iteration=1, text="after iteration 0"),
-        make_phases(2, forward_ns=None),
+        MarksRecord(2, 3, (1, 2**63 - 1, -5)),
         make_step(2),
     ]
     for record in records:
         ring.put(record)
     assert ring.take(10) == records
-    assert [type(record) for record in ring.take(10)] == [StepRecord, EventRecord, PhaseRecord, StepRecord]
+    assert [type(record) for record in ring.take(10)] == [StepRecord, EventRecord, MarksRecord, StepRecord]
 
 
 @settings(max_examples=200, deadline=None)
@@ -58,6 +58,19 @@ def test_integers_out_are_the_integers_in(values) -> None:
     ring.put(record)
     assert ring.take(1) == [record]
     ring.release()
+
+
+@pytest.mark.parametrize("count", range(MARKS_PER_SLOT + 1))
+def test_marks_out_are_the_marks_in(ring: Ring, count: int) -> None:
+    record = MarksRecord(7, 20_000, tuple(2**62 + n for n in range(count)))
+    ring.put(record)
+    assert ring.take(1) == [record]
+
+
+@pytest.mark.parametrize("marks", [(2**63,), (1.5,), (0,) * (MARKS_PER_SLOT + 1)])
+def test_marks_that_do_not_fit_are_a_drop_and_no_exception(ring: Ring, marks) -> None:
+    ring.put(MarksRecord(7, 1, marks))
+    assert (ring.dropped, ring.take(9)) == (1, [])
 
 
 @given(st.text(max_size=300))

@@ -1,9 +1,10 @@
-"""Marks in, own times of phases out: every figure here is worked out by hand."""
+"""Marks in, marks out with their time on the right clock: every figure here is worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.core.marks import END, STARTS, STOPS
 from flagscale_perf.core.phases import PHASES
 from flagscale_perf.device import timeline as timeline_module
 from flagscale_perf.device.timeline import CAPTURING, NOTHING_NAMED, TOO_MANY, CudaTimeline, HostTimeline
@@ -49,8 +50,9 @@ class FakeCuda:
         return self.capturing
 
 
-def named(own_ns):
-    return {PHASES[phase]: value for phase, value in enumerate(own_ns) if value}
+def mark_of(phase, now):
+    """A start for a phase, a stop for its complement."""
+    return now + (STARTS[phase] if phase >= 0 else STOPS[~phase])
 
 
 class Clock:
@@ -76,8 +78,7 @@ def run(timeline, marks, tick=lambda now: None):
     timeline.begin(begin)
     for now, phase in inner:
         tick(now)
-        timeline_module.monotonic_ns.now_ns = now
-        timeline.start(phase) if phase >= 0 else timeline.stop(~phase)
+        timeline.mark(mark_of(phase, now))
     tick(end)
     return timeline.end(end)
 
@@ -89,46 +90,39 @@ STEP = [
     (1320, OPTIMIZER), (1400, ~OPTIMIZER),
     1404,
 ]  # fmt: skip
-OWN = {"other": 10 + 5 + 4, "forward_backward_other": 10 + 10 + 5, "forward": 5 + 45, "data_loading": 30, "backward": 200, "optimizer": 80}
+MARKS = tuple(mark_of(phase, now) for now, phase in STEP[1:-1])
 
 
-def test_the_time_between_two_marks_belongs_to_the_innermost_open_phase():
-    timeline = HostTimeline()
-    own_ns = timeline.read(run(timeline, STEP))
-    assert named(own_ns) == OWN
-    assert sum(own_ns) == 1404 - 1000
+def host_timeline():
+    return HostTimeline(mark_ns=7)
+
+
+def test_the_host_gives_the_marks_as_they_came():
+    timeline = host_timeline()
+    assert timeline.read(run(timeline, STEP)) == MARKS
     assert timeline.trouble == ""
 
 
 def test_steps_do_not_leak_into_each_other():
-    timeline = HostTimeline()
-    first = run(timeline, [0, (10, FORWARD), 30])  # never stopped
+    timeline = host_timeline()
+    first = run(timeline, [0, (10, FORWARD), 30])
+    timeline.mark(mark_of(DATA, 40))  # of nobody's step
     second = run(timeline, STEP)
-    assert (named(first), named(second)) == ({"other": 10, "forward": 20}, OWN)
-
-
-@pytest.mark.parametrize(
-    ("marks", "own"),
-    [
-        # a stop without a start: only a mark
-        ([0, (4, ~FORWARD), (6, BACKWARD), (9, ~BACKWARD), 10], {"other": 7, "backward": 3}),
-        # an inner phase left open ends with the outer one
-        ([0, (1, FORWARD), (2, DATA), (5, ~FORWARD), 10], {"other": 6, "forward": 1, "data_loading": 3}),
-        # a phase inside itself
-        ([0, (1, FORWARD), (2, FORWARD), (5, ~FORWARD), (9, ~FORWARD), 10], {"other": 2, "forward": 8}),
-    ],
-)
-def test_unbalanced_names_still_add_up(marks, own):
-    timeline = HostTimeline()
-    own_ns = timeline.read(run(timeline, marks))
-    assert (named(own_ns), sum(own_ns)) == (own, 10)
+    assert (first, second) == ((mark_of(FORWARD, 10),), MARKS)
 
 
 def test_a_step_without_a_name_is_not_measured():
-    timeline = HostTimeline()
+    timeline = host_timeline()
     assert (run(timeline, [0, 10]), timeline.trouble) == (None, NOTHING_NAMED)
-    assert named(run(timeline, [0, (1, FORWARD), 10])) == {"other": 1, "forward": 9}
+    assert run(timeline, [0, (1, FORWARD), 10]) == (mark_of(FORWARD, 1),)
     assert timeline.trouble == ""
+
+
+def test_on_the_host_too_many_marks_are_given_up_and_take_no_more_memory(monkeypatch):
+    monkeypatch.setattr(timeline_module, "MAX_MARKS", 10)
+    timeline = host_timeline()
+    assert len(run(timeline, [0, *[(1, FORWARD)] * 10, 2])) == 10
+    assert (run(timeline, [0, *[(1, FORWARD)] * 1000, 2]), timeline.trouble, timeline.cost_ns) == (None, TOO_MANY, 77)
 
 
 def cuda_run(cuda, timeline, marks):
@@ -140,38 +134,37 @@ def cuda_run(cuda, timeline, marks):
 
 def test_on_a_device_the_same_by_its_own_clock():
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     taken = cuda_run(cuda, timeline, STEP)
     assert timeline.read(taken) is None  # and nothing was waited for
     cuda.passed = cuda.recorded
-    own_ns = timeline.read(taken)
-    assert named(own_ns) == {phase: value * 1000 for phase, value in OWN.items()}
-    assert sum(own_ns) == 404_000
+    marks = [1000 + 1000 * (now - 1000) + mark_of(phase, 0) for now, phase in STEP[1:-1]]  # a microsecond is 1000 ns
+    assert timeline.read(taken) == [*marks, 1000 + 404_000 + END]
 
 
 def test_events_that_finish_three_steps_late_come_back_to_their_step_and_to_the_pool():
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     waiting, known, ends = [], [], []
     for step in range(20):
         waiting.append(cuda_run(cuda, timeline, [0, (step, FORWARD), (step + 7, ~FORWARD), 100]))
         ends.append(cuda.recorded)
         cuda.passed = ends[step - 3] if step >= 3 else 0
-        while waiting and (own_ns := timeline.read(waiting[0])) is not None:
+        while waiting and (marks := timeline.read(waiting[0])) is not None:
             waiting.pop(0)
-            known.append(own_ns[FORWARD])
+            known.append(marks)
         assert len(waiting) == min(3, step + 1)
-    assert known == [7000] * 17
+    assert known == [[1000 * n + STARTS[FORWARD], 1000 * n + 7000 + STOPS[FORWARD], 100_000 + END] for n in range(17)]
     assert cuda.made == 4 * 4  # four steps' events serve for ever
 
 
 def test_a_step_under_graph_capture_is_not_measured_and_records_nothing_more():
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     timeline.begin(0)
-    timeline.start(FORWARD)
+    timeline.mark(mark_of(FORWARD, 0))
     cuda.capturing = True
-    timeline.stop(FORWARD)
+    timeline.mark(mark_of(~FORWARD, 0))
     cuda.capturing = False
     assert timeline.end(3) is None
     assert timeline.trouble == CAPTURING
@@ -183,9 +176,9 @@ def test_a_step_under_graph_capture_is_not_measured_and_records_nothing_more():
 
 def test_a_step_that_does_not_end_gives_its_events_back():
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     timeline.begin(0)
-    timeline.start(FORWARD)
+    timeline.mark(mark_of(FORWARD, 0))
     cuda_run(cuda, timeline, [0, (1, FORWARD), 2])
     assert cuda.made == 3
 
@@ -193,26 +186,24 @@ def test_a_step_that_does_not_end_gives_its_events_back():
 def test_a_step_of_too_many_marks_is_given_up(monkeypatch):
     monkeypatch.setattr(timeline_module, "MAX_MARKS", 10)
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     assert cuda_run(cuda, timeline, [0, *[(1, FORWARD), (1, ~FORWARD)] * 9, 2]) is None
     assert (timeline.trouble, cuda.made) == (TOO_MANY, 10)
 
 
 def test_without_a_name_a_device_measures_nothing_either():
     cuda = FakeCuda()
-    timeline = CudaTimeline(cuda)
+    timeline = CudaTimeline(cuda, mark_ns=7)
     assert (cuda_run(cuda, timeline, [0, 10]), timeline.trouble) == (None, NOTHING_NAMED)
 
 
-@pytest.mark.parametrize("make", [HostTimeline, lambda: CudaTimeline(FakeCuda())])
-def test_it_knows_what_its_marks_have_cost(make, monkeypatch):
-    readings = iter(range(0, 1000, 7))
-    monkeypatch.setattr(timeline_module, "monotonic_ns", lambda: next(readings))
+@pytest.mark.parametrize(("make", "cost_ns"), [(host_timeline, 14), (lambda: CudaTimeline(FakeCuda(), mark_ns=7), 14 + 5 + 3)])
+def test_it_knows_what_its_marks_have_cost(make, cost_ns, clock):
     timeline = make()
-    timeline.begin(0)
-    timeline.start(FORWARD)
-    timeline.stop(FORWARD)
-    timeline.end(100)
-    assert timeline.cost_ns == 14
-    timeline.begin(100)
-    assert timeline.cost_ns == 0
+    for _ in range(2):
+        timeline.begin(0)
+        for taken_ns, mark in ((5, mark_of(FORWARD, 100)), (3, mark_of(~FORWARD, 200))):
+            clock.now_ns = 100 * (1 + (taken_ns == 3)) + taken_ns
+            timeline.mark(mark)
+        timeline.end(300)
+        assert timeline.cost_ns == cost_ns

@@ -4,9 +4,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from flagscale_perf.core.marks import STARTS, STOPS, kind_of
 from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import patch_timers, tells_phases
+from flagscale_perf.hosts.timers import patch_timers, tells_phases, time_mark
 
 FORWARD = PHASE_OF["forward-compute"]
 
@@ -24,23 +25,16 @@ class HostTimers:
         return self.made.setdefault(name, timer)
 
 
-class RecordingTimeline:
-    """A start is noted as the phase, a stop as its complement."""
-
-    def __init__(self):
-        self.told = []
-
-    def start(self, phase):
-        self.told.append(phase)
-
-    def stop(self, phase):
-        self.told.append(~phase)
-
-
 class RecordingHooks:
+    """Notes a start as the phase, a stop as its complement."""
+
     def __init__(self):
-        self.timeline = RecordingTimeline()
-        self.told, self.failed = self.timeline.told, []
+        self.told, self.failed = [], []
+        self.mark = self.note
+
+    def note(self, mark):
+        kind = kind_of(mark)
+        self.told.append(STARTS.index(kind) if kind in STARTS else ~STOPS.index(kind))
 
     def phase_failed(self, error):
         self.failed.append(error)
@@ -71,12 +65,44 @@ def test_calls_pass_through_and_start_and_stop_are_told_after_them(timers, hooks
     assert hooks.told == [FORWARD, ~FORWARD]
 
 
+def test_the_host_is_asked_for_a_timer_once_a_level_and_for_what_is_no_phase_too(timers, hooks):
+    for _ in range(3):
+        for name in ("forward-compute", "interval-time"):
+            timers(name, log_level=2).start()
+            timers(name).stop()
+    asked = [call for call in timers.calls if call[0] not in ("start", "stop")]
+    assert asked == [(name, level) for name in ("forward-compute", "interval-time") for level in (2, None)]
+    assert hooks.told == [FORWARD, ~FORWARD] * 3
+
+
+def test_a_timer_that_the_host_made_meanwhile_is_the_answer_from_then_on(timers):
+    before = timers("optimizer", 2)
+    timers.made.pop("optimizer")  # as when a dummy becomes a timer: by a request with another level
+    after = timers("optimizer", 0)
+    assert (before.host_timer is after.host_timer, timers("optimizer", 2).host_timer is after.host_timer) == (False, True)
+
+
+def test_a_class_whose_timers_are_asked_for_in_another_way_is_left_alone(hooks):
+    class Others:
+        def __call__(self, name, log_level=None, stream=None):
+            return None
+
+    module = ModuleType("global_vars")
+    module.Timers = Others
+    patch_timers(module, hooks, Patches())
+    assert module.Timers is Others
+
+
+def test_what_a_mark_takes_is_measured_by_telling_some():
+    assert 0 < time_mark() < 1_000_000
+
+
 def test_outside_a_recorded_step_the_caller_gets_the_hosts_own_timer(timers, hooks):
-    timeline, hooks.timeline = hooks.timeline, None
+    mark, hooks.mark = hooks.mark, None
     assert timers("forward-compute") is timers.made["forward-compute"]
-    hooks.timeline = timeline
+    hooks.mark = mark
     held = timers("forward-compute")
-    hooks.timeline = None
+    hooks.mark = None
     held.start()
     held.stop()
     assert hooks.told == []
@@ -116,12 +142,12 @@ def test_a_start_that_raises_is_not_told_and_raises_what_it_raised(timers, hooks
     assert hooks.told == []
 
 
-def test_a_timeline_that_fails_is_told_and_the_host_notices_nothing(timers, hooks):
-    hooks.timeline = SimpleNamespace()  # has neither start nor stop
+def test_a_mark_that_fails_is_told_and_the_host_notices_nothing(timers, hooks):
+    hooks.mark = "no function"
     held = timers("forward-compute")
     held.start()
     held.stop()
-    assert [type(error) for error in hooks.failed] == [AttributeError] * 2
+    assert [type(error) for error in hooks.failed] == [TypeError] * 2
     assert timers.calls[-2:] == [("start", (), {}), ("stop", (), {})]
 
 
