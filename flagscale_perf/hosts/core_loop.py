@@ -15,6 +15,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hosts.timers import tells_phases
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
@@ -71,8 +72,8 @@ class CoreLoop:
         return {}
 
     def names_phases(self) -> bool:
-        """Nobody tells them here."""
-        return False
+        """Whether the timers of the model's configuration are ours: they are what Megatron-Core tells its phases."""
+        return tells_phases(getattr(self._module.config, "timers", None))
 
     def model_args(self) -> dict[str, Any]:
         """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""

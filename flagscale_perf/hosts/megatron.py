@@ -18,12 +18,13 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, flag_of
+from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import num_microbatches, pipeline_schedule, version_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
-from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
+from flagscale_perf.hosts.timers import TIMERS_MODULE, own_timers, tells_phases
+from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
@@ -39,6 +40,7 @@ HOOK_POINTS: dict[str, str] = {
     "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
     "dummy_train_step": "iterations skipped by --iterations-to-skip",
+    "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
     "update_num_microbatches": "the time of data skipped by --skip-iters-range (it counts to the iteration before)",
     "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
 }
@@ -159,7 +161,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
     """Wraps the loop's parts in `module`. A module without the required ones is left alone."""
     if not all(hasattr(module, name) for name in REQUIRED_POINTS):
         return
-    loop = MegatronLoop(module, rehearsing)
+    loop, timers = MegatronLoop(module, rehearsing), own_timers(hooks)
     wrappers: dict[str, Wrapper] = {
         "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
@@ -169,6 +171,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
+        "logical_and_across_model_parallel_group": lambda original: opening(original, timers, AGREEMENT),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     for name, wrapper in wrappers.items():

@@ -19,6 +19,33 @@ TIMERS_CLASS = "Timers"
 _MARK = "_flagscale_perf_tells_phases"
 
 
+class SilentTimer:
+    """A timer that measures nothing."""
+
+    def start(self, barrier: bool = False) -> None:
+        """As Megatron's; no barrier."""
+
+    def stop(self, barrier: bool = False) -> None:
+        """As Megatron's; no barrier."""
+
+
+class SilentTimers:
+    """Timers as a loop over Megatron-Core asks for them, for one that has none."""
+
+    def __init__(self) -> None:
+        self._timer = SilentTimer()
+
+    def __call__(self, name: str, log_level: int | None = None) -> SilentTimer:
+        """The timer of that name."""
+        return self._timer
+
+
+def own_timers(hooks: TrainingHooks) -> SilentTimers:
+    """Timers that tell the phases and do nothing else."""
+    timers: SilentTimers = _telling(SilentTimers, hooks, __name__)()
+    return timers
+
+
 def patch_timers(module: ModuleType, hooks: TrainingHooks, patches: Patches, name: str = TIMERS_CLASS) -> None:
     """Replaces the class `name` in `module`; one that has none is left alone."""
     host_class = getattr(module, name, None)
