@@ -19,7 +19,6 @@ from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import own_timers
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
@@ -141,7 +140,6 @@ def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, r
     loop = sys.modules.get(LOOP_MODULE)
     if loop is None or not all(hasattr(pretrain, name) for name in PRETRAIN_POINTS):
         return
-    timers = own_timers(hooks)
     callback = BridgeCallback(hooks, functools.partial(BridgeLoop, loop=loop, rehearsing=rehearsing))
     patches.set(pretrain, "normalize_callbacks", _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, check))
     patches.set(pretrain, "train", ending(pretrain.train, hooks))
@@ -151,7 +149,7 @@ def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, r
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "_dummy_train_step": lambda original: data_skipped(original, hooks),
-        "logical_and_across_model_parallel_group": lambda original: opening(original, timers, AGREEMENT),
+        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "_delete_cuda_graphs": lambda original: leaving(original, hooks),
     }
     for name, wrapper in wrappers.items():

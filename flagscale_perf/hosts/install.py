@@ -17,7 +17,7 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.autostart import asks_for_monitor
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, STATE_MODULE, patch_bridge
-from flagscale_perf.hosts.gradients import GRADIENTS_MODULE, patch_gradients
+from flagscale_perf.hosts.core_phases import CORE_PHASES, patch_core
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
@@ -46,7 +46,7 @@ class Installation:
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
         after |= {name: self._patch_timers for name in (TIMERS_MODULE, STATE_MODULE)}
-        after[GRADIENTS_MODULE] = self._patch_gradients
+        after |= {name: self._patch_core for name in CORE_PHASES}
         after[PRETRAIN_MODULE] = self._patch_bridge
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
@@ -93,8 +93,8 @@ class Installation:
     def _patch_timers(self, module: ModuleType) -> None:
         patch_timers(module, self.hooks, self._patches)
 
-    def _patch_gradients(self, module: ModuleType) -> None:
-        patch_gradients(module, self.hooks, self._patches)
+    def _patch_core(self, module: ModuleType) -> None:
+        patch_core(module, self.hooks, self._patches)
 
     def _patch_bridge(self, module: ModuleType) -> None:
         patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}))

@@ -23,7 +23,7 @@ from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import num_microbatches, pipeline_schedule, version_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import TIMERS_MODULE, own_timers, tells_phases
+from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
@@ -161,7 +161,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
     """Wraps the loop's parts in `module`. A module without the required ones is left alone."""
     if not all(hasattr(module, name) for name in REQUIRED_POINTS):
         return
-    loop, timers = MegatronLoop(module, rehearsing), own_timers(hooks)
+    loop = MegatronLoop(module, rehearsing)
     wrappers: dict[str, Wrapper] = {
         "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
@@ -171,7 +171,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
-        "logical_and_across_model_parallel_group": lambda original: opening(original, timers, AGREEMENT),
+        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     for name, wrapper in wrappers.items():

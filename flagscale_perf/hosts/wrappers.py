@@ -8,7 +8,7 @@ from typing import Any
 
 from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.hooks import Pause, TrainingHooks
-from flagscale_perf.hosts.timers import SilentTimers
+from flagscale_perf.hosts.timers import own_timers
 
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
@@ -70,11 +70,14 @@ def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable
     return dummy_train_step
 
 
-def phased(original: Callable[..., Any], timers: SilentTimers, name: str) -> Callable[..., Any]:
-    """Around what is a phase by itself; `name` as in `core.phases`."""
+def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
+    """Around what is a phase by itself; `name` as a timer's."""
+    timers = own_timers(hooks)
 
     @functools.wraps(original)
     def phased_call(*args: Any, **kwargs: Any) -> Any:
+        if not hooks.active:
+            return original(*args, **kwargs)
         timer = timers(name)
         timer.start()
         try:
@@ -85,12 +88,14 @@ def phased(original: Callable[..., Any], timers: SilentTimers, name: str) -> Cal
     return phased_call
 
 
-def opening(original: Callable[..., Any], timers: SilentTimers, name: str) -> Callable[..., Any]:
+def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
     """Around what begins a phase that lasts to the end of the train step."""
+    timers = own_timers(hooks)
 
     @functools.wraps(original)
     def opening_call(*args: Any, **kwargs: Any) -> Any:
-        timers(name).start()
+        if hooks.active:
+            timers(name).start()
         return original(*args, **kwargs)
 
     return opening_call

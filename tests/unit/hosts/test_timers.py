@@ -39,7 +39,7 @@ class RecordingTimeline:
 
 class RecordingHooks:
     def __init__(self):
-        self.timeline = RecordingTimeline()
+        self.active, self.timeline = True, RecordingTimeline()
         self.told, self.failed = self.timeline.told, []
 
     def phase_failed(self, error):

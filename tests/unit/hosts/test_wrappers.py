@@ -1,7 +1,6 @@
 import pytest
 
 from flagscale_perf.core.phases import AGREEMENT, PHASES, ZERO_GRAD
-from flagscale_perf.hosts.timers import own_timers
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused, phased
 from tests.unit.hosts import test_timers
 from tests.unit.hosts.test_install import RecordingHooks
@@ -46,14 +45,18 @@ def test_leaving_the_loop_is_told_before_the_host_tidies_up():
 
 def test_a_call_is_a_phase_also_if_it_raises():
     hooks = test_timers.RecordingHooks()
-    timers, zeroing = own_timers(hooks), PHASES.index("zero_grad")
-    assert phased(host, timers, ZERO_GRAD)(1, two=2) == ((1,), {"two": 2})
+    zeroing = PHASES.index("zero_grad")
+    assert phased(host, hooks, ZERO_GRAD)(1, two=2) == ((1,), {"two": 2})
     with pytest.raises(OSError, match="disk"):
-        phased(failing, timers, ZERO_GRAD)()
+        phased(failing, hooks, ZERO_GRAD)()
+    hooks.active = False
+    assert phased(host, hooks, ZERO_GRAD)(1, two=2) == ((1,), {"two": 2})
     assert hooks.told == [zeroing, ~zeroing] * 2
 
 
 def test_what_opens_a_phase_leaves_it_open():
     hooks = test_timers.RecordingHooks()
-    assert opening(host, own_timers(hooks), AGREEMENT)(1, two=2) == ((1,), {"two": 2})
+    assert opening(host, hooks, AGREEMENT)(1, two=2) == ((1,), {"two": 2})
+    hooks.active = False
+    assert opening(host, hooks, AGREEMENT)(1, two=2) == ((1,), {"two": 2})
     assert hooks.told == [PHASES.index("exposed_stat_comm")]
