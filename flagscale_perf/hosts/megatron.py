@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.hosts.core_loop import num_microbatches, pipeline_schedule, version_of
+from flagscale_perf.hosts.core_loop import dtype_of, facts_of_process, num_microbatches, pipeline_schedule, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
@@ -111,13 +109,9 @@ class MegatronLoop:
         """From the parsed arguments, which Megatron completes during set-up."""
         args = _args()
         return RunFacts(
-            package_version=flagscale_perf.__version__,
+            **facts_of_process(),
             host=host_name(self._module.__name__),
-            script=os.path.basename(sys.argv[0]),
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
             world_size=args.world_size,
-            restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
             tensor_parallel=args.tensor_model_parallel_size,
             pipeline_parallel=args.pipeline_model_parallel_size,
             data_parallel=args.data_parallel_size,
@@ -126,12 +120,7 @@ class MegatronLoop:
             pipeline_schedule=pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
-            dtype="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
-            peak_flop_per_s=None,
-            peak_source="",
-            flops_convention="causal_half",
-            model_family=None,
-            model=None,
+            dtype=dtype_of(args),
             seq_length=args.seq_length,
             micro_batch_size=args.micro_batch_size,
             global_batch_size=args.global_batch_size,
