@@ -34,7 +34,7 @@ class LoopMonitor:
     Attributes:
         timers: for `timers` of the model's and the optimizer's configuration, to be set before the block is entered: Megatron-Core
             then tells the phases (`perf_breakdown`). `timers(name).start()` and `.stop()` tell the ones that the loop itself
-            goes through; the names are those of Megatron's timers, listed in docs/metrics.md. They measure nothing else.
+            goes through, by the names in docs/metrics.md. They do nothing else.
 
     Raises:
         PerfError: an option or a size is wrong.
