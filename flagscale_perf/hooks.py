@@ -136,7 +136,7 @@ class TrainingHooks:
     @_guarded
     def train_start(self, loop: Loop) -> None:
         """The host is about to enter its loop; everything is set up."""
-        self.entered = True
+        self.entered, self._has_failed = True, False  # a failure of a later training is said, too
         if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
             return
         device = current_device(loop.rehearsing)
@@ -210,6 +210,11 @@ class TrainingHooks:
     def data_skipped(self, now_ns: int, start_ns: int) -> None:
         """The host has passed over one iteration's data, since `start_ns`."""
         self._monitor.data_skipped(start_ns, now_ns, self._loop.skipped_samples())
+
+    @_measured
+    def loop_left(self, now_ns: int) -> None:
+        """The loop is over, the host tidies up."""
+        self._monitor.loop_left(now_ns)
 
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""

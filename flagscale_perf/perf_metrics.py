@@ -81,6 +81,7 @@ class PerfMonitor:
         self._consumed: int | None = None
         self._has_events = device.is_present
         self._pending: deque[_Owed] = deque()
+        self._left_ns: int | None = None
         self._pause_start_ns: dict[Pause, int] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
@@ -95,6 +96,10 @@ class PerfMonitor:
     def iteration(self) -> int:
         """The last iteration the monitor knows to be finished."""
         return self._last
+
+    def loop_left(self, now_ns: int) -> None:
+        """The loop is over: the last iteration ends here, less the pauses in it, and what the host tidies up is no part of it."""
+        self._left_ns = now_ns - sum(self._paused_ns.values())
 
     def step_start(self, now_ns: int, finished: int, consumed: int) -> None:
         """A train step begins.
@@ -177,7 +182,7 @@ class PerfMonitor:
         """Training ends, however: a step that has ended is given out, one that has not is not."""
         if self._numbers is not None and self._memory_interval and self._memory is None:
             self._memory = self._device.memory()
-        self._close(now_ns)
+        self._close(now_ns if self._left_ns is None else self._left_ns + sum(self._paused_ns.values()))
         self._give_out_pending(leave=0)
 
     def _reset(self) -> None:

@@ -46,7 +46,10 @@ def main() -> None:
     global_batch = world_size * MICRO_BATCH * args.microbatches
     training = Training(SEQ_LENGTH, MICRO_BATCH, global_batch, args.train_iters, start, start * global_batch)  # monitor
 
-    with LoopMonitor(model, training, PerfConfig.from_args(args)) as monitor:  # monitor
+    monitor = LoopMonitor(model, training, PerfConfig.from_args(args))  # monitor
+    config.timers = optimizer.config.timers = monitor.timers  # monitor: Megatron-Core tells it the phases
+
+    with monitor:  # monitor
         for iteration in range(start + 1, args.train_iters + 1):
             with monitor.step() as step:  # monitor
                 loss, updated = train_step(model, optimizer, iteration, args.microbatches)
@@ -93,13 +96,18 @@ def device() -> torch.device:
 
 def train_step(model: torch.nn.Module, optimizer: MegatronOptimizer, iteration: int, microbatches: int) -> tuple[float, bool]:
     """Forward, backward and update over one global batch. Returns the loss of the last micro-batch and whether there was an update."""
+    timers = model.config.timers  # monitor
+    timers("zero-grad").start()  # monitor
     model.zero_grad_buffer()
     optimizer.zero_grad()
+    timers("zero-grad").stop()  # monitor
     losses = get_forward_backward_func()(
         forward_step_func=forward_step, data_iterator=batches(iteration), model=model, num_microbatches=microbatches,
         seq_length=SEQ_LENGTH, micro_batch_size=MICRO_BATCH, forward_only=False,
     )  # fmt: skip
+    timers("optimizer").start()  # monitor
     updated, _, _ = optimizer.step()
+    timers("optimizer").stop()  # monitor
     return float(losses[-1]["loss"]), bool(updated)
 
 
@@ -122,7 +130,9 @@ def batches(iteration: int) -> Iterator[torch.Tensor]:
 
 def forward_step(data: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Callable[..., Any]]:
     """One micro-batch; returns the losses of its tokens and what makes one number of them."""
+    model.config.timers("batch-generator").start()  # monitor
     tokens = next(data).to(device())
+    model.config.timers("batch-generator").stop()  # monitor
     positions = torch.arange(SEQ_LENGTH, device=tokens.device).expand(MICRO_BATCH, -1)
     mask = torch.ones(SEQ_LENGTH, SEQ_LENGTH, dtype=torch.bool, device=tokens.device).triu(1)[None, None]
     losses = model(tokens[:, :-1], positions, mask, labels=tokens[:, 1:])

@@ -59,7 +59,11 @@ def load_command(name: str) -> Command:
 
 
 def _dispatch(words: list[str]) -> int:
-    name = _top_parser().parse_args(words[:1]).command
+    top = _top_parser()
+    if not words:
+        top.print_help(sys.stderr)
+        return EXIT_MISTAKE
+    name = top.parse_args(words[:1]).command
     command = load_command(name)
     parser = argparse.ArgumentParser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)

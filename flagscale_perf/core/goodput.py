@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, Anchor
-from flagscale_perf.core.records import EventRecord, Outcome, Record, RunEnd, RunHeader, StepRecord
+from flagscale_perf.core.records import EventRecord, Outcome, PhaseRecord, Record, RunEnd, RunHeader, StepRecord
 from flagscale_perf.core.window import Reservoir, end_mono_ns
 
 MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
@@ -19,10 +19,11 @@ class Goodput:
     Attributes:
         wall_ns: all of it.
         startup_ns: from the process's start to the first iteration's start, and what that took longer than a usual one.
-        productive_ns: iterations that trained.
+        productive_ns: iterations that trained, less the data stall in them.
         evaluation_ns: between iterations.
         checkpoint_ns: between iterations, as far as training waited for it.
-        data_stall_ns: None: not told apart yet, it is in productive_ns.
+        data_stall_ns: loading data in iterations that trained; None where their phases were not all measured, and then it is
+            in productive_ns.
         lost_ns: iterations that did not train, and those that a later session had to do again.
         idle_ns: everything else: between sessions, an iteration that was never finished, the way to the process's end.
     """
@@ -32,7 +33,7 @@ class Goodput:
     productive_ns: int = 0
     evaluation_ns: int = 0
     checkpoint_ns: int = 0
-    data_stall_ns: int | None = None
+    data_stall_ns: int | None = 0
     lost_ns: int = 0
     idle_ns: int = 0
 
@@ -46,10 +47,12 @@ class Goodput:
         return self + Goodput(wall_ns=gap_ns, idle_ns=gap_ns)
 
     def __add__(self, other: Goodput) -> Goodput:
-        """Class by class; what one of them does not know stays unknown."""
-        pairs = ((field.name, getattr(self, field.name), getattr(other, field.name)) for field in fields(self))
-        sums: dict[str, Any] = {name: None if mine is None or theirs is None else mine + theirs for name, mine, theirs in pairs}
-        return Goodput(**sums)
+        """Class by class; a data stall that one of them does not know is not known of both."""
+        if self.data_stall_ns is None or other.data_stall_ns is None:
+            stall_ns = (self.data_stall_ns or 0) + (other.data_stall_ns or 0)
+            told = replace(self, data_stall_ns=0) + replace(other, data_stall_ns=0)
+            return replace(told, productive_ns=told.productive_ns + stall_ns, data_stall_ns=None)
+        return Goodput(**{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)})
 
     def as_dict(self) -> dict[str, Any]:
         """The block of the summary, in seconds; to the nanosecond the classes still add up to `wall_s`."""
@@ -80,6 +83,8 @@ class SessionGoodput:
         self._usual = Reservoir()
         self._has_begun = False
         self._warmup: StepRecord | None = None
+        self._phases: PhaseRecord | None = None
+        self._data_stall_ns: int | None = 0
         self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = self._before_ns = 0
         self.redone = 0
 
@@ -97,6 +102,8 @@ class SessionGoodput:
         """The next record of the session."""
         if isinstance(record, StepRecord):
             self._add_step(record)
+        elif isinstance(record, PhaseRecord):
+            self._phases = record
         elif isinstance(record, EventRecord):
             self._end_ns = max(self._end_ns, record.at_ns)
         elif isinstance(record, RunEnd):
@@ -118,6 +125,9 @@ class SessionGoodput:
         else:
             self._productive_ns += step.iteration_ns
             self._usual.add(step.iteration_ns)
+            if self._data_stall_ns is not None:
+                stall_ns = _loading_ns(step, self._phases)
+                self._data_stall_ns = None if stall_ns is None else self._data_stall_ns + stall_ns
 
     def result(self) -> Goodput:
         """The session so far."""
@@ -127,7 +137,9 @@ class SessionGoodput:
         startup_ns = before_ns + excess_ns
         known = (startup_ns, self._productive_ns + trained_ns, self._evaluation_ns, self._checkpoint_ns, self._lost_ns + lost_ns)
         wall_ns = max(self._end_ns - self._start_ns, sum(known))
-        return Goodput(wall_ns, *known[:4], data_stall_ns=None, lost_ns=known[4], idle_ns=wall_ns - sum(known))
+        whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
+        stall_ns = self._data_stall_ns
+        return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
 
     def _warmup_shares(self) -> tuple[int, int, int]:
         """The first iteration split into start-up, productive and lost: it trains in the time that the later ones usually take."""
@@ -139,6 +151,13 @@ class SessionGoodput:
         if is_redone or step.outcome != Outcome.TRAINED:
             return step.iteration_ns - usual_ns, 0, usual_ns
         return step.iteration_ns - usual_ns, usual_ns, 0
+
+
+def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:
+    """How much of the step was loading data; None where the phases last recorded are another's or were not measured."""
+    if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
+        return None
+    return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
 
 
 def _process_start_ns(header: RunHeader) -> int:

@@ -15,6 +15,9 @@ _SUFFIX = "_ns"
 PHASES = tuple(name.removesuffix(_SUFFIX) for name in PhaseRecord._fields[1:])
 OTHER = PHASES.index("other")
 
+# Names of our own, for what no timer of a host tells.
+ZERO_GRAD, AGREEMENT = "zero-grad", "step-agreement"
+
 # Phase -> the names under which Megatron's timers know it. A timer that is not here belongs to the phase it runs in.
 _TIMERS: dict[str, tuple[str, ...]] = {
     "data_loading": ("batch-generator",),
@@ -31,6 +34,8 @@ _TIMERS: dict[str, tuple[str, ...]] = {
         *("non-tensor-parallel-grads-all-reduce", "layernorm-grads-all-reduce"),
     ),
     "exposed_param_comm": ("params-all-gather",),
+    "exposed_stat_comm": (AGREEMENT,),
+    "zero_grad": (ZERO_GRAD,),
     "optimizer": ("optimizer",),
     "optimizer_copy_grad": ("optimizer-copy-to-main-grad",),
     "optimizer_unscale_check": ("optimizer-unscale-and-check-inf",),
@@ -48,8 +53,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Forward": ("forward",),
     "Backward": ("backward",),
     "Pipe": ("pipeline_recv_wait", "pipeline_send"),
-    "Comm": ("exposed_grad_comm", "exposed_param_comm"),
-    "Optim": tuple(phase for phase in PHASES if phase.startswith("optimizer")),
+    "Comm": ("exposed_grad_comm", "exposed_param_comm", "exposed_stat_comm"),
+    "Optim": ("zero_grad", *(phase for phase in PHASES if phase.startswith("optimizer"))),
     "Other": ("forward_backward_other", "other"),
     "Between": ("between_steps",),
 }

@@ -104,6 +104,8 @@ class PhaseRecord(NamedTuple):
         pipeline_send_ns: handing one to another stage.
         exposed_grad_comm_ns: waiting for reductions of gradients that computing does not hide.
         exposed_param_comm_ns: the same for gathering parameters.
+        exposed_stat_comm_ns: the ranks agreeing on whether a result is valid, on the update, the gradient norm and the loss.
+        zero_grad_ns: zeroing the gradient buffers.
         optimizer_ns: the optimizer outside its parts, which follow.
         optimizer_copy_grad_ns, optimizer_unscale_check_ns, optimizer_clip_ns, optimizer_inner_step_ns,
             optimizer_copy_param_ns, optimizer_count_zeros_ns: its parts.
@@ -121,6 +123,8 @@ class PhaseRecord(NamedTuple):
     pipeline_send_ns: int | None
     exposed_grad_comm_ns: int | None
     exposed_param_comm_ns: int | None
+    exposed_stat_comm_ns: int | None
+    zero_grad_ns: int | None
     optimizer_ns: int | None
     optimizer_copy_grad_ns: int | None
     optimizer_unscale_check_ns: int | None

@@ -14,14 +14,16 @@ from types import ModuleType
 from typing import Any
 
 from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
+from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"
+STATE_MODULE = "megatron.bridge.training.state"
 
 # Global -> what is lost without it; the module of the entry, then that of the loop.
 PRETRAIN_POINTS = {
@@ -32,7 +34,9 @@ LOOP_POINTS = {
     "train_step": "a step that the host abandons (it counts as one whose update was skipped)",
     "evaluate_and_print_results": "evaluation time (it counts as iteration time)",
     "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
+    "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
+    "_delete_cuda_graphs": "the end of the last iteration (collecting garbage after the loop counts to it)",
     "_dummy_train_step": "iterations skipped by train.iterations_to_skip as ones of their own (their time counts to the iteration before)",
 }
 
@@ -145,6 +149,8 @@ def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, r
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "_dummy_train_step": lambda original: data_skipped(original, hooks),
+        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
+        "_delete_cuda_graphs": lambda original: leaving(original, hooks),
     }
     for name, wrapper in wrappers.items():
         if original := getattr(loop, name, None):

@@ -15,6 +15,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import RunFacts
+from flagscale_perf.hosts.timers import tells_phases
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
@@ -71,8 +72,8 @@ class CoreLoop:
         return {}
 
     def names_phases(self) -> bool:
-        """Nobody tells them here."""
-        return False
+        """Whether the timers of the model's configuration are ours: they are what Megatron-Core tells its phases."""
+        return tells_phases(getattr(self._module.config, "timers", None))
 
     def model_args(self) -> dict[str, Any]:
         """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""
@@ -103,13 +104,9 @@ class CoreLoop:
         config, training = self._module.config, self.training
         directory = training.tensorboard_dir
         return RunFacts(
-            package_version=flagscale_perf.__version__,
+            **facts_of_process(),
             host=host,
-            script=os.path.basename(sys.argv[0]),
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
             world_size=_world_size(),
-            restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
             tensor_parallel=config.tensor_model_parallel_size,
             pipeline_parallel=config.pipeline_model_parallel_size,
             data_parallel=self.data_parallel_size(),
@@ -118,12 +115,7 @@ class CoreLoop:
             pipeline_schedule=pipeline_schedule(config),
             device=device,
             rehearsal=self.rehearsing,
-            dtype="bf16" if config.bf16 else "fp16" if config.fp16 else "fp32",
-            peak_flop_per_s=None,
-            peak_source="",
-            flops_convention="causal_half",
-            model_family=None,
-            model=None,
+            dtype=dtype_of(config),
             seq_length=training.seq_length,
             micro_batch_size=training.micro_batch_size,
             global_batch_size=training.global_batch_size,
@@ -152,6 +144,27 @@ def pipeline_schedule(config: Any) -> str | None:
     if getattr(config, "use_dualpipev", False):
         return "dualpipev"
     return "interleaved" if (getattr(config, "virtual_pipeline_model_parallel_size", None) or 1) > 1 else ONE_F_ONE_B
+
+
+def facts_of_process() -> dict[str, Any]:
+    """The part of `RunFacts` that depends on no host, and what `TrainingHooks` finds out later."""
+    return {
+        "package_version": flagscale_perf.__version__,
+        "script": os.path.basename(sys.argv[0]),
+        "hostname": socket.gethostname(),
+        "pid": os.getpid(),
+        "restart_count": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        "peak_flop_per_s": None,
+        "peak_source": "",
+        "flops_convention": "causal_half",
+        "model_family": None,
+        "model": None,
+    }
+
+
+def dtype_of(config: Any) -> str:
+    """What these arguments, or this configuration of a model, compute in."""
+    return "bf16" if config.bf16 else "fp16" if config.fp16 else "fp32"
 
 
 def version_of(distribution: str) -> str:

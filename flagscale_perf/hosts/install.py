@@ -16,7 +16,8 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.autostart import asks_for_monitor
-from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
+from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, STATE_MODULE, patch_bridge
+from flagscale_perf.hosts.core_phases import CORE_PHASES, patch_core
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
@@ -44,7 +45,8 @@ class Installation:
         self._announced: set[str] = set()
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
-        after[TIMERS_MODULE] = self._patch_timers
+        after |= {name: self._patch_timers for name in (TIMERS_MODULE, STATE_MODULE)}
+        after |= {name: self._patch_core for name in CORE_PHASES}
         after[PRETRAIN_MODULE] = self._patch_bridge
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
@@ -90,6 +92,9 @@ class Installation:
 
     def _patch_timers(self, module: ModuleType) -> None:
         patch_timers(module, self.hooks, self._patches)
+
+    def _patch_core(self, module: ModuleType) -> None:
+        patch_core(module, self.hooks, self._patches)
 
     def _patch_bridge(self, module: ModuleType) -> None:
         patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}))

@@ -12,6 +12,7 @@ from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
+from flagscale_perf.hosts.timers import own_timers
 
 
 class LoopMonitor:
@@ -30,6 +31,11 @@ class LoopMonitor:
         training: what the loop is about to do.
         config: the options; None takes them from the environment (FLAGSCALE_PERF_...).
 
+    Attributes:
+        timers: for `timers` of the model's and the optimizer's configuration, to be set before the block is entered: Megatron-Core
+            then tells the phases (`perf_breakdown`). `timers(name).start()` and `.stop()` tell the ones that the loop itself
+            goes through, by the names in docs/metrics.md. They do nothing else.
+
     Raises:
         PerfError: an option or a size is wrong.
     """
@@ -40,6 +46,7 @@ class LoopMonitor:
             if not isinstance(value, int) or value < 1:
                 raise PerfError(f"Training.{name} is {value!r}; give a whole number above 0")
         self._hooks = TrainingHooks()
+        self.timers = own_timers(self._hooks)
         self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
 
     def __enter__(self) -> LoopMonitor:

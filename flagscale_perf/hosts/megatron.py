@@ -9,21 +9,20 @@ from __future__ import annotations
 
 import functools
 import os
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, flag_of
+from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.hosts.core_loop import num_microbatches, pipeline_schedule, version_of
+from flagscale_perf.hosts.core_loop import dtype_of, facts_of_process, num_microbatches, pipeline_schedule, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
-from flagscale_perf.hosts.wrappers import data_skipped, ending, paused
+from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
@@ -39,6 +38,7 @@ HOOK_POINTS: dict[str, str] = {
     "save_checkpoint_and_time": "checkpoint time (it counts as iteration time)",
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
     "dummy_train_step": "iterations skipped by --iterations-to-skip",
+    "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
     "update_num_microbatches": "the time of data skipped by --skip-iters-range (it counts to the iteration before)",
     "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
 }
@@ -110,13 +110,9 @@ class MegatronLoop:
         """From the parsed arguments, which Megatron completes during set-up."""
         args = _args()
         return RunFacts(
-            package_version=flagscale_perf.__version__,
+            **facts_of_process(),
             host=host_name(self._module.__name__),
-            script=os.path.basename(sys.argv[0]),
-            hostname=socket.gethostname(),
-            pid=os.getpid(),
             world_size=args.world_size,
-            restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
             tensor_parallel=args.tensor_model_parallel_size,
             pipeline_parallel=args.pipeline_model_parallel_size,
             data_parallel=args.data_parallel_size,
@@ -125,12 +121,7 @@ class MegatronLoop:
             pipeline_schedule=pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
-            dtype="bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
-            peak_flop_per_s=None,
-            peak_source="",
-            flops_convention="causal_half",
-            model_family=None,
-            model=None,
+            dtype=dtype_of(args),
             seq_length=args.seq_length,
             micro_batch_size=args.micro_batch_size,
             global_batch_size=args.global_batch_size,
@@ -170,6 +161,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
+        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     for name, wrapper in wrappers.items():

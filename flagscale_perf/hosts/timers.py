@@ -24,6 +24,34 @@ _MARK = "_flagscale_perf_tells_phases"
 PAIRS, TRIALS = 50, 10  # of start and stop, to find out what a mark takes: about a millisecond
 
 
+class SilentTimer:
+    """A timer that measures nothing."""
+
+    def start(self, barrier: bool = False) -> None:
+        """As Megatron's; no barrier."""
+
+    def stop(self, barrier: bool = False) -> None:
+        """As Megatron's; no barrier."""
+
+
+class SilentTimers:
+    """Timers as a loop over Megatron-Core asks for them, for one that has none."""
+
+    def __init__(self) -> None:
+        self._timer = SilentTimer()
+
+    def __call__(self, name: str, log_level: int | None = None) -> SilentTimer:
+        """The timer of that name."""
+        return self._timer
+
+
+def own_timers(hooks: TrainingHooks) -> SilentTimers:
+    """Timers that tell the phases and do nothing else."""
+    timers: SilentTimers = _telling(SilentTimers, hooks, __name__)()
+    hooks.time_mark = time_mark
+    return timers
+
+
 def patch_timers(module: ModuleType, hooks: TrainingHooks, patches: Patches, name: str = TIMERS_CLASS) -> None:
     """Replaces the class `name` in `module`; one that has none, or whose timers are asked for in another way, is left alone."""
     host_class = getattr(module, name, None)
@@ -134,30 +162,12 @@ def _telling(host_class: type, hooks: TrainingHooks, module_name: str) -> type:
     return type(host_class.__name__, (host_class,), {"__call__": call, _MARK: True, **names})
 
 
-class _StillTimer:
-    """A timer that does nothing, as the host's below its log level."""
-
-    def start(self, barrier: bool = False) -> None: ...
-
-    def stop(self, barrier: bool = False) -> None: ...
-
-
-class _StillTimers:
-    """Timers that do nothing."""
-
-    def __init__(self) -> None:
-        self._timer = _StillTimer()
-
-    def __call__(self, name: str, log_level: int | None = None) -> Any:
-        return self._timer
-
-
 def time_mark() -> int:
     """Nanoseconds that a mark takes beyond the host's own call for it, on this machine now: half of what a pair adds, at best."""
     hooks = TrainingHooks()
     hooks.mark = deque[int](maxlen=1).append
-    telling = _telling(_StillTimers, hooks, __name__)()
-    return max(0, min(_pairs_ns(telling) for _ in range(TRIALS)) - min(_pairs_ns(_StillTimers()) for _ in range(TRIALS))) // (2 * PAIRS)
+    telling = _telling(SilentTimers, hooks, __name__)()
+    return max(0, min(_pairs_ns(telling) for _ in range(TRIALS)) - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS))) // (2 * PAIRS)
 
 
 def _pairs_ns(timers: Any) -> int:

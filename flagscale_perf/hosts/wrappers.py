@@ -8,6 +8,7 @@ from typing import Any
 
 from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.hooks import Pause, TrainingHooks
+from flagscale_perf.hosts.timers import own_timers
 
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
@@ -24,6 +25,18 @@ def ending(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., 
         return result
 
     return train
+
+
+def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
+    """Around what the host calls first when its loop is over."""
+
+    @functools.wraps(original)
+    def left_call(*args: Any, **kwargs: Any) -> Any:
+        if hooks.active:
+            hooks.loop_left()
+        return original(*args, **kwargs)
+
+    return left_call
 
 
 def paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> Callable[..., Any]:
@@ -55,3 +68,34 @@ def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable
         return result
 
     return dummy_train_step
+
+
+def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
+    """Around what is a phase by itself; `name` as a timer's."""
+    timers = own_timers(hooks)
+
+    @functools.wraps(original)
+    def phased_call(*args: Any, **kwargs: Any) -> Any:
+        if not hooks.active:
+            return original(*args, **kwargs)
+        timer = timers(name)
+        timer.start()
+        try:
+            return original(*args, **kwargs)
+        finally:
+            timer.stop()
+
+    return phased_call
+
+
+def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
+    """Around what begins a phase that lasts to the end of the train step."""
+    timers = own_timers(hooks)
+
+    @functools.wraps(original)
+    def opening_call(*args: Any, **kwargs: Any) -> Any:
+        if hooks.active:
+            timers(name).start()
+        return original(*args, **kwargs)
+
+    return opening_call

@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.core.records import Outcome
+from flagscale_perf.analysis.history import stitch
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.core.records import Outcome, PhaseRecord, RunEnd, StepRecord
 from tests.processes import flagscale as fs
 from tests.processes.test_flagscale_faults import SCRIPT as INJECTING
+from tests.processes.test_flagscale_run import assert_phases_add_up
 
 pytestmark = pytest.mark.host
 
 REPO = Path(__file__).parents[2]
 SHARE = Path(sys.prefix) / "share"
 SCRIPT = Path(__file__).with_name("bridge") / "train.py"
+PHASES = {"FLAGSCALE_PERF_BREAKDOWN": "1", "FLAGSCALE_PERF_MAX_OVERHEAD": "100"}
 ON = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "2", "FLAGSCALE_PERF_LOG_DIR": "perf"}
 SHAPES = {"1 rank": (1, {}), "TP2": (2, {"tp": 2}), "PP2": (2, {"pp": 2})}
 
@@ -31,11 +35,11 @@ def train(directory, ranks, options, **env):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_bridge_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_path):
     ranks, options = SHAPES[shape]
-    options = options | {"train_iters": 6, "callbacks": "list" if ranks == 1 else None}
+    options = options | {"train_iters": 6, "callbacks": "list" if ranks == 1 else None, "wide": True}
     (tmp_path / "off").mkdir()
     (tmp_path / "on").mkdir()
     off = train(tmp_path / "off", ranks, options)
-    on = train(tmp_path / "on", ranks, options, **ON)
+    on = train(tmp_path / "on", ranks, options, **ON, **PHASES)
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
 
     losses = fs.host_losses(tmp_path / "on" / "tb")
@@ -47,7 +51,7 @@ def test_bridge_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_
 
     steps = fs.records(tmp_path / "on" / "perf")
     assert [step["iteration"] for step in steps] == [line.iteration for line in on.logged] == [1, 2, 3, 4, 5, 6]
-    assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(4, 256, 2)] * 6
+    assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(4, 1024, 2)] * 6
     assert [line.consumed for line in on.logged] == [4, 8, 12, 16, 20, 24]
     assert [step["eval_ns"] > 0 for step in steps] == [False, False, True] * 2
     assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
@@ -55,7 +59,34 @@ def test_bridge_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_
     assert (facts["host"], facts["world_size"]) == ("Megatron-Bridge 0.3.1", ranks)
     assert (facts["tensor_parallel"], facts["pipeline_parallel"], facts["data_parallel"]) == (options.get("tp", 1), options.get("pp", 1), 1)
     assert (facts["model"]["vocab"], facts["model"]["micro_batch"], facts["missing"]) == (8064, 2, [fs.NO_COUNTERS])
-    assert fs.summary(tmp_path / "on" / "perf")["session_info"]["end_reason"] == "completed"
+    summary = fs.summary(tmp_path / "on" / "perf")
+    assert summary["session_info"]["end_reason"] == "completed"
+    named = assert_phases_add_up(fs.records(tmp_path / "on" / "perf", "phases"), steps)
+    assert {"data_loading_ns", "forward_ns", "backward_ns", "optimizer_inner_step_ns", "zero_grad_ns", "exposed_stat_comm_ns"} <= named
+    assert ("pipeline_recv_wait_ns" in named) == (shape == "PP2")
+    print(shape, {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None})
+    assert summary["phases"]["share"]["other"] <= 0.02
+
+
+def test_a_restart_inside_the_process_goes_on_in_a_second_session_with_phases(tmp_path):
+    options = {"train_iters": 7, "save": str(tmp_path / "checkpoints"), "save_interval": 2, "eval_interval": 100}
+    finished = train(tmp_path, 1, options | {"fault": 5}, **ON, **PHASES)
+    assert finished.returncode == 0, finished.output[-3000:]
+    assert [line.iteration for line in finished.logged] == [1, 2, 3, 4, 5, 5, 6, 7]
+    first, second = (RunFile(path) for path in sorted((tmp_path / "perf").glob("perf_records_*.jsonl")))
+    done = [[record for record in run if isinstance(record, StepRecord)] for run in (first, second)]
+    # the fault was in step 6, which did not end; the last checkpoint is of step 4
+    assert [[step.iteration for step in steps] for steps in done] == [[1, 2, 3, 4, 5], [5, 6, 7]]
+    assert [step.warmup for step in done[1]] == [1, 0, 0]
+    assert [step.skipped_samples for steps in done for step in steps] == [0] * 8
+    assert {step.samples for steps in done for step in steps} == {4}
+    ends = [[record.reason for record in run if isinstance(record, RunEnd)] for run in (first, second)]
+    assert ends == [["exception ConnectionError"], ["completed"]]
+    measured = [record.iteration for record in second if isinstance(record, PhaseRecord) and record.forward_ns]
+    assert measured == [5, 6, 7], "the timers that the restart made anew are not ours"
+    history = stitch(tmp_path / "perf")
+    assert [session.redone for session in history.sessions] == [1, 0]
+    assert history.goodput.data_stall_ns is not None
 
 
 def test_a_planned_exit_is_an_end_and_a_resume_goes_on(tmp_path):

@@ -9,10 +9,12 @@ import pytest
 
 from flagscale_perf.hosts.autostart import PTH_LINE, PTH_NAME
 from tests.processes import flagscale as fs
+from tests.processes.test_flagscale_run import assert_phases_add_up
 
 pytestmark = pytest.mark.host
 
 WORDS = ["--train-iters", "4", "--enable-perf-monitor", "--perf-log-dir", "perf", "--perf-log-interval", "2"]
+WORDS += ["--perf-breakdown", "--perf-max-overhead", "100"]
 
 
 @pytest.fixture
@@ -40,6 +42,8 @@ def check(finished, directory):
     steps = fs.records(directory / "perf")
     assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4]
     assert [step["samples"] for step in steps] == [4, 4, 4, 4]
+    named = assert_phases_add_up(fs.records(directory / "perf", "phases"), steps)
+    assert {"forward_ns", "backward_ns", "optimizer_inner_step_ns", "zero_grad_ns", "exposed_stat_comm_ns"} <= named
     facts = fs.records(directory / "perf", "header")[0]["facts"]
     assert (facts["host"], facts["script"], facts["missing"]) == ("Megatron-LM (core 0.15.0rc5)", "train_gpt.py", [fs.NO_COUNTERS])
 

@@ -9,17 +9,33 @@ from tests.processes import padded_stages
 
 pytestmark = pytest.mark.host
 
+SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 STAGES, MICROBATCHES, ITERATIONS = 2, 4, 6
 
 
-def test_an_even_pipeline_of_padded_stages_has_the_bubble_of_its_schedule(tmp_path):
-    script = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--global-batch-size", 2 * MICROBATCHES, "--train-iters", ITERATIONS]
+def train(tmp_path, slow_part="none", seconds=0):
+    """A run whose stages sleep, and one part of it in addition."""
+    script = [
+        SLOWED_PARTS,
+        slow_part,
+        seconds,
+        padded_stages.__file__,
+        fs.train_gpt(),
+        *fs.TINY,
+        "--global-batch-size",
+        2 * MICROBATCHES,
+        "--train-iters",
+        ITERATIONS,
+    ]
     parallel = ["--pipeline-model-parallel-size", STAGES, "--vocab-size", 4200]  # the loss is the last stage's alone
     monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", 3, "--perf-log-dir", "perf"]
     finished = fs.run(fs.torchrun(STAGES, *fs.launched(*map(str, [*script, *parallel, *monitor]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
+    return fs.summary(tmp_path / "perf")
 
-    summary = fs.summary(tmp_path / "perf")
+
+def test_an_even_pipeline_of_padded_stages_has_the_bubble_of_its_schedule(tmp_path):
+    summary = train(tmp_path)
     phases, bubble = summary["phases"], summary["bubble"]
     print({name: round(value, 4) for name, value in (phases["share"] | bubble).items() if value is not None})
     assert phases["steps"] == ITERATIONS - 1
@@ -35,3 +51,25 @@ def test_an_even_pipeline_of_padded_stages_has_the_bubble_of_its_schedule(tmp_pa
     assert sum(interval["bubble_ns"] for interval in intervals) / 1e9 == pytest.approx(bubble["bubble_s"])
     (log,) = Path(tmp_path / "perf").glob("perf_metrics_*.log")
     assert "Bubble(%)" in log.read_text()
+
+
+OWN_S = padded_stages.FORWARD_S + padded_stages.BACKWARD_S  # of an even stage and micro-batch
+EXCESS_S = OWN_S / 2  # of a slow one
+
+
+def test_a_slow_last_stage_is_imbalance_and_no_bubble(tmp_path):
+    bubble = train(tmp_path, "backward 1", EXCESS_S)["bubble"]
+    print({name: round(value, 4) for name, value in bubble.items()})
+    # From its first forward to its last backward rank 0 sees all of the last stage's micro-batches go by.
+    whole = OWN_S + MICROBATCHES * (OWN_S + EXCESS_S)
+    assert bubble["bubble_share"] == pytest.approx(OWN_S / whole, abs=0.03)
+    assert bubble["imbalance_share"] == pytest.approx(MICROBATCHES * EXCESS_S / whole, abs=0.03)
+
+
+def test_a_slow_first_stage_waits_for_nobody(tmp_path):
+    bubble = train(tmp_path, "backward 0", EXCESS_S)["bubble"]
+    print({name: round(value, 4) for name, value in bubble.items()})
+    # Only for the last stage's first micro-batch, less its own second forward; from then on the last stage waits.
+    wait = OWN_S - padded_stages.FORWARD_S
+    assert bubble["bubble_share"] == pytest.approx(wait / (MICROBATCHES * (OWN_S + EXCESS_S) + wait), abs=0.03)
+    assert bubble["imbalance_share"] == pytest.approx(0, abs=0.03)

@@ -9,7 +9,9 @@ from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
 
-ITERATIONS = 12
+ITERATIONS, SEQ_LENGTH = 10, 256
+# Steps of a quarter of a second: in shorter ones Python's own time between the phases counts.
+WIDE = ["--hidden-size", "256", "--seq-length", SEQ_LENGTH, "--max-position-embeddings", SEQ_LENGTH]
 MOE = ["--disable-bias-linear", "--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2"]
 SHAPES = {
     "1 rank": (1, fs.LLAMA),
@@ -21,7 +23,7 @@ SHAPES = {
 
 
 def train(tmp_path, ranks, arguments, *monitor):
-    script = [fs.train_gpt(), *fs.TINY, *arguments, "--train-iters", ITERATIONS, "--tensorboard-dir", tmp_path / "tb"]
+    script = [fs.train_gpt(), *fs.TINY, *WIDE, *arguments, "--train-iters", ITERATIONS, "--tensorboard-dir", tmp_path / "tb"]
     return fs.run(fs.torchrun(ranks, *fs.launched(*map(str, script), *monitor)), tmp_path)
 
 
@@ -46,7 +48,7 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     consumed = 0
     for step, line in zip(steps, logged, strict=True):
         consumed += step["samples"]
-        assert (consumed, step["tokens"], step["skipped_samples"]) == (line.consumed, step["samples"] * 64, 0)
+        assert (consumed, step["tokens"], step["skipped_samples"]) == (line.consumed, step["samples"] * SEQ_LENGTH, 0)
         assert step["outcome"] == Outcome.TRAINED
     assert [step["warmup"] for step in steps] == [1] + [0] * (ITERATIONS - 1)
     assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
@@ -57,10 +59,10 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     assert_times_agree(steps, logged, ranks)
     phases = assert_phases_add_up(fs.records(tmp_path / "on" / "perf", "phases"), steps)
     assert {"data_loading_ns", "forward_ns", "backward_ns", "exposed_grad_comm_ns", "optimizer_inner_step_ns"} <= phases
+    assert {"zero_grad_ns", "exposed_stat_comm_ns"} <= phases
     assert ("pipeline_recv_wait_ns" in phases) == (shape == "PP2")
-    print(
-        shape, "other:", [round(value, 4) for value in (summary["phases"]["share"]["other"], summary["phases"]["share"]["between_steps"])]
-    )
+    print(shape, {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None})
+    assert summary["phases"]["share"]["other"] <= 0.02
 
 
 def assert_phases_add_up(phases, steps):

@@ -254,6 +254,34 @@ def test_a_second_training_in_one_process_is_a_session_of_its_own(logger):
     assert [session.facts.process_start_ns is None for session in logger.started] == [False, True]
 
 
+def test_a_failure_in_a_later_training_is_said_again(logger, capsys):
+    hooks = TrainingHooks()
+    for _ in range(2):
+        loop = FakeLoop()
+        hooks.train_start(loop)
+        loop.position = lambda: 1 / 0
+        hooks.step_start()
+        assert not hooks.active
+        hooks.train_end(None)
+    line = "monitor switched off at step_start: ZeroDivisionError: division by zero"
+    assert capsys.readouterr().err == f"flagscale_perf: {line} (training goes on without it)\n" * 2
+    assert [session.events for session in logger.started] == [[("failure", 0, line)]] * 2
+
+
+def test_what_the_host_does_after_its_loop_is_no_part_of_the_last_iteration(logger, monkeypatch):
+    marks = iter(range(0, 10_000, 100))
+    monkeypatch.setattr(hooks_module, "monotonic_ns", lambda: next(marks))
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop())
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.loop_left()
+    left_ns = next(marks)
+    hooks.train_end(None)
+    (step,) = logger.started[0].records
+    assert 0 < step.start_ns + step.iteration_ns < left_ns
+
+
 def test_a_resume_is_an_event(logger):
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(facts=replace(FACTS, resume_iteration=40)))

@@ -94,6 +94,18 @@ def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint
     ]
 
 
+def test_the_last_iteration_ends_where_the_host_leaves_its_loop():
+    run = Run()
+    run.step(0, 10, 1, 0)
+    run.monitor.pause("checkpoint", 20)
+    run.monitor.resume("checkpoint", 50)
+    run.monitor.loop_left(60)  # 30 of its own and a pause of 30
+    run.monitor.pause("checkpoint", 70)
+    run.monitor.resume("checkpoint", 75)
+    run.monitor.finish(1000)
+    assert [(r.iteration_ns, r.checkpoint_ns) for r in run.records] == [(30, 35)]
+
+
 def test_a_pause_inside_a_pause_of_its_kind_counts_once():
     run = Run()
     run.step(0, 10, 1, 0)

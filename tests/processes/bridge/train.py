@@ -26,13 +26,19 @@ def stand_in_for_what_needs_a_gpu():
     distillation.get_tensor_shapes_adjust_fn_for_distillation = lambda *_, **__: None
 
 
+def width_of(given):
+    """Of the model and of a sample: 64, or what makes a step more than Python's own time."""
+    return 256 if given.get("wide") else 64
+
+
 def provider(given):
     import torch
     from megatron.bridge.models.gpt_provider import GPTModelProvider, local_layer_spec
 
+    width = width_of(given)
     off = ["gradient_accumulation_fusion", "masked_softmax_fusion", "bias_activation_fusion", "bias_dropout_fusion"]
     return GPTModelProvider(
-        num_layers=2, hidden_size=64, num_attention_heads=4, seq_length=64, vocab_size=8064, use_cpu_initialization=True,
+        num_layers=2, hidden_size=width, num_attention_heads=4, seq_length=width, vocab_size=8064, use_cpu_initialization=True,
         tensor_model_parallel_size=given.get("tp", 1), pipeline_model_parallel_size=given.get("pp", 1), pipeline_dtype=torch.float32,
         transformer_layer_spec=local_layer_spec, transformer_impl="local", persist_layer_norm=False, cross_entropy_loss_fusion=False,
         **dict.fromkeys(off, False),
@@ -55,7 +61,7 @@ def configuration(given):
         ),
         ddp=settings.DistributedDataParallelConfig(use_distributed_optimizer=False),
         dataset=settings.MockGPTDatasetConfig(
-            random_seed=1, seq_length=64, reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False,
+            random_seed=1, seq_length=width_of(given), reset_position_ids=False, reset_attention_mask=False, eod_mask_loss=False,
             num_dataset_builder_threads=1, num_workers=0, dataloader_type="single",
         ),
         logger=settings.LoggerConfig(log_interval=1, tensorboard_dir="tb"),
@@ -81,12 +87,50 @@ def users_callbacks(kind):
     return [Told()] if kind == "list" else None
 
 
+class Fault:
+    """A callback of the user's that raises once, at the end of the step after `step` finished ones."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_step_end(self, context):
+        if context.state.train_state.step == self.step:
+            self.step = None
+            raise ConnectionError("a rank was lost")
+
+
+def train_through_a_fault(cfg, forward_step, fault):
+    """`pretrain` with its in-process restart, as far as it can be had without the package that watches over the ranks."""
+    import torch.distributed
+    from megatron.bridge.training import pretrain
+    from megatron.bridge.training.config import runtime_config_update
+    from megatron.bridge.training.initialize import destroy_global_state
+    from megatron.bridge.training.state import GlobalState
+
+    runtime_config_update(cfg)
+    state = GlobalState()
+    state.cfg = cfg
+    callbacks = users_callbacks("manager")
+    callbacks.register("on_train_step_end", fault.on_train_step_end)
+    callbacks = pretrain.normalize_callbacks(callbacks)
+    try:
+        pretrain._pretrain(state, forward_step, callbacks)
+    except ConnectionError:
+        torch.distributed.destroy_process_group()
+        destroy_global_state()
+        state.reset_for_restart()
+        pretrain._pretrain(state, forward_step, callbacks)
+
+
 def main():
     given = json.loads(sys.argv[1])
     stand_in_for_what_needs_a_gpu()
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
 
+    if "fault" in given:
+        train_through_a_fault(configuration(given), forward_step, Fault(given["fault"]))
+        return
     pretrain(configuration(given), forward_step, users_callbacks(given.get("callbacks")))
 
 

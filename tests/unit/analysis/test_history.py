@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,21 +13,27 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.goodput import Goodput
 from flagscale_perf.core.jsonl import encode
 from flagscale_perf.core.records import RunEnd
-from tests.fakes import SECOND, make_facts, make_header, make_step
+from tests.fakes import MS, SECOND, make_facts, make_header, make_phases, make_step
 
 HALF_PAST_NS = make_header().start_wall_ns
 
 
-def write_session(directory: Path, minute: int, first: int, last: int, end: tuple[str, int] | None = None, **facts) -> Path:
-    """Steps of 1 s from the session's start on; the process began 2 s before. `end`: reason and second."""
+def write_session(directory: Path, minute: int, first: int, last: int, end: tuple[str, int] | None = None, **more) -> Path:
+    """Steps of 1 s from the session's start on; the process began 2 s before. `end`: reason and second.
+
+    `more`: facts; and `loading_ms`, with which the steps have phases and load data so long.
+    """
+    loading_ms = more.pop("loading_ms", None)
     session_id = f"20240129_10{minute:02d}00"
     start_ns = HALF_PAST_NS + (minute - 30) * 60 * SECOND
-    resumed = {"resume_iteration": first - 1} | facts
+    resumed = {"resume_iteration": first - 1} | more
     header = replace(make_header(session_id, make_facts(**resumed)), start_wall_ns=start_ns)
     steps = [make_step(n, start_ns=(n - first) * SECOND, iteration_ns=SECOND) for n in range(first, last + 1)]
     ends = [RunEnd(end[0], start_ns + end[1] * SECOND, last, 0)] if end else []
     path = directory / f"perf_records_{session_id}.jsonl"
-    path.write_bytes(b"".join(map(encode, [header, *steps, *ends])))
+    phases = [] if loading_ms is None else [make_phases(step.iteration, data_loading_ns=loading_ms * MS) for step in steps]
+    pairs = zip(phases, steps, strict=True) if phases else zip(steps, strict=True)
+    path.write_bytes(b"".join(map(encode, [header, *chain.from_iterable(pairs), *ends])))
     return path
 
 
@@ -37,11 +44,12 @@ def test_what_a_restart_does_again_was_lost_the_first_time(tmp_path: Path) -> No
     first, second = history.sessions
     assert (first.session_id, first.first_iteration, first.last_iteration) == ("20240129_103000", 1, 14)
     assert (first.end_reason, first.redone, first.gap_ns) == ("killed", 4, 0)
-    assert first.goodput == Goodput(17 * SECOND, 2 * SECOND, 10 * SECOND, lost_ns=4 * SECOND, idle_ns=SECOND)
+    assert first.goodput == Goodput(17 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=SECOND)
     # ended at 10:30:15, the next process began at 10:30:58
     assert (second.end_reason, second.redone, second.gap_ns) == ("completed", 0, 43 * SECOND)
-    assert second.goodput == Goodput(12 * SECOND, 2 * SECOND, 10 * SECOND)
-    assert history.goodput == Goodput(72 * SECOND, 4 * SECOND, 20 * SECOND, lost_ns=4 * SECOND, idle_ns=44 * SECOND)
+    assert second.goodput == Goodput(12 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None)
+    whole = Goodput(72 * SECOND, 4 * SECOND, 20 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=44 * SECOND)
+    assert history.goodput == whole
     assert history.goodput.ettr == 20 / 72
 
 
@@ -60,8 +68,20 @@ def test_a_second_training_of_one_process_begins_where_the_first_ended(tmp_path:
     history = stitch(tmp_path)
     assert [session.gap_ns for session in history.sessions] == [0, 0]
     # from 10:30:10 to 10:31:00 it was on its way to the next step
-    assert history.sessions[1].goodput == Goodput(52 * SECOND, 50 * SECOND, 2 * SECOND)
+    assert history.sessions[1].goodput == Goodput(52 * SECOND, 50 * SECOND, 2 * SECOND, data_stall_ns=None)
     assert history.goodput.wall_ns == 64 * SECOND
+
+
+def test_a_data_stall_is_that_of_all_sessions_or_not_known(tmp_path: Path) -> None:
+    write_session(tmp_path, 30, 1, 14, ("killed", 15), loading_ms=100)
+    write_session(tmp_path, 31, 11, 20, ("completed", 10), loading_ms=300)
+    write_session(tmp_path, 32, 21, 20, ("completed", 1), loading_ms=0)
+    # 10 of the first session's 14 were kept
+    stall, productive = stitch(tmp_path).goodput.data_stall_ns, stitch(tmp_path).goodput.productive_ns
+    assert (stall, productive) == (4 * SECOND, 16 * SECOND)
+    write_session(tmp_path, 33, 21, 22, ("completed", 2))
+    mixed = stitch(tmp_path).goodput
+    assert (mixed.data_stall_ns, mixed.productive_ns) == (None, 22 * SECOND)
 
 
 def test_a_session_that_finished_nothing_is_startup(tmp_path: Path) -> None:

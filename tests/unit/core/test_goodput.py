@@ -8,7 +8,7 @@ import pytest
 
 from flagscale_perf.core.goodput import Goodput, SessionGoodput
 from flagscale_perf.core.records import Outcome, RunEnd
-from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_skipped_data, make_step
+from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_skipped_data, make_step
 
 
 def session(*records, kept_until=None, **facts):
@@ -104,7 +104,42 @@ def test_a_file_whose_steps_overlap_still_adds_up() -> None:
     assert (goodput.wall_ns, goodput.idle_ns, adds_up(goodput)) == (12 * SECOND, 0, True)
 
 
+def loading(iteration, loading_ms, **overrides):
+    """A step of 1 s with its phases, which come first."""
+    phases = make_phases(iteration, data_loading_ns=None if loading_ms is None else loading_ms * MS)
+    return phases, make_step(iteration, start_ns=(iteration - 1) * SECOND, iteration_ns=SECOND, **overrides)
+
+
+def test_loading_data_in_iterations_that_trained_is_a_stall() -> None:
+    skipped = loading(5, 100, outcome=int(Outcome.UPDATE_SKIPPED))
+    records = [*loading(1, 900, warmup=1), *loading(2, 200), *loading(3, None), *loading(4, 300), *skipped, *loading(6, 700)]
+    goodput = session(*records, kept_until=5).result()
+    # 2, 3, 4 and, as long as the others usually, 1; of these 500 ms of the last three were loading; 5 and 6 are lost with theirs
+    assert goodput == Goodput(
+        wall_ns=8 * SECOND, startup_ns=2 * SECOND, productive_ns=3500 * MS, data_stall_ns=500 * MS, lost_ns=2 * SECOND
+    )
+    assert adds_up(goodput)
+    assert goodput.ettr == 3.5 / 8
+
+
+@pytest.mark.parametrize("phases", [[], [make_phases(7)], [make_phases(3, **dict.fromkeys(make_phases()._fields[1:]))]])
+def test_with_an_iteration_whose_phases_are_not_known_the_stall_is_in_productive(phases) -> None:
+    step = make_step(3, start_ns=2 * SECOND, iteration_ns=SECOND)
+    goodput = session(*loading(1, 200), *loading(2, 200), *phases, step).result()
+    assert (goodput.productive_ns, goodput.data_stall_ns, goodput.wall_ns) == (3 * SECOND, None, 5 * SECOND)
+
+
+def test_loading_is_never_longer_than_its_iteration() -> None:
+    goodput = session(*loading(1, 1500)).result()
+    assert (goodput.productive_ns, goodput.data_stall_ns, goodput.idle_ns) == (0, SECOND, 0)
+
+
 def test_sessions_add_up_class_by_class() -> None:
-    one = Goodput(wall_ns=5, startup_ns=1, productive_ns=4)
-    two = Goodput(wall_ns=7, productive_ns=2, lost_ns=5)
-    assert one.with_gap(3) + two == Goodput(wall_ns=15, startup_ns=1, productive_ns=6, lost_ns=5, idle_ns=3)
+    one = Goodput(wall_ns=5, startup_ns=1, productive_ns=3, data_stall_ns=1)
+    two = Goodput(wall_ns=7, productive_ns=1, data_stall_ns=1, lost_ns=5)
+    both = one.with_gap(3) + two
+    assert both == Goodput(wall_ns=15, startup_ns=1, productive_ns=4, data_stall_ns=2, lost_ns=5, idle_ns=3)
+    unknown = Goodput(wall_ns=4, productive_ns=4, data_stall_ns=None)
+    expected = Goodput(wall_ns=19, startup_ns=1, productive_ns=10, data_stall_ns=None, lost_ns=5, idle_ns=3)
+    assert (both + unknown, unknown + both) == (expected, expected)
+    assert adds_up(expected)

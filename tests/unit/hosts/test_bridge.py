@@ -150,11 +150,18 @@ def test_the_other_functions_tell_their_events_and_pass_everything_through(modul
     patches = patched(modules, hooks)
     pretrain, train = modules
     assert pretrain.train(1, two=2) == ((1,), {"two": 2})
-    for name in ("evaluate_and_print_results", "save_checkpoint_and_time", "maybe_finalize_async_save", "_dummy_train_step"):
+    told = (
+        "evaluate_and_print_results",
+        "save_checkpoint_and_time",
+        "maybe_finalize_async_save",
+        "_delete_cuda_graphs",
+        "_dummy_train_step",
+    )
+    for name in told:
         assert getattr(train, name)(1, two=2) == (name, (1,), {"two": 2})
     assert [event[:2] for event in hooks.events[:-1]] == [
         ("train_end", None), ("pause", "eval"), ("resume", "eval"), ("pause", "checkpoint"), ("resume", "checkpoint"),
-        ("pause", "checkpoint"), ("resume", "checkpoint"),
+        ("pause", "checkpoint"), ("resume", "checkpoint"), ("loop_left",),
     ]  # fmt: skip
     assert hooks.events[-1][0] == "data_skipped"
     patches.undo()

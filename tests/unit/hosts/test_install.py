@@ -16,6 +16,7 @@ class RecordingHooks:
 
     def __init__(self, active=True):
         self.active = active
+        self.mark = None
         self.events = []
 
     def __getattr__(self, name):

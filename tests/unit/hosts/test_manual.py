@@ -68,6 +68,37 @@ with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
     assert f"flagscale_perf: not available: {missing}" in done.stdout
 
 
+def test_a_loop_with_the_monitors_timers_has_phases(run_python, tmp_path):
+    done = run_python(
+        "-c",
+        LOOP
+        + """
+monitor = LoopMonitor(model, Training(8, 2, 4))
+config.timers = timers = monitor.timers
+timers("optimizer").start()  # nothing yet
+with monitor:
+    for iteration in range(2):
+        timers("batch-generator").start()  # between the steps
+        timers("batch-generator").stop()
+        with monitor.step():
+            timers("forward-backward", log_level=1).start(barrier=False)
+            timers("forward-compute", log_level=2).start()
+            timers("forward-compute").stop()
+            timers("forward-backward").stop()
+""",
+        env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf", "FLAGSCALE_PERF_BREAKDOWN": "1"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    phases, steps = ([row for row in rows if row["kind"] == kind] for kind in ("phases", "step"))
+    assert [row["iteration"] for row in phases] == [1, 2]
+    for row, step in zip(phases, steps, strict=True):
+        own = {name: value for name, value in row.items() if name.endswith("_ns") and value is not None}
+        assert own.keys() == {"forward_ns", "forward_backward_other_ns", "other_ns", "between_steps_ns"}
+        assert sum(own.values()) == step["iteration_ns"]
+
+
 def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
     code = (
         "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), monitor.evaluation(), monitor.checkpoint(): pass"

@@ -7,7 +7,7 @@ import pytest
 from flagscale_perf.core.marks import STARTS, STOPS, kind_of
 from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import patch_timers, tells_phases, time_mark
+from flagscale_perf.hosts.timers import own_timers, patch_timers, tells_phases, time_mark
 
 FORWARD = PHASE_OF["forward-compute"]
 
@@ -29,7 +29,7 @@ class RecordingHooks:
     """Notes a start as the phase, a stop as its complement."""
 
     def __init__(self):
-        self.told, self.failed = [], []
+        self.active, self.told, self.failed = True, [], []
         self.mark = self.note
 
     def note(self, mark):
@@ -177,3 +177,15 @@ def test_a_module_without_timers_is_left_alone(hooks):
     module.Timers = "no class"
     patch_timers(module, hooks, patches)
     assert module.Timers == "no class"
+
+
+def test_own_timers_tell_phases_and_do_nothing_else(hooks):
+    timers = own_timers(hooks)
+    assert tells_phases(timers)
+    timers("forward-compute", log_level=2).start(barrier=True)
+    timers("forward-compute").stop()
+    timers("a name of the user's").start()
+    assert hooks.told == [FORWARD, ~FORWARD]
+    hooks.mark = None
+    timers("forward-compute", log_level=2).start()
+    assert hooks.told == [FORWARD, ~FORWARD]
