@@ -9,9 +9,9 @@ from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.rank_blocks import Block
 
 # Waiting for other ranks, and nothing else.
-WAITING = ("pipeline_recv_wait", "pipeline_send", "exposed_grad_comm", "exposed_param_comm")
+WAITING = ("pipeline_recv_wait", "pipeline_send", "exposed_grad_comm", "exposed_param_comm", "exposed_stat_comm")
 # No collective inside but those of a lockstep group: work wherever it is long.
-OWN = ("data_loading", "forward", "backward", "optimizer_copy_grad", "optimizer_inner_step", "optimizer_copy_param")
+OWN = ("data_loading", "forward", "backward", "zero_grad", "optimizer_copy_grad", "optimizer_inner_step", "optimizer_copy_param")
 # Work and waiting: the host agrees with other ranks inside (gradient norm, overflow, logging), or a device idles for another reason.
 MIXED = tuple(phase for phase in PHASES if phase not in WAITING + OWN)
 
