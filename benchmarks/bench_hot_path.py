@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 ROUNDS = 40
 BLOCK = 250  # steps of one arm in a round
@@ -77,7 +77,12 @@ def timed(timers: Any) -> Callable[..., Any]:
     return step
 
 
-Arm = tuple[Callable[[], Any], Callable[[], None]]  # a step, and what ends the arm
+class Arm(NamedTuple):
+    """Something to compare: a step, what ends it, and the monitor's hooks if they take part."""
+
+    step: Callable[[], Any]
+    close: Callable[[], None]
+    hooks: Any = None
 
 
 def loop(directory: Path, monitor: bool, timers: bool, breakdown: bool = False) -> Arm:
@@ -118,7 +123,7 @@ def loop(directory: Path, monitor: bool, timers: bool, breakdown: bool = False) 
         args.curr_iteration += 1
         args.consumed_train_samples += 4
 
-    return step, lambda: hooks.train_end(None)
+    return Arm(step, lambda: hooks.train_end(None), hooks)
 
 
 def summary_writer(directory: Path) -> Arm:
@@ -134,7 +139,7 @@ def summary_writer(directory: Path) -> Arm:
         for tag in ("tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second", "current_gb", "peak_gb"):
             writer.add_scalar(tag, 1.0, number)
 
-    return step, writer.close
+    return Arm(step, writer.close)
 
 
 def rotating_file(directory: Path) -> Arm:
@@ -149,11 +154,11 @@ def rotating_file(directory: Path) -> Arm:
         spin()
         logger.info("%d %.2f %.2f %.1f %.1f %.1f %.2f", 10, 125.34, 1002.72, 512.0, 1048576.0, 235.5, 42.5)
 
-    return step, handler.close
+    return Arm(step, handler.close)
 
 
 MAKERS: dict[str, Callable[[Path], Arm]] = {
-    "nothing": lambda directory: (spin, lambda: None),
+    "nothing": lambda directory: Arm(spin, lambda: None),
     "loop": lambda directory: loop(directory, monitor=False, timers=False),
     "loop with its timers": lambda directory: loop(directory, monitor=False, timers=True),
     "flagscale_perf": lambda directory: loop(directory, monitor=True, timers=False),
@@ -178,7 +183,7 @@ def measure(arms: dict[str, Arm]) -> dict[str, list[float]]:
     for _ in range(ROUNDS):
         random.shuffle(order)
         for name in order:
-            step, times = arms[name][0], []
+            step, times = arms[name].step, []
             for _ in range(BLOCK):
                 start_ns = time.perf_counter_ns()
                 step()
@@ -197,8 +202,8 @@ def main() -> None:
             directory.mkdir()
             arms[name] = maker(directory)
         medians = measure(arms)
-        for _, close in arms.values():
-            close()
+        for arm in arms.values():
+            arm.close()
     added = {name: [us - base for us, base in zip(medians[name], medians[BASES[name]], strict=True)] for name in BASES}
     print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
     print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm")
