@@ -58,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, default=10_000, help="of the large job (default: 10000)")
     parser.add_argument("--rounds", type=int, default=30, help=f"of {BLOCK_STEPS} steps, of the large job (default: 30)")
-    parser.add_argument("--even-rounds", type=int, default=2000, help="of even steps, of each smaller job (default: 2000)")
+    parser.add_argument("--even-rounds", type=int, default=1000, help="of even steps, of each smaller job (default: 1000)")
     options = parser.parse_args()
     print(f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     large_job(options.ranks, options.rounds)
