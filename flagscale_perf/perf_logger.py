@@ -388,7 +388,7 @@ def main() -> None:
     ring = Ring.attach(task.pop("ring_fd"))
     threading.Thread(target=_end_after_parent, args=(is_orphan, ring), daemon=True).start()
     outlet = _Outlet(1)
-    task["anchor"], task["directory"] = Anchor(**task["anchor"]), Path(task["directory"])
+    task |= {"anchor": Anchor(**task["anchor"]), "directory": Path(task["directory"]), "may_serve": True}
     drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble, _readings(task["facts"].get("device_uuid"), bool(task["notes"])))
     drain.run(_Alarm(0, outlet).wait, is_orphan)
     outlet.finish()

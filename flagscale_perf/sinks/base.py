@@ -19,12 +19,14 @@ class SinkContext:
         directory: where the session's files are, absolute.
         emit: hands one line to the host's console; may be called only where `perf_console_output` is on.
         resumed: another process of this session wrote before; its files are there already.
+        may_serve: this process is the writer's own, so a port may be opened in it.
     """
 
     header: RunHeader
     directory: Path
     emit: Callable[[str], None]
     resumed: bool = False
+    may_serve: bool = False
 
 
 class Sink(Protocol):

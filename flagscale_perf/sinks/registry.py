@@ -5,11 +5,15 @@ from __future__ import annotations
 from flagscale_perf.sinks.base import Sink
 from flagscale_perf.sinks.console import ConsoleSink
 from flagscale_perf.sinks.metrics import MetricsSink
+from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfileSink
 from flagscale_perf.sinks.realtime import RealtimeSink
 from flagscale_perf.sinks.records import RecordsSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.sinks.tensorboard import TensorBoardSink
 
 # Everything the run file can be shown as, in the order of showing.
-VIEWS: tuple[type[Sink], ...] = (MetricsSink, RealtimeSink, SummarySink, TensorBoardSink, ConsoleSink)
+VIEWS: tuple[type[Sink], ...] = (
+    *(MetricsSink, RealtimeSink, SummarySink, TensorBoardSink, ConsoleSink),
+    *(PrometheusPortSink, PrometheusTextfileSink),
+)
 SINKS: tuple[type[Sink], ...] = (RecordsSink, *VIEWS)
