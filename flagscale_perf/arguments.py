@@ -117,6 +117,7 @@ class PerfConfig:
     perf_prometheus_textfile: str | None = _option(
         None, _parse_textfile, "keep this .prom file for node_exporter's textfile collector; an absolute path", "PATH",
     )  # fmt: skip
+    perf_csv: bool = _option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",

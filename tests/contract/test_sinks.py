@@ -16,7 +16,7 @@ from tests.conftest import RunPython
 from tests.fakes import free_port, make_facts, make_header, make_interval, sample_run
 
 Factory = type[Sink]
-ASKED_FOR = {"perf_console_output": True}
+ASKED_FOR = {"perf_console_output": True, "perf_csv": True}
 WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink"}
 
 
