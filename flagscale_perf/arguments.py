@@ -118,6 +118,7 @@ class PerfConfig:
         None, _parse_textfile, "keep this .prom file for node_exporter's textfile collector; an absolute path", "PATH",
     )  # fmt: skip
     perf_csv: bool = _option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
+    perf_wandb: bool = _option(False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process")
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",

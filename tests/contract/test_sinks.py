@@ -16,8 +16,8 @@ from tests.conftest import RunPython
 from tests.fakes import free_port, make_facts, make_header, make_interval, sample_run
 
 Factory = type[Sink]
-ASKED_FOR = {"perf_console_output": True, "perf_csv": True}
-WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink"}
+ASKED_FOR = {"perf_console_output": True, "perf_csv": True, "perf_wandb": True}
+WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink", "WandbSink"}
 
 
 @pytest.fixture(params=SINKS, ids=lambda kind: kind.__name__)

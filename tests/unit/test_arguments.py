@@ -27,6 +27,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_prometheus_port=None,
         perf_prometheus_textfile=None,
         perf_csv=False,
+        perf_wandb=False,
         rehearse_on_cpu="auto",
     )
 
@@ -36,9 +37,9 @@ def test_every_flag_reaches_its_field():
         *("--enable-perf-monitor", "--perf-log-interval", "7", "--perf-log-dir", "d", "--perf-console-output"),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
-        *("--perf-prometheus-port", "9400", "--perf-prometheus-textfile", "/x/y.prom", "--perf-csv"),
+        *("--perf-prometheus-port", "9400", "--perf-prometheus-textfile", "/x/y.prom", "--perf-csv", "--perf-wandb"),
     )
-    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, "never")
+    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never")
 
 
 @pytest.mark.parametrize(
