@@ -38,16 +38,17 @@ def nests(events: list[dict[str, Any]]) -> bool:
     """Spans of one thread are beside each other or one inside the other."""
     threads = defaultdict(list)
     for event in events:
-        if event["ph"] == "X":
-            threads[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+        if event["ph"] == "X":  # in whole nanoseconds, as Perfetto keeps them
+            start_ns = round(event["ts"] * 1000)
+            threads[event["pid"], event["tid"]].append((start_ns, -round(event["dur"] * 1000)))
     for spans in threads.values():
-        open_until: list[float] = []
-        for start, minus_dur in sorted(spans):
-            while open_until and open_until[-1] <= start:
+        open_until: list[int] = []
+        for start_ns, minus_dur_ns in sorted(spans):
+            while open_until and open_until[-1] <= start_ns:
                 open_until.pop()
-            if open_until and start - minus_dur > open_until[-1] + 1e-6:
+            if open_until and start_ns - minus_dur_ns > open_until[-1]:
                 return False
-            open_until.append(start - minus_dur)
+            open_until.append(start_ns - minus_dur_ns)
     return True
 
 
@@ -133,6 +134,11 @@ def test_what_is_unknown_is_not_there() -> None:
     events = events_of(make_step(10), make_interval(10, **unknown), make_reading(1, power_mw=None, sm_clock_mhz=None, temperature_c=None))
     assert [e["name"] for e in events if e["ph"] == "C"] == ["tokens/s"]
     assert events_of(make_interval(10), make_straggler(is_over=True)) == events_of()
+
+
+def test_the_check_itself_sees_what_does_not_nest() -> None:
+    inside, across = {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0}, {"ph": "X", "pid": 1, "tid": 1, "ts": 1.5, "dur": 1.0}
+    assert (nests([inside, across]), nests([inside, across | {"tid": 2}])) == (False, True)
 
 
 def test_a_whole_run_nests_and_hostile_facts_are_escaped() -> None:
