@@ -24,6 +24,8 @@ setup(
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],
+        "prometheus": ["prometheus-client>=0.20"],
+        "watch": ["rich>=13"],
         "nvml": ["nvidia-ml-py>=12.535"],
         "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
     },

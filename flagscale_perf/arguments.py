@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
 
+from flagscale_perf.core.address import parse_address
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.peak_option import PeakOption
 
@@ -48,6 +49,19 @@ def _parse_peak(text: str) -> str:
     peak = str(text).strip()
     PeakOption.parse(peak)
     return peak
+
+
+def _parse_port(text: str) -> str:
+    address = str(text).strip()
+    parse_address(address)
+    return address
+
+
+def _parse_textfile(text: str) -> str:
+    path = _parse_directory(text)
+    if not os.path.isabs(path) or not path.endswith(".prom"):
+        raise PerfError(f"{text!r} is no absolute path that ends in .prom; write for example /var/lib/node_exporter/flagscale_perf.prom")
+    return path
 
 
 def _parse_percent(text: str) -> float:
@@ -97,6 +111,14 @@ class PerfConfig:
     perf_max_overhead: float = _option(
         0.1, _parse_percent, "percent of the training time the monitor may take; above it, it switches parts of itself off", "PERCENT"
     )
+    perf_prometheus_port: str | None = _option(
+        None, _parse_port, "serve metrics to Prometheus on this port of 127.0.0.1, or at HOST:PORT", "PORT",
+    )  # fmt: skip
+    perf_prometheus_textfile: str | None = _option(
+        None, _parse_textfile, "keep this .prom file for node_exporter's textfile collector; an absolute path", "PATH",
+    )  # fmt: skip
+    perf_csv: bool = _option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
+    perf_wandb: bool = _option(False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process")
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",

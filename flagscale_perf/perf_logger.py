@@ -34,6 +34,7 @@ from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, Step
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask, TakeReadings, no_readings
+from flagscale_perf.sinks.host_run import HostRun
 
 MAX_WRITERS = 3  # processes one run may use up
 ORPHAN_LIMIT_S = 5.0  # a writer whose parent is gone and that saves nothing for so long hangs
@@ -71,7 +72,7 @@ class PerfLogger:
         ring: Ring | None = None
         try:
             ring = Ring.create()
-            supervisor = Supervisor(ring, _task(config, facts), say)
+            supervisor = Supervisor(ring, _task(config, facts), HostRun(say))
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the training goes on
             _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}")
@@ -388,7 +389,7 @@ def main() -> None:
     ring = Ring.attach(task.pop("ring_fd"))
     threading.Thread(target=_end_after_parent, args=(is_orphan, ring), daemon=True).start()
     outlet = _Outlet(1)
-    task["anchor"], task["directory"] = Anchor(**task["anchor"]), Path(task["directory"])
+    task |= {"anchor": Anchor(**task["anchor"]), "directory": Path(task["directory"]), "may_serve": True}
     drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble, _readings(task["facts"].get("device_uuid"), bool(task["notes"])))
     drain.run(_Alarm(0, outlet).wait, is_orphan)
     outlet.finish()

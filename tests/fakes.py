@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import asdict
 from typing import Any
 
@@ -25,6 +26,13 @@ from flagscale_perf.core.window import IntervalWindow, end_mono_ns
 MS = 1_000_000
 SECOND = 1_000_000_000
 SCALE = Scale(8, 1e14)  # of `make_facts`
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listened at a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def make_step(iteration: int = 1, **overrides: Any) -> StepRecord:

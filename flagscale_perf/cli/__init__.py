@@ -17,6 +17,8 @@ PROG = "flagscale-perf"
 # name -> one line of help; the class `<Name>Command` is in `cli/<name>.py`
 COMMANDS = {
     "report": "summarise a finished or running training run from its directory",
+    "watch": "show a running training live in the terminal; also a finished or killed one",
+    "trace-export": "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline",
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",

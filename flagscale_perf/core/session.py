@@ -29,6 +29,11 @@ def file_names(session_id: str) -> dict[str, str]:
     }
 
 
+def intervals_name(session_id: str) -> str:
+    """The table of the session's intervals, there with `--perf-csv` only."""
+    return f"perf_intervals_{session_id}.csv"
+
+
 def rotated_name(session_id: str, part: int) -> str:
     """An older part of the text log; part 1 is the newest of them."""
     return f"perf_metrics_{session_id}.{part}.log"

@@ -17,14 +17,17 @@ class SinkContext:
     Attributes:
         header: of the session; a sink takes conventions, options and facts from it.
         directory: where the session's files are, absolute.
-        emit: hands one line to the host's console; may be called only where `perf_console_output` is on.
+        emit: hands one line to the host's console; called only where an option asks for it. What begins with
+            `host_run.FIGURES` is not printed, it goes to the host's W&B run.
         resumed: another process of this session wrote before; its files are there already.
+        may_serve: this process is the writer's own, so a port may be opened in it.
     """
 
     header: RunHeader
     directory: Path
     emit: Callable[[str], None]
     resumed: bool = False
+    may_serve: bool = False
 
 
 class Sink(Protocol):

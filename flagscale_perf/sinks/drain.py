@@ -64,6 +64,7 @@ class DrainTask:
         anchor: of the run's start.
         directory: of the files, absolute.
         notes: why this drain takes over from others, each different; recorded as failures, once a session.
+        may_serve: see `SinkContext`.
     """
 
     config: dict[str, Any]
@@ -71,6 +72,7 @@ class DrainTask:
     anchor: Anchor
     directory: Path
     notes: list[str] = field(default_factory=list)
+    may_serve: bool = False
 
 
 @dataclass
@@ -163,7 +165,7 @@ class Drain:
         self._ring.session = session_id
         anchor = self._task.anchor
         header = RunHeader(SCHEMA_VERSION, session_id, anchor.wall_ns, anchor.mono_ns, self._task.facts, self._task.config)
-        context = SinkContext(header, self._task.directory, self._emit, resumed=earlier is not None)
+        context = SinkContext(header, self._task.directory, self._emit, resumed=earlier is not None, may_serve=self._task.may_serve)
         self._run_file = RecordsSink(context)
         self._window = IntervalWindow(self._task.config["perf_log_interval"], anchor, Scale.of(self._task.facts))
         views = FanOut(VIEWS, context, self._tell)

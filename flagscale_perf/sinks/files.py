@@ -21,10 +21,10 @@ def make_directory(path: Path) -> None:
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
-def open_new(path: Path) -> int:
+def open_new(path: Path, mode: int = FILE_MODE) -> int:
     """A file nobody has created before, opened for appending; its directory is made if need be. Raises OSError."""
     make_directory(path.parent)
-    return os.open(path, _NEW, FILE_MODE)
+    return os.open(path, _NEW, mode)
 
 
 def open_shared(path: Path) -> int:
@@ -62,11 +62,11 @@ def open_locked(path: Path) -> int:
     return fd
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
     """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError."""
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.unlink(missing_ok=True)  # of a try that was cut short
-    fd = open_new(temporary)
+    fd = open_new(temporary, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flagscale_perf.core.jsonl import read_records
 from flagscale_perf.core.records import RunHeader
-from flagscale_perf.core.session import age_key, file_names, rotated_name, session_of
+from flagscale_perf.core.session import age_key, file_names, intervals_name, rotated_name, session_of
 from flagscale_perf.sinks.files import lock
 
 
@@ -17,7 +17,7 @@ def prune(directory: Path, keep: int) -> list[str]:
     """Removes the files of all but the newest `keep` sessions, except those in use. Returns the removed sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session. Only its run
-    file, text log with older parts and summary are removed, and only where they are regular files. Raises OSError.
+    file, text log with older parts, table of intervals and summary are removed, and only where they are regular files. Raises OSError.
     """
     sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key, reverse=True)
     ours = [session_id for session_id in sessions if _is_ours(directory, session_id)]
@@ -56,6 +56,7 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
     while _is_regular(path := directory / rotated_name(session_id, part)):
         yield path
         part += 1
+    yield directory / intervals_name(session_id)
     yield directory / names["metrics"]
     yield directory / names["summary"]
     yield directory / names["records"]  # last: after an interruption the rest is still found

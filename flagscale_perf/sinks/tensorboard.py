@@ -16,6 +16,7 @@ from flagscale_perf.core.records import IntervalRecord, Record
 from flagscale_perf.core.utilisation import Scale, Utilisation
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.files import AppendFile, open_new
+from flagscale_perf.sinks.tensorboard_layout import layout_summary
 
 RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 
@@ -69,14 +70,18 @@ class TensorBoardSink:
         self._event: Any = event_pb2.Event
         self._summary: Any = summary_pb2.Summary
         self._scale = Scale.of(context.header.facts)
-        self._version = _Bytes()
-        start = self._event(wall_time=context.header.start_wall_ns / NS_PER_S, file_version="brain.Event:2")
-        RecordWriter(self._version).write(start.SerializeToString())
+        self._preamble = _Bytes()
+        start_s = context.header.start_wall_ns / NS_PER_S
+        for start in (
+            self._event(wall_time=start_s, file_version="brain.Event:2"),
+            self._event(wall_time=start_s, summary=layout_summary()),
+        ):
+            RecordWriter(self._preamble).write(start.SerializeToString())
         hosts = context.header.facts.get("tensorboard_dir")
         directory = Path(hosts) / RUN_NAME if hosts else context.directory / "tensorboard"
         seconds = context.header.start_wall_ns // NS_PER_S
         self._stem = directory / f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._version.content)
+        self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.content)
         self._writer = RecordWriter(self._file)
 
     @classmethod

@@ -13,6 +13,9 @@ from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, fla
 REPO = Path(__file__).parents[2]
 
 
+SPECIAL = {"perf_prometheus_port": ("9400", "9400"), "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom")}
+
+
 def row_of(option) -> str:
     metavar = option.metadata["metavar"]
     flag = f"{flag_of(option.name)} {metavar}".strip()
@@ -29,13 +32,16 @@ def test_the_table_is_the_code() -> None:
 
 @pytest.mark.parametrize("option", fields(PerfConfig), ids=lambda option: option.name)
 def test_flag_and_variable_reach_the_field(option) -> None:
-    text, value = {
-        "bool": ("false", False),
-        "int": ("3", 3),
-        "str": ("never", "never"),
-        "float": ("2.5", 2.5),
-        "str | None": ("2.5", "2.5"),
-    }[option.type]
+    text, value = (
+        SPECIAL.get(option.name)
+        or {
+            "bool": ("false", False),
+            "int": ("3", 3),
+            "str": ("never", "never"),
+            "float": ("2.5", 2.5),
+            "str | None": ("2.5", "2.5"),
+        }[option.type]
+    )
     parser = add_perf_arguments(argparse.ArgumentParser())
     assert getattr(PerfConfig.from_args(parser.parse_args([flag_of(option.name), text]), {}), option.name) == value
     assert getattr(PerfConfig.from_args({}, {env_of(option.name): text}), option.name) == value

@@ -13,9 +13,11 @@ import pytest
 from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.sinks.registry import SINKS
 from tests.conftest import RunPython
-from tests.fakes import make_facts, make_header, make_interval, sample_run
+from tests.fakes import free_port, make_facts, make_header, make_interval, sample_run
 
 Factory = type[Sink]
+ASKED_FOR = {"perf_console_output": True, "perf_csv": True, "perf_wandb": True}
+WITHOUT_FILES = {"ConsoleSink", "PrometheusPortSink", "WandbSink"}
 
 
 @pytest.fixture(params=SINKS, ids=lambda kind: kind.__name__)
@@ -30,11 +32,15 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def context(tmp_path: Path, lines: list[str]) -> SinkContext:
-    header = make_header(facts=make_facts(tensorboard_dir=str(tmp_path / "logs" / "tb")), perf_console_output=True)
-    return SinkContext(header, tmp_path / "logs", lines.append)
+    header = make_header(
+        facts=make_facts(tensorboard_dir=str(tmp_path / "logs" / "tb")), **ASKED_FOR, perf_prometheus_textfile=str(tmp_path / "logs/x.prom")
+    )
+    return SinkContext(header, tmp_path / "logs", lines.append, may_serve=True)
 
 
 def opened(kind: Factory, context: SinkContext) -> Sink:
+    if kind.__name__ == "PrometheusPortSink":  # each its own
+        context = replace(context, header=replace(context.header, config={"perf_prometheus_port": str(free_port())}))
     sink = kind.open(context)
     assert sink is not None
     return sink
@@ -104,7 +110,7 @@ def test_no_room_for_a_while_loses_nothing(kind: Factory, context: SinkContext, 
     sink = opened(kind, context)
     for record in sample_run():
         sink.write(record)
-        if kind.__name__ != "ConsoleSink":  # it writes no file
+        if kind.__name__ not in WITHOUT_FILES:
             with pytest.raises(OSError, match="File too large"):
                 sink.flush()
     no_room()
@@ -129,7 +135,7 @@ def test_a_removed_directory_is_made_again(kind: Factory, context: SinkContext) 
         sink.write(record)
     sink.flush()
     sink.close()
-    assert kind.__name__ == "ConsoleSink" or any(context.directory.rglob("*"))
+    assert kind.__name__ in WITHOUT_FILES or any(context.directory.rglob("*"))
 
 
 def test_two_sessions_in_one_directory_leave_each_other_alone(kind: Factory, context: SinkContext) -> None:
@@ -140,7 +146,7 @@ def test_two_sessions_in_one_directory_leave_each_other_alone(kind: Factory, con
             sink.flush()
     for sink in sessions:
         sink.close()
-    shared = {"perf_realtime.log"}
+    shared = {"perf_realtime.log", "x.prom"}
     files = [path for path in context.directory.rglob("*") if path.is_file() and path.name not in shared]
     assert len(files) in (0, 2)
     texts = [path.read_text() for path in context.directory.glob("*.log")]
@@ -153,8 +159,9 @@ from pathlib import Path
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.registry import SINKS
 from tests.fakes import make_header, sample_run
-context = SinkContext(make_header(perf_console_output=True), Path(sys.argv[1]), lambda line: None)
-for sink in [kind.open(context) for kind in SINKS]:
+header = make_header(perf_console_output=True, perf_prometheus_textfile=sys.argv[1] + "/x.prom")
+context = SinkContext(header, Path(sys.argv[1]), lambda line: None)
+for sink in filter(None, [kind.open(context) for kind in SINKS]):
     for record in sample_run():
         sink.write(record)
     sink.flush()

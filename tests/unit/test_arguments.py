@@ -24,6 +24,10 @@ def test_defaults_are_those_the_users_were_promised():
         perf_max_log_files=10,
         perf_peak_tflops=None,
         perf_max_overhead=0.1,
+        perf_prometheus_port=None,
+        perf_prometheus_textfile=None,
+        perf_csv=False,
+        perf_wandb=False,
         rehearse_on_cpu="auto",
     )
 
@@ -33,8 +37,9 @@ def test_every_flag_reaches_its_field():
         *("--enable-perf-monitor", "--perf-log-interval", "7", "--perf-log-dir", "d", "--perf-console-output"),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
+        *("--perf-prometheus-port", "9400", "--perf-prometheus-textfile", "/x/y.prom", "--perf-csv", "--perf-wandb"),
     )
-    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "never")
+    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never")
 
 
 @pytest.mark.parametrize(
@@ -77,6 +82,12 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-max-overhead", "100.5", "write for example 0.1"),
         ("--perf-max-overhead", "nan", "write for example 0.1"),
         ("--perf-max-overhead", "little", "write for example 0.1"),
+        ("--perf-prometheus-port", "0", "write for example 9400"),
+        ("--perf-prometheus-port", "65536", "write for example 9400"),
+        ("--perf-prometheus-port", ":9400", "write for example 9400"),
+        ("--perf-prometheus-port", "::1:9400", "write for example 9400"),
+        ("--perf-prometheus-textfile", "perf.prom", "write for example /var/lib/node_exporter/flagscale_perf.prom"),
+        ("--perf-prometheus-textfile", "/x/perf.txt", "write for example /var/lib/node_exporter/flagscale_perf.prom"),
         ("--rehearse-on-cpu", "yes", "write for example auto"),
     ],
 )

@@ -71,8 +71,9 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
     ]  # fmt: skip
     intervals = [make_interval(10), make_interval(20, **dict.fromkeys(nothing))]
     path = written(tmp_path, make_header(), *intervals)
-    version, first, second = LegacyEventFileLoader(str(path)).Load()
+    version, layout, first, second = LegacyEventFileLoader(str(path)).Load()
     assert (version.file_version, first.step, second.step, first.wall_time) == ("brain.Event:2", 10, 20, 1_706_524_215.0)
+    assert [value.tag for value in layout.summary.value] == ["custom_scalars__config__"]
     tags = [[value.tag for value in event.summary.value] for event in (first, second)]
     assert tags[0] == list(KNOWN)
     missing = {"performance/tflops_per_gpu", "performance/tflops_total", "performance/mfu", "performance/hfu", "time/device_ms"}

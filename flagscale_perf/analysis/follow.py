@@ -1,0 +1,132 @@
+"""A run file read while it is written: what is new since the last look, and the session that comes after it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from flagscale_perf.analysis.run_file import RunFile, find_run_file, sessions_in
+from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.jsonl import MAX_LINE_BYTES, decode
+from flagscale_perf.core.records import Record, RunHeader
+from flagscale_perf.core.session import age_key, file_names, session_of
+
+TAIL_BYTES = 4 << 20  # of a longer file only so much of its end is read: some 10 000 records
+CHUNK_BYTES = 1 << 20
+GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it; then the file grows again
+
+
+class Follower:
+    """Follows one run file, or, given a directory, always its newest one; also where it is removed and begun anew.
+
+    Attributes:
+        path: of the file.
+        skipped: lines of it that are no records, so far.
+        is_partial: the file was long, so its beginning has not been read.
+    """
+
+    def __init__(self, path: Path, session_id: str | None = None) -> None:
+        """Raises PerfError where there is no run."""
+        self._directory = path if session_id is None and path.is_dir() else None
+        self._file: BinaryIO | None = None
+        self._begin(find_run_file(path, session_id))
+
+    def _begin(self, path: Path) -> None:
+        self.close()
+        self.path = path
+        self.skipped = 0
+        self.is_partial = False
+        self._run: RunFile | None = None
+        self._rest = b""
+        self._is_inside_a_line = False  # whose beginning was not kept
+        self._grown_ns: int | None = None
+
+    def poll(self) -> Iterator[Record]:
+        """What is new, each session's header first; goes over to a newer session. Raises PerfError for a file that is no run file."""
+        yield from self._new_records()
+        newer = self._newer()
+        if newer is not None:
+            self._begin(newer)
+            yield from self._new_records()
+
+    def has_writer(self) -> bool:
+        """Whether somebody writes the file: holds it, or has made it grow a moment ago."""
+        try:
+            if self._run is None or self._run.is_live():
+                return True
+        except PerfError:
+            return False  # it has been removed
+        return self._grown_ns is not None and monotonic_ns() - self._grown_ns < GRACE_NS
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _newer(self) -> Path | None:
+        """The file to go on with, if it is not the one that is open."""
+        if self._is_replaced():
+            return self.path
+        if self._directory is None:
+            return None
+        try:
+            newest = sessions_in(self._directory)[-1]
+        except PerfError:
+            return None  # the directory has been removed; what was read is still good
+        here = session_of(self.path.name)
+        is_newer = here is None or age_key(newest) > age_key(here)
+        return self._directory / file_names(newest)["records"] if is_newer else None
+
+    def _is_replaced(self) -> bool:
+        """After a removal its writer begins a new file of the same name."""
+        try:
+            return self._file is not None and not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+        except OSError:
+            return False  # not yet
+
+    def _new_records(self) -> Iterator[Record]:
+        if self._run is None:
+            header = self._open()
+            if header is None:
+                return
+            yield header
+        while self._file is not None and (chunk := self._file.read(CHUNK_BYTES)):
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            for line in lines:
+                yield from self._decoded(line)
+            if len(self._rest) > MAX_LINE_BYTES:
+                self._rest, self._is_inside_a_line = b"", True
+            if self._grown_ns is not None:
+                self._grown_ns = monotonic_ns()
+        if self._grown_ns is None:
+            self._grown_ns = monotonic_ns() - GRACE_NS  # that there was something at the first look tells nothing
+
+    def _open(self) -> RunHeader | None:
+        """The header; None of a file that its writer has only just made."""
+        try:
+            if self.path.stat().st_size == 0:
+                return None
+            self._run = RunFile(self.path)
+            self._file = self.path.open("rb", buffering=0)
+        except OSError as error:
+            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
+        start = os.fstat(self._file.fileno()).st_size - TAIL_BYTES
+        if start > 0:
+            self._file.seek(start)
+            self.is_partial = self._is_inside_a_line = True
+        else:
+            self._file.readline()
+        return self._run.header
+
+    def _decoded(self, line: bytes) -> Iterator[Record]:
+        is_cut, self._is_inside_a_line = self._is_inside_a_line, False
+        try:
+            record = decode(line)
+        except ValueError:
+            self.skipped += not is_cut
+        else:
+            yield record

@@ -1,0 +1,138 @@
+"""`flagscale-perf watch`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import sys
+import termios
+import time
+import tty
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
+from flagscale_perf.analysis.live import LiveRun
+from flagscale_perf.cli.base import Command
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.records import RunHeader
+
+PERIOD_S = 1.0
+QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
+EXIT_BY_SIGNAL = 128
+
+
+class WatchCommand(Command):
+    """Shows a run while it goes on."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Where the run is, and whether once is enough."""
+        parser.add_argument("run", type=Path, metavar="RUN_DIR_OR_FILE", help="the --perf-log-dir of a run, or one perf_records_*.jsonl")
+        parser.add_argument("--session", metavar="ID", help="stay with this session of the directory (default: always the newest)")
+        parser.add_argument("--once", action="store_true", help="print one frame and end, for scripts")
+
+    def run(self, args: Namespace) -> int:
+        """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
+        try:
+            from flagscale_perf.report.watch import Frame, as_text
+        except ImportError:
+            raise PerfError("watch needs the package rich; pip install 'flagscale-perf[watch]', or use `flagscale-perf report`") from None
+        follower = Follower(args.run, args.session)
+        view = _View(follower)
+        with contextlib.closing(follower):
+            if args.once:
+                view.look()
+                frame = Frame(view.run, follower.has_writer(), time.time_ns(), view.notes())
+                print(as_text(frame, shutil.get_terminal_size((100, 40)).columns), end="")
+                return 0
+            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+                raise PerfError("watch needs a terminal for its keys and its screen; use --once in scripts")
+            _show(view, follower)
+        return 0
+
+
+class _View:
+    """The session shown now, and what there is to say about the file."""
+
+    def __init__(self, follower: Follower) -> None:
+        self.run: LiveRun | None = None
+        self._follower = follower
+        self._before = ""
+
+    def look(self) -> None:
+        """Takes in what is new. Raises PerfError for a file that is no run file."""
+        for record in self._follower.poll():
+            if isinstance(record, RunHeader):
+                if self.run is not None:
+                    ended = "ended" if self.run.end is None else self.run.end.reason
+                    self._before = f"session {self.run.header.session_id} before it: {ended} after iteration {self.run.iteration()}"
+                self.run = LiveRun(record)
+            elif self.run is not None:
+                self.run.add(record)
+
+    def notes(self) -> tuple[str, ...]:
+        """One line each."""
+        follower = self._follower
+        partial = f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
+        skipped = f"{follower.skipped} lines are no records and were left out" if follower.skipped else ""
+        return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
+
+
+def _show(view: _View, follower: Follower) -> None:
+    """The screen, until a key ends it; the last frame stays on the terminal."""
+    from rich.console import Console, Group
+    from rich.live import Live
+    from rich.text import Text
+
+    from flagscale_perf.report.watch import Frame
+
+    def frame() -> Frame:
+        view.look()
+        return Frame(view.run, follower.has_writer(), time.time_ns(), view.notes())
+
+    console = Console(highlight=False)
+    shown = frame()
+    with _keys() as wants_to_quit, Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(Group(shown, Text("q quits", style="bright_black")), refresh=True)
+            if wants_to_quit(PERIOD_S):
+                break
+            shown = frame()
+    console.print(shown)
+
+
+class _Keys:
+    """The terminal's keys, one by one and not echoed."""
+
+    def __call__(self, seconds: float) -> bool:
+        """Waits so long for a key; True for one that quits, and when the terminal is gone."""
+        ready, _, _ = select.select([sys.stdin], [], [], seconds)
+        if not ready:
+            return False
+        keys = os.read(sys.stdin.fileno(), 64)
+        return not keys or any(key in QUIT_KEYS for key in keys)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[_Keys]:
+    """Sets the terminal up, and as it was before whatever ends us."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    handlers = {number: signal.signal(number, _leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        tty.setcbreak(fd)
+        yield _Keys()
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(EXIT_BY_SIGNAL + number)

@@ -1,0 +1,144 @@
+"""Prometheus: a port to scrape, or a file for node_exporter. Both live in the writer process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from flagscale_perf.core.address import parse_address
+from flagscale_perf.core.records import Record
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.exposition import PREFIX, TABLE, RunMetrics, Values
+from flagscale_perf.sinks.files import replace_file
+
+TEXTFILE_MODE = 0o644  # node_exporter runs as another user
+
+
+class _Exposition:
+    """The metrics as they were at the last `publish`, for the library to render; any thread may collect them."""
+
+    def __init__(self, context: SinkContext) -> None:
+        """Raises ImportError without the package prometheus_client."""
+        import prometheus_client
+        from prometheus_client import core
+
+        self._library: Any = prometheus_client
+        self._families: Any = core
+        self._metrics = RunMetrics(context.header)
+        self._published: list[Any] = []
+        self.registry: Any = prometheus_client.CollectorRegistry()
+        self.registry.register(self)
+
+    def add(self, record: Record) -> None:
+        """The next record of the session."""
+        self._metrics.add(record)
+
+    def publish(self) -> None:
+        """From now on what has been added is what is collected."""
+        self._published = [self._family(name, series) for name, series in _known(self._metrics.values())]
+
+    def collect(self) -> Iterable[Any]:
+        """What the library asks a collector for."""
+        return self._published
+
+    def text(self) -> bytes:
+        """In Prometheus' text format."""
+        content: bytes = self._library.generate_latest(self.registry)
+        return content
+
+    def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
+        is_counter = name.endswith("_total")
+        kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
+        family = kind(PREFIX + name, TABLE[name].help, labels=TABLE[name].labels)
+        for labels, value in series.items():
+            family.add_metric(labels, value)
+        return family
+
+
+def _known(values: Values) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
+    return ((name, series) for name, series in values.items() if series)
+
+
+class PrometheusPortSink:
+    """Serves `/metrics` as long as the session lives; asked for by `perf_prometheus_port`."""
+
+    name: ClassVar[str] = "Prometheus port"
+    cost: ClassVar[str] = "no metrics to scrape; free the port or give another --perf-prometheus-port, it is tried again all the time"
+    rebuilds: ClassVar[bool] = True
+
+    def __init__(self, context: SinkContext) -> None:
+        """Raises ImportError without the package prometheus_client."""
+        if not context.may_serve:
+            raise RuntimeError("no port is opened in the training process, and there is no writer process")
+        self._host, self._port = parse_address(context.header.config["perf_prometheus_port"])
+        self._exposition = _Exposition(context)
+        self._server: Any = None
+        self._thread: Any = None
+
+    @classmethod
+    def open(cls, context: SinkContext) -> PrometheusPortSink | None:
+        """Only with the option."""
+        return cls(context) if context.header.config.get("perf_prometheus_port") else None
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Where it listens; None as long as it does not."""
+        return None if self._server is None else self._server.server_address[:2]
+
+    def write(self, record: Record) -> None:
+        """Adds the record."""
+        self._exposition.add(record)
+
+    def flush(self) -> None:
+        """Shows what has been added; opens the port if it is not open yet. Raises OSError."""
+        self._exposition.publish()
+        if self._server is None:
+            from prometheus_client import start_http_server
+
+            try:
+                self._server, self._thread = start_http_server(self._port, self._host, self._exposition.registry)
+            except OSError as error:
+                raise OSError(error.errno, f"{self._host}:{self._port}: {error.strerror}") from None
+
+    def close(self) -> None:
+        """Gives the port back."""
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._server = None
+
+
+class PrometheusTextfileSink:
+    """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`."""
+
+    name: ClassVar[str] = "Prometheus textfile"
+    cost: ClassVar[str] = "its metrics are out of date; make its directory writable or give another --perf-prometheus-textfile"
+    rebuilds: ClassVar[bool] = True
+
+    def __init__(self, context: SinkContext) -> None:
+        """Raises ImportError without the package prometheus_client."""
+        self._path = Path(context.header.config["perf_prometheus_textfile"])
+        self._exposition = _Exposition(context)
+        self._is_stale = True
+
+    @classmethod
+    def open(cls, context: SinkContext) -> PrometheusTextfileSink | None:
+        """Only with the option."""
+        return cls(context) if context.header.config.get("perf_prometheus_textfile") else None
+
+    def write(self, record: Record) -> None:
+        """Adds the record."""
+        self._exposition.add(record)
+        self._is_stale = True
+
+    def flush(self) -> None:
+        """Replaces the file if there is something new. Raises OSError."""
+        if self._is_stale:
+            self._exposition.publish()
+            replace_file(self._path, self._exposition.text(), mode=TEXTFILE_MODE)
+            self._is_stale = False
+
+    def close(self) -> None:
+        """Holds nothing; the file stays, and says that the run has ended."""

@@ -1,0 +1,123 @@
+"""A file that grows, is cut, is removed and is followed by another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis import follow as follow_module
+from flagscale_perf.analysis.follow import Follower
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.jsonl import MAX_LINE_BYTES, encode
+from flagscale_perf.core.records import RunHeader, StepRecord
+from flagscale_perf.sinks.files import open_locked
+from tests.fakes import make_header, make_step
+
+SESSION, NEXT = "20240129_103000", "20240129_103000_2"
+
+
+def path_of(directory: Path, session_id: str = SESSION) -> Path:
+    return directory / f"perf_records_{session_id}.jsonl"
+
+
+def append(path: Path, *content: bytes) -> None:
+    with path.open("ab") as file:
+        file.writelines(content)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    append(path_of(tmp_path), encode(make_header()), encode(make_step(1)))
+    return path_of(tmp_path)
+
+
+@pytest.fixture
+def follower(path: Path) -> Iterator[Follower]:
+    made = Follower(path.parent)
+    yield made
+    made.close()
+
+
+def polled(follower: Follower) -> list[object]:
+    """Session ids of headers, iterations of steps."""
+    records = list(follower.poll())
+    assert all(isinstance(record, RunHeader | StepRecord) for record in records)
+    return [record.session_id if isinstance(record, RunHeader) else record.iteration for record in records]
+
+
+def test_every_record_comes_once(follower: Follower, path: Path) -> None:
+    assert polled(follower) == [SESSION, 1]
+    assert polled(follower) == []
+    append(path, encode(make_step(2)), encode(make_step(3)))
+    assert polled(follower) == [2, 3]
+
+
+def test_a_line_that_is_half_written_comes_when_it_is_whole(follower: Follower, path: Path) -> None:
+    polled(follower)
+    line = encode(make_step(2))
+    append(path, line[:50])
+    assert polled(follower) == []
+    append(path, line[50:], b"rubbish\n")
+    assert (polled(follower), follower.skipped) == ([2], 1)
+
+
+def test_an_endless_line_is_left_out_in_bounded_memory(follower: Follower, path: Path) -> None:
+    append(path, b"x" * (3 * MAX_LINE_BYTES), b"\n", encode(make_step(2)))
+    assert polled(follower) == [SESSION, 1, 2]
+    assert len(follower._rest) == 0
+
+
+def test_of_a_long_file_the_end_is_read(follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(path, *(encode(make_step(n)) for n in range(2, 101)))
+    monkeypatch.setattr(follow_module, "TAIL_BYTES", len(encode(make_step(99)) + encode(make_step(100))) + 10)
+    assert polled(follower) == [SESSION, 99, 100]
+    assert (follower.is_partial, follower.skipped) == (True, 0)
+
+
+def test_it_goes_over_to_a_newer_session_and_stays_with_one_that_was_asked_for(follower: Follower, path: Path) -> None:
+    asked_for, one_file = Follower(path.parent, SESSION), Follower(path)
+    first = [polled(each) for each in (follower, asked_for, one_file)]
+    append(path_of(path.parent, NEXT))
+    assert polled(follower) == []  # its writer has only just made it
+    append(path_of(path.parent, NEXT), encode(make_header(NEXT)), encode(make_step(1)))
+    assert (first, polled(follower), polled(asked_for), polled(one_file)) == ([[SESSION, 1]] * 3, [NEXT, 1], [], [])
+    asked_for.close()
+    one_file.close()
+
+
+def test_a_file_begun_anew_is_read_anew(follower: Follower, path: Path) -> None:
+    polled(follower)
+    path.unlink()
+    assert polled(follower) == []
+    append(path, encode(make_header()), encode(make_step(7)))
+    assert polled(follower) == [SESSION, 7]
+
+
+def test_a_lock_is_a_writer_and_so_is_growth(follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    polled(follower)
+    assert not follower.has_writer()
+    held = open_locked(path)
+    assert follower.has_writer()
+    follow_module.os.close(held)
+    assert not follower.has_writer()
+    append(path, encode(make_step(2)))
+    polled(follower)
+    assert follower.has_writer()
+    monkeypatch.setattr(follow_module, "GRACE_NS", 0)
+    assert not follower.has_writer()
+
+
+def test_a_removed_file_has_no_writer(follower: Follower, path: Path) -> None:
+    polled(follower)
+    path.unlink()
+    assert not follower.has_writer()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PerfError, match="does not exist"):
+        Follower(tmp_path / "none")
+    (tmp_path / "x.txt").write_text("hello\n")
+    with pytest.raises(PerfError, match="this is no run file"):
+        list(Follower(tmp_path / "x.txt").poll())

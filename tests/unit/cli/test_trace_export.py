@@ -1,0 +1,41 @@
+"""`flagscale-perf trace-export`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from flagscale_perf.core.jsonl import encode
+from tests.fakes import sample_run
+
+SESSION = "20240129_103000"
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    content = b"".join(map(encode, sample_run()))
+    (tmp_path / f"perf_records_{SESSION}.jsonl").write_bytes(content + b"rubbish\n")
+    return tmp_path
+
+
+def test_a_trace_beside_the_reader(run_dir: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(run_dir)
+    assert main(["trace-export", "."]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"perf_trace_{SESSION}.json: open it at https://ui.perfetto.dev or chrome://tracing\n"
+    assert shown.err.startswith("1 lines are no records and were left out; the first: perf_records_20240129_103000.jsonl:")
+    trace = json.loads((run_dir / f"perf_trace_{SESSION}.json").read_text())
+    assert trace["otherData"] == {"session": SESSION, "script": "train_gpt.py", "device": "NVIDIA H200"}
+
+
+def test_to_stdout(run_dir: Path, capsys) -> None:
+    assert main(["trace-export", str(run_dir), "--session", SESSION, "-o", "-"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["traceEvents"]) > 50
+
+
+def test_where_it_cannot_be_written(run_dir: Path, capsys) -> None:
+    assert main(["trace-export", str(run_dir), "-o", str(run_dir / "none/trace.json")]) == 2
+    assert capsys.readouterr().err == f"cannot write '{run_dir}/none/trace.json': No such file or directory; give another one with -o\n"

@@ -1,0 +1,40 @@
+"""The layout, read by TensorBoard's own plugin from the sink's file."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
+
+from flagscale_perf.core.utilisation import Scale
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
+from flagscale_perf.sinks.tensorboard_layout import PAGES
+from tests.fakes import make_header, make_interval
+
+TAGS = set(scalars_of(make_interval(), Scale(8, 1e14)))
+
+
+def test_every_curve_is_on_a_page_and_nothing_else() -> None:
+    assert {tag for charts in PAGES.values() for tags in charts.values() for tag in tags} == TAGS
+
+
+def test_tensorboards_plugin_finds_pages_whose_charts_match_the_tags(tmp_path: Path) -> None:
+    sink = TensorBoardSink(SinkContext(make_header(), tmp_path, print))
+    sink.write(make_interval())
+    sink.flush()
+    sink.close()
+    runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path))
+    runs.Reload()
+    context = TBContext(data_provider=MultiplexerDataProvider(runs, str(tmp_path)), multiplexer=runs)
+    layout = json.loads(CustomScalarsPlugin(context).layout_impl(RequestContext(), ""))
+    assert [category["title"] for category in layout["category"]] == list(PAGES)
+    (charts,) = [category["chart"] for category in layout["category"] if category["title"] == "Speed"]
+    (shares,) = [chart["multiline"]["tag"] for chart in charts if chart["title"] == "MFU and HFU"]
+    assert [[tag for tag in sorted(TAGS) if re.match(pattern, tag)] for pattern in shares] == [["performance/mfu"], ["performance/hfu"]]
