@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flagscale_perf.analysis.case import Case, broke, exceeds, interrupts, limit, percent, slows, warns
-from flagscale_perf.analysis.rank_findings import data_stall, slow_stage, straggler
+from flagscale_perf.analysis.rank_findings import data_stall, slow_stage, straggler, waits_explained_s
 from flagscale_perf.analysis.report import Finding, Report
 from flagscale_perf.analysis.signals import PER_MILLE
 from flagscale_perf.analysis.tables import Phases
@@ -40,8 +40,8 @@ def pipeline_bubble(case: Case) -> Finding | None:
 
 def exposed_comm(case: Case) -> Finding | None:
     """Gradients and parameters under way while nothing is computed."""
-    shares = {phase: _phase_share(case.report.phases, f"exposed_{phase}_comm") for phase in ("grad", "param")}
-    share = sum(shares.values())
+    exposed = _phase_share(case.report.phases, "exposed_grad_comm") + _phase_share(case.report.phases, "exposed_param_comm")
+    share = exposed - (case.share_of_steps(waits_explained_s(case)) or 0.0)
     if not exceeds(share, "exposed_comm"):
         return None
     title = f"Exchanging gradients and parameters that no computing hides takes {percent(share)} of the time"

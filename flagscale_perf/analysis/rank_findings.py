@@ -17,8 +17,7 @@ _STAGES = "stages"  # of `StragglerRecord.against`
 def data_stall(case: Case) -> Finding | None:
     """Computing that waits for data, on rank 0 or on the rank that waits longest."""
     shares = _data_shares(case.report.ranks)
-    own = next((row.share for row in case.report.phases.rows if row.name == "data_loading"), None)
-    share = max([*shares.values(), own or 0.0])
+    share = max([*shares.values(), _own_data_share(case)])
     if not exceeds(share, "data_stall"):
         return None
     late = [entry for entry, value in shares.items() if value > share / 2]
@@ -59,6 +58,10 @@ def slow_stage(case: Case) -> Finding | None:
     return replace(found, ranks=_numbers(ranks, slow))
 
 
+def _own_data_share(case: Case) -> float:
+    return next((row.share or 0.0 for row in case.report.phases.rows if row.name == "data_loading"), 0.0)
+
+
 def _data_shares(ranks: Ranks | None) -> dict[int, float]:
     if ranks is None:
         return {}
@@ -88,10 +91,17 @@ def _named_stage(case: Case, named: list[Straggler]) -> tuple[int, float] | None
     return (max(named, key=lambda each: each.lost_s).stage, share) if named and share is not None else None
 
 
+def waits_explained_s(case: Case) -> float:
+    """Rank 0's time of waiting for stragglers and for other ranks' data: it is their cost, not that of what it waits in."""
+    shares, own = _data_shares(case.report.ranks), _own_data_share(case)
+    later = max(0.0, max(shares.values(), default=0.0) - own)
+    return sum(each.lost_s for each in case.report.stragglers) + later * case.rated_s
+
+
 def _own_wait(case: Case) -> float | None:
-    """From rank 0's waiting, where the ranks tell nothing: without what stragglers explain of it."""
-    imbalance_s, wait_s = case.report.phases.imbalance_s, sum(each.lost_s for each in case.report.stragglers)
-    return None if imbalance_s is None else case.share_of_steps(max(0.0, imbalance_s - wait_s) * _part_to_hand_over(case))
+    """From rank 0's waiting, where the ranks tell nothing: without what other findings explain of it."""
+    imbalance_s = case.report.phases.imbalance_s
+    return None if imbalance_s is None else case.share_of_steps(max(0.0, imbalance_s - waits_explained_s(case)) * _part_to_hand_over(case))
 
 
 def _part_to_hand_over(case: Case) -> float:
