@@ -14,11 +14,11 @@ from typing import Any
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.jsonl import encode
 from flagscale_perf.core.phases import PhaseJoin
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord
+from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import HardwareRecord, PhaseRecord, Record, RunEnd, StepRecord
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow, end_mono_ns
-from tests.fakes import MS, SECOND, make_facts, make_header, make_phases, make_reading, make_step
+from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_reading, make_step
 
 STEPS = 600
 SHAPE = {"seq_length": 4096, "micro_batch_size": 1, "train_iters": 10_000, "peak_flop_per_s": 1e15, "process_start_ns": -4 * SECOND}
@@ -131,3 +131,17 @@ def node_record(**overrides: Any) -> NodeRecord:
         "stages": [0] * 8,
     }
     return NodeRecord(**fields | overrides)
+
+
+TROUBLED = Plan(
+    facts={"process_start_ns": -400 * SECOND},
+    step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {},
+    extra=lambda number: {"data_loading_ns": 100 * MS, "exposed_grad_comm_ns": 200 * MS if 300 < number <= 500 else 0},
+    reading=lambda number: {"throttle": "power"},
+    also=[
+        node_record(),
+        *(ranks_record(number, data_ns=[105 * MS] * 4 + [5 * MS] * 4) for number in range(10, STEPS, 10)),
+        StragglerRecord(301, 500, True, [5], "node0", "NVIDIA H200", 0, "forward", 200 * MS, 1300 * MS, "peers", "clock capped by power"),
+        make_event("rank", at_ns=350 * SECOND, iteration=310, text="rank 5 on node0 works 200 ms longer than its peers"),
+    ],
+)

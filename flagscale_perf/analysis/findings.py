@@ -23,9 +23,22 @@ def find(case: Case) -> Report:
     if case.steps >= limit("min_steps"):
         rest = jitter(case, sum(finding.cost_s or 0.0 for finding in found if finding.name in _UNEVEN))
         found += [] if rest is None else [rest]
-    return replace(
-        case.report, findings=sorted(found, key=lambda finding: -1.0 if finding.cost_s is None else finding.cost_s, reverse=True)
-    )
+    ordered = sorted(found, key=lambda finding: -1.0 if finding.cost_s is None else finding.cost_s, reverse=True)
+    return replace(case.report, findings=ordered, unjudged=_unjudged(case))
+
+
+def _unjudged(case: Case) -> list[str]:
+    """What no rule could look at, so that silence is not taken for health."""
+    report = case.report
+    doubts = {
+        f"the speed of the steps: {case.steps} are too few": case.steps < limit("min_steps"),
+        "data loading, communication and the pipeline: no phases; switch on --perf-breakdown": not report.phases.steps,
+        "other ranks than the first: the file has nothing of them": report.ranks is None and (report.overview.world_size or 1) > 1,
+        "MFU: not known": report.figures.mfu is None,
+        "memory: not read": report.memory.peak_gb is None,
+        "clocks: not read": report.hardware.throttle is None,
+    }
+    return [doubt for doubt, is_so in doubts.items() if is_so]
 
 
 def pipeline_bubble(case: Case) -> Finding | None:
@@ -34,7 +47,7 @@ def pipeline_bubble(case: Case) -> Finding | None:
     if share is None or not exceeds(share, "pipeline_bubble"):
         return None
     stages = case.report.overview.parallel.get("PP")
-    title = f"The pipeline's schedule leaves {percent(share)} of the time idle with {stages} stages"
+    title = f"The pipeline's schedule leaves {percent(share)} of the steps' time idle with {stages} stages"
     return slows(case, "pipeline_bubble", title, share, [broke("bubble, of the iterations' time", share, "pipeline_bubble")])
 
 
@@ -44,7 +57,7 @@ def exposed_comm(case: Case) -> Finding | None:
     share = exposed - (case.share_of_steps(waits_explained_s(case)) or 0.0)
     if not exceeds(share, "exposed_comm"):
         return None
-    title = f"Exchanging gradients and parameters that no computing hides takes {percent(share)} of the time"
+    title = f"Exchanging gradients and parameters that no computing hides takes {percent(share)} of the steps' time"
     evidence = [broke("exposed communication, of the iterations' time", share, "exposed_comm")]
     return slows(case, "exposed_comm", title, share, evidence)
 
@@ -65,7 +78,7 @@ def throttling(case: Case) -> Finding | None:
         share = case.share_of_steps(excess_ns / NS_PER_S)
         if share is None or not exceeds(share, "throttling"):
             return None
-        title = f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: {percent(share)} of the time"
+        title = f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: {percent(share)} of all steps' time"
         evidence.append(broke("time above the median interval without a cap", share, "throttling"))
         found = slows(case, "throttling", title, share, evidence)
     return replace(found, first_iteration=trouble.first_iteration, iteration=trouble.iteration, ranks=[0])
@@ -141,7 +154,7 @@ def gc_pauses(case: Case) -> Finding | None:
     spread = max(middle - low, high - middle) / middle
     if not exceeds(share, "gc_pauses") or spread > limit("gc_spread"):
         return None
-    title = f"About every {middle} steps one is slow, as when Python collects garbage: {percent(share)} of the time"
+    title = f"About every {middle} steps one is slow, as when Python collects garbage: {percent(share)} of the steps' time"
     evidence = [broke("time of the slow steps above the usual", share, "gc_pauses"), broke("how many there are", slow.count, "gc_count")]
     return slows(case, "gc_pauses", title, share, evidence)
 
@@ -193,7 +206,7 @@ def full_recompute(case: Case) -> Finding | None:
     computing = _phase_share(phases, "forward") + _phase_share(phases, "backward") if phases.steps else 1.0
     share = (1 - 1 / ratio) * computing
     full = case.report.memory.peak_share or 0.0
-    title = f"Recomputing activations takes {percent(share)} of the time though memory is only {percent(full)} full"
+    title = f"Recomputing activations takes {percent(share)} of the steps' time though memory is only {percent(full)} full"
     evidence = [
         broke("FLOPs with recomputation against the model's", ratio, "full_recompute"),
         broke("peak, of the device's memory, below", full, "spare_memory"),
@@ -206,7 +219,7 @@ def mfu_suspect(case: Case) -> Finding | None:
     figures = case.report.figures
     if figures.suspect_intervals:
         highest = max((point.mfu or 0.0 for point in case.report.trend.points), default=0.0)
-        title = f"{figures.suspect_intervals} intervals are above the peak: the peak, the data type or the count of FLOPs is wrong"
+        title = f"Intervals above the peak: {figures.suspect_intervals}. The peak, the data type or the count of FLOPs is wrong"
         return warns("mfu_suspect", title, [broke("highest MFU of an interval", highest, "mfu_suspect")])
     if figures.mfu is None or not exceeds(figures.mfu, "mfu_suspect"):
         return None
@@ -219,7 +232,7 @@ def _pause(case: Case, name: str, title: str) -> Finding | None:
     is_short = f"{name}_s" in _ALSO_SECONDS and not exceeds(dur_s, f"{name}_s")
     if is_short or not exceeds(share, name):
         return None
-    return interrupts(case, name, f"{title} {percent(share)} of the time", [broke(f"{name}, of the wall time", share, name)])
+    return interrupts(case, name, f"{title} {percent(share)} of the session", [broke(f"{name}, of the wall time", share, name)])
 
 
 def _phase_share(phases: Phases, name: str) -> float:

@@ -122,6 +122,7 @@ class RunFold:
         report = Report(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes),
             findings=[],
+            unjudged=[],
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),
@@ -129,7 +130,7 @@ class RunFold:
             stragglers=self._ranks.stragglers(self._last_iteration),
             memory=_memory(summary),
             hardware=Hardware(**summary["hardware"]),
-            goodput=_goodput(summary["goodput"]),
+            goodput=goodput_bar(summary["goodput"]),
             monitor=self._monitor(summary),
             files=summary["files"],
             reading=reading,
@@ -210,7 +211,8 @@ def _memory(summary: dict[str, Any]) -> Memory:
     return Memory(peak_gb=peak_gb, peak_share=share, **summary["memory"])
 
 
-def _goodput(goodput: dict[str, Any]) -> GoodputBar:
+def goodput_bar(goodput: dict[str, Any]) -> GoodputBar:
+    """From the block of a summary, `Goodput.as_dict`."""
     wall_s = goodput["wall_s"]
     parts = [
         GoodputPart(name, label, dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)

@@ -23,7 +23,7 @@ def data_stall(case: Case) -> Finding | None:
     late = [entry for entry, value in shares.items() if value > share / 2]
     ranks = _numbers(case.report.ranks, late) if len(late) < len(shares) else []
     where = f" on {_named(ranks)}" if ranks else ""
-    title = f"Waiting for data takes {percent(share)} of the time{where}"
+    title = f"Waiting for data takes {percent(share)} of the steps' time{where}"
     found = slows(case, "data_stall", title, share, [broke("data loading, of the iterations' time", share, "data_stall")])
     return replace(found, ranks=ranks)
 
@@ -51,7 +51,7 @@ def slow_stage(case: Case) -> Finding | None:
     if share is None or not exceeds(share, "slow_stage"):
         return None
     title = "Other stages of the pipeline have more to do than the first" if stage is None else f"Pipeline stage {stage} has more to do"
-    title += f": an even division would save {percent(share)} of the time"
+    title += f": an even division would save {percent(share)} of the steps' time"
     found = slows(case, "slow_stage", title, share, [broke("above the mean stage, of the iterations' time", share, "slow_stage")])
     ranks = case.report.ranks
     slow = [] if ranks is None or stage is None else [number for number, entry in enumerate(ranks.entries) if entry.stage == stage]

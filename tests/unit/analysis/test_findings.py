@@ -109,7 +109,8 @@ def test_every_kind_of_finding_is_planted() -> None:
 
 
 def test_a_healthy_run_has_none(tmp_path: Path) -> None:
-    assert findings_of(Plan(), tmp_path) == []
+    report = read_report(write(Plan(), tmp_path))
+    assert (report.findings, report.unjudged) == ([], ["other ranks than the first: the file has nothing of them"])
 
 
 def test_even_ranks_have_none(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_late_data_names_the_ranks_that_wait_for_it(tmp_path: Path) -> None:
     late = [5 * MS] * 6 + [110 * MS] * 2
     found = findings_of(Plan(also=[node_record(), *(ranks_record(n, data_ns=late) for n in range(10, STEPS, 10))]), tmp_path)
     assert [(each.name, each.title, each.ranks) for each in found] == [
-        ("data_stall", "Waiting for data takes 11.0 % of the time on ranks 6-7", [6, 7])
+        ("data_stall", "Waiting for data takes 11.0 % of the steps' time on ranks 6-7", [6, 7])
     ]
     assert found[0].gain == pytest.approx(0.11 / 0.89)
     assert (found[0].evidence[0].value, found[0].evidence[0].limit) == (0.11, THRESHOLDS["data_stall"].value)
@@ -133,7 +134,7 @@ def test_a_slow_stage_is_seen_side_by_side_too(tmp_path: Path) -> None:
     stages = node_record(stages=[0, 0, 1, 1, 2, 2, 3, 3])
     found = findings_of(Plan(also=[stages, *(ranks_record(n, work_ns=work) for n in range(10, STEPS, 10))]), tmp_path)
     assert [(each.name, each.ranks) for each in found] == [("slow_stage", [2, 3])]
-    assert found[0].title == "Pipeline stage 1 has more to do: an even division would save 15.0 % of the time"
+    assert found[0].title == "Pipeline stage 1 has more to do: an even division would save 15.0 % of the steps' time"
     assert found[0].gain == pytest.approx(0.15 / 0.85)
 
 
@@ -173,7 +174,8 @@ def test_a_few_steps_say_nothing_about_speed(tmp_path: Path) -> None:
     path = write(PLANTED["data_stall"][0], tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:40]))
-    assert read_report(path).findings == []
+    report = read_report(path)
+    assert (report.findings, report.unjudged[0]) == ([], "the speed of the steps: 11 are too few")
 
 
 def test_every_limit_has_a_source() -> None:
