@@ -245,10 +245,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything. `findings` are in the order of their cost, those without a cost last; none where nothing is wrong."""
+    """Everything.
+
+    Attributes:
+        findings: in the order of their cost, those without a cost last; none where nothing is wrong.
+        unjudged: what no finding could be looked for in, and why, one phrase each.
+    """
 
     overview: Overview
     findings: list[Finding]
+    unjudged: list[str]
     figures: Figures
     trend: Trend
     phases: Phases

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.core.goodput import SessionGoodput
@@ -32,17 +32,20 @@ MAX_FAILURES = 50
 RUNNING = "running"
 
 
-class ThinnedRows:
+Row = TypeVar("Row")
+
+
+class ThinnedRows(Generic[Row]):
     """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
 
     def __init__(self, limit: int = MAX_ROWS) -> None:
         self._limit = limit
-        self._rows: list[IntervalRecord] = []
+        self._rows: list[Row] = []
         self._stride = 1
         self._seen = 0
-        self._last: IntervalRecord | None = None
+        self._last: Row | None = None
 
-    def add(self, row: IntervalRecord) -> None:
+    def add(self, row: Row) -> None:
         """One more row."""
         if self._seen % self._stride == 0:
             if len(self._rows) >= self._limit - 1:
@@ -53,7 +56,7 @@ class ThinnedRows:
         self._seen += 1
         self._last = row
 
-    def rows(self) -> list[IntervalRecord]:
+    def rows(self) -> list[Row]:
         """Those kept, oldest first."""
         if self._last is None or self._rows[-1] is self._last:
             return self._rows
@@ -72,7 +75,7 @@ class RunTotals:
         self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(header.facts)
-        self._rows = ThinnedRows()
+        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
         self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
@@ -84,6 +87,11 @@ class RunTotals:
         self._failure_count = self._dropped = 0
         self._end_wall_ns = header.start_wall_ns
         self._reason = RUNNING
+
+    @property
+    def rated(self) -> StepSums:
+        """Sums over the steps that rates are made of."""
+        return self._rated
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
