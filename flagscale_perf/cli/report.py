@@ -17,7 +17,7 @@ from flagscale_perf.core.printable import printable
 from flagscale_perf.report.history import render_history
 from flagscale_perf.sinks.files import replace_file
 
-FORMATS = ("text", "markdown", "json", "csv", "png")  # each a module of flagscale_perf.report with `render(report)`
+FORMATS = ("text", "markdown", "html", "json", "csv", "png")  # each a module of flagscale_perf.report with `render(report)`
 BINARY = "png"
 EXIT_NOTHING_READ = 1
 
@@ -31,7 +31,7 @@ class ReportCommand(Command):
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--all-sessions", action="store_true", help="where the time of all sessions of the directory together went")
         which.add_argument("--session", metavar="ID", help="a session of the directory, such as 20240129_103000 (default: the newest)")
-        parser.add_argument("--format", choices=FORMATS, default="text", help="text (default), markdown, json, csv (the trend) or png")
+        parser.add_argument("--format", choices=FORMATS, default="text", help="text (default), markdown, html (one file for a browser), json, csv (the trend) or png")
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal")
 
     def run(self, args: Namespace) -> int:

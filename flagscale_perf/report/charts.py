@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -15,10 +15,14 @@ from flagscale_perf.core.printable import printable
 Chart = dict[str, Any]
 Trace = dict[str, Any]
 
-_PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX = 150, 52, 44, 46
+_PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX = 150, 60, 40, 46
 _FEW_POINTS = 80  # up to here each has a dot
 _MAX_OUTLINES = 50
+_AT_LEFT = {"xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1, "yshift": 4, "showarrow": False}
 _DIGITS = 5
+_COLOUR_BAR = {
+    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels", "len": 260, "thickness": 10, "outlinewidth": 0,
+}  # fmt: skip
 # Colours of page.css, after Okabe and Ito's palette for the colour-blind.
 GROUP_COLOURS = {
     "Forward": "--sky", "Backward": "--blue", "Optim": "--green", "Data": "--orange", "Comm": "--red",
@@ -54,9 +58,9 @@ def colour(name: str) -> str:
 
 def trend(report: Report) -> Chart:
     """The run over its iterations; without warm-up, which would flatten everything else."""
-    points = [point for point in report.trend.points if not point.is_warmup]
+    points = _settled(report)
     panels = [
-        Panel("TFLOPS per GPU", [_line(points, "TFLOPS/GPU", "--blue", _true(lambda p: p.tflops_per_gpu)), *_suspects(points)]),
+        Panel("TFLOPS per GPU", [_line(points, "TFLOPS per GPU", "--blue", _true(lambda p: p.tflops_per_gpu)), _suspects(points)]),
         Panel(
             "Share of the peak",
             [
@@ -71,24 +75,25 @@ def trend(report: Report) -> Chart:
                 _line(points, "max", "--faint", lambda p: p.max_ms),
                 _line(points, "p95", "--orange", lambda p: p.p95_ms),
                 _line(points, "p50", "--blue", lambda p: p.p50_ms),
-                *_slow(report.trend.slow_steps),
+                _slow(report.trend.slow_steps),
             ],
         ),
-        Panel("Tokens per second", [_line(points, "tokens/s", "--green", lambda p: p.tokens_per_s)], {"hoverformat": ",.0f"}),
+        Panel("Tokens per second", [_line(points, "Tokens per second", "--green", lambda p: p.tokens_per_s)], {"hoverformat": ",.0f"}),
         Panel(
-            "Pauses in an interval, s",
+            "Pauses, s",
             [
-                _bars(points, "evaluation", "--sky", lambda p: p.eval_s),
-                _bars(points, "checkpoint", "--purple", lambda p: p.checkpoint_s),
+                _marks([p for p in points if p.eval_s > 0], "evaluation", "--blue", lambda p: p.eval_s),
+                _marks([p for p in points if p.checkpoint_s > 0], "checkpoint", "--purple", lambda p: p.checkpoint_s),
             ],
+            {"rangemode": "tozero"},
         ),
     ]
-    return stacked(panels)
+    return stacked(panels, report.trend.points)
 
 
 def phases(report: Report) -> Chart:
     """A mean step's time by group as a stacked area, and what the pipeline makes it wait."""
-    points = [point for point in report.trend.points if point.groups_ms is not None and not point.is_warmup]
+    points = [point for point in _settled(report) if point.groups_ms is not None]
     areas = [
         _line(points, name, shade, _group(name)) | {"stackgroup": "step", "mode": "lines", "fillcolor": colour(shade), "line": {"width": 0}}
         for name, shade in GROUP_COLOURS.items()
@@ -98,7 +103,11 @@ def phases(report: Report) -> Chart:
         _line(points, "bubble", "--purple", lambda p: p.bubble_ms),
         _line(points, "imbalance", "--orange", lambda p: p.imbalance_ms) | _dashed(),
     ]
-    return stacked([Panel("Mean step, ms", areas), Panel("Waiting for other stages, ms", waits)])
+    return stacked([Panel("Mean step, ms", areas), Panel("Waiting for other stages, ms", waits)], report.trend.points)
+
+
+def _settled(report: Report) -> list[Point]:
+    return [point for point in report.trend.points if not point.is_warmup]
 
 
 def _group(name: str) -> Callable[[Point], float | None]:
@@ -116,59 +125,52 @@ def memory(points: Sequence[Point], totals: Memory) -> Chart:
         ends = [points[0].iteration, points[-1].iteration]
         limit = {"x": ends, "y": [totals.device_gb] * len(ends), "name": "device", "mode": "lines", "type": "scatter"}
         traces.append(limit | {"line": {"color": colour("--red"), "dash": "dash", "width": 1.5}})
-    return stacked([Panel("Memory, GB", traces, {"rangemode": "tozero"})])
+    return stacked([Panel("Memory, GB", traces, {"rangemode": "tozero"})], points)
 
 
 def hardware(points: Sequence[Point]) -> Chart:
     """Power, clock and temperature of rank 0's device, and where something capped its clock."""
     capped = [point for point in points if point.throttle]
-    marks = {
-        "x": [point.iteration for point in capped],
-        "y": [point.sm_clock_mhz for point in capped],
-        "text": [label(point.throttle or "") for point in capped],
-        "hovertemplate": "%{text}",
-        "name": "throttled",
-        "mode": "markers",
-        "type": "scatter",
-        "marker": {"color": colour("--red"), "symbol": "triangle-down", "size": 8},
-    }
+    marks = _marks(capped, "throttled", "--red", lambda p: p.sm_clock_mhz, "triangle-down")
+    marks |= {"text": [label(point.throttle or "") for point in capped], "hovertemplate": "%{text}"}
     return stacked(
         [
-            Panel("Power, W", [_line(points, "power", "--orange", lambda p: p.power_w)]),
-            Panel("SM clock, MHz (lowest)", [_line(points, "clock", "--blue", lambda p: p.sm_clock_mhz), *([marks] if capped else [])]),
-            Panel("Temperature, °C (highest)", [_line(points, "temperature", "--red", lambda p: p.temperature_c)]),
-            Panel("Tokens per joule", [_line(points, "tokens/J", "--green", lambda p: p.tokens_per_joule)]),
-        ]
+            Panel("Power, W", [_line(points, "Power, W", "--orange", lambda p: p.power_w)]),
+            Panel("SM clock, MHz", [_line(points, "lowest", "--blue", lambda p: p.sm_clock_mhz), marks]),
+            Panel("Temperature, °C", [_line(points, "highest", "--red", lambda p: p.temperature_c)]),
+            Panel("Tokens per joule", [_line(points, "Tokens per joule", "--green", lambda p: p.tokens_per_joule)]),
+        ],
+        points,
     )
 
 
-def ranks(found: Ranks, stragglers: Sequence[Straggler]) -> Chart:
+def ranks(found: Ranks, stragglers: Sequence[Straggler], points: Sequence[Point]) -> Chart:
     """Heat maps, of which one is shown: ranks from top to bottom, stretches from left to right; stragglers have an outline."""
     rows = [str(one.first_rank) if one.first_rank == one.last_rank else f"{one.first_rank}–{one.last_rank}" for one in found.entries]
     traces = [
         {
             "type": "heatmap",
-            "x": [stretch[-1] for stretch in found.stretches],
+            "x": [*(first for first, _ in found.stretches), found.stretches[-1][-1]],  # where the cells begin, and the end
             "y": rows,
             "z": [_compact(row) for row in zip(*getattr(found, name), strict=True)],
             "name": title,
             "visible": name == "work_ms",
             "colorscale": "Cividis",
             "hoverongaps": False,
-            "colorbar": {"title": {"text": f"{title}, {unit_name}", "side": "right"}, "thickness": 12, "outlinewidth": 0},
-            "hovertemplate": f"rank %{{y}}, to iteration %{{x}}<br>{title} %{{z:.1f}} {unit_name}<extra></extra>",
+            "colorbar": {"title": {"text": f"<b>{title}, {unit_name}</b>", "font": {"color": colour("--ink"), "size": 13}}} | _COLOUR_BAR,
+            "hovertemplate": f"rank %{{y}}, about iteration %{{x:.0f}}<br>{title} %{{z:.1f}} {unit_name}<extra></extra>",
         }
         for name, (title, unit_name) in RANK_MATRICES.items()
     ]
     layout = {
-        "height": min(620, 150 + 14 * max(len(rows), 8)),
-        "margin": {"t": 12, "b": _BOTTOM_PX},
+        "height": min(680, 180 + 14 * max(len(rows), 8)),
+        "margin": {"t": 76, "b": _BOTTOM_PX},
         "hovermode": "closest",
-        "xaxis": {"title": {"text": "iteration"}, "showgrid": False},
+        "xaxis": _iterations(points) | {"showgrid": False},
         "yaxis": {"title": {"text": "rank"}, "type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
         "shapes": _outlines(found, stragglers),
     }
-    return {"data": traces, "layout": layout}
+    return {"data": traces, "layout": layout, "sync": True}
 
 
 def _outlines(found: Ranks, stragglers: Sequence[Straggler]) -> list[dict[str, Any]]:
@@ -181,8 +183,8 @@ def _outlines(found: Ranks, stragglers: Sequence[Straggler]) -> list[dict[str, A
     ]
 
 
-def stacked(panels: Iterable[Panel]) -> Chart:
-    """The panels that have anything to show, under each other; empty where none has."""
+def stacked(panels: Iterable[Panel], points: Sequence[Point]) -> Chart:
+    """The panels that have anything to show, under each other, over all the points' iterations; empty where none has."""
     told = [(panel, [trace for trace in panel.traces if any(value is not None for value in trace["y"])]) for panel in panels]
     shown = [(panel, traces) for panel, traces in told if traces]
     if not shown:
@@ -193,17 +195,29 @@ def stacked(panels: Iterable[Panel]) -> Chart:
         "margin": {"t": _TOP_PX, "b": _BOTTOM_PX},
         "hovermode": "x unified",
         "hoversubplots": "axis",
-        "barmode": "stack",
-        "xaxis": {"title": {"text": "iteration"}, "anchor": _axis("y", len(shown) - 1), "hoverformat": ",d", "unifiedhovertitle": {"text": "iteration %{x}"}},
-    }  # fmt: skip
+        "xaxis": _iterations(points) | {"anchor": _axis("y", len(shown) - 1), "unifiedhovertitle": {"text": "iteration %{x}"}},
+        "annotations": [],
+    }
     drawn = []
     for row, (panel, traces) in enumerate(shown):
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
-        legend = "legend" + ("" if row == 0 else str(row + 1))
+        legend, is_plain = _axis("legend", row), [trace["name"] for trace in traces] == [panel.title]
+        title = {"text": f"<b>{panel.title}</b>", "font": {"color": colour("--ink"), "size": 13}}
         layout[_axis("yaxis", row)] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top], "hoverformat": ",.4~g"} | panel.axis
-        layout[legend] = {"y": top, "title": {"text": panel.title}}
-        drawn += [trace | {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": True} for trace in traces]
+        if is_plain:
+            layout["annotations"].append(title | _AT_LEFT | {"y": top})
+        else:
+            layout[legend] = {"y": top, "title": title}
+        drawn += [trace | {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain} for trace in traces]
     return {"data": drawn, "layout": layout, "sync": True}
+
+
+def _iterations(points: Sequence[Point]) -> dict[str, Any]:
+    """The axis that charts share."""
+    axis: dict[str, Any] = {"title": {"text": "iteration"}, "hoverformat": ",d"}
+    if len(points) > 1:
+        axis["range"] = [points[0].first_iteration, points[-1].iteration]
+    return axis
 
 
 def _axis(name: str, row: int) -> str:
@@ -222,34 +236,27 @@ def _line(points: Sequence[Point], name: str, shade: str, figure: Callable[[Poin
     }
 
 
-def _dashed() -> Mapping[str, Any]:
+def _dashed() -> Trace:
     return {"line": {"color": colour("--orange"), "width": 1.75, "dash": "5px,3px"}}
 
 
-def _bars(points: Sequence[Point], name: str, shade: str, figure: Callable[[Point], float]) -> Trace:
-    """Only where there is something, so that a run without pauses has no such diagram."""
-    some = [point for point in points if figure(point) > 0]
-    heights = _compact(figure(point) for point in some)
-    return {"type": "bar", "name": name, "x": [p.iteration for p in some], "y": heights, "marker": {"color": colour(shade)}}
+def _marks(points: Sequence[Point], name: str, shade: str, figure: Callable[[Point], float | None], symbol: str = "circle") -> Trace:
+    return _line(points, name, shade, figure) | {"mode": "markers", "marker": {"symbol": symbol, "size": 7, "color": colour(shade)}}
 
 
 def _true(figure: Callable[[Point], float | None]) -> Callable[[Point], float | None]:
     return lambda point: None if point.is_suspect else figure(point)
 
 
-def _suspects(points: Sequence[Point]) -> list[Trace]:
+def _suspects(points: Sequence[Point]) -> Trace:
     """Intervals above the peak, in no average: shown as what they are."""
-    some = [point for point in points if point.is_suspect]
-    trace = _line(some, "suspect", "--red", lambda p: p.tflops_per_gpu)
-    return [trace | {"mode": "markers", "marker": {"symbol": "x-thin-open", "size": 8, "color": colour("--red")}}] if some else []
+    return _marks([point for point in points if point.is_suspect], "suspect", "--red", lambda p: p.tflops_per_gpu, "x-thin-open")
 
 
-def _slow(steps: Sequence[SlowStep]) -> list[Trace]:
-    if not steps:
-        return []
-    trace = {"type": "scatter", "mode": "markers", "name": "slow step", "x": [s.iteration for s in steps]}
+def _slow(steps: Sequence[SlowStep]) -> Trace:
+    trace: Trace = {"type": "scatter", "mode": "markers", "name": "slow step", "x": [s.iteration for s in steps]}
     marker = {"symbol": "diamond-open", "size": 7, "color": colour("--red"), "line": {"width": 1.5}}
-    return [trace | {"y": _compact(step.iteration_ms for step in steps), "marker": marker}]
+    return trace | {"y": _compact(step.iteration_ms for step in steps), "marker": marker}
 
 
 def _compact(figures: Iterable[float | None]) -> list[float | None]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.report import Change, Evidence, Finding
-from flagscale_perf.core.printable import number
-from flagscale_perf.report.markup import Html, duration, join, note, numbers_of, pairs, percent, span, table, tag, unit
+from flagscale_perf.report.markup import Html, duration, join, note, numbers_of, pairs, percent, span, tag
 
 _COPY = "Copy"
 
 
-def findings(found: Sequence[Finding]) -> Html:
-    """All of them in their order."""
+def findings(found: Sequence[Finding], unjudged: Sequence[str]) -> Html:
+    """All of them in their order, and what could not be looked for."""
+    doubts = join(note(f"Not judged: {phrase}") for phrase in unjudged)
     if not found:
-        return note("Nothing found: no figure of this run is beyond its limit.")
-    return tag("ol", *(tag("li", _card(one)) + Html("\n") for one in found), class_="findings") + Html("\n")
+        return tag("p", "Nothing holds this run back: no figure is beyond its limit.") + Html("\n") + doubts
+    return tag("ol", *(tag("li", _card(one)) + Html("\n") for one in found), class_="findings") + Html("\n") + doubts
 
 
 def _card(one: Finding) -> Html:
@@ -24,15 +24,13 @@ def _card(one: Finding) -> Html:
         ("iterations", span(one.first_iteration, one.iteration)),
         ("ranks", numbers_of(one.ranks) if one.ranks else None),
     ]
-    evidence = [(each.figure, _figure(each.value, each.unit), _figure(each.limit, each.unit), each.source) for each in one.evidence]
     return tag(
         "article",
         head,
         Html("\n"),
         pairs(where, "facts where") if any(value is not None for _, value in where) else "",
-        tag("div", _changes(one.changes), _causes(one.causes), class_="advice"),
+        tag("div", _evidence(one.evidence), _changes(one.changes), _causes(one.causes), class_="advice"),
         Html("\n"),
-        table(["evidence", "here", "limit", "where the limit is from"], evidence),
         class_="finding costs" if one.cost_s is not None else "finding",
         id=f"finding-{one.name}",
     )
@@ -49,11 +47,24 @@ def _price(one: Finding) -> Html:
     return tag("p", join(parts, " "), class_="price")
 
 
+def _evidence(evidence: Sequence[Evidence]) -> Html:
+    items = (
+        tag(
+            "li",
+            tag("b", _figure(each.value, each.unit)),
+            f" {each.figure} ",
+            tag("span", f"limit {_figure(each.limit, each.unit)}; {each.source}", class_="small"),
+        )
+        for each in evidence
+    )
+    return tag("div", tag("h4", "Evidence"), tag("ul", *items, class_="plain")) + Html("\n")
+
+
 def _changes(changes: Sequence[Change]) -> Html:
     if not changes:
         return Html("")
     items = (tag("li", join((*(_flag(flag) for flag in one.flags), tag("span", one.text)), " ")) + Html("\n") for one in changes)
-    return tag("div", tag("h4", "What to change"), tag("ul", *items, class_="changes"))
+    return tag("div", tag("h4", "What to change"), tag("ul", *items, class_="plain")) + Html("\n")
 
 
 def _flag(flag: str) -> Html:
@@ -67,12 +78,5 @@ def _causes(causes: Sequence[str]) -> Html:
     return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in causes)))
 
 
-def _figure(value: float, unit_name: str) -> str | None:
-    """A figure of evidence by its unit."""
-    if unit_name == "share":
-        return percent(value)
-    if unit_name == "s":
-        return duration(value)
-    if unit_name:
-        return unit(value, 2 if unit_name in ("times", "GB") else 1, unit_name)
-    return number(value, 0 if value == round(value) else 2)
+def _figure(value: float, unit_name: str) -> str:
+    return f"{value:.1%}".replace("%", " %") if unit_name == "share" else f"{value:,.4g} {unit_name}".rstrip()

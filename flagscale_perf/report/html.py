@@ -18,7 +18,7 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.printable import number
 from flagscale_perf.report import charts
 from flagscale_perf.report.findings_html import findings
-from flagscale_perf.report.markup import Html, count, duration, join, note, pairs, percent, scaled, span, tag, text, unit
+from flagscale_perf.report.markup import Html, count, duration, join, milliseconds, note, pairs, percent, scaled, span, tag, text, unit
 from flagscale_perf.report.sections_html import chart, goodput, hardware, memory, monitor, phases, ranks, reading, run, section
 
 _SECTIONS = {
@@ -30,13 +30,13 @@ _SECTIONS = {
     "memory": "Memory",
     "hardware": "Hardware",
     "monitor": "Events",
-    "reading": "Reading",
-    "run": "Run",
+    "reading": "Run file",
+    "run": "Facts",
 }
 _GOOD_ENDS = ("completed", "running")
 
 
-def render_html(report: Report) -> str:
+def render(report: Report) -> str:
     """The whole page. Raises PerfError where the library that draws is not installed."""
     return render_page(report, _library())
 
@@ -112,7 +112,7 @@ def _charts(report: Report) -> dict[str, charts.Chart]:
     return {
         "trend": charts.trend(report),
         "phases": charts.phases(report),
-        "ranks": charts.ranks(report.ranks, report.stragglers) if report.ranks and report.ranks.stretches else {},
+        "ranks": charts.ranks(report.ranks, report.stragglers, points) if report.ranks and report.ranks.stretches else {},
         "memory": charts.memory(points, report.memory),
         "hardware": charts.hardware(points),
     }
@@ -158,14 +158,16 @@ def _tiles(report: Report) -> Html:
         _tile("HFU", percent(figures.hfu), unknown_peak or "recomputation included"),
         _tile("TFLOPS per GPU", _plain(figures.tflops_per_gpu, 1), _range(figures)),
         _tile("Tokens/s", _plain(figures.tokens_per_s, 0), f"{number(figures.samples_per_s, 1)} samples/s"),
-        _tile("Iteration, p50", unit(figures.p50_ms, 1, "ms"), f"p95 {unit(figures.p95_ms, 1, 'ms')}, max {unit(figures.max_ms, 1, 'ms')}"),
+        _tile("Iteration, p50", milliseconds(figures.p50_ms), f"p95 {milliseconds(figures.p95_ms)}, max {milliseconds(figures.max_ms)}"),
         _tile("Goodput (ETTR)", percent(bar.ettr), f"of {duration(bar.wall_s)}"),
         _tile("Peak memory", unit(held.peak_gb, 1, "GB"), f"of {unit(held.device_gb, 1, 'GB')}" if held.device_gb else "not read"),
         _tile("Energy", scaled(device.energy_j, "J"), f"{number(device.power_w, 0)} W, rank 0's device" if device.power_w else "not read"),
     ]
     warning = ""
     if figures.suspect_intervals:
-        warning = note(f"{figures.suspect_intervals:,} intervals are above the peak and in no average: check --perf-peak-tflops and the data type.")
+        warning = note(
+            f"{figures.suspect_intervals:,} intervals are above the peak and in no average: check --perf-peak-tflops and the data type."
+        )
     return tag("div", *tiles, class_="tiles") + Html("\n") + text(warning)
 
 
@@ -178,12 +180,12 @@ def _plain(value: float | None, decimals: int) -> str | None:
 
 
 def _range(figures: Figures) -> str:
-    return f"{number(figures.min_tflops_per_gpu, 1)} to {number(figures.max_tflops_per_gpu, 1)}"
+    return f"intervals {number(figures.min_tflops_per_gpu, 1)} to {number(figures.max_tflops_per_gpu, 1)}"
 
 
 def _sections(report: Report, drawn: set[str]) -> list[Html]:
     content = {
-        "findings": findings(report.findings),
+        "findings": findings(report.findings, report.unjudged),
         "goodput": goodput(report.goodput),
         "trend": _trend(report, "trend" in drawn),
         "phases": phases(report.phases, "phases" in drawn),
@@ -201,14 +203,14 @@ def _trend(report: Report, has_chart: bool) -> Html:
     trend, figures = report.trend, report.figures
     if not has_chart:
         return note("No trend: no interval after the warm-up is finished yet.")
-    shown, warm = len(trend.points), unit(figures.first_iteration_ms, 1, "ms")
+    shown, warm = len(trend.points), milliseconds(figures.first_iteration_ms)
     words = [f"{shown:,} of {trend.intervals:,} intervals." if shown < trend.intervals else f"{shown:,} intervals."]
     words.append(f"The first iteration ({warm or 'not finished'}) is left out.")
     if trend.slow_step_count:
         words.append(f"{trend.slow_step_count:,} slow steps took {duration(trend.slow_excess_s)} longer than usual.")
     words.append("Drag to zoom all charts to the same iterations; double-click for everything.")
     totals = [
-        ("trained", f"{figures.samples:,} samples, {scaled(figures.tokens, 'tokens')}"),
+        ("trained", f"{figures.samples:,} samples, {figures.tokens:,} tokens"),
         ("skipped", f"{figures.skipped_samples:,} samples" if figures.skipped_samples else None),
         ("model FLOPs", scaled(figures.model_flops, "FLOP")),
         ("hardware FLOPs", scaled(figures.hardware_flops, "FLOP")),

@@ -9,6 +9,7 @@ from flagscale_perf.core.printable import number, printable
 
 NOTHING = "–"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+_WHOLE_MS = 1000
 _VOID = ("meta", "br", "input")
 _PREFIXES = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -77,6 +78,13 @@ def note(words: str) -> Html:
 def unit(value: float | None, decimals: int, name: str) -> str | None:
     """`12.5 ms`; None for None."""
     return None if value is None else f"{number(value, decimals)} {name}"
+
+
+def milliseconds(value: float | None) -> str | None:
+    """`12.5 ms`, `2,131 ms`; None for None."""
+    if value is None:
+        return None
+    return f"{value:,.0f} ms" if value >= _WHOLE_MS else f"{number(value, 1)} ms"
 
 
 def percent(share: float | None) -> str | None:

@@ -4,9 +4,11 @@
   const specs = JSON.parse(document.getElementById("charts").textContent);
   const narrow = () => window.innerWidth < 560;
   const chartOf = (name) => document.getElementById("chart-" + name);
-  const configuration = {
-    responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"], scrollZoom: false,
-  };
+  // Only these buttons: the library has one that sends a chart to a service.
+  const configuration = () => ({
+    responsive: true, displaylogo: false, displayModeBar: narrow() ? false : "hover", doubleClick: "reset", plotlyServerURL: "",
+    modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d", "toImage"]],
+  });
 
   // Colours stand in the style sheet alone; a chart's "var(--name)" is looked up there, in places for colours only.
   function themed(value, key) {
@@ -26,16 +28,19 @@
       if (/^[xy]axis/.test(key)) layout[key] = { ...axis, ...layout[key] };
       if (/^legend/.test(key)) {
         layout[key] = { orientation: "h", x: 0, xanchor: "left", yanchor: "bottom", bgcolor: "rgba(0,0,0,0)", ...layout[key] };
-        layout[key].title = { side: narrow() ? "top" : "left", font: { color: colour("--ink"), size: 13 }, text: "<b>" + layout[key].title.text + "</b>  " };
+        layout[key].title.side = narrow() ? "top" : "left";
+        layout[key].font = { size: narrow() ? 11 : 12 };
       }
     }
     return {
       ...layout,
+      height: layout.height + (narrow() ? 60 : 0),
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: colour("--soft") },
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--rule"), font: { color: colour("--ink"), size: 12 }, namelength: -1 },
       margin: { l: narrow() ? 44 : 62, r: 16, ...layout.margin },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--grey"), activecolor: colour("--accent") },
       uirevision: "kept",
     };
   }
@@ -51,7 +56,7 @@
     if (!window.Plotly) return;
     for (const [name, spec] of Object.entries(specs)) {
       const data = shown(name, themed(spec.data, ""));
-      await Plotly.react(chartOf(name), data, layoutOf(spec), configuration);
+      await Plotly.react(chartOf(name), data, layoutOf(spec), configuration());
     }
   }
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from flagscale_perf.analysis.report import Overview, Report
+from flagscale_perf.analysis.report import Overview
 from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
-from flagscale_perf.report.charts import GROUP_COLOURS, RANK_MATRICES
 from flagscale_perf.core.phases import GROUPS
+from flagscale_perf.report.charts import GROUP_COLOURS, RANK_MATRICES
 from flagscale_perf.report.markup import (
     Html,
     count,
     duration,
     join,
+    milliseconds,
     note,
     numbers_of,
     pairs,
@@ -26,8 +27,8 @@ from flagscale_perf.report.markup import (
 )
 
 _PARTS = {
-    "productive_s": "--green", "startup_s": "--yellow", "evaluation_s": "--sky", "checkpoint_s": "--purple",
-    "data_stall_s": "--orange", "lost_s": "--red", "idle_s": "--grey",
+    "productive": "--green", "startup": "--yellow", "evaluation": "--sky", "checkpoint": "--purple",
+    "data_stall": "--orange", "lost": "--red", "idle": "--grey",
 }  # fmt: skip
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MANY_ROWS = 12
@@ -52,13 +53,18 @@ def goodput(bar: GoodputBar) -> Html:
         tag("i", style=f"flex-grow:{part.dur_s:.6g};background:var({_shade(part.name)})", title=f"{part.label}: {duration(part.dur_s)}")
         for part in known
     )
-    rows = [
-        (join((_swatch(_shade(part.name)), part.label), " "), duration(part.dur_s) or "not told apart", percent(part.share))
+    legend = (
+        tag(
+            "div",
+            tag("dt", _swatch(_shade(part.name)), part.label),
+            tag("dd", tag("b", percent(part.share) or "–"), f" {duration(part.dur_s) or 'not told apart'}"),
+        )
+        + Html("\n")
         for part in bar.parts
-    ]
+    )
     ettr = f"{bar.ettr:.3f}" if bar.ettr is not None else "not known"
     words = f"Wall time {duration(bar.wall_s)}; ETTR (productive share) {ettr}."
-    return tag("div", *stripes, class_="bar", role="img", aria_label=words) + Html("\n") + note(words) + table(["", "time", "share"], rows, 2)
+    return tag("div", *stripes, class_="bar", role="img", aria_label=words) + Html("\n") + note(words) + tag("dl", *legend, class_="legend")
 
 
 def _shade(name: str) -> str:
@@ -73,15 +79,16 @@ def phases(found: Phases, has_chart: bool) -> Html:
     """The area, the table, and what the pipeline makes wait."""
     if not found.steps:
         return note("No phases: run with --perf-breakdown to see where an iteration goes.")
+    named = [row for row in found.rows if row.total_s is not None]
+    unnamed = ", ".join(row.name.replace("_", " ") for row in found.rows if row.total_s is None)
     rows = [
         (
-            join((_swatch(GROUP_COLOURS[_GROUP_OF[row.name]]), row.name.replace("_", " ")), " "),
-            unit(row.step_ms, 2, "ms"),
-            percent(row.share),
+            join((_swatch(GROUP_COLOURS[_GROUP_OF[row.name]]), row.name.replace("_", " "))),
+            milliseconds(row.step_ms),
+            _meter(row.share, GROUP_COLOURS[_GROUP_OF[row.name]]),
             duration(row.total_s),
         )
-        for row in found.rows
-        if row.name in _GROUP_OF
+        for row in named
     ]
     waits = pairs(
         [
@@ -93,11 +100,17 @@ def phases(found: Phases, has_chart: bool) -> Html:
     return join(
         [
             chart("phases", "Phases of a mean step over the run") if has_chart else "",
-            note(f"Rank 0, {found.steps:,} measured steps, without the first. A dash: the host did not name this phase."),
+            note(f"Rank 0, {found.steps:,} measured steps, without the first."),
             table(["phase", "mean step", "share", "total"], rows, 3),
+            note(f"Not named by the host, so in what is around them: {unnamed}.") if unnamed else "",
             waits if found.bubble_s is not None else note("No bubble: one pipeline stage, or a schedule whose bubble is not known."),
         ]
     )
+
+
+def _meter(share: float | None, shade: str) -> Html:
+    filled = tag("i", style=f"width:{max(share or 0.0, 0.0):.1%};background:var({shade})")
+    return join((percent(share) or "–", tag("span", filled, class_="meter")))
 
 
 def _both(share: float | None, dur_s: float | None) -> str | None:
@@ -139,7 +152,7 @@ def _stragglers(found: list[Straggler]) -> Html:
             one.phase.replace("_", " "),
             one.against,
             one.cause,
-            f"{unit(one.excess_ms, 1, 'ms')} of {unit(one.iteration_ms, 1, 'ms')}",
+            f"{milliseconds(one.excess_ms)} of {milliseconds(one.iteration_ms)}",
             duration(one.lost_s),
         )
         for one in found
@@ -148,20 +161,21 @@ def _stragglers(found: list[Straggler]) -> Html:
 
 
 def _medians(found: Ranks) -> Html:
-    columns = zip(found.entries, found.median_work_ms, found.median_wait_ms, found.peak_gb, strict=True)
+    columns = zip(found.entries, found.median_work_ms, found.median_wait_ms, found.median_data_ms, found.peak_gb, strict=True)
     rows = [
         (
             span(one.first_rank, one.last_rank),
             one.hostname,
             one.device,
             None if one.stage is None else str(one.stage),
-            unit(work, 1, "ms"),
-            unit(wait, 1, "ms"),
+            milliseconds(work),
+            milliseconds(wait),
+            milliseconds(data),
             unit(peak, 2, "GB"),
         )
-        for one, work, wait, peak in columns
+        for one, work, wait, data, peak in columns
     ]
-    return table(["rank", "node", "device", "stage", "work", "waiting", "peak memory"], rows, 4)
+    return table(["rank", "node", "device", "stage", "work", "waiting", "data", "peak memory"], rows, 5)
 
 
 def memory(found: Memory, has_chart: bool) -> Html:
