@@ -24,7 +24,8 @@ setup(
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],
-        "report": ["plotly>=6.0"],  # report --format html
+        "figures": ["matplotlib>=3.8"],  # flagscale-perf report --format png
+        "report": ["plotly>=6.0"],  # flagscale-perf report --format html
         "nvml": ["nvidia-ml-py>=12.535"],
         "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
     },
