@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import fcntl
 import json
 import os
 import select
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _DEADLINE_S = 60
+_START = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
     "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1", "--remote-debugging-pipe",
@@ -80,19 +82,20 @@ class Browser:
         return answer["result"].get("value")
 
     def show(self, page: Path, width: int, theme: str) -> None:
-        """Loads it and waits until its charts are drawn. Raises TimeoutError where they never are."""
+        """Loads it and waits until its charts are drawn or it complains. Raises TimeoutError where neither happens."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self.call("Page.navigate", url=page.resolve().as_uri())
-        self.wait_for("document.documentElement?.dataset.drawn === 'true'")
+        self.wait_until(lambda: bool(self.seen.complaints) or self.evaluate("document.documentElement?.dataset.drawn === 'true'"))
 
-    def wait_for(self, condition: str) -> None:
-        """Until it holds in the page. Raises TimeoutError where it never does, or the page complains before."""
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Until it holds; what the page did meanwhile is heard. Raises TimeoutError where it never does."""
         end = time.monotonic() + _DEADLINE_S
-        while not self.evaluate(condition):
-            if self.seen.complaints or time.monotonic() > end:
-                raise TimeoutError(f"{condition} never held; the page says {self.seen.complaints}")
+        while not condition():
+            if time.monotonic() > end:
+                raise TimeoutError(f"it never held; the page says {self.seen.complaints}")
             time.sleep(0.05)
+            self.evaluate("0")
 
     def picture(self, height: int | None = None) -> bytes:
         """PNG of the whole page, or of so much of it from the top."""
@@ -125,6 +128,15 @@ class Browser:
                 self.seen.complaints.append(params["entry"]["text"])
 
 
+def _pipe() -> list[int]:
+    """Both ends, neither of them file 3 or 4."""
+    ends = os.pipe()
+    high = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in ends]
+    for end in ends:
+        os.close(end)
+    return high
+
+
 def _write(file: int, message: bytes) -> None:
     while message:
         message = message[os.write(file, message) :]
@@ -136,11 +148,11 @@ def browser() -> Iterator[Browser]:
     program = find_browser()
     if program is None:
         raise FileNotFoundError(f"none of {BROWSERS} is on the PATH")
-    (theirs_in, ours_out), (ours_in, theirs_out) = os.pipe(), os.pipe()
+    (theirs_in, ours_out), (ours_in, theirs_out) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        shell = ["/bin/sh", "-c", f'exec "$0" "$@" 3<&{theirs_in} 4>&{theirs_out}', program, *_FLAGS, f"--user-data-dir={profile}"]
+        start = [sys.executable, "-c", _START, str(theirs_in), str(theirs_out), program, *_FLAGS, f"--user-data-dir={profile}"]
         process = subprocess.Popen(
-            shell, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            start, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         os.close(theirs_in)
         os.close(theirs_out)

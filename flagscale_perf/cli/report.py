@@ -31,7 +31,9 @@ class ReportCommand(Command):
         which = parser.add_mutually_exclusive_group()
         which.add_argument("--all-sessions", action="store_true", help="where the time of all sessions of the directory together went")
         which.add_argument("--session", metavar="ID", help="a session of the directory, such as 20240129_103000 (default: the newest)")
-        parser.add_argument("--format", choices=FORMATS, default="text", help="text (default), markdown, html, json, csv (the trend) or png")
+        parser.add_argument(
+            "--format", choices=FORMATS, default="text", help="text (default), markdown, html, json, csv (the trend) or png"
+        )
         parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal")
 
     def run(self, args: Namespace) -> int:

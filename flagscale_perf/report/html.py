@@ -158,7 +158,11 @@ def _tiles(report: Report) -> Html:
         _tile("HFU", percent(figures.hfu), unknown_peak or "recomputation included"),
         _tile("TFLOPS per GPU", _plain(figures.tflops_per_gpu, 1), _range(figures)),
         _tile("Tokens/s", _plain(figures.tokens_per_s, 0), f"{number(figures.samples_per_s, 1)} samples/s"),
-        _tile("Iteration, p50", milliseconds(figures.p50_ms), f"p95 {milliseconds(figures.p95_ms)}, max {milliseconds(figures.max_ms)}"),
+        _tile(
+            "Iteration, p50",
+            milliseconds(figures.p50_ms),
+            f"p95 {milliseconds(figures.p95_ms) or '–'}, max {milliseconds(figures.max_ms) or '–'}",
+        ),
         _tile("Goodput (ETTR)", percent(bar.ettr), f"of {duration(bar.wall_s)}"),
         _tile("Peak memory", unit(held.peak_gb, 1, "GB"), f"of {unit(held.device_gb, 1, 'GB')}" if held.device_gb else "not read"),
         _tile("Energy", scaled(device.energy_j, "J"), f"{number(device.power_w, 0)} W, rank 0's device" if device.power_w else "not read"),
