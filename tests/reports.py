@@ -142,9 +142,14 @@ def hostile() -> Report:
             session_id=bad, end_reason=bad, host=bad, script=bad, hostname=bad, device=bad, dtype=bad, parallel={bad: 2}, model_family=bad,
             flops_convention=bad, peak_source=bad, missing=[bad], nodes=[Node(bad, 1, 0, 0, [bad])], config={bad: bad}, package_version=bad,
         ),
-        findings=[finding(name=bad, title=bad, gain_of=bad, evidence=[Evidence(bad, 2.0, 1.0, "ms", bad)], causes=[bad], changes=[Change([bad], bad)])],
+        findings=[
+            finding(
+                name=bad, title=bad, gain_of=bad, causes=[bad], changes=[Change([bad], bad)],
+                evidence=[Evidence(bad, 2.0, 1.0, "ms", bad)],
+            ),
+        ],
         unjudged=[bad],
-        trend=Trend([point(10, sm_clock_mhz=1980, throttle=bad, power_w=700.0), point(20, sm_clock_mhz=1980, power_w=700.0)], 2, [], 0, 0.0),
+        trend=Trend([point(10, sm_clock_mhz=1980, throttle=bad), point(20, sm_clock_mhz=1980)], 2, [], 0, 0.0),
         ranks=few_ranks(bad),
         stragglers=[Straggler(1, 10, True, [1], bad, bad, 0, bad, 5.0, 20.0, 0.05, bad, bad)],
         hardware=unknown(Hardware, throttle=[bad]),
@@ -161,5 +166,7 @@ def few_ranks(name: str = "node1") -> Ranks:
     matrix: list[list[float | None]] = [[10.0, 15.0], [10.0, None]]
     return unknown(
         Ranks, entries=entries, stretches=[[1, 10], [11, 20]], iteration_ms=matrix, work_ms=matrix, wait_ms=matrix, data_ms=matrix,
-        memory_peak_gb=matrix, median_work_ms=[10.0, 15.0], median_iteration_ms=[10.0, 15.0], median_wait_ms=[5.0, 0.5], median_data_ms=[1.0, None], peak_gb=[40.0, None], silent=[1], silent_count=1,
+        memory_peak_gb=matrix, median_work_ms=[10.0, 15.0], median_iteration_ms=[10.0, 15.0],
+        median_wait_ms=[5.0, 0.5], median_data_ms=[1.0, None],
+        peak_gb=[40.0, None], silent=[1], silent_count=1,
     )  # fmt: skip

@@ -18,15 +18,19 @@ Trace = dict[str, Any]
 _PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX = 150, 60, 40, 46
 _FEW_POINTS = 80  # up to here each has a dot
 _MAX_OUTLINES = 50
-_AT_LEFT = {"xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1, "yshift": 4, "showarrow": False}
+_PAUSE_S = 0.001  # what is shorter only looked whether one is due
+_AT_LEFT = {
+    "xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1, "yshift": 4, "showarrow": False,
+}  # fmt: skip
 _DIGITS = 5
 _COLOUR_BAR = {
-    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels", "len": 260, "thickness": 10, "outlinewidth": 0,
+    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels", "len": 260, "thickness": 10,
+    "outlinewidth": 0,
 }  # fmt: skip
 # Colours of page.css, after Okabe and Ito's palette for the colour-blind.
 GROUP_COLOURS = {
-    "Forward": "--sky", "Backward": "--blue", "Optim": "--green", "Data": "--orange", "Comm": "--red",
-    "Pipe": "--purple", "Other": "--grey", "Between": "--faint",
+    "Forward": "--sky", "Backward": "--blue", "Optim": "--green", "Data": "--yellow", "Comm": "--orange",
+    "Pipe": "--red", "Other": "--grey", "Between": "--faint",
 }  # fmt: skip
 RANK_MATRICES = {
     "work_ms": ("Work", "ms"),
@@ -43,6 +47,7 @@ class Panel:
 
     title: str
     traces: list[Trace]
+    unit: str = ""
     axis: dict[str, Any] = field(default_factory=dict)
 
 
@@ -67,24 +72,26 @@ def trend(report: Report) -> Chart:
                 _line(points, "MFU", "--blue", _true(lambda p: p.mfu)),
                 _line(points, "HFU", "--orange", _true(lambda p: p.hfu)) | _dashed(),
             ],
-            {"tickformat": ".0%", "hoverformat": ".2%"},
+            axis={"tickformat": ".0%", "hoverformat": ".2%"},
         ),
         Panel(
-            "Iteration time, ms",
+            "Iteration time",
             [
                 _line(points, "max", "--faint", lambda p: p.max_ms),
                 _line(points, "p95", "--orange", lambda p: p.p95_ms),
                 _line(points, "p50", "--blue", lambda p: p.p50_ms),
                 _slow(report.trend.slow_steps),
             ],
+            "ms",
         ),
-        Panel("Tokens per second", [_line(points, "Tokens per second", "--green", lambda p: p.tokens_per_s)], {"hoverformat": ",.0f"}),
+        Panel("Tokens per second", [_line(points, "Tokens per second", "--green", lambda p: p.tokens_per_s)], axis={"hoverformat": ",.0f"}),
         Panel(
-            "Pauses, s",
+            "Pauses",
             [
-                _marks([p for p in points if p.eval_s > 0], "evaluation", "--blue", lambda p: p.eval_s),
-                _marks([p for p in points if p.checkpoint_s > 0], "checkpoint", "--purple", lambda p: p.checkpoint_s),
+                _marks([p for p in points if p.eval_s > _PAUSE_S], "evaluation", "--sky", lambda p: p.eval_s),
+                _marks([p for p in points if p.checkpoint_s > _PAUSE_S], "checkpoint", "--blue", lambda p: p.checkpoint_s),
             ],
+            "s",
             {"rangemode": "tozero"},
         ),
     ]
@@ -100,10 +107,10 @@ def phases(report: Report) -> Chart:
         if name in GROUPS
     ]
     waits = [
-        _line(points, "bubble", "--purple", lambda p: p.bubble_ms),
+        _line(points, "bubble", "--red", lambda p: p.bubble_ms),
         _line(points, "imbalance", "--orange", lambda p: p.imbalance_ms) | _dashed(),
     ]
-    return stacked([Panel("Mean step, ms", areas), Panel("Waiting for other stages, ms", waits)], report.trend.points)
+    return stacked([Panel("Mean step", areas, "ms"), Panel("Waiting for other stages", waits, "ms")], report.trend.points)
 
 
 def _settled(report: Report) -> list[Point]:
@@ -125,7 +132,7 @@ def memory(points: Sequence[Point], totals: Memory) -> Chart:
         ends = [points[0].iteration, points[-1].iteration]
         limit = {"x": ends, "y": [totals.device_gb] * len(ends), "name": "device", "mode": "lines", "type": "scatter"}
         traces.append(limit | {"line": {"color": colour("--red"), "dash": "dash", "width": 1.5}})
-    return stacked([Panel("Memory, GB", traces, {"rangemode": "tozero"})], points)
+    return stacked([Panel("Memory", traces, "GB", {"rangemode": "tozero"})], points)
 
 
 def hardware(points: Sequence[Point]) -> Chart:
@@ -135,9 +142,9 @@ def hardware(points: Sequence[Point]) -> Chart:
     marks |= {"text": [label(point.throttle or "") for point in capped], "hovertemplate": "%{text}"}
     return stacked(
         [
-            Panel("Power, W", [_line(points, "Power, W", "--orange", lambda p: p.power_w)]),
-            Panel("SM clock, MHz", [_line(points, "lowest", "--blue", lambda p: p.sm_clock_mhz), marks]),
-            Panel("Temperature, °C", [_line(points, "highest", "--red", lambda p: p.temperature_c)]),
+            Panel("Power", [_line(points, "Power", "--orange", lambda p: p.power_w)], "W"),
+            Panel("SM clock", [_line(points, "lowest", "--blue", lambda p: p.sm_clock_mhz), marks], "MHz"),
+            Panel("Temperature", [_line(points, "highest", "--red", lambda p: p.temperature_c)], "°C"),
             Panel("Tokens per joule", [_line(points, "Tokens per joule", "--green", lambda p: p.tokens_per_joule)]),
         ],
         points,
@@ -202,13 +209,16 @@ def stacked(panels: Iterable[Panel], points: Sequence[Point]) -> Chart:
     for row, (panel, traces) in enumerate(shown):
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
         legend, is_plain = _axis("legend", row), [trace["name"] for trace in traces] == [panel.title]
-        title = {"text": f"<b>{panel.title}</b>", "font": {"color": colour("--ink"), "size": 13}}
+        title = {"text": f"<b>{panel.title}{panel.unit and f', {panel.unit}'}</b>", "font": {"color": colour("--ink"), "size": 13}}
         layout[_axis("yaxis", row)] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top], "hoverformat": ",.4~g"} | panel.axis
         if is_plain:
             layout["annotations"].append(title | _AT_LEFT | {"y": top})
         else:
             layout[legend] = {"y": top, "title": title}
-        drawn += [trace | {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain} for trace in traces]
+        hover = {"hovertemplate": f"%{{y}} {panel.unit}"}
+        drawn += [
+            hover | trace | {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain} for trace in traces
+        ]
     return {"data": drawn, "layout": layout, "sync": True}
 
 

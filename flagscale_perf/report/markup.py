@@ -10,6 +10,7 @@ from flagscale_perf.core.printable import number, printable
 NOTHING = "–"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 _WHOLE_MS = 1000
+_SMALL_SHARE, _LEAST_SHARE = 1e-3, 1e-5
 _VOID = ("meta", "br", "input")
 _PREFIXES = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -88,10 +89,12 @@ def milliseconds(value: float | None) -> str | None:
 
 
 def percent(share: float | None) -> str | None:
-    """A part of 1 as `12.3 %`; small ones with 3 significant digits."""
+    """A part of 1 as `12.3 %`; what would be nothing with 1 decimal has 3, or is `< 0.001 %`."""
     if share is None:
         return None
-    return f"{share:.1%}".replace("%", " %") if abs(share) >= 0.001 or share == 0 else f"{share:.3%}".replace("%", " %")
+    if 0 < abs(share) < _LEAST_SHARE:
+        return "< 0.001 %"
+    return f"{share:.3%}"[:-1] + " %" if 0 < abs(share) < _SMALL_SHARE else f"{share:.1%}"[:-1] + " %"
 
 
 def duration(seconds: float | None) -> str | None:

@@ -22,7 +22,7 @@
   const colour = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
   function layoutOf(spec) {
-    const axis = { gridcolor: colour("--grid"), linecolor: colour("--rule"), zeroline: false, automargin: true };
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--rule"), zeroline: false, automargin: true, spikecolor: colour("--soft"), spikethickness: 1, spikedash: "dot" };
     const layout = themed(spec.layout, "");
     for (const key of Object.keys(layout)) {
       if (/^[xy]axis/.test(key)) layout[key] = { ...axis, ...layout[key] };

@@ -27,8 +27,8 @@ from flagscale_perf.report.markup import (
 )
 
 _PARTS = {
-    "productive": "--green", "startup": "--yellow", "evaluation": "--sky", "checkpoint": "--purple",
-    "data_stall": "--orange", "lost": "--red", "idle": "--grey",
+    "startup": "--orange", "productive": "--green", "evaluation": "--sky", "checkpoint": "--blue",
+    "data_stall": "--yellow", "lost": "--red", "idle": "--grey",
 }  # fmt: skip
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MANY_ROWS = 12
@@ -120,7 +120,7 @@ def _both(share: float | None, dur_s: float | None) -> str | None:
 def ranks(found: Ranks | None, stragglers: list[Straggler]) -> Html:
     """Heat map, stragglers, and each rank's medians."""
     if found is None or not found.stretches:
-        return note("No ranks side by side: the file is of one rank, or its stretches are not complete yet.")
+        return note("No ranks side by side: the file tells of rank 0 only.")
     buttons = (
         tag("button", title, type="button", data_trace=str(n), aria_pressed="true" if name == "work_ms" else "false")
         for n, (name, (title, _)) in enumerate(RANK_MATRICES.items())

@@ -32,7 +32,8 @@ def page_of(report: Report, directory: Path) -> Path:
 
 def paths_of(tab: Browser) -> dict[str, int]:
     """Chart -> how many shapes with a size it has."""
-    counted = "[...document.querySelectorAll('.chart')].map(c => [c.id.slice(6), [...c.querySelectorAll('path')].filter(p => p.getTotalLength() > 0).length])"
+    shapes = "[...chart.querySelectorAll('path')].filter(path => path.getTotalLength() > 0).length"
+    counted = f"[...document.querySelectorAll('.chart')].map(chart => [chart.id.slice('chart-'.length), {shapes}])"
     return dict(tab.evaluate(counted))
 
 

@@ -60,6 +60,8 @@ def test_a_table_and_pairs() -> None:
         (percent(0.1234), "12.3 %"),
         (percent(0.0), "0.0 %"),
         (percent(0.00021), "0.021 %"),
+        (percent(1e-9), "< 0.001 %"),
+        (percent(-0.02), "-2.0 %"),
         (percent(None), None),
         (duration(0.25), "0.250 s"),
         (duration(119.94), "119.9 s"),
