@@ -72,7 +72,7 @@ class RunTotals:
         self._labels = Labels(header)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._scale = Scale.of(header.facts)
-        self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
+        self._rated, self._warmup = StepSums(), StepSums()
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(header.facts)
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
@@ -116,14 +116,15 @@ class RunTotals:
         self._memory.add(step)
         self._iterations += step.iterations
         self._skipped += skipped_iterations(step)
-        self._all.add(step)
         phases = self._phases.take(step)
         if not step.warmup:
             self._rated.add(step, phases)
             if step.outcome != Outcome.DATA_SKIPPED:
                 self._trusted.add_step(step)
-        elif self._warmup_ns is None:
-            self._warmup_ns = step.iteration_ns
+        else:
+            self._warmup.add(step)
+            if self._warmup_ns is None:
+                self._warmup_ns = step.iteration_ns
         if step.memory_peak_bytes is not None:
             self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
         self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
@@ -133,7 +134,7 @@ class RunTotals:
         self._hardware.add_interval(interval)
         self._trusted.close(interval)
         self._dropped = interval.dropped
-        rate = rates_of(interval, self._scale).tflops_per_gpu
+        rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
         if rate is not None and not interval.warmup_only:
             low, high = self._extremes or (rate, rate)
             self._extremes = min(low, rate), max(high, rate)
@@ -148,7 +149,7 @@ class RunTotals:
 
     def as_dict(self) -> dict[str, Any]:
         """The summary: always the same keys, None where something is not known, JSON-ready."""
-        header, sums = self._header, self._all
+        header, sums = self._header, self._rated.totals_with(self._warmup)
         summary = {
             "schema_version": header.schema_version,
             "session_info": self._session_info(),
