@@ -1,6 +1,6 @@
 """A page in headless Chromium, driven over a pipe by the DevTools protocol: nothing but the browser has to be installed.
 
-`python -m tests.browser PAGE.html OUT.png [--width 1440] [--height 900] [--theme light]` keeps a picture of a report's page.
+`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]` keeps a picture of a report's page.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import base64
 import fcntl
+import io
 import json
 import os
 import select
@@ -22,8 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _DEADLINE_S = 60
+_COLOURS = 256  # of a picture that is kept
 _START = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
 _FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
@@ -97,10 +101,11 @@ class Browser:
             time.sleep(0.05)
             self.evaluate("0")
 
-    def picture(self, height: int | None = None) -> bytes:
-        """PNG of the whole page, or of so much of it from the top."""
+    def picture(self, at: str = "html", height: int | None = None) -> bytes:
+        """PNG of the page from that element (a CSS selector) on, to the end or so high."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height or size["height"], "scale": 1}
+        top = self.evaluate(f"document.querySelector({at!r}).getBoundingClientRect().top + scrollY")
+        clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"] - top, "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(shot["data"])
 
@@ -175,12 +180,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("page", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--width", type=int, default=1440)
-    parser.add_argument("--height", type=int, help="of the picture (default: of the page)")
+    parser.add_argument("--at", default="html", metavar="SELECTOR", help="where the picture begins (default: at the top)")
+    parser.add_argument("--height", type=int, help="of the picture (default: to the end of the page)")
     parser.add_argument("--theme", choices=["light", "dark"], default="light")
     args = parser.parse_args(arguments)
     with browser() as tab:
         tab.show(args.page, args.width, args.theme)
-        args.out.write_bytes(tab.picture(args.height))
+        picture = Image.open(io.BytesIO(tab.picture(args.at, args.height))).convert("RGB")
+        picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(args.out, optimize=True)
         print(f"{args.out}: {tab.evaluate('document.querySelectorAll(`.chart path`).length')} paths, {tab.seen}")
 
 

@@ -9,7 +9,7 @@ from flagscale_perf.core.printable import number, printable
 
 NOTHING = "–"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-_WHOLE_MS = 1000
+_LEAST_S, _WHOLE_MS = 1e-3, 1000
 _SMALL_SHARE, _LEAST_SHARE = 1e-3, 1e-5
 _VOID = ("meta", "br", "input")
 _PREFIXES = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -98,9 +98,11 @@ def percent(share: float | None) -> str | None:
 
 
 def duration(seconds: float | None) -> str | None:
-    """`12.5 s`, `3 min 20 s`, `7 h 05 min`, `3 d 04 h`."""
+    """`12.5 s`, `3 min 20 s`, `7 h 05 min`, `3 d 04 h`; `< 1 ms` for next to nothing."""
     if seconds is None:
         return None
+    if 0 < seconds < _LEAST_S:
+        return "< 1 ms"
     if seconds < 2 * _MINUTE_S:
         return f"{number(seconds, 1)} s"
     whole = round(seconds)

@@ -64,6 +64,8 @@ def test_a_table_and_pairs() -> None:
         (percent(-0.02), "-2.0 %"),
         (percent(None), None),
         (duration(0.25), "0.250 s"),
+        (duration(8.68e-05), "< 1 ms"),
+        (duration(0.0), "0.0 s"),
         (duration(119.94), "119.9 s"),
         (duration(200), "3 min 20 s"),
         (duration(25_500), "7 h 05 min"),
