@@ -122,7 +122,6 @@ class RunFold:
         report = Report(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes),
             findings=[],
-            unjudged=[],
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),

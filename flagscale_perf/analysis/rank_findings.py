@@ -12,6 +12,7 @@ from flagscale_perf.analysis.tables import Ranks, Straggler
 from flagscale_perf.core.printable import number
 
 _STAGES = "stages"  # of `StragglerRecord.against`
+_DATA = "data_loading"
 
 
 def data_stall(case: Case) -> Finding | None:
@@ -30,7 +31,8 @@ def data_stall(case: Case) -> Finding | None:
 
 def straggler(case: Case) -> Finding | None:
     """Ranks that work longer than their peers, or than they used to."""
-    slow = [each for each in case.report.stragglers if each.against != _STAGES]
+    slow = [each for each in case.report.stragglers if each.against != _STAGES and each.phase != _DATA]
+    slow += _late_data(case) if data_stall(case) is None else []  # which is what these ranks are late with
     share = case.share_of_steps(sum(each.lost_s for each in slow))
     if share is None or not exceeds(share, "straggler"):
         return None
@@ -58,8 +60,12 @@ def slow_stage(case: Case) -> Finding | None:
     return replace(found, ranks=_numbers(ranks, slow))
 
 
+def _late_data(case: Case) -> list[Straggler]:
+    return [each for each in case.report.stragglers if each.against != _STAGES and each.phase == _DATA]
+
+
 def _own_data_share(case: Case) -> float:
-    return next((row.share or 0.0 for row in case.report.phases.rows if row.name == "data_loading"), 0.0)
+    return next((row.share or 0.0 for row in case.report.phases.rows if row.name == _DATA), 0.0)
 
 
 def _data_shares(ranks: Ranks | None) -> dict[int, float]:

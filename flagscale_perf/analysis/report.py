@@ -6,7 +6,7 @@ parts of 1. Figures that `perf_summary_*.json` has, too, are the same numbers. T
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
@@ -254,7 +254,6 @@ class Report:
 
     overview: Overview
     findings: list[Finding]
-    unjudged: list[str]
     figures: Figures
     trend: Trend
     phases: Phases
@@ -266,6 +265,7 @@ class Report:
     monitor: Monitor
     files: dict[str, str]
     reading: Reading
+    unjudged: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""

@@ -146,6 +146,16 @@ def test_a_straggler_has_place_phase_and_cause(tmp_path: Path) -> None:
     assert (found.cost_s, found.gain_of) == (pytest.approx(40), "tokens/s")
 
 
+def test_a_rank_that_is_late_with_its_data_is_a_data_stall_and_no_straggler_besides(tmp_path: Path) -> None:
+    late = slow_rank(first_iteration=1, iteration=STEPS, phase="data_loading", excess_ns=105 * MS)
+    alone = findings_of(Plan(extra=lambda n: {"exposed_grad_comm_ns": 105 * MS}, also=[late]), tmp_path)
+    assert [each.name for each in alone] == ["straggler"]
+    data = [5 * MS] * 5 + [110 * MS] + [5 * MS] * 2
+    ranks = [node_record(), *(ranks_record(n, data_ns=data) for n in range(10, STEPS, 10))]
+    both = findings_of(Plan(extra=lambda n: {"exposed_grad_comm_ns": 105 * MS}, also=[*ranks, late]), tmp_path)
+    assert [(each.name, each.ranks) for each in both] == [("data_stall", [5])]
+
+
 def test_one_that_is_not_over_costs_until_now(tmp_path: Path) -> None:
     (found,) = findings_of(
         Plan(extra=lambda n: when(n > 300, exposed_grad_comm_ns=200 * MS), also=[slow_rank(iteration=310, is_over=False)]), tmp_path
