@@ -1,6 +1,6 @@
 """A page in headless Chromium, driven over a pipe by the DevTools protocol: nothing but the browser has to be installed.
 
-`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]` keeps a picture of a report's page.
+`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]` keeps a picture of a page.
 """
 
 from __future__ import annotations

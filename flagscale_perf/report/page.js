@@ -112,6 +112,10 @@
   function copying() {
     for (const button of document.querySelectorAll(".copy")) {
       button.addEventListener("click", async () => {
+        if (!navigator.clipboard) { // a page that came over plain http
+          getSelection().selectAllChildren(button.previousElementSibling);
+          return;
+        }
         await navigator.clipboard.writeText(button.dataset.copy);
         button.textContent = "Copied";
         setTimeout(() => { button.textContent = "Copy"; }, 1500);

@@ -89,3 +89,25 @@ def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Brows
     titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
     assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
     assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: Path) -> None:
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream;")
+    tab.call("Page.navigate", url=page_of(reports.small(), tmp_path).as_uri())
+    tab.wait_until(lambda: tab.evaluate("document.querySelector('#chart-trend p') !== null"))
+    assert tab.evaluate("document.querySelector('#chart-trend p').textContent") == (
+        "No chart: DecompressionStream is not defined. It needs a browser of 2023 or newer."
+    )
+    assert tab.evaluate("document.querySelectorAll('.finding').length") == 1
+
+
+def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
+    tab.show(page_of(reports.small(), tmp_path), 1440, "light")
+    tab.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}, configurable: true})"
+    )
+    tab.evaluate("document.querySelector('.copy').click()")
+    assert tab.evaluate("window.copied") == "--num-workers"
+    tab.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
+    tab.evaluate("document.querySelector('.copy').click()")
+    assert tab.evaluate("getSelection().toString()") == "--num-workers"

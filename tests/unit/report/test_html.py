@@ -73,7 +73,7 @@ def without_assets(page: str) -> str:
     """Without page.css, page.js and the packed library, which stand in it as they are, and their hashes."""
     for name in ("style", "script"):
         page = re.sub(rf"(<{name}(?! type=.application)[^>]*>).*?(</{name}>)", r"\1...\2", page, flags=re.DOTALL)
-    return re.sub(r"'sha256-[^']+'", "'sha256-...'", page)
+    return re.sub("sha256-[A-Za-z0-9+/=]+", "sha256-...", page)
 
 
 def test_a_small_page() -> None:
