@@ -18,7 +18,22 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.printable import number
 from flagscale_perf.report import charts
 from flagscale_perf.report.findings_html import findings
-from flagscale_perf.report.markup import Html, count, duration, join, milliseconds, note, pairs, percent, scaled, span, tag, text, unit
+from flagscale_perf.report.markup import (
+    NOTHING,
+    Html,
+    count,
+    duration,
+    join,
+    milliseconds,
+    note,
+    pairs,
+    percent,
+    scaled,
+    span,
+    tag,
+    text,
+    unit,
+)
 from flagscale_perf.report.sections_html import chart, goodput, hardware, memory, monitor, phases, ranks, reading, run, section
 
 _SECTIONS = {
@@ -161,7 +176,7 @@ def _tiles(report: Report) -> Html:
         _tile(
             "Iteration, p50",
             milliseconds(figures.p50_ms),
-            f"p95 {milliseconds(figures.p95_ms) or '–'}, max {milliseconds(figures.max_ms) or '–'}",
+            f"p95 {milliseconds(figures.p95_ms) or NOTHING}, max {milliseconds(figures.max_ms) or NOTHING}",
         ),
         _tile("Goodput (ETTR)", percent(bar.ettr), f"of {duration(bar.wall_s)}"),
         _tile("Peak memory", unit(held.peak_gb, 1, "GB"), f"of {unit(held.device_gb, 1, 'GB')}" if held.device_gb else "not read"),
@@ -176,7 +191,8 @@ def _tiles(report: Report) -> Html:
 
 
 def _tile(title: str, value: str | None, small: str) -> Html:
-    return tag("div", tag("h2", title), tag("p", value or "–", class_="value"), tag("p", small, class_="small"), class_="tile") + Html("\n")
+    lines = (tag("p", words, class_=kind) for words, kind in ((title, "small"), (value or NOTHING, "value"), (small, "small")))
+    return tag("div", *lines, class_="tile") + Html("\n")
 
 
 def _plain(value: float | None, decimals: int) -> str | None:

@@ -11,7 +11,6 @@ NOTHING = "–"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 _LEAST_S, _WHOLE_MS = 1e-3, 1000
 _SMALL_SHARE, _LEAST_SHARE = 1e-3, 1e-5
-_VOID = ("meta", "br", "input")
 _PREFIXES = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 Cell = str | None
@@ -40,7 +39,7 @@ def tag(name: str, /, *children: str, **attributes: str) -> Html:
     """An element. `class_` is the attribute class, `data_x` is data-x; an attribute whose value is empty stands without one."""
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     start = f"<{name}{written}>"
-    return Html(start if name in _VOID else f"{start}{join(children)}</{name}>")
+    return Html(start if name == "meta" else f"{start}{join(children)}</{name}>")
 
 
 def _attribute(key: str, value: str) -> str:

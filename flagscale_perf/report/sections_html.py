@@ -10,6 +10,7 @@ from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor
 from flagscale_perf.core.phases import GROUPS
 from flagscale_perf.report.charts import GROUP_COLOURS, RANK_MATRICES
 from flagscale_perf.report.markup import (
+    NOTHING,
     Html,
     count,
     duration,
@@ -57,7 +58,7 @@ def goodput(bar: GoodputBar) -> Html:
         tag(
             "div",
             tag("dt", _swatch(_shade(part.name)), part.label),
-            tag("dd", tag("b", percent(part.share) or "–"), f" {duration(part.dur_s) or 'not told apart'}"),
+            tag("dd", tag("b", percent(part.share) or NOTHING), f" {duration(part.dur_s) or 'not told apart'}"),
         )
         + Html("\n")
         for part in bar.parts
@@ -110,7 +111,7 @@ def phases(found: Phases, has_chart: bool) -> Html:
 
 def _meter(share: float | None, shade: str) -> Html:
     filled = tag("i", style=f"width:{max(share or 0.0, 0.0):.1%};background:var({shade})")
-    return join((percent(share) or "–", tag("span", filled, class_="meter")))
+    return join((percent(share) or NOTHING, tag("span", filled, class_="meter")))
 
 
 def _both(share: float | None, dur_s: float | None) -> str | None:
