@@ -14,7 +14,7 @@ def findings(found: Sequence[Finding], unjudged: Sequence[str]) -> Html:
     """All of them in their order, and what could not be looked for."""
     doubts = join(note(f"Not judged: {phrase}") for phrase in unjudged)
     if not found:
-        return tag("p", "None: no figure that could be judged is beyond its limit.") + Html("\n") + doubts
+        return tag("p", "Nothing: no figure that could be judged is beyond its limit.") + Html("\n") + doubts
     return tag("ol", *(tag("li", _card(one)) + Html("\n") for one in found), class_="findings") + Html("\n") + doubts
 
 

@@ -128,7 +128,7 @@ def test_hostile_text_in_a_chart_is_json_and_no_markup() -> None:
 def test_what_is_not_known_is_said_in_a_line_each() -> None:
     texts = "\n".join(page_of(reports.bare).texts)
     for line in (
-        "None: no figure that could be judged is beyond its limit.",
+        "Nothing: no figure that could be judged is beyond its limit.",
         "The run file tells no time yet.",
         "No trend: no interval after the warm-up is finished yet.",
         "No phases: run with --perf-breakdown to see where an iteration goes.",
