@@ -19,13 +19,15 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
-    package_data={"flagscale_perf": ["py.typed"]},
+    package_data={"flagscale_perf": ["py.typed"], "flagscale_perf.report": ["page.css", "page.js"]},
     install_requires=[],  # monitoring, reading and reporting need the standard library and, for training, the host's torch
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],
         "prometheus": ["prometheus-client>=0.20"],
         "watch": ["rich>=13"],
+        "figures": ["matplotlib>=3.8"],  # flagscale-perf report --format png
+        "report": ["plotly>=6.0"],  # flagscale-perf report --format html
         "nvml": ["nvidia-ml-py>=12.535"],
         "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
     },

@@ -43,7 +43,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(run_python, tmp_path) -> N
         info = f"flagscale_perf-{flagscale_perf.__version__}.dist-info"
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         scripts = archive.read(f"{info}/entry_points.txt").decode()
-    assert held == {str(path.relative_to(source)) for path in (source / "flagscale_perf").rglob("*") if path.suffix in (".py", ".typed")}
+    assert held == {
+        str(path.relative_to(source)) for path in (source / "flagscale_perf").rglob("*") if path.suffix in (".py", ".typed", ".css", ".js")
+    }
     assert scripts.split() == ["[console_scripts]", "flagscale-perf", "=", "flagscale_perf.cli:main"]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")
     assert [need for need in metadata.get_all("Requires-Dist", []) if "extra ==" not in need] == []

@@ -1,0 +1,113 @@
+"""The page in a browser: charts are drawn, nothing complains, no request leaves it. Skipped where there is no Chromium."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.fold import read_report
+from flagscale_perf.analysis.report import Report
+from flagscale_perf.report.html import render
+from tests import reports
+from tests.browser import BROWSERS, Browser, browser, find_browser
+from tests.synthetic import TROUBLED, write
+
+pytestmark = pytest.mark.skipif(find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH")
+CHARTS = {"trend", "phases", "ranks", "memory", "hardware"}
+
+
+@pytest.fixture
+def tab() -> Iterator[Browser]:
+    with browser() as one:
+        yield one
+
+
+def page_of(report: Report, directory: Path) -> Path:
+    path = directory / "report.html"
+    path.write_text(render(report), encoding="utf-8")
+    return path
+
+
+def paths_of(tab: Browser) -> dict[str, int]:
+    """Chart -> how many shapes with a size it has."""
+    shapes = "[...chart.querySelectorAll('path')].filter(path => path.getTotalLength() > 0).length"
+    counted = f"[...document.querySelectorAll('.chart')].map(chart => [chart.id.slice('chart-'.length), {shapes}])"
+    return dict(tab.evaluate(counted))
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_every_chart_is_drawn_and_nothing_leaves_the_page(tab: Browser, tmp_path: Path, width: int, theme: str) -> None:
+    page = page_of(read_report(write(TROUBLED, tmp_path)), tmp_path)
+    tab.show(page, width, theme)
+    drawn = paths_of(tab)
+    assert set(drawn) == CHARTS
+    assert {name for name, paths in drawn.items() if paths < 4} == set()
+    assert tab.evaluate("document.querySelector('#chart-ranks image') !== null")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    dark = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
+    assert dark == (theme == "dark")
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+def test_hostile_text_runs_nothing_and_asks_for_nothing(tab: Browser, tmp_path: Path) -> None:
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source="window.alert = () => { window.wasHurt = true; };")
+    page = page_of(reports.hostile(), tmp_path)
+    tab.show(page, 1440, "light")
+    assert tab.evaluate("window.wasHurt") is None
+    assert tab.evaluate("document.querySelectorAll('.chart a, main img').length") == 0
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+def test_the_policy_stops_a_script_and_a_request_that_got_in(tab: Browser, tmp_path: Path) -> None:
+    page = page_of(reports.small(), tmp_path)
+    got_in = "<script>window.wasHurt = true</script><img src='http://127.0.0.1:9/x.png'></body>"
+    page.write_text(page.read_text(encoding="utf-8").replace("</body>", got_in), encoding="utf-8")
+    tab.call("Page.navigate", url=page.as_uri())
+    tab.wait_until(lambda: sum("Content Security Policy" in line for line in tab.seen.complaints) >= 2)
+    assert tab.evaluate("window.wasHurt") is None
+
+
+def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, tmp_path: Path) -> None:
+    tab.show(page_of(read_report(write(TROUBLED, tmp_path)), tmp_path), 1440, "light")
+    ranges = f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + name).layout.xaxis.range.map(Math.round).join())"
+    assert set(tab.evaluate(ranges)) == {"1,600"}
+    tab.evaluate("Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)")
+    tab.wait_until(lambda: set(tab.evaluate(ranges)) == {"100,200"})
+    assert tab.seen.complaints == []
+
+
+def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Browser, tmp_path: Path) -> None:
+    page = page_of(read_report(write(TROUBLED, tmp_path)), tmp_path)
+    tab.show(page, 1440, "light")
+    tab.evaluate("document.getElementById('theme').click()")
+    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
+    tab.evaluate("document.querySelector('.switch [data-trace=\"2\"]').click()")
+    tab.wait_until(lambda: tab.evaluate("document.getElementById('chart-ranks').data.map(t => t.visible).indexOf(true)") == 2)
+    titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
+    assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: Path) -> None:
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream;")
+    tab.call("Page.navigate", url=page_of(reports.small(), tmp_path).as_uri())
+    tab.wait_until(lambda: tab.evaluate("document.querySelector('#chart-trend p') !== null"))
+    assert tab.evaluate("document.querySelector('#chart-trend p').textContent") == (
+        "No chart: DecompressionStream is not defined. It needs a browser of 2023 or newer."
+    )
+    assert tab.evaluate("document.querySelectorAll('.finding').length") == 1
+
+
+def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
+    tab.show(page_of(reports.small(), tmp_path), 1440, "light")
+    tab.evaluate(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}, configurable: true})"
+    )
+    tab.evaluate("document.querySelector('.copy').click()")
+    assert tab.evaluate("window.copied") == "--num-workers"
+    tab.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
+    tab.evaluate("document.querySelector('.copy').click()")
+    assert tab.evaluate("getSelection().toString()") == "--num-workers"
