@@ -140,7 +140,7 @@ def decode(line: bytes) -> Record:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
-    return _quickly(kind, content) or _checked_version(_checked(kind, content))
+    return _quickly(kind, content, b"-" in line) or _checked_version(_checked(kind, content))
 
 
 def _parsed(text: str) -> Any:
@@ -172,8 +172,11 @@ def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
     return itemgetter(*places)
 
 
-def _quickly(kind: str, content: dict[str, Any]) -> Record | None:
-    """The record if it has all fields and a known layout, and is right; None where it has to be looked at closely."""
+def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | None:
+    """The record if it has all fields and a known layout, and is right; None where it has to be looked at closely.
+
+    `has_minus`: there may be numbers below 0.
+    """
     try:
         values = _VALUES_OF[kind](content)
     except KeyError:
@@ -182,7 +185,7 @@ def _quickly(kind: str, content: dict[str, Any]) -> Record | None:
     if layout is None:
         return None
     integers = layout.integers(values)
-    if max(integers) >= _MAX_NS or min(integers) <= -_MAX_NS:  # _MAX_NS is the lowest limit there is
+    if max(integers) >= _MAX_NS or (has_minus and min(integers) <= -_MAX_NS):  # _MAX_NS is the lowest limit there is
         for field in layout.integer_fields:
             _value(content, field)
     for field in layout.nested:

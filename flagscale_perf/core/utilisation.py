@@ -85,6 +85,8 @@ class TrustedWork:
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
         self._closed = Work()
+        world_size, peak = scale
+        self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
         self._begin_anew()
         self.suspect_intervals = 0
 
@@ -105,7 +107,8 @@ class TrustedWork:
 
     def close(self, interval: IntervalRecord) -> None:
         """The interval that the steps since the last one make up."""
-        if Work.of(interval).utilisation(self._scale).is_suspect:
+        flops = max(interval.model_flops or 0, interval.hardware_flops or 0)
+        if self._most_per_ns is not None and 0 < interval.iteration_ns * self._most_per_ns < flops:
             self.suspect_intervals += 1
         else:
             self._closed = self._closed.plus(self._open())
