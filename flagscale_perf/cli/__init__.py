@@ -17,6 +17,7 @@ PROG = "flagscale-perf"
 # name -> one line of help; the class `<Name>Command` is in `cli/<name>.py`
 COMMANDS = {
     "report": "summarise a finished or running training run from its directory",
+    "compare": "say whether one run is slower than another, in which phase, and whether that is more than noise",
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",
