@@ -27,8 +27,10 @@ from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
 MICROBATCHES = 2  # of `fs.TINY`
-PLANTED_S = 0.026  # in a step of some 0.52 s
+FORWARD_S, BACKWARD_S = 0.16, 0.32  # of sleep for a micro-batch; the model itself takes some 0.04 s of a step
+PLANTED_S = 0.05  # in a step of some 1 s
 PLAIN, PADDED, SLOWER = "plain", "padded", "slower"
+ITERATIONS = {PLAIN: 80, PADDED: 36, SLOWER: 36}
 SIDE = 3  # runs of a side where several are compared
 Runs = dict[str, list[Path]]
 
@@ -109,9 +111,10 @@ def _train(directory: Path, kind: str) -> Path:
     if not list(directory.glob("perf/perf_summary_*.json")):
         script = [fs.train_gpt()] if kind == PLAIN else [padded_stages.__file__, fs.train_gpt()]
         options = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 5, "--perf-log-dir", "perf"]
-        command = [*script, *fs.TINY, "--train-iters", 100 if kind == PLAIN else 60, *options]
-        seconds = padded_stages.BACKWARD_S + (PLANTED_S / MICROBATCHES if kind == SLOWER else 0)
-        finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, command))), directory, PADDED_BACKWARD_S=str(seconds))
+        command = [*script, *fs.TINY, "--train-iters", ITERATIONS[kind], *options]
+        seconds = BACKWARD_S + (PLANTED_S / MICROBATCHES if kind == SLOWER else 0)
+        pads = {"PADDED_FORWARD_S": str(FORWARD_S), "PADDED_BACKWARD_S": str(seconds)}
+        finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, command))), directory, **pads)
         if finished.returncode:
             raise SystemExit(finished.output[-3000:])
     (file,) = directory.glob("perf/perf_records_*.jsonl")

@@ -66,7 +66,7 @@ def _write(path: Path, text: str) -> None:
     try:
         replace_file(path, text.encode())
     except OSError as error:
-        raise PerfError(f"-o {path}: cannot be written ({error.strerror}); name a file in a directory that exists") from None
+        raise PerfError(f"-o {path}: cannot be written ({error.strerror}); name a file") from None
 
 
 def _share(text: str) -> float:
