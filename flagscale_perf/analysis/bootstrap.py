@@ -36,18 +36,20 @@ def memory_of(values: Sequence[float]) -> float:
     """
     count, middle = len(values), median(values)
     signs = [(value > middle) - (value < middle) for value in values]
-    power = sum(sign * sign for sign in signs)
+    usual = mean(signs)  # not 0 where many steps are the median
+    signs_apart = [sign - usual for sign in signs]
+    power = _lagged(signs_apart, 0)
     total = 0.0
     for lag in range(1, count // _LARGEST_LAG_SHARE, 2):
-        pair = sum(_lagged(signs, lag + more) for more in (0, 1))
+        pair = _lagged(signs_apart, lag) + _lagged(signs_apart, lag + 1)
         if pair <= 0 or not power:
             break
         total += pair / power
     return 1 + 2 * total
 
 
-def _lagged(signs: Sequence[int], lag: int) -> int:
-    return sum(one * other for one, other in zip(signs, signs[lag:], strict=False))
+def _lagged(values: Sequence[float], lag: int) -> float:
+    return sum(one * other for one, other in zip(values, values[lag:], strict=False))
 
 
 def block_length(values: Sequence[float]) -> int:
