@@ -24,6 +24,7 @@ setup(
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],
+        "figures": ["matplotlib>=3.8"],  # flagscale-perf report --format png
         "nvml": ["nvidia-ml-py>=12.535"],
         "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
     },

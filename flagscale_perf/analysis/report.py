@@ -6,7 +6,7 @@ parts of 1. Figures that `perf_summary_*.json` has, too, are the same numbers. T
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
@@ -245,7 +245,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything. `findings` are in the order of their cost, those without a cost last; none where nothing is wrong."""
+    """Everything.
+
+    Attributes:
+        findings: in the order of their cost, those without a cost last; none where nothing is wrong.
+        unjudged: what no finding could be looked for in, and why, one phrase each.
+    """
 
     overview: Overview
     findings: list[Finding]
@@ -260,6 +265,7 @@ class Report:
     monitor: Monitor
     files: dict[str, str]
     reading: Reading
+    unjudged: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""

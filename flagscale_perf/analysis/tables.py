@@ -55,7 +55,7 @@ class Ranks:
         entries: ranks.
         stretches: first and last iteration of each; thinned like the trend, to at most some 200.
         iteration_ms, work_ms, wait_ms, data_ms, memory_peak_gb: as in `RanksRecord`.
-        median_work_ms, median_wait_ms: of each entry over these stretches.
+        median_iteration_ms, median_work_ms, median_wait_ms, median_data_ms: of each entry over these stretches.
         peak_gb: of each entry, the highest.
         silent, silent_count: of the last stretch, as in `RanksRecord`.
     """
@@ -67,8 +67,10 @@ class Ranks:
     wait_ms: list[list[float | None]]
     data_ms: list[list[float | None]]
     memory_peak_gb: list[list[float | None]]
+    median_iteration_ms: list[float | None]
     median_work_ms: list[float | None]
     median_wait_ms: list[float | None]
+    median_data_ms: list[float | None]
     peak_gb: list[float | None]
     silent: list[int]
     silent_count: int

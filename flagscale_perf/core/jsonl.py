@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
-from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
+from operator import itemgetter
+from typing import Any, BinaryIO, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import (
@@ -76,6 +77,27 @@ def _is_union(hint: Any) -> bool:
 
 
 _FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
+_KEYS = {kind: ["kind", *(field.name for field in fields)] for kind, fields in _FIELDS.items()}
+_JSON = json.JSONDecoder(parse_constant=lambda name: _refuse_constant(name))
+
+
+class _Layout(NamedTuple):
+    """How to check a record whose values have certain types, all of them known to be right.
+
+    Attributes:
+        integers: gets the integers out of the values.
+        integer_fields: theirs.
+        nested: fields with values inside, which have to be looked at one by one.
+    """
+
+    integers: Callable[[tuple[Any, ...]], tuple[int, ...]]
+    integer_fields: list[_Field]
+    nested: list[_Field]
+
+
+# Millions of lines have one of few shapes: kind and types of the values -> what is left to check. Only right ones get in.
+_LAYOUTS: dict[tuple[Any, ...], _Layout] = {}
+_MAX_LAYOUTS = 512
 
 
 def encode(record: Record) -> bytes:
@@ -106,7 +128,7 @@ def finite(value: Any) -> Any:
 def decode(line: bytes) -> Record:
     """The record of a line. Raises ValueError with the reason; fields it does not know are left out."""
     try:
-        content = json.loads(line.decode(), parse_constant=_refuse_constant)
+        content = _parsed(line.decode())
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except UnicodeDecodeError:
@@ -118,8 +140,63 @@ def decode(line: bytes) -> Record:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
+    return _quickly(kind, content) or _checked_version(_checked(kind, content))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        content, end = _JSON.raw_decode(text)
+    except json.JSONDecodeError:
+        return _JSON.decode(text)  # there may be white space before it; else this says what is wrong
+    return content if text[end:] in ("\n", "") else _JSON.decode(text)
+
+
+def _checked(kind: str, content: dict[str, Any]) -> Record:
+    values = tuple(_value(content, field) for field in _FIELDS[kind])
+    if list(content) == _KEYS[kind] and len(_LAYOUTS) < _MAX_LAYOUTS:
+        _LAYOUTS[kind, *map(type, values)] = _layout(_FIELDS[kind], values)
     record_type: Any = KINDS[kind]
-    return _checked_version(record_type(**{field.name: _value(content, field) for field in _FIELDS[kind]}))
+    return cast(Record, record_type(*values))
+
+
+def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
+    places = [place for place, value in enumerate(values) if type(value) is int]
+    nested = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list)]
+    return _Layout(_getter(places), [fields[place] for place in places], nested)
+
+
+def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+    if len(places) < 2:  # of one place an itemgetter makes no tuple
+        return lambda values: tuple(values[place] for place in places) or (0,)
+    return itemgetter(*places)
+
+
+def _quickly(kind: str, content: dict[str, Any]) -> Record | None:
+    """The record if it has all fields in order and a known layout, and is right; None where it has to be looked at closely."""
+    if list(content) != _KEYS[kind]:
+        return None
+    values = tuple(content.values())[1:]
+    layout = _LAYOUTS.get((kind, *map(type, values)))
+    if layout is None:
+        return None
+    integers = layout.integers(values)
+    if max(integers) >= _MAX_NS or min(integers) <= -_MAX_NS:  # _MAX_NS is the lowest limit there is
+        for field in layout.integer_fields:
+            _value(content, field)
+    for field in layout.nested:
+        _value(content, field)
+    return _made(KINDS[kind], values, content)
+
+
+def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Record | None:
+    if issubclass(record_type, tuple):
+        return cast(Record, tuple.__new__(record_type, values))
+    if record_type is RunHeader:
+        return None
+    record = object.__new__(record_type)
+    del content["kind"]
+    object.__setattr__(record, "__dict__", content)  # a frozen dataclass sets one field after the other, as long as it takes to parse them
+    return cast(Record, record)
 
 
 def _value(content: dict[str, Any], field: _Field) -> Any:

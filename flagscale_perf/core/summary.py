@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.core.goodput import SessionGoodput
@@ -32,17 +32,20 @@ MAX_FAILURES = 50
 RUNNING = "running"
 
 
-class ThinnedRows:
+Row = TypeVar("Row")
+
+
+class ThinnedRows(Generic[Row]):
     """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
 
     def __init__(self, limit: int = MAX_ROWS) -> None:
         self._limit = limit
-        self._rows: list[IntervalRecord] = []
+        self._rows: list[Row] = []
         self._stride = 1
         self._seen = 0
-        self._last: IntervalRecord | None = None
+        self._last: Row | None = None
 
-    def add(self, row: IntervalRecord) -> None:
+    def add(self, row: Row) -> None:
         """One more row."""
         if self._seen % self._stride == 0:
             if len(self._rows) >= self._limit - 1:
@@ -53,7 +56,7 @@ class ThinnedRows:
         self._seen += 1
         self._last = row
 
-    def rows(self) -> list[IntervalRecord]:
+    def rows(self) -> list[Row]:
         """Those kept, oldest first."""
         if self._last is None or self._rows[-1] is self._last:
             return self._rows
@@ -69,10 +72,10 @@ class RunTotals:
         self._labels = Labels(header)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._scale = Scale.of(header.facts)
-        self._all, self._rated = StepSums(), StepSums()  # with and without warm-up
+        self._rated, self._warmup = StepSums(), StepSums()
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(header.facts)
-        self._rows = ThinnedRows()
+        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
         self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
@@ -84,6 +87,11 @@ class RunTotals:
         self._failure_count = self._dropped = 0
         self._end_wall_ns = header.start_wall_ns
         self._reason = RUNNING
+
+    @property
+    def rated(self) -> StepSums:
+        """Sums over the steps that rates are made of."""
+        return self._rated
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
@@ -108,14 +116,15 @@ class RunTotals:
         self._memory.add(step)
         self._iterations += step.iterations
         self._skipped += skipped_iterations(step)
-        self._all.add(step)
         phases = self._phases.take(step)
         if not step.warmup:
             self._rated.add(step, phases)
             if step.outcome != Outcome.DATA_SKIPPED:
                 self._trusted.add_step(step)
-        elif self._warmup_ns is None:
-            self._warmup_ns = step.iteration_ns
+        else:
+            self._warmup.add(step)
+            if self._warmup_ns is None:
+                self._warmup_ns = step.iteration_ns
         if step.memory_peak_bytes is not None:
             self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
         self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
@@ -125,7 +134,7 @@ class RunTotals:
         self._hardware.add_interval(interval)
         self._trusted.close(interval)
         self._dropped = interval.dropped
-        rate = rates_of(interval, self._scale).tflops_per_gpu
+        rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
         if rate is not None and not interval.warmup_only:
             low, high = self._extremes or (rate, rate)
             self._extremes = min(low, rate), max(high, rate)
@@ -140,7 +149,7 @@ class RunTotals:
 
     def as_dict(self) -> dict[str, Any]:
         """The summary: always the same keys, None where something is not known, JSON-ready."""
-        header, sums = self._header, self._all
+        header, sums = self._header, self._rated.totals_with(self._warmup)
         summary = {
             "schema_version": header.schema_version,
             "session_info": self._session_info(),

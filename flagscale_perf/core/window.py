@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from typing import NamedTuple
 
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.hardware import HardwareWindow
@@ -30,10 +31,11 @@ class Reservoir:
     def add(self, value: int) -> None:
         """One more number of the stream."""
         self._seen += 1
-        self.maximum = value if self.maximum is None else max(self.maximum, value)
-        if len(self._kept) < self._size:
+        if self.maximum is None or value > self.maximum:
+            self.maximum = value
+        if self._seen <= self._size:
             self._kept.append(value)
-        elif (place := self._random.randrange(self._seen)) < self._size:
+        elif (place := int(self._random.random() * self._seen)) < self._size:
             self._kept[place] = value
 
     def quantile(self, share: float) -> int | None:
@@ -77,6 +79,34 @@ class StepSums:
         if phases is not None:
             self.phases.add(step, phases)
         self.durations.add(step.iteration_ns)
+
+    def totals_with(self, other: StepSums) -> StepTotals:
+        """These steps and others together."""
+        return StepTotals(
+            steps=self.steps + other.steps,
+            iteration_ns=self.iteration_ns + other.iteration_ns,
+            eval_ns=self.eval_ns + other.eval_ns,
+            checkpoint_ns=self.checkpoint_ns + other.checkpoint_ns,
+            samples=self.samples + other.samples,
+            tokens=self.tokens + other.tokens,
+            skipped_samples=self.skipped_samples + other.skipped_samples,
+            model_flops=_sum(self.model_flops, other.model_flops, not self.steps) if other.steps else self.model_flops,
+            hardware_flops=_sum(self.hardware_flops, other.hardware_flops, not self.steps) if other.steps else self.hardware_flops,
+        )
+
+
+class StepTotals(NamedTuple):
+    """Sums over train steps, as in `IntervalRecord`."""
+
+    steps: int
+    iteration_ns: int
+    eval_ns: int
+    checkpoint_ns: int
+    samples: int
+    tokens: int
+    skipped_samples: int
+    model_flops: int | None
+    hardware_flops: int | None
 
 
 def _sum(total: int | None, value: int | None, first: bool) -> int | None:

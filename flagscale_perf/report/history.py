@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from flagscale_perf.analysis.fold import goodput_bar
 from flagscale_perf.analysis.history import History, Session
 from flagscale_perf.core.clock import NS_PER_S
 from flagscale_perf.core.printable import number
-from flagscale_perf.report.text import Row, block, goodput_rows
+from flagscale_perf.report.sections import Pair, goodput_rows
+from flagscale_perf.report.text import block
 
 
 def render_history(history: History) -> str:
@@ -14,14 +16,14 @@ def render_history(history: History) -> str:
     title = f"{count} session{'s' * (count != 1)} in {history.directory}, as restarts of one experiment"
     blocks = [
         block(title, map(_session, history.sessions)),
-        block("Goodput", goodput_rows(history.goodput.as_dict())),
+        block("Goodput", goodput_rows(goodput_bar(history.goodput.as_dict()))),
     ]
     if history.unreadable:
         blocks.append(block("Left out", [("", reason) for reason in history.unreadable]))
     return "\n".join(blocks)
 
 
-def _session(session: Session) -> Row:
+def _session(session: Session) -> Pair:
     is_empty = session.last_iteration is None
     done = "no iteration" if is_empty else f"iterations {session.first_iteration} to {session.last_iteration}"
     parts = [done, session.end_reason]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -116,6 +117,51 @@ def test_what_is_inside_a_list_is_checked_too(changed, reason: str) -> None:
     with pytest.raises(ValueError, match=".") as caught:
         decode(json.dumps(content | changed).encode())
     assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "reason"),
+    [
+        (make_step(1), {"iteration_ns": 2**63}, "field 'iteration_ns' is out of range"),
+        (make_step(1), {"tokens": -(2**127)}, "field 'tokens' is out of range"),
+        (make_step(1), {"warmup": True}, "field 'warmup' is bool, not int"),
+        (make_interval(10, phases_ns={"forward": 5}), {"phases_ns": {"forward": 2**63}}, "field 'phases_ns' is out of range"),
+        (
+            make_interval(10, phases_ns={"forward": 5}),
+            {"phases_ns": {"forward": 1.5}},
+            "field 'phases_ns' holds what is not int or NoneType",
+        ),
+        (RunEnd("completed", 5, 7, 0), {"end_wall_ns": 2**63}, "field 'end_wall_ns' is out of range"),
+    ],
+)
+def test_a_line_like_a_good_one_before_is_checked_as_closely(record: Record, changes, reason: str) -> None:
+    good = encode(record)
+    bad = json.dumps(json.loads(good) | changes).encode()
+    for _ in range(2):
+        assert decode(good) == record
+        with pytest.raises(ValueError, match=".") as caught:
+            decode(bad)
+        assert str(caught.value) == reason
+
+
+def test_large_counts_are_read_again_and_again() -> None:
+    for flops in (1, 2**63, 2**126):
+        assert [decode(encode(make_step(1, model_flops=flops))) for _ in range(2)] == [make_step(1, model_flops=flops)] * 2
+
+
+def test_a_record_that_was_read_is_as_good_as_one_that_was_made() -> None:
+    first, second = (decode(encode(make_interval(10))) for _ in range(2))
+    assert (first, repr(second), hash(type(first))) == (make_interval(10), repr(make_interval(10)), hash(type(second)))
+    assert replace(second, iteration=20) == make_interval(20, first_iteration=1)  # type: ignore[type-var]
+    with pytest.raises(FrozenInstanceError):
+        second.iteration = 5  # type: ignore[misc, union-attr]
+
+
+def test_white_space_around_a_record_is_allowed_and_nothing_else() -> None:
+    line = end_line()
+    assert decode(b" " + line + b" \r\n") == decode(line) == RunEnd("completed", 5, 7, 0)
+    with pytest.raises(ValueError, match="no JSON: Extra data"):
+        decode(line + b"{}")
 
 
 def test_an_integer_of_thousands_of_digits_is_refused() -> None:

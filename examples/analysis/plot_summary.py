@@ -1,0 +1,38 @@
+"""The analysis of the documentation, as it is printed there: the newest summary of a directory into pandas and matplotlib.
+
+python examples/analysis/plot_summary.py [LOG_DIR]        (default: logs/perf_monitor)
+
+Needs pandas and matplotlib. Without a display set MPLBACKEND=Agg; then nothing is shown and the figures are printed.
+"""
+
+import glob
+import json
+import sys
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+directory = sys.argv[1] if len(sys.argv) > 1 else "logs/perf_monitor"
+
+# Read the JSON summary: the name has the session's start in it, so the last one is the newest.
+paths = sorted(glob.glob(f"{directory}/perf_summary_*.json"))
+if not paths:
+    sys.exit(f"no perf_summary_*.json in {directory!r}; give the directory of --perf-log-dir")
+with open(paths[-1]) as f:
+    data = json.load(f)
+
+# Make a DataFrame of it.
+df = pd.DataFrame(data["iteration_logs"])
+
+# Draw the TFLOPS.
+plt.figure(figsize=(10, 6))
+plt.plot(df["iteration"], df["TFLOPS_per_GPU"])
+plt.xlabel("Iteration")
+plt.ylabel("TFLOPS per GPU")
+plt.title("Training Performance")
+plt.show()
+
+# Statistics.
+print(f"Average TFLOPS: {df['TFLOPS_per_GPU'].mean():.2f}")
+print(f"Peak TFLOPS: {df['TFLOPS_per_GPU'].max():.2f}")
+print(f"Throughput: {df['tokens_per_sec'].mean():.0f} tokens/s")

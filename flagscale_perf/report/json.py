@@ -1,0 +1,12 @@
+"""A report as JSON: all of it, for programs."""
+
+from __future__ import annotations
+
+import json
+
+from flagscale_perf.analysis.report import Report
+
+
+def render(report: Report) -> str:
+    """Strict JSON in ASCII, newline at the end."""
+    return json.dumps(report.as_dict(), indent=1, allow_nan=False, default=str) + "\n"

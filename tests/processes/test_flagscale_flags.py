@@ -1,0 +1,34 @@
+"""What findings tell a user to change is there to be changed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from flagscale_perf.analysis.advice import ADVICE
+from flagscale_perf.arguments import add_perf_arguments
+from tests.processes.flagscale import DEADLINE_S, environment
+
+HOST_FLAGS = """
+import argparse, json
+from megatron.training.arguments import add_megatron_arguments
+parser = add_megatron_arguments(argparse.ArgumentParser(allow_abbrev=False))
+print(json.dumps([flag for action in parser._actions for flag in action.option_strings]))
+"""
+
+
+@pytest.mark.host
+def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours() -> None:
+    result = subprocess.run([sys.executable, "-c", HOST_FLAGS], env=environment(), capture_output=True, text=True, timeout=DEADLINE_S)
+    assert result.returncode == 0, result.stderr
+    parser = add_perf_arguments(argparse.ArgumentParser(add_help=False))
+    known = {*json.loads(result.stdout.splitlines()[-1]), *(flag for action in parser._actions for flag in action.option_strings)}
+    changes = [change for advice in ADVICE.values() for change in advice.changes]
+    named = {word for change in changes for word in (*change.flags, *re.findall(r"--[a-z][a-z-]+", change.text)) if word.startswith("--")}
+    assert len(named) > 20
+    assert named - known == set()

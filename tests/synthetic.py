@@ -1,0 +1,147 @@
+"""Runs with one planted cause each, as the writer would record them, and a healthy one.
+
+The healthy run: 8 devices, 600 steps of 1 s, 40 % MFU, a start-up of 5 s; nothing to find. A plan changes what it says of a
+step; everything that is derived (intervals, phases that add up) follows, so the true gain is known by construction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.jsonl import encode
+from flagscale_perf.core.phases import PhaseJoin
+from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.core.records import HardwareRecord, PhaseRecord, Record, RunEnd, StepRecord
+from flagscale_perf.core.utilisation import Scale
+from flagscale_perf.core.window import IntervalWindow, end_mono_ns
+from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_reading, make_step
+
+STEPS = 600
+SHAPE = {"seq_length": 4096, "micro_batch_size": 1, "train_iters": 10_000, "peak_flop_per_s": 1e15, "process_start_ns": -4 * SECOND}
+PHASES = {
+    "data_loading_ns": 5 * MS,
+    "forward_ns": 300 * MS,
+    "backward_ns": 590 * MS,
+    "pipeline_recv_wait_ns": None,
+    "pipeline_send_ns": None,
+    "exposed_grad_comm_ns": 20 * MS,
+    "exposed_param_comm_ns": 10 * MS,
+    "optimizer_ns": 10 * MS,
+    "optimizer_inner_step_ns": 40 * MS,
+    "forward_backward_other_ns": 10 * MS,
+    "other_ns": 10 * MS,
+    "between_steps_ns": 5 * MS,
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is planted.
+
+    Attributes:
+        facts: other facts of the header.
+        step: other fields of the step of that number.
+        extra: nanoseconds more in phases of the step of that number; the step is longer by them.
+        reading: other fields of the reading of the device in the step of that number.
+        also: records at the end of the run.
+    """
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    step: Callable[[int], dict[str, Any]] = lambda number: {}
+    extra: Callable[[int], dict[str, int]] = lambda number: {}
+    reading: Callable[[int], dict[str, Any]] = lambda number: {}
+    also: Iterable[Record] = ()
+
+
+def records_of(plan: Plan) -> list[Record]:
+    """The run's records, in the order of its file."""
+    header = make_header(facts=make_facts(**SHAPE | plan.facts))
+    window = IntervalWindow(10, Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(header.facts))
+    join = PhaseJoin(header.facts)
+    records: list[Record] = [header]
+    start_ns = 0
+    for number in range(1, STEPS + 1):
+        phases, step = _pair(plan, number, start_ns)
+        start_ns = end_mono_ns(step)
+        reading: HardwareRecord = make_reading(start_ns - 1, **plan.reading(number))
+        window.add_hardware(reading)
+        join.hold(phases)
+        interval = window.add(step, phases=join.take(step))
+        records += [reading, phases, step] if interval is None else [reading, phases, step, interval]
+    return [*records, *plan.also, RunEnd("completed", header.start_wall_ns + start_ns, STEPS, 0)]
+
+
+def _pair(plan: Plan, number: int, start_ns: int) -> tuple[PhaseRecord, StepRecord]:
+    extra = plan.extra(number)
+    times = PHASES | {name: (PHASES.get(name) or 0) + more for name, more in extra.items()}
+    iteration_ns = sum(dur_ns for dur_ns in times.values() if dur_ns is not None) + (number % 3) * 2 * MS  # nothing is quite even
+    times["other_ns"] = (times["other_ns"] or 0) + (number % 3) * 2 * MS
+    fields: dict[str, Any] = {
+        "start_ns": start_ns,
+        "iteration_ns": iteration_ns,
+        "train_step_ns": iteration_ns - (times["between_steps_ns"] or 0),
+        "device_ns": iteration_ns - 10 * MS,
+        "warmup": int(number == 1),
+        "tokens": 8 * 4096,
+        "model_flops": 3_200 * 10**12,  # 40 % of eight devices of 1 PFLOP/s
+        "hardware_flops": 3_300 * 10**12,
+        "memory_bytes": 60 * 10**9,
+        "memory_peak_bytes": 110 * 10**9,
+        "memory_reserved_bytes": 120 * 10**9,
+        "microbatches": 16,
+    }
+    return make_phases(number, **times), make_step(number, **fields | plan.step(number))
+
+
+def write(plan: Plan, directory: Path) -> Path:
+    """The run's file."""
+    path = directory / "perf_records_20240129_103000.jsonl"
+    path.write_bytes(b"".join(map(encode, records_of(plan))))
+    return path
+
+
+def ranks_record(iteration: int, **overrides: Any) -> RanksRecord:
+    """Eight even ranks over the ten steps before: 950 ms of work in 1000 ms."""
+    fields: dict[str, Any] = {
+        "first_iteration": iteration - 9,
+        "iteration": iteration,
+        "ranks_per_entry": 1,
+        "iteration_ns": [1000 * MS] * 8,
+        "work_ns": [950 * MS] * 8,
+        "wait_ns": [50 * MS] * 8,
+        "data_ns": [5 * MS] * 8,
+        "memory_peak_bytes": [110 * 10**9] * 8,
+        "silent": [],
+        "silent_count": 0,
+    }
+    return RanksRecord(**fields | overrides)
+
+
+def node_record(**overrides: Any) -> NodeRecord:
+    """One node with eight devices, all in the first stage."""
+    fields: dict[str, Any] = {
+        "hostname": "node0",
+        "ranks": list(range(8)),
+        "pids": list(range(100, 108)),
+        "devices": ["NVIDIA H200"] * 8,
+        "stages": [0] * 8,
+    }
+    return NodeRecord(**fields | overrides)
+
+
+TROUBLED = Plan(
+    facts={"process_start_ns": -400 * SECOND},
+    step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {},
+    extra=lambda number: {"data_loading_ns": 100 * MS, "exposed_grad_comm_ns": 200 * MS if 300 < number <= 500 else 0},
+    reading=lambda number: {"throttle": "power"},
+    also=[
+        node_record(),
+        *(ranks_record(number, data_ns=[105 * MS] * 4 + [5 * MS] * 4) for number in range(10, STEPS, 10)),
+        StragglerRecord(301, 500, True, [5], "node0", "NVIDIA H200", 0, "forward", 200 * MS, 1300 * MS, "peers", "clock capped by power"),
+        make_event("rank", at_ns=350 * SECOND, iteration=310, text="rank 5 on node0 works 200 ms longer than its peers"),
+    ],
+)
