@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from flagscale_perf.analysis.compare import Comparison, Figure, RunEntry
 from flagscale_perf.analysis.judge import SAME, UNKNOWN, WHOLE, Row
 from flagscale_perf.core.printable import UNKNOWN as NONE
 from flagscale_perf.core.printable import number, printable
+from flagscale_perf.report.markdown import escaped
 
 Cells = tuple[str, ...]
 TIMES_HEAD: Cells = ("median", "BASE", "95 %", "NEW", "95 %", "change", "of BASE's iteration", "verdict")
@@ -26,7 +26,6 @@ FIGURES = {  # label and decimals
     "tflops_per_gpu": ("TFLOPS/GPU", 2),
     "memory_peak_gb": ("peak memory, GB", 2),
 }
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~!&])")
 
 
 def render_text(result: Comparison) -> str:
@@ -38,7 +37,7 @@ def render_text(result: Comparison) -> str:
 
 def render_markdown(result: Comparison) -> str:
     """For a comment on a change: the same in Markdown, texts from files escaped."""
-    parts = [f"## {_escaped(title(result))}", "\n".join(f"- {_escaped(line)}" for line in sentences(result))]
+    parts = [f"## {escaped(title(result))}", "\n".join(f"- {escaped(line)}" for line in sentences(result))]
     parts += ["\n".join(_piped(head, rows)) for head, rows in tables(result)]
     return "\n\n".join(parts) + "\n"
 
@@ -153,9 +152,5 @@ def _aligned(head: Cells, rows: Sequence[Cells]) -> list[str]:
 
 def _piped(head: Cells, rows: Sequence[Cells]) -> list[str]:
     rule = "| " + " | ".join("---" for _ in head) + " |"
-    lines = ["| " + " | ".join(map(_escaped, row)) + " |" for row in (head, *rows)]
+    lines = ["| " + " | ".join(map(escaped, row)) + " |" for row in (head, *rows)]
     return [lines[0], rule, *lines[1:]]
-
-
-def _escaped(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", printable(text))

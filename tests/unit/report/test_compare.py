@@ -30,7 +30,7 @@ def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
     run = replace(result.new_runs[0], path="a|b\x1b[2J<img src=x>\n# no")
     hostile = replace(result, new_runs=[run])
     assert "a|b\\x1b[2J<img src=x>\\x0a# no" in render_text(hostile)
-    assert r"a\|b\\x1b\[2J\<img src=x\>\\x0a\# no" in render_markdown(hostile)
+    assert r"a\|b\\x1b\[2J&#60;img src=x&#62;\\x0a&#35; no" in render_markdown(hostile)
 
 
 def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
