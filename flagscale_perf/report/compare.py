@@ -52,7 +52,7 @@ def title(result: Comparison) -> str:
     whole = result.whole
     if whole.verdict == SAME:
         return f"NEW against BASE: {SAME} ({share(whole.share)}, less than noise)"
-    named = f", most of it in {result.culprits[0]}" if result.culprits else ""
+    named = f", above all in {result.culprits[0]}" if result.culprits else ""
     return f"NEW is {whole.verdict} than BASE by {share(_size(whole.share), sign=False)}{named}"
 
 

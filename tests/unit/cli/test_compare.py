@@ -22,7 +22,7 @@ def runs(tmp_path: Path) -> list[str]:
 def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
     assert main(["compare", *runs, *words]) == code
     out, err = capsys.readouterr()
-    assert (out.splitlines()[0], err) == ("NEW is slower than BASE by 6.00 %, most of it in backward", "")
+    assert (out.splitlines()[0], err) == ("NEW is slower than BASE by 6.00 %, above all in backward", "")
 
 
 def test_faster_never_fails(runs, capsys) -> None:
