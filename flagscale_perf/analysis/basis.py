@@ -81,28 +81,36 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
 def choose_basis(facts: Sequence[Mapping[str, Any]], aligned: Aligned) -> list[Basis]:
     """For each run. Raises PerfError where nothing that both sides did can be counted."""
     steps = [step for row in aligned.rows for step in row]
-    sizes = [one.get("world_size") for one in facts]
-    is_one_size = len(set(sizes)) == 1
+    sizes = [devices_of(one) for one in facts]
+    is_one_size = all(size == sizes[0] for size in sizes)
+    is_one_length = all(one.get("seq_length") == facts[0].get("seq_length") for one in facts)
     if not _is_one_model(facts):
-        if any(not step.model_flops for step in steps) or None in sizes:
+        if any((step.model_flops or 0) < 1 for step in steps) or None in sizes:
             raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
-        return [Basis(FLOP, "GPU-ms/TFLOP", _devices(size)) for size in sizes]
-    if is_one_size and aligned.has_one_batch_size and len({one.get("seq_length") for one in facts}) == 1:
+        return [Basis(FLOP, "GPU-ms/TFLOP", size or 1) for size in sizes]
+    if is_one_size and aligned.has_one_batch_size and is_one_length:
         return [Basis(ITERATION, "ms")] * len(facts)
     if any(step.tokens < 1 for step in steps) or None in sizes:
         raise PerfError("the runs differ in batch or world size and their tokens are not known; compare runs of one size")
-    return [Basis(TOKEN, "GPU-us/token", _devices(size)) for size in sizes]
+    return [Basis(TOKEN, "GPU-us/token", size or 1) for size in sizes]
 
 
-def _devices(size: Any) -> int:
-    return size if isinstance(size, int) and size > 0 else 1
+def devices_of(facts: Mapping[str, Any]) -> int | None:
+    """How many devices the job has; None where it is not known."""
+    size = facts.get("world_size")
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _model_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    model = facts.get("model")
+    return model if isinstance(model, dict) else {}
 
 
 def _is_one_model(facts: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the runs train one model. The padded vocabulary follows from the tensor-parallel size."""
-    is_one_split = len({one.get("tensor_parallel") for one in facts}) == 1
+    is_one_split = all(one.get("tensor_parallel") == facts[0].get("tensor_parallel") for one in facts)
     ignored = _HOW_TRAINED if is_one_split else _HOW_TRAINED | {"vocab"}
-    models = [{name: value for name, value in (one.get("model") or {}).items() if name not in ignored} for one in facts]
+    models = [{name: value for name, value in _model_of(one).items() if name not in ignored} for one in facts]
     return all(model == models[0] for model in models)
 
 
@@ -121,5 +129,5 @@ def differences(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> list[Diffe
 def _flat(run: RunSteps) -> dict[str, Any]:
     facts, config = run.header.facts, run.header.config
     found = {name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS}
-    found |= {f"model.{name}": value for name, value in (facts.get("model") or {}).items()}
+    found |= {f"model.{name}": value for name, value in _model_of(facts).items()}
     return found | {name: value for name, value in config.items() if name not in _OPTIONS_OF_A_PROCESS}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis import bootstrap
-from flagscale_perf.analysis.basis import Basis, Difference, check_sides, choose_basis, differences
+from flagscale_perf.analysis.basis import Basis, Difference, check_sides, choose_basis, devices_of, differences
 from flagscale_perf.analysis.judge import SLOWER, Judge, Row
 from flagscale_perf.analysis.steps import RunSteps, Step, align, common_span, read_steps
 from flagscale_perf.core.jsonl import finite
@@ -182,8 +182,7 @@ def _change(base: float | None, new: float | None) -> float | None:
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
     steps = [step for row in rows for step in row]
     elapsed_ns = sum(step.iteration_ns for step in steps)
-    world_size = runs[0].header.facts.get("world_size")
-    devices = world_size if isinstance(world_size, int) and world_size > 0 else None
+    devices = devices_of(runs[0].header.facts)
     tokens = sum(step.tokens for step in steps)
     flops = [step.model_flops for step in steps if step.model_flops is not None]
     values = sorted(basis.of(step, step.iteration_ns) for step in steps)

@@ -22,6 +22,7 @@ PAUSE_SHARE = 0.01  # of the iteration, from which on an evaluation or a checkpo
 
 WARMUP = "warm-up"
 UNTRAINED = "trained nothing"
+TIMELESS = "without a time"
 PAUSE = "evaluation or checkpoint there or just before"
 THINNED = "thinned out of a long run"
 UNPAIRED = "not in every run"
@@ -146,6 +147,8 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
 def _why_not(step: StepRecord, begin: int, was_paused: bool) -> str | None:
     if step.outcome != Outcome.TRAINED:
         return UNTRAINED
+    if step.iteration_ns <= 0:
+        return TIMELESS
     if step.warmup or step.iteration < begin:
         return WARMUP
     return PAUSE if was_paused or _is_paused(step) else None

@@ -89,3 +89,10 @@ def test_differing_options_are_named_also_where_one_side_has_none(tmp_path) -> N
     files = [write(tmp_path / "a", steps_of, {"perf_max_log_files": 3}), write(tmp_path / "b", steps_of, {"perf_new": 1})]
     base, new = (steps.read_steps(file, 0, None) for file in files)
     assert basis.differences([base], [new]) == [basis.Difference("perf_new", None, 1)]
+
+
+def test_a_strange_header_is_no_configuration_and_no_crash(tmp_path) -> None:
+    odd = {"world_size": [], "model": ["x"], "seq_length": {}}
+    assert chosen(tmp_path, odd, odd)[1] == basis.Basis("iteration", "ms", 1)
+    with pytest.raises(PerfError, match="compare runs of one size"):
+        chosen(tmp_path, odd, {"model": None})

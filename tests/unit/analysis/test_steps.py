@@ -18,9 +18,10 @@ def test_what_is_left_out_is_counted_by_the_reason(tmp_path) -> None:
     records[19] = make_step(20, eval_ns=500 * MS)
     records[29] = make_step(30, checkpoint_ns=MS // 2)  # the host looked whether to save
     records[34] = make_step(35, outcome=1)
+    records[35] = make_step(36, iteration_ns=0)
     run = steps.read_steps(write(tmp_path / "run", [*records, make_skipped_data(45, 5), make_step(46)]), 3, None)
-    assert run.left_out == {steps.WARMUP: 3, steps.PAUSE: 2, steps.UNTRAINED: 6}
-    assert list(run.steps) == [*range(4, 20), *range(22, 35), *range(36, 41), 46]
+    assert run.left_out == {steps.WARMUP: 3, steps.PAUSE: 2, steps.UNTRAINED: 6, steps.TIMELESS: 1}
+    assert list(run.steps) == [*range(4, 20), *range(22, 35), *range(37, 41), 46]
     assert run.steps[22] == steps.Step(22, 100 * MS, 8, 1024, 4 * 10**12, None)
     assert run.memory_peak_bytes == 3 * 10**9
 
