@@ -66,7 +66,7 @@ def throttling(case: Case) -> Finding | None:
     """A cap that held rank 0's clock below what it has been."""
     signals = case.signals
     trouble, lowest = signals.throttled, signals.lowest_clock
-    excess_ns = trouble.excess_ns()
+    excess_ns = trouble.excess_ns(signals.usual_ns())
     if not trouble.steps or lowest is None:
         return None
     caps = " and ".join(sorted(signals.caps))
@@ -112,7 +112,7 @@ def allocator_retries(case: Case) -> Finding | None:
         return None
     title = f"The memory allocator of rank 0 ran out of room {signals.retries} times and freed its cache"
     evidence = [broke("retries after the first interval", signals.retries, "allocator_retries")]
-    excess_ns = trouble.excess_ns()
+    excess_ns = trouble.excess_ns(signals.usual_ns())
     share = case.share_of_steps(None if excess_ns is None else excess_ns / NS_PER_S)
     found = slows(case, "allocator_retries", title, share, evidence) if share else warns("allocator_retries", title, evidence)
     return replace(found, first_iteration=trouble.first_iteration, iteration=trouble.iteration, ranks=[0])

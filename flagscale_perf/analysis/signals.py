@@ -98,11 +98,11 @@ class SlowSteps:
 
 
 class Trouble:
-    """Intervals with a trouble against those without: what the trouble costs.
+    """Intervals with a trouble.
 
     Attributes:
-        steps: in the intervals with it.
-        first_iteration, iteration: from the first of these to the last.
+        steps: in them.
+        first_iteration, iteration: from the first of them to the last.
     """
 
     def __init__(self) -> None:
@@ -110,22 +110,17 @@ class Trouble:
         self.first_iteration: int | None = None
         self.iteration: int | None = None
         self._troubled_ns = 0
-        self._usual = Reservoir()
 
-    def add(self, interval: IntervalRecord, has_trouble: bool) -> None:
-        """The next interval, which has steps and is not warm-up."""
-        if not has_trouble:
-            self._usual.add(interval.iteration_ns // interval.steps)
-            return
+    def add(self, interval: IntervalRecord) -> None:
+        """The next one, which has steps and is not warm-up."""
         self.steps += interval.steps
         self._troubled_ns += interval.iteration_ns
         if self.first_iteration is None:
             self.first_iteration = interval.first_iteration
         self.iteration = interval.iteration
 
-    def excess_ns(self) -> int | None:
-        """What the trouble took, against the median interval without it; None if there is none to compare with."""
-        usual_ns = self._usual.quantile(0.5)
+    def excess_ns(self, usual_ns: int | None) -> int | None:
+        """What the trouble took, against a usual step; None if there is none to compare with."""
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
@@ -143,6 +138,7 @@ class Signals:
     def __init__(self) -> None:
         self.slow_steps = SlowSteps()
         self.throttled, self.retried = Trouble(), Trouble()
+        self._untroubled = Reservoir()
         self.caps: set[str] = set()
         self.retries = 0
         self.lowest_clock: float | None = None
@@ -157,15 +153,27 @@ class Signals:
         if interval.warmup_only or not interval.steps:
             return
         more = 0 if retries is None or before is None else max(0, retries - before)
-        self.retries += more
-        self.retried.add(interval, more > 0)
-        self.throttled.add(interval, self._is_throttled(interval))
+        is_throttled = self._is_throttled(interval)
+        if more:
+            self.retries += more
+            self.retried.add(interval)
+        if is_throttled:
+            self.throttled.add(interval)
+        if not more and not is_throttled:
+            self._untroubled.add(interval.iteration_ns // interval.steps)
+
+    def usual_ns(self) -> int | None:
+        """A mean step of the median interval without any of these troubles; None if there is none."""
+        return self._untroubled.quantile(0.5)
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:
         """A device at its power limit says so all the time: it counts where the clock is below the run's highest, too."""
-        caps, clock_mhz = reasons_in(interval.throttle or "") & set(CAPS), interval.sm_clock_mhz
+        clock_mhz = interval.sm_clock_mhz
         self._top_mhz = max(self._top_mhz, clock_mhz or 0)
-        if not caps or not clock_mhz or clock_mhz >= self._clock_limit * self._top_mhz:
+        if not interval.throttle or not clock_mhz or clock_mhz >= self._clock_limit * self._top_mhz:
+            return False
+        caps = reasons_in(interval.throttle) & set(CAPS)
+        if not caps:
             return False
         self.caps |= caps
         share = clock_mhz / self._top_mhz

@@ -107,6 +107,7 @@ class HardwareTotals:
         self._clock: int | None = None
         self._temperature: int | None = None
         self._reasons: set[str] | None = None
+        self._throttle: str | None = None  # of the interval before
         self._xids = 0
         self._last = HardwareRecord(at_ns=0)
 
@@ -120,7 +121,8 @@ class HardwareTotals:
             self._power_count += 1
         self._clock = lowest(self._clock, interval.sm_clock_mhz)
         self._temperature = highest(self._temperature, interval.temperature_c)
-        if interval.throttle is not None:
+        if interval.throttle is not None and interval.throttle != self._throttle:
+            self._throttle = interval.throttle
             self._reasons = ((self._reasons or set()) | reasons_in(interval.throttle)) & set(REASONS)
 
     def add_reading(self, reading: HardwareRecord) -> None:

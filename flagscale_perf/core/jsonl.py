@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, is_dataclass
 from operator import itemgetter
-from typing import Any, BinaryIO, NamedTuple, cast, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
 
 from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import (
@@ -77,7 +77,7 @@ def _is_union(hint: Any) -> bool:
 
 
 _FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
-_KEYS = {kind: ["kind", *(field.name for field in fields)] for kind, fields in _FIELDS.items()}
+_VALUES_OF = {kind: itemgetter(*(field.name for field in fields)) for kind, fields in _FIELDS.items()}
 _JSON = json.JSONDecoder(parse_constant=lambda name: _refuse_constant(name))
 
 
@@ -95,9 +95,9 @@ class _Layout(NamedTuple):
     nested: list[_Field]
 
 
-# Millions of lines have one of few shapes: kind and types of the values -> what is left to check. Only right ones get in.
-_LAYOUTS: dict[tuple[Any, ...], _Layout] = {}
-_MAX_LAYOUTS = 512
+# Millions of lines have one of few shapes: types of a kind's values -> what is left to check. Only right ones get in.
+_LAYOUTS: dict[str, dict[tuple[type, ...], _Layout]] = {kind: {} for kind in KINDS}
+_MAX_LAYOUTS = 128
 
 
 def encode(record: Record) -> bytes:
@@ -140,7 +140,7 @@ def decode(line: bytes) -> Record:
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
-    return _quickly(kind, content) or _checked_version(_checked(kind, content))
+    return _quickly(kind, content, b"-" in line) or _checked_version(_checked(kind, content))
 
 
 def _parsed(text: str) -> Any:
@@ -153,10 +153,11 @@ def _parsed(text: str) -> Any:
 
 def _checked(kind: str, content: dict[str, Any]) -> Record:
     values = tuple(_value(content, field) for field in _FIELDS[kind])
-    if list(content) == _KEYS[kind] and len(_LAYOUTS) < _MAX_LAYOUTS:
-        _LAYOUTS[kind, *map(type, values)] = _layout(_FIELDS[kind], values)
+    if len(_LAYOUTS[kind]) < _MAX_LAYOUTS:
+        _LAYOUTS[kind][tuple(map(type, values))] = _layout(_FIELDS[kind], values)
     record_type: Any = KINDS[kind]
-    return cast(Record, record_type(*values))
+    record: Record = record_type(*values)
+    return record
 
 
 def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
@@ -171,32 +172,37 @@ def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
     return itemgetter(*places)
 
 
-def _quickly(kind: str, content: dict[str, Any]) -> Record | None:
-    """The record if it has all fields in order and a known layout, and is right; None where it has to be looked at closely."""
-    if list(content) != _KEYS[kind]:
+def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | None:
+    """The record if it has all fields and a known layout, and is right; None where it has to be looked at closely.
+
+    `has_minus`: there may be numbers below 0.
+    """
+    try:
+        values = _VALUES_OF[kind](content)
+    except KeyError:
         return None
-    values = tuple(content.values())[1:]
-    layout = _LAYOUTS.get((kind, *map(type, values)))
+    layout = _LAYOUTS[kind].get(tuple(map(type, values)))
     if layout is None:
         return None
     integers = layout.integers(values)
-    if max(integers) >= _MAX_NS or min(integers) <= -_MAX_NS:  # _MAX_NS is the lowest limit there is
+    if max(integers) >= _MAX_NS or (has_minus and min(integers) <= -_MAX_NS):  # _MAX_NS is the lowest limit there is
         for field in layout.integer_fields:
             _value(content, field)
     for field in layout.nested:
         _value(content, field)
-    return _made(KINDS[kind], values, content)
+    record: Record | None = _made(KINDS[kind], values, content)
+    return record
 
 
-def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Record | None:
+def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Any:
     if issubclass(record_type, tuple):
-        return cast(Record, tuple.__new__(record_type, values))
-    if record_type is RunHeader:
+        return tuple.__new__(record_type, values)
+    if record_type is RunHeader or len(content) != len(values) + 1:
         return None
     record = object.__new__(record_type)
     del content["kind"]
     object.__setattr__(record, "__dict__", content)  # a frozen dataclass sets one field after the other, as long as it takes to parse them
-    return cast(Record, record)
+    return record
 
 
 def _value(content: dict[str, Any], field: _Field) -> Any:
@@ -239,14 +245,10 @@ def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
         elif not line.endswith(b"\n"):
             yield BadLine(number, "cut off", torn=True)
         else:
-            yield _decoded(number, line)
-
-
-def _decoded(number: int, line: bytes) -> Record | BadLine:
-    try:
-        return decode(line)
-    except ValueError as error:
-        return BadLine(number, str(error))
+            try:
+                yield decode(line)
+            except ValueError as error:
+                yield BadLine(number, str(error))
 
 
 def _skip_line(file: BinaryIO, line: bytes) -> None:

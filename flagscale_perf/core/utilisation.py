@@ -42,7 +42,7 @@ class Utilisation(NamedTuple):
     @property
     def is_suspect(self) -> bool:
         """More than a device can do."""
-        return any(share is not None and share > 1 for share in self)
+        return (self.mfu or 0) > 1 or (self.hfu or 0) > 1
 
 
 class Work(NamedTuple):
@@ -85,25 +85,39 @@ class TrustedWork:
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
         self._closed = Work()
-        self._open = Work()  # since the last interval
+        world_size, peak = scale
+        self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
+        self._begin_anew()
         self.suspect_intervals = 0
+
+    def _begin_anew(self) -> None:
+        """Sums since the last interval."""
+        self._elapsed_ns = 0
+        self._model_flops: int | None = 0
+        self._hardware_flops: int | None = 0
 
     def add_step(self, step: StepRecord) -> None:
         """A step that rates are made of."""
-        self._open = self._open.plus(Work.of(step))
+        self._elapsed_ns += step.iteration_ns
+        self._model_flops = _sum(self._model_flops, step.model_flops)
+        self._hardware_flops = _sum(self._hardware_flops, step.hardware_flops)
+
+    def _open(self) -> Work:
+        return Work(self._elapsed_ns, self._model_flops, self._hardware_flops)
 
     def close(self, interval: IntervalRecord) -> None:
         """The interval that the steps since the last one make up."""
-        if Work.of(interval).utilisation(self._scale).is_suspect:
+        flops = max(interval.model_flops or 0, interval.hardware_flops or 0)
+        if self._most_per_ns is not None and 0 < interval.iteration_ns * self._most_per_ns < flops:
             self.suspect_intervals += 1
         else:
-            self._closed = self._closed.plus(self._open)
-        self._open = Work()
+            self._closed = self._closed.plus(self._open())
+        self._begin_anew()
 
     def utilisation(self) -> Utilisation:
         """So far; steps that no interval holds yet are judged as if they were one."""
-        doubtful = self._open.utilisation(self._scale).is_suspect
-        return (self._closed if doubtful else self._closed.plus(self._open)).utilisation(self._scale)
+        doubtful = self._open().utilisation(self._scale).is_suspect
+        return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
 
 
 def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:

@@ -204,13 +204,14 @@ def _straggler_sections(stragglers: Sequence[Straggler]) -> list[Section]:
             each.hostname,
             f"{each.first_iteration} to {each.iteration}" + ("" if each.is_over else " and on"),
             each.phase.replace("_", " "),
+            each.against,
             f"{number(each.excess_ms, 1)} of {number(each.iteration_ms, 1)} ms",
             with_unit(each.lost_s, 1, "s"),
             each.cause or UNKNOWN,
         )
         for each in costliest[:MAX_SHOWN]
     ]
-    head = ("ranks", "node", "iterations", "phase", "excess", "lost", "cause")
+    head = ("ranks", "node", "iterations", "phase", "against", "excess", "lost", "cause")
     return [Section(f"Stragglers: {len(stragglers)}", rows, head)]
 
 
