@@ -19,6 +19,7 @@ COMMANDS = {
     "report": "summarise a finished or running training run from its directory",
     "watch": "show a running training live in the terminal; also a finished or killed one",
     "trace-export": "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline",
+    "compare": "say whether one run is slower than another, in which phase, and whether that is more than noise",
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",

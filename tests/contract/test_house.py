@@ -84,6 +84,7 @@ def test_records_and_options_are_frozen() -> None:
         "import flagscale_perf.arguments, flagscale_perf.hooks, flagscale_perf.perf_logger",
         "from flagscale_perf.cli import load_command; load_command('report')",
         "from flagscale_perf.cli import main; main(['report', '/nonexistent/run'])",
+        "from flagscale_perf.cli import main; main(['compare', '/nonexistent/base', '/nonexistent/new'])",
     ],
 )
 def test_reading_and_importing_load_nothing_heavy(run_python, code) -> None:

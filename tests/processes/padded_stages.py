@@ -1,6 +1,7 @@
 """Runs a training script with sleeps in every stage's forward and backward, long enough that nothing else matters.
 
 `padded_stages.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`: the sleeps are inside what the host times as computing.
+`PADDED_FORWARD_S` and `PADDED_BACKWARD_S` set the seconds of one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-FORWARD_S, BACKWARD_S = 0.080, 0.160
+FORWARD_S, BACKWARD_S = (float(os.environ.get(f"PADDED_{name}_S", seconds)) for name, seconds in (("FORWARD", 0.080), ("BACKWARD", 0.160)))
 
 
 def slowed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:

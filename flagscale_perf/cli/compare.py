@@ -1,0 +1,85 @@
+"""`flagscale-perf compare`."""
+
+from __future__ import annotations
+
+import math
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from flagscale_perf.analysis.compare import DEFAULT_WARMUP, CompareOptions, compare
+from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.cli.base import Command
+from flagscale_perf.core.errors import PerfError
+from flagscale_perf.report.compare import render_json, render_markdown, render_text
+from flagscale_perf.report.compare_html import render_html
+from flagscale_perf.sinks.files import replace_file
+
+EXIT_SLOWER = 1
+_RENDERERS = {"text": render_text, "markdown": render_markdown, "html": render_html, "json": render_json}
+
+
+class CompareCommand(Command):
+    """Says whether one configuration is slower than another, in which phase, and whether that is more than noise."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which runs, what is too slow, which form."""
+        a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
+        parser.add_argument("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
+        parser.add_argument("new", type=Path, metavar="NEW", help="the run in question")
+        for side in ("base", "new"):
+            parser.add_argument(
+                f"--more-{side}", type=Path, nargs="+", action="extend", default=[], metavar="RUN",
+                help=f"further runs of {side.upper()}'s configuration; from three a side the noise between runs is measured, not assumed",
+            )  # fmt: skip
+        parser.add_argument(
+            "--fail-if-slower", type=_share, metavar="PERCENT",
+            help="exit with 1 if NEW is slower by more than noise and by more than this, such as 3%%",
+        )  # fmt: skip
+        parser.add_argument(
+            "--noise", type=_share, metavar="PERCENT",
+            help="standard deviation to assume between the medians of two runs of one configuration (default: 1%%; CPU rehearsals: 4%%)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--warmup",
+            type=_count,
+            default=DEFAULT_WARMUP,
+            metavar="N",
+            help="iterations to leave out after a start (default: %(default)s)",
+        )
+        parser.add_argument("--format", choices=_RENDERERS, default="text", help="default: %(default)s")
+        parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="a file to write instead of printing")
+
+    def run(self, args: Namespace) -> int:
+        """Prints or writes it. Raises PerfError where there is nothing to compare."""
+        base = [find_run_file(path) for path in (args.base, *args.more_base)]
+        new = [find_run_file(path) for path in (args.new, *args.more_new)]
+        result = compare(base, new, CompareOptions(args.warmup, args.noise, args.fail_if_slower))
+        text = _RENDERERS[args.format](result)
+        if args.output is None:
+            print(text, end="")
+        else:
+            _write(args.output, text)
+        return EXIT_SLOWER if result.is_failed else 0
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        replace_file(path, text.encode())
+    except OSError as error:
+        raise PerfError(f"-o {path}: cannot be written ({error.strerror}); name a file") from None
+
+
+def _share(text: str) -> float:
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no percentage; write one such as 3%")
+    return percent / 100
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)

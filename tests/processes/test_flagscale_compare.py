@@ -1,0 +1,42 @@
+"""Two real runs, one of them with a slower backward, compared as in continuous integration."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from tests.processes import flagscale as fs
+from tests.processes import padded_stages
+
+pytestmark = pytest.mark.host
+
+ITERATIONS, WARMUP, MICROBATCHES = 28, 5, 2
+PLANTED_S = 0.10  # a step: far beyond the noise of a machine that tests share
+
+
+def trained(directory: Path, backward_s: float) -> str:
+    """The log directory of a run whose micro-batches sleep for so long in the backward."""
+    directory.mkdir()
+    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 5, "--perf-log-dir", "perf"]
+    words = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--train-iters", ITERATIONS, *monitor]
+    finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, words))), directory, PADDED_BACKWARD_S=str(backward_s))
+    assert finished.returncode == 0, finished.output[-3000:]
+    return str(directory / "perf")
+
+
+def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, capsys) -> None:
+    runs = [
+        trained(tmp_path / name, padded_stages.BACKWARD_S + more_s)
+        for name, more_s in (("base", 0), ("new", PLANTED_S / MICROBATCHES))
+    ]  # fmt: skip
+    words = ["--noise", "1%", "--warmup", str(WARMUP), "--format", "json"]
+    assert main(["compare", *runs, *words, "--fail-if-slower", "3%"]) == 1
+    result = json.loads(capsys.readouterr().out)
+    print(result["whole"], result["culprits"])
+    assert result["iterations"] == ITERATIONS - WARMUP
+    assert result["culprits"][0] == "backward"
+    assert [one["name"] for one in result["differences"]] == []
+    assert main(["compare", *reversed(runs), *words, "--fail-if-slower", "3%"]) == 0

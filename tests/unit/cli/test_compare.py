@@ -1,0 +1,82 @@
+"""`flagscale-perf compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from tests.conftest import RunPython
+from tests.run_files import steady, write
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[str]:
+    """BASE, and NEW with 6 % more."""
+    return [str(write(tmp_path / name, steady(60, more_backward_ms=more))) for name, more in (("base", 0), ("new", 6))]
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 0), (["--fail-if-slower", "3%"], 1), (["--fail-if-slower", "7"], 0)])
+def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
+    assert main(["compare", *runs, *words]) == code
+    out, err = capsys.readouterr()
+    assert (out.splitlines()[0], err) == ("NEW is slower than BASE by 6.00 %, above all in backward", "")
+
+
+def test_faster_never_fails(runs, capsys) -> None:
+    assert main(["compare", *reversed(runs), "--fail-if-slower", "0%"]) == 0
+    assert "passed: not slower by more than 0.00 %" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("bad", ["three", "-1%", "nan", "inf%"])
+def test_a_bound_that_is_none_is_refused(runs, capsys, bad) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *runs, f"--fail-if-slower={bad}"])
+    assert end.value.code == 2
+    assert f"{bad!r} is no percentage; write one such as 3%" in capsys.readouterr().err
+
+
+def test_a_warmup_that_is_none_is_refused(runs, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", *runs, "--warmup=-1"])
+    assert "'-1' is not a whole number, 0 or more" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_compared_it_says_so(runs, tmp_path, capsys) -> None:
+    assert main(["compare", runs[0], str(tmp_path / "absent")]) == 2
+    assert main(["compare", *runs, "--warmup", "50"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "absent' does not exist" in err.splitlines()[0] and "has 10 iterations to compare" in err.splitlines()[1]
+
+
+def test_several_runs_a_side(runs, capsys) -> None:
+    more = ["--more-base", runs[0], runs[0], "--more-new", runs[1], "--more-new", runs[1]]
+    assert main(["compare", *runs, *more, "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (len(result["base_runs"]), len(result["new_runs"])) == (3, 3)
+    assert result["noise_source"] == "seen between the runs of each side"
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"), [("text", "NEW is slower"), ("markdown", "## NEW is"), ("html", "<!doctype html>"), ("json", "{")]
+)
+def test_each_format_goes_to_a_file_as_well(runs, tmp_path, capsys, form, begin) -> None:
+    target = tmp_path / "out"
+    assert main(["compare", *runs, "--format", form]) == 0
+    printed = capsys.readouterr().out
+    assert main(["compare", *runs, "--format", form, "-o", str(target)]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert target.read_text() == printed and printed.startswith(begin)
+
+
+def test_a_file_that_cannot_be_written(runs, tmp_path, capsys) -> None:
+    assert main(["compare", *runs, "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == f"-o {tmp_path}: cannot be written (Is a directory); name a file\n"
+
+
+def test_it_needs_no_torch_and_no_numpy(runs, run_python: RunPython) -> None:
+    code = "import sys; from flagscale_perf.cli import main; main(sys.argv[1:]); print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    assert run_python("-c", code, "compare", *runs).stdout.endswith("\n[]\n")

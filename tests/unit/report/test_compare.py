@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.compare import CompareOptions, Comparison, compare
+from flagscale_perf.report.compare import render_json, render_markdown, render_text, title
+from tests.golden import golden
+from tests.run_files import steady, write
+
+
+def sample(directory: Path) -> Comparison:
+    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files without the directory."""
+    base = write(directory / "base.jsonl", steady(60))
+    new = write(directory / "new.jsonl", steady(60, more_backward_ms=6), {"perf_breakdown": True}, hostname="node<1>")
+    result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
+    runs = [[replace(run, path=Path(run.path).name) for run in side] for side in (result.base_runs, result.new_runs)]
+    return replace(result, base_runs=runs[0], new_runs=runs[1])
+
+
+@pytest.mark.parametrize(("name", "render"), [("compare.txt", render_text), ("compare.md", render_markdown), ("compare.json", render_json)])
+def test_every_format_is_as_promised(tmp_path, name, render) -> None:
+    assert render(sample(tmp_path)) == golden(name)
+
+
+def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
+    result = sample(tmp_path)
+    run = replace(result.new_runs[0], path="a|b\x1b[2J<img src=x>\n# no")
+    hostile = replace(result, new_runs=[run])
+    assert "a|b\\x1b[2J<img src=x>\\x0a# no" in render_text(hostile)
+    assert r"a\|b\\x1b\[2J&#60;img src=x&#62;\\x0a&#35; no" in render_markdown(hostile)
+
+
+def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
+    path = write(tmp_path / "run", steady(40))
+    result = compare([path], [path], CompareOptions(fail_if_slower=0.01))
+    assert title(result) == "NEW against BASE: no difference (+0.00 %, less than noise)"
+    assert "passed, but the interval reaches beyond 1.00 %: more or longer runs would tell" in render_text(result)
+
+
+def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
+    base = write(tmp_path / "base", steady(40))
+    new = write(tmp_path / "new", [step for step in steady(40) if hasattr(step, "tokens")], world_size=16)
+    shown = render_text(compare([base], [new], CompareOptions()))
+    assert "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
+    assert "no phases: not every run has them, train with --perf-breakdown" in shown
