@@ -11,6 +11,7 @@ from pathlib import Path
 
 from flagscale_perf import companion
 from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.rank_blocks import RankIdentity, encode_block
 from flagscale_perf.ranks.exchange import NodeReport, Outbox
 from flagscale_perf.ranks.neighbours import Search
@@ -62,7 +63,7 @@ class Collector:
         self._identities += news.identities
         self._gone += news.gone
         self._notes += news.notes[: MAX_NOTES - len(self._notes)]
-        self._blocks += [(now_ns, encode_block(block)) for block in news.blocks]
+        self._blocks += [(now_ns, dump(encode_block(block)).encode()) for block in news.blocks]
         self._changes += len(news.identities) + len(news.gone) + len(news.notes) + len(news.blocks)
         self._forget(now_ns)
 

@@ -22,9 +22,9 @@ from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.core.jsonl import dump
-from flagscale_perf.core.rank_blocks import Block, RankIdentity, decode_block
+from flagscale_perf.core.rank_blocks import MAX_RANKS, Block, RankIdentity, decode_block
 from flagscale_perf.ranks.node import Gone
-from flagscale_perf.ranks.signature import MAX_RANK, content_of, identity_of
+from flagscale_perf.ranks.signature import content_of, identity_of
 
 BEACON = "beacon.json"
 MAX_NODE_BYTES = 4 << 20
@@ -224,7 +224,7 @@ class Inbox:
         heard.reports.append(report)
         ranks = {identity.rank for identity in report.identities}
         for line in fresh:
-            block = decode_block(line)
+            block = decode_block(_json(line))
             if block.rank not in ranks:
                 raise ValueError(f"a block of rank {block.rank}, which is none of the node's")
             heard.blocks.append(block)
@@ -280,11 +280,15 @@ def _unlink(directory: int, names: list[str]) -> None:
             os.unlink(name, dir_fd=directory)
 
 
-def _parsed(line: bytes) -> dict[str, Any]:
+def _json(line: bytes) -> Any:
     try:
-        content = json.loads(line)
+        return json.loads(line)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    content = _json(line)
     if not isinstance(content, dict):
         raise ValueError("no JSON object")
     return content
@@ -303,6 +307,6 @@ def _number(value: Any) -> int:
 
 
 def _list(value: Any) -> list[Any]:
-    if type(value) is not list or len(value) > MAX_RANK:
+    if type(value) is not list or len(value) > MAX_RANKS:
         raise ValueError("no list where one belongs")
     return value

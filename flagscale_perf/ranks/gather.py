@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from flagscale_perf.core.phases import StepPhases
 from flagscale_perf.core.rank_blocks import BlockBuilder, RankIdentity
 from flagscale_perf.core.ranks_view import RanksView
-from flagscale_perf.core.records import HardwareRecord, IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.core.records import HardwareRecord, IntervalRecord, Record, StepRecord
 from flagscale_perf.ranks.exchange import Heard, Inbox
 from flagscale_perf.ranks.node import Gone, News, Node
 from flagscale_perf.ranks.place import Place
@@ -60,7 +61,7 @@ class Gathering:
         self._start_ns: int | None = None
         self._has_failed = self._has_told_silence = self._has_told_missing = False
 
-    def step(self, step: StepRecord, phases: PhaseRecord | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """One more step of rank 0."""
         self._walled(lambda: self._step(step, phases))
 
@@ -98,7 +99,7 @@ class Gathering:
         self._records, self._notes = [], []
         return found
 
-    def _step(self, step: StepRecord, phases: PhaseRecord | None) -> None:
+    def _step(self, step: StepRecord, phases: StepPhases | None) -> None:
         if (block := self._builder.add(step, phases)) is not None:
             self._records += self._view.add(block)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from flagscale_perf.core.clock import NS_PER_S
+from flagscale_perf.core.phases import PhaseJoin, StepPhases
 from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import EventRecord, PhaseRecord, StepRecord
 from flagscale_perf.core.ring import Ring
@@ -44,11 +45,11 @@ class Told(NamedTuple):
     """What a ring held.
 
     Attributes:
-        steps: each with its phases; None where they were not recorded.
+        steps: each with its phases; None where they were not measured.
         notes: what the monitor in that process had to say.
     """
 
-    steps: list[tuple[StepRecord, PhaseRecord | None]]
+    steps: list[tuple[StepRecord, StepPhases | None]]
     notes: list[str]
 
 
@@ -65,7 +66,7 @@ class Neighbour:
         self.iteration = 0
         self._ring = ring
         self._start_ticks = start_ticks
-        self._phases: PhaseRecord | None = None
+        self._phases = PhaseJoin({})
 
     def drain(self) -> Told:
         """Everything in the ring; its slots are given back."""
@@ -73,11 +74,10 @@ class Neighbour:
         records = self._ring.take(self._ring.slots)
         for record in records:
             if isinstance(record, PhaseRecord):
-                self._phases = record
+                self._phases.hold(record)
             elif isinstance(record, StepRecord):
-                phases, self._phases = self._phases, None
                 self.iteration = record.iteration
-                told.steps.append((record, phases if phases is not None and phases.iteration == record.iteration else None))
+                told.steps.append((record, self._phases.take(record)))
             elif isinstance(record, EventRecord):
                 told.notes.append(record.text)
         self._ring.commit(len(records))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields
 from typing import Any
 
 from flagscale_perf.core.jsonl import dump
-from flagscale_perf.core.rank_blocks import RankIdentity
+from flagscale_perf.core.rank_blocks import MAX_RANKS, RankIdentity
 
 MAX_TEXT = 256
-MAX_RANK = 1 << 24
-_NAMES = tuple(field.name for field in fields(RankIdentity))
 _TEXTS = {"hostname", "device", "device_uuid"}
 
 
@@ -22,7 +19,7 @@ def signed(identity: RankIdentity) -> str:
 
 def content_of(identity: RankIdentity) -> dict[str, Any]:
     """JSON-ready; its texts cut to `MAX_TEXT` characters."""
-    return {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in asdict(identity).items()}
+    return {name: value[:MAX_TEXT] if isinstance(value, str) else value for name, value in identity._asdict().items()}
 
 
 def identity_of(content: Any) -> RankIdentity:
@@ -31,17 +28,17 @@ def identity_of(content: Any) -> RankIdentity:
         given = json.loads(content) if isinstance(content, str) else content
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    if not isinstance(given, dict) or not given.keys() >= set(_NAMES):
+    if not isinstance(given, dict) or not given.keys() >= set(RankIdentity._fields):
         raise ValueError("no identity of a rank")
-    for name in _NAMES:
+    for name in RankIdentity._fields:
         _check(name, given[name])
-    return RankIdentity(**{name: given[name] for name in _NAMES})
+    return RankIdentity(**{name: given[name] for name in RankIdentity._fields})
 
 
 def _check(name: str, value: Any) -> None:
     if name in _TEXTS:
         is_good = (value is None and name == "device_uuid") or (type(value) is str and len(value) <= MAX_TEXT)
     else:
-        is_good = type(value) is int and 0 <= value < 1 << 53 and (name != "rank" or value < MAX_RANK)
+        is_good = type(value) is int and 0 <= value < 1 << 53 and (name != "rank" or value < MAX_RANKS)
     if not is_good:
         raise ValueError(f"{name} of a rank is {str(value)[:40]!r}")

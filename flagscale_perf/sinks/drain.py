@@ -228,7 +228,7 @@ class Drain:
             return [record]
         self._iteration = record.iteration
         phases = self._phases.take(record)
-        self._sources.ranks.step(record, phases and phases.record)
+        self._sources.ranks.step(record, phases)
         interval = self._window.add(record, self._ring.dropped, phases)
         return [record, *self._remarks(record), *self._completed(interval)]
 

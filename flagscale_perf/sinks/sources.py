@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from flagscale_perf.core.records import HardwareRecord, IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.core.phases import StepPhases
+from flagscale_perf.core.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
 # Readings of the device since the last call, and what there is to say about them.
 TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
@@ -21,7 +22,7 @@ def no_readings() -> tuple[list[HardwareRecord], list[str]]:
 class RankSource(Protocol):
     """What brings the other ranks' measurements together with rank 0's. No method raises or blocks for long."""
 
-    def step(self, step: StepRecord, phases: PhaseRecord | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """One more step of rank 0."""
 
     def reading(self, reading: HardwareRecord) -> None:
@@ -40,7 +41,7 @@ class RankSource(Protocol):
 class OneRank:
     """Where there are no other ranks."""
 
-    def step(self, step: StepRecord, phases: PhaseRecord | None) -> None:
+    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """Nobody to compare it with."""
 
     def reading(self, reading: HardwareRecord) -> None:

@@ -36,7 +36,7 @@ class FakeLogger:
         self.records, self.events, self.reasons = [], [], []
 
     @classmethod
-    def start(cls, config, facts, say):
+    def start(cls, config, facts, say, identity=None):
         cls.started.append(cls(config, facts))
         return cls.started[-1]
 
@@ -62,8 +62,14 @@ class FakeLoop:
         self._model_args = GPT if model_args is None else model_args
         self.finished, self.said = 0, []
 
-    def is_rank_0(self):
-        return self._rank_0
+    def rank(self):
+        return 0 if self._rank_0 else 1
+
+    def stage(self):
+        return 0
+
+    def lockstep(self):
+        return self.rank()
 
     def config(self):
         return self._config
