@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
@@ -163,6 +164,20 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "memory_used_bytes": 5 * 10**9,
     }
     return HardwareRecord(at_ns, **fields | overrides)
+
+
+def make_identity(rank: int = 1, **overrides: Any) -> RankIdentity:
+    """A rank on "node0" without a device, whose process has the number 1000 + rank; each in a lockstep of its own."""
+    fields: dict[str, Any] = {
+        "rank": rank,
+        "hostname": "node0",
+        "pid": 1000 + rank,
+        "device": "CPU",
+        "device_uuid": None,
+        "stage": 0,
+        "lockstep": rank,
+    }
+    return RankIdentity(**fields | overrides)
 
 
 def make_event(name: str = "note", **overrides: Any) -> EventRecord:

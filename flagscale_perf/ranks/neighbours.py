@@ -158,11 +158,17 @@ class Search:
             return
         for name in names:
             with contextlib.suppress(OSError, ValueError, struct.error):  # it has gone meanwhile, or is no ring
-                if os.readlink(f"{directory}/{name}").startswith(self._link):
+                rank = self._rank_in(os.readlink(f"{directory}/{name}"))
+                if rank is not None and rank not in self.found:
                     neighbour = _attached(f"{directory}/{name}", pid, self._since_ns)
-                    if neighbour is not None and neighbour.identity.rank not in self.found:
-                        self.found[neighbour.identity.rank] = neighbour
+                    if neighbour is not None:
+                        self.found[rank] = neighbour
                         yield neighbour
+
+    def _rank_in(self, link: str) -> int | None:
+        """Whose ring it is by its name; None for anything else."""
+        number = link.removeprefix(self._link).partition(" ")[0]
+        return int(number) if link.startswith(self._link) and number.isdigit() else None
 
 
 def _pids() -> list[int]:
@@ -187,10 +193,19 @@ def _attached(path: str, pid: int, since_ns: int) -> Neighbour | None:
     except BaseException:
         os.close(fd)
         raise
-    producer = ring.producer
-    identity = None if producer is None else identity_of(producer)
-    is_old = ring.end is not None and ring.end.at_ns < since_ns
-    if stat is None or identity is None or identity.pid != pid or is_old:
+    identity = _owner(ring, pid, since_ns)
+    if stat is None or identity is None:
         ring.release()
         return None
     return Neighbour(identity, ring, stat.start_ticks)
+
+
+def _owner(ring: Ring, pid: int, since_ns: int) -> RankIdentity | None:
+    end, producer = ring.end, ring.producer
+    if producer is None or (end is not None and end.at_ns < since_ns):
+        return None
+    try:
+        identity = identity_of(producer)
+    except ValueError:
+        return None
+    return identity if identity.pid == pid else None
