@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,7 +156,7 @@ class Inbox:
         self._max_files = max_files
         self._token = secrets.token_hex(16)
         self._seen: dict[str, _Seen] = {}
-        self._round: Iterator[str] = iter(())
+        self._round: deque[str] = deque()  # files still to be looked at
         self._round_ns = self._touched_ns = monotonic_ns()
         prune(directory, self._path.name)
         with contextlib.suppress(FileExistsError):
@@ -164,19 +165,22 @@ class Inbox:
             _replace(fd, BEACON, dump({"token": self._token}).encode())
 
     def look(self, budget_ns: int) -> Heard:
-        """Reads changed files for so long, all of them in turn over several calls. Raises OSError."""
+        """Reads changed files for so long, but one at least: all of them in turn over several calls. Raises OSError."""
         heard = Heard()
-        deadline_ns = monotonic_ns() + budget_ns
+        now_ns = monotonic_ns()
+        deadline_ns = now_ns + budget_ns
         with _opened(self._path) as directory:
-            while (name := self._next(directory)) is not None:
-                self._read(directory, name, heard)
+            if not self._round and now_ns >= self._round_ns:
+                self._begin_round(directory, now_ns)
+            while self._round:
+                self._read(directory, self._round.popleft(), heard)
                 if monotonic_ns() >= deadline_ns:
                     break
         return heard
 
     def close(self, budget_ns: int) -> Heard:
         """A last look at everything, then the directory goes. Raises OSError."""
-        self._round, self._round_ns = iter(()), 0
+        self._round, self._round_ns = deque(), 0
         heard = self.look(budget_ns)
         with _opened(self._path) as directory:
             if _text(_parsed(_read(directory, BEACON, MAX_BEACON_BYTES)).get("token")) != self._token:
@@ -186,18 +190,12 @@ class Inbox:
             self._path.rmdir()
         return heard
 
-    def _next(self, directory: int) -> str | None:
-        """The next file of this round; None at its end, until another one may begin."""
-        name = next(self._round, None)
-        now_ns = monotonic_ns()
-        if name is None and now_ns >= self._round_ns:
-            self._round_ns = now_ns + int(ROUND_S * NS_PER_S)
-            self._round = iter(sorted(filter(_NODE.fullmatch, os.listdir(directory)))[: self._max_files])
-            if now_ns - self._touched_ns >= TOUCH_S * NS_PER_S:
-                self._touched_ns = now_ns
-                os.utime(BEACON, dir_fd=directory)
-            name = next(self._round, None)
-        return name
+    def _begin_round(self, directory: int, now_ns: int) -> None:
+        self._round_ns = now_ns + int(ROUND_S * NS_PER_S)
+        self._round.extend(sorted(filter(_NODE.fullmatch, os.listdir(directory)))[: self._max_files])
+        if now_ns - self._touched_ns >= TOUCH_S * NS_PER_S:
+            self._touched_ns = now_ns
+            os.utime(BEACON, dir_fd=directory)
 
     def _read(self, directory: int, name: str, heard: Heard) -> None:
         seen = self._seen.setdefault(name, _Seen())
