@@ -170,7 +170,7 @@ def decode_block(content: list[Any]) -> Block:
         raise ValueError("no block of this version")
     block = Block(*content[1:])
     _check_numbers(block)
-    phases = block.phases_ns
+    phases: Any = block.phases_ns
     if phases is not None:
         if type(phases) is not list or len(phases) != len(PHASES):
             raise ValueError("phases_ns is no list of all phases")
