@@ -8,7 +8,6 @@ def test_asking_for_a_checkpoint_in_every_iteration_interrupts_nothing() -> None
     builder = BlockBuilder(0)
     for iteration in (1, 2, 3):
         builder.add(make_step(iteration, checkpoint_ns=MS), None)  # one hundredth of its 100 ms
-    builder.add(make_step(4, checkpoint_ns=MS + 1), None)
-    block = builder.add(make_step(5), None) or builder.close()
+    block = builder.add(make_step(4, checkpoint_ns=MS + 1), None)
     assert block is not None
     assert (block.iteration, block.steps) == (4, 3)
