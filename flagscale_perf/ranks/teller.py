@@ -43,8 +43,12 @@ class Teller:
             _ended.pop().release()
         ring = Ring.create(SLOTS, place.ring_name)
         ring.producer = signed(identity)
-        if place.local_rank == 0:
-            _start_collector(place, directory)
+        try:
+            if place.local_rank == 0:
+                _start_collector(place, directory)
+        except OSError:
+            ring.release()
+            raise
         return cls(ring)
 
     def step(self, record: StepRecord | PhaseRecord) -> None:
