@@ -130,6 +130,7 @@ class _Seen:
     signature: tuple[int, ...] = ()
     next_block: int = 0
     has_complained: bool = False
+    has_lost: bool = False
 
 
 @dataclass
@@ -217,6 +218,11 @@ class Inbox:
         if report.token != self._token:
             return
         known = max(0, seen.next_block - report.first_block)
+        if report.first_block > seen.next_block and not seen.has_lost:
+            seen.has_lost = True
+            heard.complaints.append(
+                f"{report.first_block - seen.next_block} blocks were gone before they were read, and perhaps more later"
+            )
         fresh, report.blocks[:] = report.blocks[known:], []
         seen.next_block = max(seen.next_block, report.first_block + known + len(fresh))
         heard.reports.append(report)

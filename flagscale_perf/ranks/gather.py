@@ -16,7 +16,7 @@ from flagscale_perf.ranks.exchange import Heard, Inbox
 from flagscale_perf.ranks.node import Gone, News, Node
 from flagscale_perf.ranks.place import Place
 
-LOOK_NS = 25 * NS_PER_MS  # of every half second: one twentieth of a core reads the other nodes' files
+LOOK_NS = 15 * NS_PER_MS  # of every half second; with what is then made of it, about one twentieth of a core
 LAST_LOOK_NS = 500 * NS_PER_MS
 SILENCE_NS = 60 * NS_PER_S  # from then on, nodes that nobody has heard of are worth a line
 MAX_NOTES = 64

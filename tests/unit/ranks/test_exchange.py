@@ -62,7 +62,11 @@ def test_blocks_arrive_once_each(tmp_path: Path) -> None:
     outbox.write(report(token, make_block(9, 0), make_block(8, 1), first_block=1))
     assert inbox.look(LONG_NS).blocks == [make_block(8, 1)]
     outbox.write(report(token, make_block(9, 7), first_block=20))
-    assert inbox.look(LONG_NS).blocks == [make_block(9, 7)], "what was forgotten before it was read is lost, not the rest"
+    heard = inbox.look(LONG_NS)
+    assert heard.blocks == [make_block(9, 7)], "what was forgotten before it was read is lost, not the rest"
+    assert heard.complaints == ["17 blocks were gone before they were read, and perhaps more later"]
+    outbox.write(report(token, make_block(9, 9), first_block=30))
+    assert inbox.look(LONG_NS).complaints == [], "said once"
     assert files(tmp_path) == [BEACON, "node_8.json"]
 
 
