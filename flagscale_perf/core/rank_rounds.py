@@ -32,13 +32,13 @@ class Round(NamedTuple):
     Attributes:
         seen: by rank.
         work: the median rank's; the lower one of two in the middle, so that one slow rank of two makes no slow stage.
-        phases_ns: medians over the ranks, in the order of `PHASES`.
+        phases_ns: the same of every phase, in the order of `PHASES`.
         clock_mhz: median; None without a reading.
     """
 
     seen: dict[int, Seen]
     work: Work
-    phases_ns: tuple[float, ...]
+    phases_ns: tuple[int, ...]
     clock_mhz: float | None
 
     @property
@@ -50,7 +50,7 @@ class Round(NamedTuple):
 def round_of(seen: Sequence[Seen]) -> Round:
     """Raises StatisticsError for no blocks."""
     own, mixed, wait = (statistics.median_low(each.work[place] or 0 for each in seen) for place in range(3))
-    phases = tuple(statistics.median(each.phase_ns(place) for each in seen) for place in range(len(PHASES)))
+    phases = tuple(statistics.median_low([each.phase_ns(place) for each in seen]) for place in range(len(PHASES)))
     return Round({each.who.rank: each for each in seen}, Work(own, mixed, wait, None), phases, median_clock(each.block for each in seen))
 
 

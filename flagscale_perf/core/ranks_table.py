@@ -55,6 +55,8 @@ class RanksTable:
             self._memory[rank] = highest(self._memory.get(rank), block.memory_peak_bytes)
         first = min(block.first_iteration for block in blocks.values())
         last = max(block.iteration for block in blocks.values())
+        if self._rounds and first <= self._rounds[-1].iteration:
+            self._rounds.clear()  # training has gone back
         self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
 
     def take(self) -> RanksRecord:

@@ -44,7 +44,7 @@ class RanksView:
         self._dead: set[int] = set()
         self._told: dict[int, int] = {}  # last iteration, by rank
         self._ecc: dict[int, int] = {}
-        self._gone_back: set[int] = set()
+        self._gone_back: dict[int, int] = {}  # number of the last block, by rank
         self._rounds: dict[int, _Round] = {}
         self._max_rounds = min(MAX_ROUNDS, max(MIN_ROUNDS, MAX_HELD_BLOCKS // self._size))
         self._closed = -1  # number of the newest closed round
@@ -111,15 +111,16 @@ class RanksView:
 
     def _notice_rewinding(self, block: Block) -> None:
         """After a restart inside the processes, iterations come again: once half of the ranks say so, they are new."""
-        if block.iteration > self._told.get(block.rank, -1) and block.number > self._closed:
-            self._gone_back.discard(block.rank)
+        if block.number > self._closed:
+            self._gone_back.pop(block.rank, None)
             return
-        self._gone_back.add(block.rank)
-        is_again = block.iteration <= self._told.get(block.rank, -1)
-        if is_again and 2 * len(self._gone_back & self._awaited) > len(self._awaited):
+        if block.rank in self._gone_back or block.iteration <= self._told.get(block.rank, -1):
+            self._gone_back[block.rank] = block.number
+        if 2 * len(self._gone_back.keys() & self._awaited) > len(self._awaited):
+            # The blocks that told so are lost; with the numbers behind them everybody is together again.
+            self._closed = max(self._gone_back.values())
             self._gone_back.clear()
             self._rounds.clear()
-            self._closed = block.number - 1
 
     def _errors_of(self, block: Block) -> list[Record]:
         """Errors of another rank's device; rank 0's are told from its own readings."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 NORMAL = 1.4826  # the median deviation of normally distributed values, times this, is their standard deviation
+FEW = 6
 
 
 def spread(values: Sequence[float], centre: float | None = None) -> float:
@@ -22,6 +24,16 @@ def median_without(ordered: Sequence[float], place: int) -> float:
     return high if left % 2 else (ordered[upper - 1 + (upper - 1 >= place)] + high) / 2
 
 
-def medians_of_three(values: Sequence[float]) -> list[float]:
-    """The median of every three that follow one another."""
-    return [sorted(values[place : place + 3])[1] for place in range(len(values) - 2)]
+def steady(three: Sequence[float]) -> float:
+    """Mean of three values, of which one that is over twice the middle one counts as that: a wild one alone moves it little."""
+    middle = sorted(three)[1]
+    return sum(min(value, 2 * middle) for value in three) / 3 if middle > 0 else middle
+
+
+def noise(values: Sequence[float]) -> float:
+    """How much `steady` of three values that follow one another varies, whether or not they depend on those before; at least three.
+
+    Of few values it is taken to be greater, as they may be alike by chance.
+    """
+    following = [steady(values[place : place + 3]) for place in range(len(values) - 2)]
+    return max(spread(following), spread(values) / math.sqrt(3)) * (1 + FEW / len(values))

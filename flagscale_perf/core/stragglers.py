@@ -14,11 +14,11 @@ from flagscale_perf.core.rank_blocks import Block, RankIdentity
 from flagscale_perf.core.rank_records import StragglerRecord
 from flagscale_perf.core.rank_rounds import Round, Seen, groups_of, median_clock, round_of, usual_of_others
 from flagscale_perf.core.rank_work import MIXED_PLACES, OWN_PLACES, Work, excess_ns, work_of
-from flagscale_perf.core.robust import medians_of_three, spread
+from flagscale_perf.core.robust import noise, spread, steady
 from flagscale_perf.core.window import Reservoir
 
 WINDOW = 3  # blocks in a row that have to be slow
-HISTORY = 32  # blocks that tell how much a value usually varies
+HISTORY = 64  # blocks that tell how much a value usually varies
 MIN_HISTORY = 6
 PEERS_SHARE = 0.05  # of the peers' work
 EARLY_SHARE = 0.08  # where there is too little to know the noise from
@@ -26,7 +26,8 @@ PAST_SHARE = 0.07
 STAGE_SHARE = 0.10
 OVER = 0.5  # times one of these: not slow any more
 ITERATION_SHARE = 0.02  # what costs the iteration less is not worth a word
-SIGNIFICANCE = 6.0  # standard deviations
+SIGNIFICANCE = 5.5  # standard deviations of the noise between peers
+OWN_SIGNIFICANCE = 4.5  # of a rank's own noise
 ENOUGH_GROUPS = 5  # to take the noise from how peers differ now
 STAGE_WINDOW, STAGE_ROUNDS = 4, 8  # blocks that all have to show the same stage ahead; blocks after the start among which they are
 LOWER_CLOCK = 0.97  # times the usual one
@@ -70,8 +71,9 @@ class _Stage:
         self.shares: dict[int, deque[float]] = defaultdict(lambda: deque(maxlen=HISTORY + WINDOW))  # excess over work, by rank
         self.spreads: deque[float] = deque(maxlen=HISTORY)  # of that excess between ranks
         self.slow: list[_Open] = []  # against peers
-        self.past: deque[tuple[Work, tuple[float, ...], float | None]] = deque(maxlen=HISTORY)  # rounds before the last ones
-        self.risen: _Open | None = None  # against this past
+        self.past: deque[tuple[Work, tuple[int, ...], float | None]] = deque(maxlen=HISTORY)  # rounds before the last ones
+        self.noises: deque[float] = deque(maxlen=HISTORY)  # of this past
+        self.risen: _Open | None = None  # against it
         self.microbatches: int | None = None
 
     def is_slow(self, rank: int) -> bool:
@@ -116,32 +118,31 @@ class Stragglers:
         usual = usual_of_others(groups)
         for rank, work in usual.items():
             stage.shares[rank].append(excess_ns(now.seen[rank].work, work) / max(work.own_ns, 1))
-        # The median of three blocks that follow one another: one wild block is no slow rank.
-        steady = {rank: sorted(_recent(stage.shares[rank]))[1] for rank in usual if len(stage.shares[rank]) >= WINDOW}
+        now_share = {rank: steady(_recent(stage.shares[rank])) for rank in usual if len(stage.shares[rank]) >= WINDOW}
         is_many = len(groups) >= ENOUGH_GROUPS
-        if is_many and steady:
-            stage.spreads.append(spread(list(steady.values()), 0.0))
-        found = _those_over(stage, steady, usual)
-        for rank in sorted(steady, key=lambda rank: -steady[rank]):
-            share = steady[rank]
+        if is_many and now_share:
+            stage.spreads.append(spread(list(now_share.values()), 0.0))
+        found = _those_over(stage, now_share, usual)
+        for rank in sorted(now_share, key=lambda rank: -now_share[rank]):
+            share = now_share[rank]
             if share <= PEERS_SHARE:
                 break
             excess = round(share * usual[rank].own_ns)
             is_costly = excess > ITERATION_SHARE * (now.seen[rank].block.iteration_ns or 0)
             if is_costly and not stage.is_slow(rank) and _is_significant(stage, rank, share, is_many):
-                ranks = self._inseparable(stage, rank, steady)
+                ranks = self._inseparable(stage, rank, now_share)
                 opened = _Open(_record(stage, _Finding(ranks, excess, _longer_than_peers(stage, rank), "peers", now.clock_mhz)))
                 stage.slow.append(opened)
                 found.append(opened.record)
         return found
 
-    def _inseparable(self, stage: _Stage, rank: int, steady: Mapping[int, float]) -> list[int]:
+    def _inseparable(self, stage: _Stage, rank: int, now_share: Mapping[int, float]) -> list[int]:
         """The rank, and those that rise with it because they do every step together."""
         seen = stage.rounds[-1].seen
         together = [
             other
-            for other, share in steady.items()
-            if share > OVER * steady[rank] and (self._is_lockstep_wider or seen[other].who.lockstep == seen[rank].who.lockstep)
+            for other, share in now_share.items()
+            if share > OVER * now_share[rank] and (self._is_lockstep_wider or seen[other].who.lockstep == seen[rank].who.lockstep)
         ]
         return sorted(other for other in together if not stage.is_slow(other))[:MAX_NAMED]
 
@@ -174,30 +175,30 @@ def _is_significant(stage: _Stage, rank: int, share: float, is_many: bool) -> bo
     recent = _recent(stage.shares[rank])
     if min(recent) < OVER * PEERS_SHARE:
         return False
+    own = _noise(list(stage.shares[rank])[:-WINDOW])
     if is_many:
-        noise = max(stage.spreads[-1], statistics.median(stage.spreads), _noise(list(stage.shares[rank])[:-WINDOW]) or 0.0)
-        return share > SIGNIFICANCE * noise
-    known = [_noise(list(series)[:-WINDOW]) for series in stage.shares.values()]
-    if any(noise is None for noise in known):
+        between = max(stage.spreads[-1], statistics.median(stage.spreads))
+        return share > max(SIGNIFICANCE * between, OWN_SIGNIFICANCE * (own or 0.0))
+    if own is None:
         return share > max(EARLY_SHARE, SIGNIFICANCE * (max(recent) - min(recent)) / _RANGE_OF_THREE)
-    return share > SIGNIFICANCE * max(noise or 0.0 for noise in known)
+    return share > OWN_SIGNIFICANCE * max(_noise(list(series)[:-WINDOW]) or 0.0 for series in stage.shares.values())
 
 
 def _noise(series: Sequence[float]) -> float | None:
-    """How much the median of three blocks varies; None where too little is known."""
-    return spread(medians_of_three(series)) if len(series) >= MIN_HISTORY else None
+    """None where too little is known."""
+    return noise(series) if len(series) >= MIN_HISTORY else None
 
 
-def _those_over(stage: _Stage, steady: Mapping[int, float], usual: Mapping[int, Work]) -> list[StragglerRecord]:
+def _those_over(stage: _Stage, now_share: Mapping[int, float], usual: Mapping[int, Work]) -> list[StragglerRecord]:
     """Goes on with the stretches under way; those that have come to their end."""
     over = []
     for open_ in list(stage.slow):
-        known = [rank for rank in open_.record.ranks if rank in steady]
+        known = [rank for rank in open_.record.ranks if rank in now_share]
         if not known:
             continue
-        slowest = max(known, key=lambda rank: steady[rank])
-        if steady[slowest] >= OVER * PEERS_SHARE:
-            open_.goes_on(_iteration(stage), round(steady[slowest] * usual[slowest].own_ns))
+        slowest = max(known, key=lambda rank: now_share[rank])
+        if now_share[slowest] >= OVER * PEERS_SHARE:
+            open_.goes_on(_iteration(stage), round(now_share[slowest] * usual[slowest].own_ns))
         else:
             stage.slow.remove(open_)
             over.append(open_.over())
@@ -210,9 +211,10 @@ def _against_past(stage: _Stage) -> list[StragglerRecord]:
     if len(stage.past) >= MIN_HISTORY and len(stage.rounds) == WINDOW and not stage.slow:
         own, mixed, wait = (round(statistics.median(work[place] or 0 for work, _, _ in stage.past)) for place in range(3))
         usual = Work(own, mixed, wait, None)
-        shares = sorted(excess_ns(round_.work, usual) / max(usual.own_ns, 1) for round_ in stage.rounds)
-        excess = round(shares[1] * usual.own_ns)
-        if stage.risen is not None and shares[1] >= OVER * PAST_SHARE:
+        shares = [excess_ns(round_.work, usual) / max(usual.own_ns, 1) for round_ in stage.rounds]
+        share = steady(shares)
+        excess = round(share * usual.own_ns)
+        if stage.risen is not None and share >= OVER * PAST_SHARE:
             stage.risen.goes_on(_iteration(stage), excess)
         elif stage.risen is not None:
             found.append(stage.risen.over())
@@ -236,14 +238,17 @@ def _with_new_batch(stage: _Stage) -> list[StragglerRecord]:
     stage.rounds.clear()
     stage.rounds.append(newest)
     stage.past.clear()
+    stage.noises.clear()
     risen, stage.risen = stage.risen, None
     return [risen.over()] if risen is not None else []
 
 
 def _has_risen(stage: _Stage, shares: Sequence[float], usual: Work) -> bool:
-    noise = _noise([excess_ns(work, usual) / max(usual.own_ns, 1) for work, _, _ in stage.past]) or 0.0
-    is_costly = shares[1] * usual.own_ns > ITERATION_SHARE * stage.rounds[-1].iteration_ns
-    return is_costly and shares[0] >= OVER * PAST_SHARE and shares[1] > max(PAST_SHARE, SIGNIFICANCE * noise)
+    stage.noises.append(noise([excess_ns(work, usual) / max(usual.own_ns, 1) for work, _, _ in stage.past]))
+    usual_noise = max(stage.noises[-1], statistics.median(stage.noises))  # by chance the last blocks may have been quieter than usual
+    share = steady(shares)
+    is_costly = share * usual.own_ns > ITERATION_SHARE * stage.rounds[-1].iteration_ns
+    return is_costly and min(shares) >= OVER * PAST_SHARE and share > max(PAST_SHARE, SIGNIFICANCE * usual_noise)
 
 
 def _past_finding(stage: _Stage, excess: int) -> _Finding:
