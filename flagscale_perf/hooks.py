@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,12 +20,15 @@ from flagscale_perf.core.clock import monotonic_ns, process_start_ns
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
+from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import MarksRecord, RunFacts, StepRecord
 from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
+from flagscale_perf.ranks.place import Place
+from flagscale_perf.ranks.teller import Teller
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
@@ -41,8 +46,14 @@ class Loop(Protocol):
 
     rehearsing: bool
 
-    def is_rank_0(self) -> bool:
-        """Whether this process is the one that writes."""
+    def rank(self) -> int:
+        """This process's number in the job; 0 is the one that writes."""
+
+    def stage(self) -> int:
+        """Its place in the pipeline, from 0."""
+
+    def lockstep(self) -> int:
+        """See `RankIdentity`."""
 
     def config(self) -> PerfConfig:
         """The options in force. Raises PerfError."""
@@ -124,7 +135,8 @@ class TrainingHooks:
         self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: PerfMonitor
-        self._logger: PerfLogger | None = None
+        self._logger: PerfLogger | Teller | None = None
+        self._say: Callable[[str], None]
         self._has_failed = False
         self._has_trained = False
 
@@ -137,14 +149,16 @@ class TrainingHooks:
     def train_start(self, loop: Loop) -> None:
         """The host is about to enter its loop; everything is set up."""
         self.entered, self._has_failed = True, False  # a failure of a later training is said, too
-        if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
+        config = loop.config()
+        rank, place = loop.rank(), Place.of(os.environ)
+        if not config.enable_perf_monitor or (rank and place is None):  # nobody would find what it stores
             return
-        device = current_device(loop.rehearsing)
-        facts, flops = _facts_and_flops(loop, config, device)
-        if not self._has_trained:  # a later training of the same process does not begin with it
-            self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
         self._loop = loop
-        self._logger = PerfLogger.start(config, facts, loop.say)
+        device = current_device(loop.rehearsing)
+        if place is not None and rank:
+            facts, flops = self._begin_telling(config, place, device)
+        else:
+            facts, flops = self._begin_recording(config, place, device)
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
         self._monitor = PerfMonitor(self._emit, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
@@ -153,10 +167,27 @@ class TrainingHooks:
         self._budget = Budget(config.perf_max_overhead / 100, min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]))
         self._noted = set()
         self.active = True
+
+    def _begin_recording(self, config: PerfConfig, place: Place | None, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
+        """Rank 0 writes the run's files."""
+        loop = self._loop
+        facts, flops = _facts_and_flops(loop, config, device)
+        if not self._has_trained:  # a later training of the same process does not begin with it
+            self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
+        has_others = place is not None and place.world_size > 1
+        self._say = loop.say
+        self._logger = PerfLogger.start(config, facts, loop.say, _identity(loop, device) if has_others else None)
         for reason in facts.missing:
             loop.say(f"flagscale_perf: not available: {reason}")
         if facts.resume_iteration:
             self._logger.event("resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}")
+        return facts, flops
+
+    def _begin_telling(self, config: PerfConfig, place: Place, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
+        """Any other rank only measures; rank 0 counts the work and says what there is to say."""
+        self._say = _say_nothing
+        self._logger = Teller.start(place, _identity(self._loop, device), config.perf_log_dir)
+        return self._loop.facts(device.name), _unknown_flops
 
     def loop_top(self) -> None:
         """The loop begins a new pass."""
@@ -231,7 +262,7 @@ class TrainingHooks:
     def _close(self, reason: str) -> None:
         logger, self._logger = self._logger, None
         if logger is not None and (summary := logger.close(reason)):
-            self._loop.say(f"flagscale_perf: summary in {summary}")
+            self._say(f"flagscale_perf: summary in {summary}")
 
     def _emit(self, record: StepRecord | MarksRecord) -> None:
         """Keeps the record, and the monitor's cost within its budget."""
@@ -248,7 +279,7 @@ class TrainingHooks:
         if text not in self._noted and self._logger is not None:
             self._noted.add(text)
             self._logger.event(name, self._monitor.iteration, text)
-            self._loop.say(f"flagscale_perf: {text}")
+            self._say(f"flagscale_perf: {text}")
 
     def _failed(self, event: str, error: Exception) -> None:
         """Switches the monitor off and says so, once."""
@@ -264,10 +295,20 @@ class TrainingHooks:
             print(f"flagscale_perf: {line} (training goes on without it)", file=sys.stderr, flush=True)
 
 
+def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:
+    return RankIdentity(loop.rank(), socket.gethostname(), os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep())
+
+
+def _say_nothing(line: str) -> None:
+    """Of ranks other than 0; what they have to tell, rank 0 says."""
+
+
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
     facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
     if device.uuid is None:
         facts = replace(facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"])
+    if facts.world_size > 1 and Place.of(os.environ) is None:
+        facts = replace(facts, missing=[*facts.missing, "other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"])
     facts = _with_peak(loop, config, facts)
     if config.perf_breakdown:
         facts = replace(facts, missing=[*facts.missing, *_missing_phases(loop, facts)])

@@ -14,7 +14,6 @@ import contextlib
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -23,26 +22,31 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any
 
-import flagscale_perf
+from flagscale_perf import companion
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
 from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
+from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.device.sampler import Sampler
-from flagscale_perf.sinks.drain import PERIOD_S, RETRY_S, Drain, DrainTask, TakeReadings, no_readings
+from flagscale_perf.ranks.gather import Gathering, Job
+from flagscale_perf.ranks.neighbours import Search
+from flagscale_perf.ranks.node import Node
+from flagscale_perf.ranks.place import Place
+from flagscale_perf.ranks.signature import identity_of, signed
+from flagscale_perf.sinks.drain import RETRY_S, Drain, DrainTask
 from flagscale_perf.sinks.host_run import HostRun
+from flagscale_perf.sinks.sources import OneRank, RankSource, Sources, TakeReadings, no_readings
 
+WRITER = "flagscale_perf.perf_logger"
 MAX_WRITERS = 3  # processes one run may use up
-ORPHAN_LIMIT_S = 5.0  # a writer whose parent is gone and that saves nothing for so long hangs
-NICENESS = 10
 ALIVE_CHECK_S = 1.0
 MAX_UNHEARD_BYTES = 1 << 18
-_PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
-_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
 # How a line from the writer begins: what to do with it.
 _LOG, _TROUBLE, _FINISHED = "log ", "trouble ", "finished"
 
@@ -61,18 +65,19 @@ class PerfLogger:
         _live.add(self)
 
     @classmethod
-    def start(cls, config: PerfConfig, facts: RunFacts, say: Say) -> PerfLogger:
+    def start(cls, config: PerfConfig, facts: RunFacts, say: Say, identity: RankIdentity | None = None) -> PerfLogger:
         """Begins a session and returns at once; the files appear a moment later.
 
         Args:
             config: the options in force.
             facts: what the host knows about the run.
             say: prints one line on rank 0; called on a side thread.
+            identity: rank 0's among others; None where there are none, or nobody knows where.
         """
         ring: Ring | None = None
         try:
             ring = Ring.create()
-            supervisor = Supervisor(ring, _task(config, facts), HostRun(say))
+            supervisor = Supervisor(ring, _task(config, facts, identity), HostRun(say))
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the training goes on
             _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}")
@@ -123,10 +128,11 @@ def _abandon_all() -> None:
 os.register_at_fork(after_in_child=_abandon_all)
 
 
-def _task(config: PerfConfig, facts: RunFacts) -> DrainTask:
+def _task(config: PerfConfig, facts: RunFacts, identity: RankIdentity | None) -> DrainTask:
     # Through JSON, so that every drain sees the same whatever the host has put into the facts.
     plain = json.loads(dump({"config": config.as_dict(), "facts": asdict(facts)}))
-    return DrainTask(plain["config"], plain["facts"], Anchor.now(), Path(config.perf_log_dir).absolute())
+    directory = Path(config.perf_log_dir).absolute()
+    return DrainTask(plain["config"], plain["facts"], Anchor.now(), directory, identity=None if identity is None else signed(identity))
 
 
 class Supervisor:
@@ -170,7 +176,7 @@ class Supervisor:
             return False
         last = ""
         try:
-            with _start_writer(fd) as writer:
+            with companion.start(WRITER, pass_fds=(fd,), stdin=PIPE, stdout=PIPE, stderr=STDOUT) as writer:
                 try:
                     self._brief(writer)
                     for line in _lines_of(writer):
@@ -228,23 +234,13 @@ class Supervisor:
         """The writer's work on this thread."""
         has_device = self._task.facts.get("device_uuid") is not None
         readings = _nothing_but("no hardware counters: they are read in a writer process only") if has_device else no_readings
-        Drain(self._ring, self._task, self._print, _complain, readings).run(self._pause, lambda: False)
+        Drain(self._ring, self._task, self._print, _complain, Sources(readings)).run(self._pause, lambda: False)
 
     def _pause(self, seconds: float) -> None:
         if self._ending.is_set():
             time.sleep(seconds)
         else:
             self._ending.wait(seconds)
-
-
-def _start_writer(ring_fd: int) -> subprocess.Popen[bytes]:
-    environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "flagscale_perf.perf_logger"],
-        bufsize=0, env=environment, pass_fds=(ring_fd,), start_new_session=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
 
 
 def _bootstrap(ring: Ring, task: DrainTask) -> dict[str, Any]:
@@ -327,36 +323,6 @@ class _Outlet:
         self.push()
 
 
-class _Alarm:
-    """The writer's sleep; a byte from the trainer ends it."""
-
-    def __init__(self, fd: int, outlet: _Outlet) -> None:
-        self._fd = fd
-        self._outlet = outlet
-        self._poll = select.poll()
-        self._poll.register(fd, select.POLLIN)
-        self._has_sender = True
-
-    def wait(self, seconds: float) -> None:
-        """Sleeps so long, or less if the trainer rings."""
-        self._outlet.push()
-        if not self._has_sender:
-            time.sleep(seconds)
-        elif self._poll.poll(seconds * 1000):
-            self._has_sender = bool(os.read(self._fd, 4096))
-
-
-def _end_after_parent(is_orphan: Callable[[], bool], ring: Ring) -> None:
-    """On a thread of its own: ends the process some time after its parent, even where its disk hangs."""
-    while not is_orphan():
-        time.sleep(PERIOD_S)
-    saved = -1
-    while saved != ring.saved:  # a long backlog is no hang
-        saved = ring.saved
-        time.sleep(ORPHAN_LIMIT_S)
-    os._exit(1)
-
-
 def _readings(device_uuid: str | None, replaces: bool) -> TakeReadings:
     """The device's counters, read in this process. Not after a writer has died: its end may have been the driver's doing."""
     if device_uuid is None:
@@ -373,12 +339,19 @@ def _nothing_but(note: str) -> TakeReadings:
     return lambda: ([], [notes.pop()] if notes else [])
 
 
+def _ranks(task: DrainTask, trainer: int, is_alive: Callable[[], bool], alarm: companion.Alarm) -> RankSource:
+    """The other ranks, as the launcher's environment says where they are."""
+    place = Place.of(os.environ)
+    if place is None or task.identity is None:
+        return OneRank()
+    expected = None if place.local_world_size is None else place.local_world_size - 1
+    node = Node(Search(place.key, trainer, expected, task.anchor.mono_ns), alarm.watch, reads_devices=not task.notes)
+    return Gathering(Job(place, identity_of(task.identity), task.facts, task.directory), node, is_alive)
+
+
 def main() -> None:
     """The writer process: reads its task from stdin, drains the ring until the trainer has closed it or is gone."""
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # it ends with its parent and by itself; whoever stops a job stops that
-    with contextlib.suppress(OSError):
-        os.nice(NICENESS)
+    companion.settle()
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         task = json.loads(stdin.readline())
     parent_pid: int = task.pop("parent_pid")
@@ -387,11 +360,18 @@ def main() -> None:
         return os.getppid() != parent_pid
 
     ring = Ring.attach(task.pop("ring_fd"))
-    threading.Thread(target=_end_after_parent, args=(is_orphan, ring), daemon=True).start()
-    outlet = _Outlet(1)
+    companion.end_after_parent(is_orphan, lambda: ring.saved)
+    outlet, alarm = _Outlet(1), companion.Alarm(0)
     task |= {"anchor": Anchor(**task["anchor"]), "directory": Path(task["directory"]), "may_serve": True}
-    drain = Drain(ring, DrainTask(**task), outlet.log, outlet.trouble, _readings(task["facts"].get("device_uuid"), bool(task["notes"])))
-    drain.run(_Alarm(0, outlet).wait, is_orphan)
+    drain_task = DrainTask(**task)
+    ranks = _ranks(drain_task, parent_pid, lambda: not is_orphan(), alarm)
+    sources = Sources(_readings(drain_task.facts.get("device_uuid"), bool(drain_task.notes)), ranks)
+
+    def wait(seconds: float) -> None:
+        outlet.push()
+        alarm.wait(seconds)
+
+    Drain(ring, drain_task, outlet.log, outlet.trouble, sources).run(wait, is_orphan)
     outlet.finish()
 
 

@@ -7,11 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.marks import STARTS, STOPS, in_slots
+from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import (
     SCHEMA_VERSION,
     EventRecord,
     HardwareRecord,
     IntervalRecord,
+    MarksRecord,
     Outcome,
     PhaseRecord,
     Record,
@@ -106,6 +109,17 @@ def make_phases(iteration: int = 1, **overrides: Any) -> PhaseRecord:
     return PhaseRecord(**fields | overrides)
 
 
+def make_marks(iteration: int = 1, **overrides: Any) -> MarksRecord:
+    """What `make_step`'s step tells of `make_phases`' phases, one after the other: the ring has this, the run file those."""
+    marks, at_ns = [], iteration * 100 * MS
+    for phase, own_ns in enumerate(make_phases(iteration, **overrides)[1:-2]):
+        if own_ns:
+            marks += [at_ns + STARTS[phase], at_ns + own_ns + STOPS[phase]]
+            at_ns += own_ns
+    (record,) = in_slots(iteration, marks)
+    return record
+
+
 def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
     """Ten of `make_step`s: 1 s at 640 W, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and HFU as `SCALE` has them."""
     fields: dict[str, Any] = {
@@ -171,6 +185,20 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "memory_used_bytes": 5 * 10**9,
     }
     return HardwareRecord(at_ns, **fields | overrides)
+
+
+def make_identity(rank: int = 1, **overrides: Any) -> RankIdentity:
+    """A rank on "node0" without a device, whose process has the number 1000 + rank; each in a lockstep of its own."""
+    fields: dict[str, Any] = {
+        "rank": rank,
+        "hostname": "node0",
+        "pid": 1000 + rank,
+        "device": "CPU",
+        "device_uuid": None,
+        "stage": 0,
+        "lockstep": rank,
+    }
+    return RankIdentity(**fields | overrides)
 
 
 def make_event(name: str = "note", **overrides: Any) -> EventRecord:

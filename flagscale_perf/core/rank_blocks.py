@@ -14,6 +14,7 @@ from flagscale_perf.core.phases import PHASES, StepPhases
 from flagscale_perf.core.records import HardwareRecord, Outcome, StepRecord
 
 BLOCK_STEPS = 5
+INTERRUPTION = 0.01  # of an iteration's time: an evaluation or checkpoint behind which the next steps are not even
 MAX_RANKS = 1 << 20
 _FORMAT = 1  # first element of an encoded block
 _MAX = 1 << 53  # numbers beyond it are no measurement
@@ -115,7 +116,9 @@ class BlockBuilder:
             # The steps behind it are not at their pace yet, either.
             self._is_warmup = True
             self._times_ns, self._phases_ns = [], []
-        if self._is_warmup or step.outcome == Outcome.DATA_SKIPPED or step.eval_ns or step.checkpoint_ns:
+        # Some hosts ask in every iteration whether a checkpoint has been written: microseconds, and no interruption.
+        is_interrupted = step.eval_ns + step.checkpoint_ns > INTERRUPTION * step.iteration_ns
+        if self._is_warmup or step.outcome == Outcome.DATA_SKIPPED or is_interrupted:
             return
         self._times_ns.append(step.iteration_ns)
         if phases is not None:

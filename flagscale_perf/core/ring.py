@@ -1,6 +1,6 @@
 """The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer (the writer).
 
-    page 0, 1   header: magic, sizes, tail, dropped; end reason, session id and summary path as checksummed texts
+    page 0, 1   header: magic, sizes, tail, dropped; end reason, session id, summary path and producer as checksummed texts
     then        65,536 slots of 256 bytes: crc32 | kind | length | sequence number | record
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is lost when that
@@ -125,7 +125,8 @@ class _Text(NamedTuple):
     size: int
 
 
-_REASON, _SESSION, _SUMMARY = _Text(512, 248), _Text(768, 248), _Text(1024, 4096)
+_REASON, _SESSION, _SUMMARY, _PRODUCER = _Text(512, 248), _Text(768, 248), _Text(1024, 4096), _Text(5120, 2048)
+ANONYMOUS = "flagscale_perf"
 
 
 class RingEnd(NamedTuple):
@@ -141,10 +142,11 @@ class RingEnd(NamedTuple):
 
 
 class Ring:
-    """One end of the ring. `put`, `close` are the producer's; `take`, `commit` and the two setters the consumer's.
+    """One end of the ring. The producer calls `put` and `close` and sets `producer`, the consumer `take` and `commit`, and sets the rest.
 
     Attributes:
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process only.
+        slots: how many records it can hold.
     """
 
     def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
@@ -152,16 +154,16 @@ class Ring:
         self.fd = fd
         self._memory = memory
         self._words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
-        self._slots = self._words[_WORD_SLOTS]
+        self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = self._words[_WORD_TAIL]
 
     @classmethod
-    def create(cls, slots: int = SLOTS) -> Ring:
-        """A new, empty ring. Raises OSError where not even private memory is to be had."""
+    def create(cls, slots: int = SLOTS, name: str = ANONYMOUS) -> Ring:
+        """A new, empty ring, its memory so called in /proc/PID/fd. Raises OSError where not even private memory is to be had."""
         size = _HEADER_BYTES + slots * SLOT_BYTES
         fd: int | None
         try:
-            fd = _shared_memory(size)
+            fd = _shared_memory(size, name)
             memory = mmap.mmap(fd, size)
         except (AttributeError, OSError):  # AttributeError: no posix_fallocate on this system
             fd, memory = None, mmap.mmap(-1, size)
@@ -184,13 +186,13 @@ class Ring:
         """Stores the record; counts a drop if the ring is full or a value does not fit. Never raises, never waits."""
         head = self._head
         try:
-            if head - self._known_tail >= self._slots:
+            if head - self._known_tail >= self.slots:
                 self._known_tail = self._words[_WORD_TAIL]
-                if head - self._known_tail >= self._slots:
+                if head - self._known_tail >= self.slots:
                     self._words[_WORD_DROPPED] += 1
                     return
             body = _LAYOUTS[type(record)].pack(head + 1, record)
-            offset = _HEADER_BYTES + head % self._slots * SLOT_BYTES
+            offset = _HEADER_BYTES + head % self.slots * SLOT_BYTES
             self._memory[offset : offset + _CRC_BYTES + len(body)] = zlib.crc32(body).to_bytes(_CRC_BYTES, "little") + body
             self._head = head + 1
         except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
@@ -200,7 +202,7 @@ class Ring:
         """The oldest records, at most `limit`; they stay in the ring until `commit`."""
         tail = self._words[_WORD_TAIL]
         records: list[RingRecord] = []
-        while len(records) < min(limit, self._slots):
+        while len(records) < min(limit, self.slots):
             record = self._read(tail + len(records))
             if record is None:
                 break
@@ -233,6 +235,15 @@ class Ring:
         return None if reason is None else RingEnd(reason, self._words[_WORD_CLOSED_AT])
 
     @property
+    def producer(self) -> str | None:
+        """Who stores into the ring, for a consumer that has found it; None where nobody has said so."""
+        return self._text(_PRODUCER)
+
+    @producer.setter
+    def producer(self, text: str) -> None:
+        self._set_text(_PRODUCER, text)
+
+    @property
     def session(self) -> str | None:
         """The session id once the consumer has claimed one."""
         return self._text(_SESSION)
@@ -259,7 +270,7 @@ class Ring:
             self.fd = None
 
     def _read(self, number: int) -> RingRecord | None:
-        offset = _HEADER_BYTES + number % self._slots * SLOT_BYTES
+        offset = _HEADER_BYTES + number % self.slots * SLOT_BYTES
         slot = self._memory[offset : offset + SLOT_BYTES]
         kind, length, sequence = _PREFIX.unpack_from(slot, _CRC_BYTES)
         if sequence != number + 1 or kind not in _KINDS or length > _MAX_PAYLOAD:
@@ -283,10 +294,10 @@ class Ring:
         return body[4:].decode() if zlib.crc32(body) == int.from_bytes(held[:4], "little") else None
 
 
-def _shared_memory(size: int) -> int:
+def _shared_memory(size: int, name: str) -> int:
     """A descriptor of `size` reserved bytes that no path leads to. Raises OSError."""
     try:
-        fd = os.memfd_create("flagscale_perf", os.MFD_CLOEXEC)
+        fd = os.memfd_create(name, os.MFD_CLOEXEC)
     except (AttributeError, OSError):  # not Linux, or forbidden
         fd, path = tempfile.mkstemp(prefix="flagscale_perf_")
         os.unlink(path)

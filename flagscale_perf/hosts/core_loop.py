@@ -19,6 +19,7 @@ from flagscale_perf.hosts.timers import tells_phases
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
+PARALLEL_MODULE = "megatron.core.parallel_state"
 
 
 @dataclass(frozen=True)
@@ -58,10 +59,18 @@ class CoreLoop:
         self.training = training
         self.rehearsing = rehearsing
 
-    def is_rank_0(self) -> bool:
-        """Global rank: from torch.distributed where it runs, else as torchrun set it."""
+    def rank(self) -> int:
+        """From torch.distributed where it runs, else as torchrun set it."""
         distributed = _distributed()
-        return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0")) == 0
+        return int(distributed.get_rank() if distributed else os.environ.get("RANK", "0"))
+
+    def stage(self) -> int:
+        """As Megatron-Core has it."""
+        return pipeline_stage()
+
+    def lockstep(self) -> int:
+        """As Megatron-Core's groups are; each rank for itself where it has made none."""
+        return lockstep_group(self.rank())
 
     def config(self) -> PerfConfig:
         """From the environment, which is all there is without Megatron's arguments."""
@@ -130,6 +139,25 @@ class CoreLoop:
         config = self._module.config
         model_parallel = config.tensor_model_parallel_size * config.pipeline_model_parallel_size * config.context_parallel_size
         return _world_size() // int(model_parallel)
+
+
+def pipeline_stage() -> int:
+    """This rank's, from 0; 0 where Megatron-Core has made no groups."""
+    groups = _parallel_state()
+    return int(groups.get_pipeline_model_parallel_rank()) if groups else 0
+
+
+def lockstep_group(rank: int) -> int:
+    """See `RankIdentity`; `rank` where Megatron-Core has made no groups."""
+    groups = _parallel_state()
+    if not groups:
+        return rank
+    return pipeline_stage() * int(groups.get_data_parallel_world_size()) + int(groups.get_data_parallel_rank())
+
+
+def _parallel_state() -> Any:
+    groups = sys.modules.get(PARALLEL_MODULE)
+    return groups if groups is not None and groups.model_parallel_is_initialized() else None
 
 
 def num_microbatches() -> int:

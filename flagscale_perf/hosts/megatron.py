@@ -19,7 +19,15 @@ from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.hosts.core_loop import dtype_of, facts_of_process, num_microbatches, pipeline_schedule, version_of
+from flagscale_perf.hosts.core_loop import (
+    dtype_of,
+    facts_of_process,
+    lockstep_group,
+    num_microbatches,
+    pipeline_schedule,
+    pipeline_stage,
+    version_of,
+)
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
@@ -56,9 +64,17 @@ class MegatronLoop:
         self.rehearsing = rehearsing
         self._args: Any = None  # as the step that is under way found them
 
-    def is_rank_0(self) -> bool:
+    def rank(self) -> int:
         """Global rank as torchrun set it."""
-        return bool(_args().rank == 0)
+        return int(_args().rank)
+
+    def stage(self) -> int:
+        """As Megatron-Core has it."""
+        return pipeline_stage()
+
+    def lockstep(self) -> int:
+        """As Megatron-Core's groups are."""
+        return lockstep_group(self.rank())
 
     def config(self) -> PerfConfig:
         """Flags, then environment, then defaults."""

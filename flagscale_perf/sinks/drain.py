@@ -37,6 +37,7 @@ from flagscale_perf.sinks.records import RecordsSink
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.replay import replay
 from flagscale_perf.sinks.retention import prune
+from flagscale_perf.sinks.sources import Sources, TakeRanks
 
 PERIOD_S = 0.5
 FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
@@ -45,14 +46,6 @@ BATCH = 2048
 KILLED = "killed"
 SUSPECT = "suspect"
 CLOCK_STEP_NS = 2 * NS_PER_S
-
-# Readings of the device since the last call, and what there is to say about them.
-TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
-
-
-def no_readings() -> tuple[list[HardwareRecord], list[str]]:
-    """Where nothing reads the device."""
-    return [], []
 
 
 @dataclass(frozen=True)
@@ -65,6 +58,7 @@ class DrainTask:
         directory: of the files, absolute.
         notes: why this drain takes over from others, each different; recorded as failures, once a session.
         may_serve: see `SinkContext`.
+        identity: rank 0's, as `ranks.signature` writes it; None where no other ranks are looked for.
     """
 
     config: dict[str, Any]
@@ -73,6 +67,7 @@ class DrainTask:
     directory: Path
     notes: list[str] = field(default_factory=list)
     may_serve: bool = False
+    identity: str | None = None
 
 
 @dataclass
@@ -95,14 +90,14 @@ class Drain:
         task: DrainTask,
         emit: Callable[[str], None],
         complain: Callable[[str], None],
-        readings: TakeReadings = no_readings,
+        sources: Sources | None = None,
     ) -> None:
-        """`emit` prints a line of the log, `complain` a line about trouble; `readings` must not block."""
+        """`emit` prints a line of the log, `complain` a line about trouble."""
         self._ring = ring
         self._task = task
         self._emit = emit
         self._complain = complain
-        self._readings = readings
+        self._sources = sources or Sources()
         self._watch = Watch(task.facts)
         self._own: list[Record] = []  # made here, not in the ring; go into the next batch
         self._batch: _Batch | None = None
@@ -218,6 +213,7 @@ class Drain:
         while taken and isinstance(taken[-1], MarksRecord):  # their step comes in a later batch, and they with it
             taken.pop()
         self._take_readings()  # after the steps, so that none of them ended after the last reading there is
+        self._take_ranks(self._sources.ranks.take)
         records, self._own = self._own, []
         join = MarksJoin()
         for slot in taken:
@@ -239,14 +235,16 @@ class Drain:
         if not isinstance(record, StepRecord):
             return [record]
         self._iteration = record.iteration
-        interval = self._window.add(record, self._ring.dropped, self._phases.take(record))
+        phases = self._phases.take(record)
+        self._sources.ranks.step(record, phases)
+        interval = self._window.add(record, self._ring.dropped, phases)
         return [record, *self._remarks(record), *self._completed(interval)]
 
     def _completed(self, interval: IntervalRecord | None) -> list[Record]:
         """The interval if there is one, what there is to say about it, and behind the session's first suspect one what to check."""
         if interval is None:
             return []
-        completed = [interval, *self._remarks(interval)]
+        completed = [interval, *self._remarks(interval), *self._sources.ranks.interval(interval)]
         text = None if self._has_told_suspicion else suspicion(interval, self._task.facts)
         if text is None:
             return completed
@@ -258,12 +256,19 @@ class Drain:
         return [self._event(remark.name, remark.text) for remark in self._watch.look(record)]
 
     def _take_readings(self) -> None:
-        readings, notes = self._readings()
+        readings, notes = self._sources.readings()
         for reading in readings:
             self._window.add_hardware(reading)
+            self._sources.ranks.reading(reading)
             self._own += [reading, *self._remarks(reading)]
         for note in notes:
             self._tell("hardware", note)
+
+    def _take_ranks(self, take: TakeRanks) -> None:
+        records, notes = take()
+        self._own += records
+        for note in notes:
+            self._tell("rank", note)
 
     def _hand_on(self) -> None:
         """The batch is in the run file: now it may leave the ring and be shown."""
@@ -279,6 +284,7 @@ class Drain:
         if self._insist(self._save, wait, deadline_ns):
             reason = end.reason if end else KILLED
             self._own += self._completed(self._window.close(self._ring.dropped))
+            self._take_ranks(self._sources.ranks.close)
             self._own.append(RunEnd(reason, self._task.anchor.wall_of(at_ns), self._iteration, self._ring.dropped))
             self._insist(self.cycle, wait, deadline_ns)
         if self._views is not None:

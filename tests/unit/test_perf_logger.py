@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf import perf_logger
+from flagscale_perf import companion, perf_logger
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.jsonl import decode
 from flagscale_perf.core.records import EventRecord, StepRecord
@@ -158,7 +158,7 @@ def test_where_nothing_can_be_started_training_goes_on(
 def test_a_writer_that_cannot_start_is_replaced_by_a_thread_and_its_last_words_are_kept(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perf_logger, "_PACKAGE_ROOT", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(companion, "_PACKAGE_ROOT", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
     (tmp_path / "nowhere" / "flagscale_perf").mkdir(parents=True)
     (tmp_path / "nowhere" / "flagscale_perf" / "__init__.py").write_text("raise ImportError('broken installation')")

@@ -104,4 +104,4 @@ def test_parallel_sizes_follow_from_the_world(gpt, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("RANK", "3")
     loop = CoreLoop(gpt(tensor_model_parallel_size=2, pipeline_model_parallel_size=2), SIZES, True)
-    assert (loop.data_parallel_size(), loop.is_rank_0()) == (2, False)
+    assert (loop.data_parallel_size(), loop.rank()) == (2, 3)

@@ -7,6 +7,7 @@ from pathlib import Path
 from flagscale_perf.core.records import EventRecord, IntervalRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.sinks.drain import Drain
+from flagscale_perf.sinks.sources import Sources
 from tests.fakes import MS, SECOND, make_reading, make_step
 from tests.unit.sinks.test_drain import die, finish, make_drain, put, records_in, ring, said
 
@@ -27,7 +28,7 @@ class Device:
 
 
 def with_device(ring: Ring, directory: Path, said: list[str], device: Device) -> Drain:
-    return Drain(ring, make_drain(ring, directory, said)._task, said.append, said.append, device.take)
+    return Drain(ring, make_drain(ring, directory, said)._task, said.append, said.append, Sources(device.take))
 
 
 def test_readings_are_kept_and_explain_the_interval_they_were_made_in(ring: Ring, tmp_path: Path, said: list[str]) -> None:

@@ -1,0 +1,94 @@
+"""The training side of a rank other than 0: it stores what it measures, and somebody finds it.
+
+No thread, no file, no socket: a ring in shared memory, found by its name through /proc by another process of the node. If
+nobody comes, the ring fills up and that is all. On a node without rank 0 the first rank starts the process that comes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import weakref
+from pathlib import Path
+from subprocess import DEVNULL
+
+from flagscale_perf import companion
+from flagscale_perf.core.clock import monotonic_ns
+from flagscale_perf.core.jsonl import dump
+from flagscale_perf.core.rank_blocks import RankIdentity
+from flagscale_perf.core.records import EventRecord, MarksRecord, StepRecord
+from flagscale_perf.core.ring import Ring
+from flagscale_perf.ranks.place import Place
+from flagscale_perf.ranks.signature import signed
+
+COLLECTOR = "flagscale_perf.ranks.collect"
+SLOTS = 4096  # 1 MiB: the steps of minutes
+
+
+class Teller:
+    """One rank's; its methods are called on the training thread only, and neither wait nor raise."""
+
+    def __init__(self, ring: Ring) -> None:
+        """Use `start`."""
+        self._ring: Ring | None = ring
+        _live.add(self)
+
+    @classmethod
+    def start(cls, place: Place, identity: RankIdentity, directory: str) -> Teller:
+        """Begins to tell; `directory` of the monitor's files.
+
+        Raises OSError where there is no shared memory, or no process can be started on a node that needs one.
+        """
+        while _ended:
+            _ended.pop().release()
+        ring = Ring.create(SLOTS, place.ring_name)
+        ring.producer = signed(identity)
+        try:
+            if place.local_rank == 0:
+                _start_collector(place, directory)
+        except OSError:
+            ring.release()
+            raise
+        return cls(ring)
+
+    def step(self, record: StepRecord | MarksRecord) -> None:
+        """Keeps the record; counts a drop if there is no room."""
+        if self._ring is not None:
+            self._ring.put(record)
+
+    def event(self, name: str, iteration: int, text: str) -> None:
+        """Keeps an `EventRecord`."""
+        if self._ring is not None:
+            self._ring.put(EventRecord(name, monotonic_ns(), iteration, text))
+
+    def close(self, reason: str) -> None:
+        """Training has ended. What has been stored can be found until the process ends, or trains again."""
+        if self._ring is not None:
+            self._ring.close(reason, monotonic_ns())
+            _ended.append(self._ring)
+            self._ring = None
+
+    def _abandon(self) -> None:
+        """In a forked child: the ring stays the parent's."""
+        self._ring = None
+
+
+_live: weakref.WeakSet[Teller] = weakref.WeakSet()
+_ended: list[Ring] = []
+
+
+def _abandon_all() -> None:
+    for teller in list(_live):
+        teller._abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def _start_collector(place: Place, directory: str) -> None:
+    """It ends by itself soon after this process, which never waits for it."""
+    task = place._asdict() | {"parent_pid": os.getpid(), "since_ns": monotonic_ns(), "directory": str(Path(directory).absolute())}
+    try:
+        companion.start(COLLECTOR, dump(task), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
+    except subprocess.SubprocessError as error:
+        raise OSError(str(error)) from error

@@ -1,0 +1,110 @@
+"""The training side of a rank other than 0, its ring read as another process would."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf import companion
+from flagscale_perf.core.ring import Ring
+from flagscale_perf.ranks import teller as teller_module
+from flagscale_perf.ranks.neighbours import Neighbour, Search
+from flagscale_perf.ranks.place import Place
+from flagscale_perf.ranks.teller import Teller
+from tests.fakes import make_identity, make_marks, make_step
+
+PLACE = Place(9, 16, 1, 8, "0123456789abcdef")
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    while teller_module._ended:
+        teller_module._ended.pop().release()
+
+
+def start(place: Place = PLACE) -> Teller:
+    return Teller.start(place, make_identity(place.rank, pid=os.getpid()), "logs")
+
+
+def found(since_ns: int = 0) -> list[Neighbour]:
+    return Search(PLACE.key, os.getpid(), 1, since_ns).look(1)
+
+
+def test_what_it_stores_is_found_by_others() -> None:
+    teller = start()
+    (neighbour,) = found()
+    teller.step(make_marks(1))
+    teller.step(make_step(1))
+    teller.event("failure", 1, "monitor switched off")
+    told = neighbour.drain()
+    assert (neighbour.identity.rank, [step for step, _ in told.steps], told.notes) == (9, [make_step(1)], ["monitor switched off"])
+    assert not neighbour.has_ended
+    teller.close("completed")
+    teller.step(make_step(2))
+    teller.event("note", 1, "too late")
+    teller.close("again")
+    assert (neighbour.has_ended, neighbour.drain()) == (True, ([], []))
+    neighbour.release()
+
+
+def test_it_can_be_found_after_its_end_until_it_trains_again() -> None:
+    first = start()
+    first.step(make_step(1))
+    first.close("completed")
+    (old,) = found()
+    assert [step.iteration for step, _ in old.drain().steps] == [1]
+    second = start()
+    old.release()
+    (new,) = found()
+    assert not new.has_ended
+    new.release()
+    second.close("completed")
+
+
+def test_a_full_ring_harms_nobody() -> None:
+    teller = start()
+    for iteration in range(teller_module.SLOTS + 10):
+        teller.step(make_step(iteration))
+    (neighbour,) = found()
+    assert len(neighbour.drain().steps) == teller_module.SLOTS
+    neighbour.release()
+    teller.close("completed")
+
+
+def test_the_first_rank_of_a_node_starts_its_collector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[tuple] = []
+    monkeypatch.setattr(companion, "start", lambda *words, **streams: started.append(words))
+    start().close("completed")
+    assert started == []
+    start(PLACE._replace(rank=8, local_rank=0)).close("completed")
+    ((module, task),) = started
+    assert module == "flagscale_perf.ranks.collect"
+    assert f'"parent_pid":{os.getpid()}' in task
+    assert f'"directory":"{Path.cwd()}/logs"' in task
+
+
+def test_a_forked_child_tells_nothing() -> None:
+    teller = start()
+    (neighbour,) = found()
+    child = os.fork()
+    if child == 0:
+        teller.step(make_step(99))
+        teller.close("killed")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (neighbour.has_ended, neighbour.drain().steps) == (False, [])
+    neighbour.release()
+    teller.close("completed")
+
+
+def test_without_shared_memory_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(slots: int, name: str) -> Ring:
+        raise OSError("no memory")
+
+    monkeypatch.setattr(Ring, "create", refuse)
+    with pytest.raises(OSError, match="no memory"):
+        start()
