@@ -57,7 +57,13 @@ def test_a_block_has_the_medians_of_its_steps() -> None:
 
 def test_steps_that_do_not_say_how_fast_the_rank_is_are_left_out() -> None:
     slow = {"iteration_ns": 9 * SECOND}
-    steps = [make_step(5, eval_ns=SECOND, **slow), make_step(6, checkpoint_ns=SECOND, **slow), make_skipped_data(7, 1), make_step(8), make_step(9)]
+    steps = [
+        make_step(5, eval_ns=SECOND, **slow),
+        make_step(6, checkpoint_ns=SECOND, **slow),
+        make_skipped_data(7, 1),
+        make_step(8),
+        make_step(9),
+    ]
     assert [(block.steps, block.iteration_ns, block.phases_ns) for block in blocks_of(steps)] == [(2, 100 * MS, None)]
     warmup = [make_step(6), make_step(7, warmup=1), make_step(8), make_step(9)]
     assert [(block.first_iteration, block.steps, block.iteration_ns) for block in blocks_of(warmup)] == [(6, 0, None)]
