@@ -245,7 +245,8 @@ def _with_new_batch(stage: _Stage) -> list[StragglerRecord]:
 
 def _has_risen(stage: _Stage, shares: Sequence[float], usual: Work) -> bool:
     stage.noises.append(noise([excess_ns(work, usual) / max(usual.own_ns, 1) for work, _, _ in stage.past]))
-    usual_noise = max(stage.noises[-1], statistics.median(stage.noises))  # by chance the last blocks may have been quieter than usual
+    # By chance the last blocks may have been quieter than usual, most of all where what slows a step lasts for some.
+    usual_noise = max(stage.noises[-1], sorted(stage.noises)[3 * len(stage.noises) // 4])
     share = steady(shares)
     is_costly = share * usual.own_ns > ITERATION_SHARE * stage.rounds[-1].iteration_ns
     return is_costly and min(shares) >= OVER * PAST_SHARE and share > max(PAST_SHARE, SIGNIFICANCE * usual_noise)

@@ -11,6 +11,7 @@ from flagscale_perf.core.hardware import HardwareTotals, mean_power_w, tokens_pe
 from flagscale_perf.core.jsonl import finite
 from flagscale_perf.core.memory import MemoryTotals, fragmentation
 from flagscale_perf.core.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
+from flagscale_perf.core.rank_summary import RankTotals
 from flagscale_perf.core.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
 from flagscale_perf.core.records import (
     EventRecord,
@@ -74,6 +75,7 @@ class RunTotals:
         self._phases = PhaseJoin(header.facts)
         self._rows = ThinnedRows()
         self._memory, self._hardware, self._goodput = MemoryTotals(header.facts), HardwareTotals(), SessionGoodput(header)
+        self._ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None
@@ -88,6 +90,7 @@ class RunTotals:
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
         self._goodput.add(record)
+        self._ranks.add(record)
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
@@ -159,6 +162,7 @@ class RunTotals:
             },
             "phases": _phases_of(self._rated.phases),
             "bubble": _bubble_of(self._rated.phases),
+            "ranks": self._ranks.as_dict(),
             "memory": self._memory.as_dict(),
             "hardware": self._hardware.as_dict(self._rated.tokens, self._rated.iteration_ns, self._scale),
             "goodput": self._goodput.result().as_dict(),

@@ -8,6 +8,7 @@ from typing import Any
 
 from flagscale_perf.analysis.summary import RunSummary
 from flagscale_perf.core.printable import UNKNOWN, number, printable
+from flagscale_perf.core.rank_text import name_ranks, name_steps
 from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
 
 _LABEL_WIDTH = 16
@@ -42,6 +43,7 @@ def render_summary(run: RunSummary) -> str:
         block("Times", _times(summary)),
         block("Totals", _totals(summary)),
         *_phase_blocks(summary),
+        *_rank_blocks(summary["ranks"]),
         block("Goodput of this session", goodput_rows(summary["goodput"])),
         block("Memory of rank 0's device", _memory(summary)),
         block("Hardware of rank 0's device", _hardware(summary["hardware"])),
@@ -133,6 +135,37 @@ def _phase_blocks(summary: dict[str, Any]) -> list[str]:
             for kind in ("bubble", "imbalance")
         ]
     return [block(f"Phases of {phases['steps']} iterations, without the first", rows, _PHASE_WIDTH)]
+
+
+def _rank_blocks(ranks: dict[str, Any]) -> list[str]:
+    blocks = []
+    if ranks["heard"] is not None:
+        silent = f"; silent at the end: {ranks['silent_count']} ({name_ranks(ranks['silent'])})" if ranks["silent"] else ""
+        slowest, fullest = ranks["slowest_ranks"], ranks["peak_memory_ranks"]
+        rows = [
+            ("heard", f"{ranks['heard']} on {_known(ranks['nodes'])} nodes{silent}"),
+            (
+                "work",
+                f"{_with_unit(ranks['median_work_ms'], 1, 'ms')} a step (median), {_percent(ranks['wait_share'])} of the time is waiting",
+            ),
+            ("most work", UNKNOWN if slowest is None else f"{name_ranks(slowest)}: {_with_unit(ranks['slowest_work_ms'], 1, 'ms')}"),
+            ("spread", _percent(ranks["work_spread"])),
+            ("peak memory", f"{_with_unit(ranks['peak_memory_gb'], 2, 'GB')}" + ("" if fullest is None else f" ({name_ranks(fullest)})")),
+        ]
+        blocks.append(block("Ranks", rows))
+    if ranks["stragglers"]:
+        rows = [_straggler(straggler) for straggler in ranks["stragglers"]]
+        left_out = ranks["straggler_count"] - len(rows)
+        blocks.append(block("Slow ranks", rows + ([("", f"and {left_out} more")] if left_out > 0 else []), _PHASE_WIDTH))
+    return blocks
+
+
+def _straggler(straggler: dict[str, Any]) -> Row:
+    who = f"stage {straggler['stage']}" if straggler["against"] == "stages" else name_ranks(straggler["ranks"])
+    place = f"{who} ({straggler['hostname']}, {straggler['device']})"
+    cause = f", {straggler['cause']}" if straggler["cause"] else ""
+    text = f"{place}: {_with_unit(straggler['excess_ms'], 1, 'ms')} in {straggler['phase']} against {straggler['against']}{cause}"
+    return name_steps(straggler["first_iteration"], straggler["iteration"]), text
 
 
 def _totals(summary: dict[str, Any]) -> list[Row]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flagscale_perf.core.phases import PHASES
 from flagscale_perf.core.rank_blocks import Block
 from flagscale_perf.core.rank_records import StragglerRecord
 from flagscale_perf.core.stragglers import MAX_NAMED, Stragglers, cause_of
@@ -112,8 +113,6 @@ def test_time_in_a_phase_that_may_be_waiting_counts_only_where_others_wait_for_i
 
 
 def with_phase(block: Block, phase: str, dur_ns: int) -> Block:
-    from flagscale_perf.core.phases import PHASES
-
     assert block.phases_ns is not None
     place = PHASES.index(phase)
     return block._replace(phases_ns=(*block.phases_ns[:place], dur_ns, *block.phases_ns[place + 1 :]))

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.summary import RunSummary, summarize
 from flagscale_perf.core.jsonl import encode
+from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import Record, RunEnd
 from flagscale_perf.report.text import render_summary
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
@@ -27,6 +28,19 @@ def test_the_phases_of_a_run(tmp_path: Path) -> None:
     records = [record for i in range(1, 6) for record in (make_phases(i, optimizer_clip_ns=0), make_step(i, microbatches=8))]
     text = render_summary(run_of(tmp_path, [header, *records]))
     assert text[text.index("Phases") : text.index("Goodput")] == golden("report_phases.txt")
+
+
+def test_the_ranks_of_a_run(tmp_path: Path) -> None:
+    ms, gb = 1_000_000, 10**9
+    times = [[100 * ms] * 8, [60 * ms] * 7 + [81 * ms], [40 * ms] * 7 + [19 * ms], [1 * ms] * 8]
+    stretch = RanksRecord(5, 24, 1, *times, memory_peak_bytes=[(10 + rank) * gb for rank in range(8)], silent=[2, 3], silent_count=2)
+    slow = StragglerRecord(
+        41, 55, False, [7], "host-1\x1b", "NVIDIA H200", 0, "forward", 21 * ms, 100 * ms, "peers", "clock capped by power"
+    )
+    heavy = StragglerRecord(5, 24, True, [4, 5, 6, 7], "host-1", "NVIDIA H200", 1, "backward", 9 * ms, 100 * ms, "stages", None)
+    nodes = [NodeRecord(f"host-{n}", [4 * n], [1], ["NVIDIA H200"], [n]) for n in (0, 1)]
+    text = render_summary(run_of(tmp_path, [make_header(), *nodes, stretch, heavy, slow]))
+    assert text[text.index("Ranks") : text.index("Goodput")] == golden("report_ranks.txt")
 
 
 def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
