@@ -27,7 +27,7 @@ def test_a_rank_that_is_slow_in_its_forward_pass_is_named(tmp_path: Path) -> Non
     assert finished.returncode == 0, finished.output[-3000:]
     named, *_ = fs.records(tmp_path / "perf", "straggler")
     assert (named["ranks"], named["phase"], named["against"], named["is_over"]) == ([1], "forward", "peers", False)
-    assert named["iteration"] <= 20
+    assert named["iteration"] <= 24  # 20 steps from iteration 5 on; the block of the warm-up, 1 to 4, tells nothing
     assert named["excess_ns"] == pytest.approx(padded_stages.EXCESS_S * 1e9, rel=0.3)
     assert {stragglers["ranks"][0] for stragglers in fs.records(tmp_path / "perf", "straggler")} == {1}
     nodes = fs.records(tmp_path / "perf", "node")
