@@ -120,7 +120,7 @@ class RunFold:
             summary["session_info"]["end_reason"] = KILLED
         rated = self._totals.rated
         report = Report(
-            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes),
+            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes()),
             findings=[],
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.analysis.report import Node, Overview
-from flagscale_perf.core.rank_records import NodeRecord
 from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
 
 _SIZES = {
@@ -18,7 +17,7 @@ _SIZES = {
 }
 
 
-def overview_of(summary: dict[str, Any], started: str, nodes: Mapping[str, NodeRecord]) -> Overview:
+def overview_of(summary: dict[str, Any], started: str, nodes: Sequence[tuple[str, list[int], list[str]]]) -> Overview:
     """From the summary, the local time of the start, and what the nodes told of themselves."""
     info, facts, config = summary["session_info"], summary["run_facts"], summary["config"]
     scale, missing = Scale.of(facts), facts.get("missing")
@@ -53,14 +52,9 @@ def overview_of(summary: dict[str, Any], started: str, nodes: Mapping[str, NodeR
         peak_tflops=None if scale.peak_flop_per_s is None else scale.peak_flop_per_s / FLOP_PER_TFLOP,
         peak_source=_text(facts, "peak_source"),
         missing=[str(phrase) for phrase in missing] if isinstance(missing, list) else [],
-        nodes=[_node(node) for node in nodes.values()],
+        nodes=[Node(hostname, len(ranks), ranks[0], ranks[-1], devices) for hostname, ranks, devices in nodes],
         config=config,
     )
-
-
-def _node(node: NodeRecord) -> Node:
-    ranks = sorted(node.ranks)
-    return Node(node.hostname, len(ranks), ranks[0] if ranks else 0, ranks[-1] if ranks else 0, list(dict.fromkeys(node.devices)))
 
 
 def _text(values: Mapping[str, Any], name: str) -> str | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from flagscale_perf.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.core.rank_blocks import MAX_RANKS
 from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.rates import as_gb
 from flagscale_perf.core.summary import ThinnedRows
@@ -19,21 +20,37 @@ Row = Sequence[float | None]
 T = TypeVar("T")
 
 
-class RankTotals:
-    """Folds the records of all ranks.
+class _Place(NamedTuple):
+    """A rank's, as last told; None for what the record is too short to tell."""
 
-    Attributes:
-        nodes: by host name, as last told.
-    """
+    hostname: str
+    device: str | None
+    stage: int | None
+
+
+class RankTotals:
+    """Folds the records of all ranks."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, NodeRecord] = {}
+        self._places: dict[int, _Place] = {}
         self._stretches: ThinnedRows[RanksRecord] = ThinnedRows(MAX_STRETCHES)
         self._stragglers: dict[tuple[int, tuple[int, ...]], StragglerRecord] = {}
 
     def add_node(self, record: NodeRecord) -> None:
-        """What a node tells of its ranks."""
-        self.nodes[record.hostname] = record
+        """What is told of some of a node's ranks: not all of them need have been found at once."""
+        for number, rank in enumerate(record.ranks):
+            if 0 <= rank < MAX_RANKS:
+                self._places[rank] = _Place(record.hostname, _at(record.devices, number), _at(record.stages, number))
+
+    def nodes(self) -> list[tuple[str, list[int], list[str]]]:
+        """Host name, ranks and names of devices, each once, of every node, in the order of its first rank."""
+        ranks: dict[str, list[int]] = {}
+        devices: dict[str, dict[str, None]] = {}
+        for rank, place in sorted(self._places.items()):
+            ranks.setdefault(place.hostname, []).append(rank)
+            if place.device is not None:
+                devices.setdefault(place.hostname, {})[place.device] = None
+        return [(hostname, found, list(devices.get(hostname, ()))) for hostname, found in ranks.items()]
 
     def add_ranks(self, record: RanksRecord) -> None:
         """The next stretch; those of a job of another size, before an elastic restart, are left out."""
@@ -83,12 +100,8 @@ class RankTotals:
         return [self._entry(first, min(first + record.ranks_per_entry, max(world_size or 0, first + 1)) - 1) for first in firsts]
 
     def _entry(self, first_rank: int, last_rank: int) -> RankEntry:
-        for node in self.nodes.values():
-            if first_rank in node.ranks:
-                place = node.ranks.index(first_rank)
-                device, stage = _at(node.devices, place), _at(node.stages, place)
-                return RankEntry(first_rank, last_rank, node.hostname, device, stage)
-        return RankEntry(first_rank, last_rank, None, None, None)
+        place = self._places.get(first_rank)
+        return RankEntry(first_rank, last_rank, *((None, None, None) if place is None else (place.hostname, place.device, place.stage)))
 
 
 def _at(values: list[T], place: int) -> T | None:

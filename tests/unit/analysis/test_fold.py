@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.fold import RunFold, read_report
-from flagscale_perf.analysis.report import Report
+from flagscale_perf.analysis.report import Node, Report
 from flagscale_perf.analysis.tables import RankEntry, Reading
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.core.jsonl import encode
@@ -85,6 +85,16 @@ def test_ranks_side_by_side() -> None:
     assert [row[0] for row in ranks.work_ms] == [950.0, 900.0]
     assert (ranks.median_work_ms[0], ranks.median_work_ms[7], ranks.peak_gb[7]) == (925.0, 950.0, 110.0)
     assert (ranks.silent, ranks.silent_count) == ([7], 1)
+
+
+def test_the_ranks_of_a_node_may_be_told_one_after_the_other() -> None:
+    first = node_record(ranks=[0], pids=[100], devices=["CPU"], stages=[0])
+    rest = node_record(ranks=list(range(1, 8)), pids=[], devices=["NVIDIA H200"] * 7, stages=[1] * 6)
+    report = folded([first, rest, ranks_record(10)])
+    assert report.ranks is not None
+    assert report.ranks.entries[:2] == [RankEntry(0, 0, "node0", "CPU", 0), RankEntry(1, 1, "node0", "NVIDIA H200", 1)]
+    assert report.ranks.entries[7] == RankEntry(7, 7, "node0", "NVIDIA H200", None)
+    assert report.overview.nodes == [Node("node0", 8, 0, 7, ["CPU", "NVIDIA H200"])]
 
 
 def test_ranks_that_share_an_entry_end_with_the_last_of_the_job() -> None:
