@@ -2,7 +2,7 @@
 
 FlagScale 0.x runs its own copy of the loop (`flagscale.train.train`), FlagScale 1.x and Megatron-LM run
 `megatron.training.training`. In both, the loop looks its parts up as module globals at call time, so that replacing
-a global reaches it.
+a global reaches it. Only `train` is wrapped before a training begins; what is called in every step is while one is monitored.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import dtype_of, facts_of_process, num_microbatches, pipeline_schedule, version_of
+from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
+from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
+GLOBALS_MODULE = "megatron.training.global_vars"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -98,9 +100,8 @@ class MegatronLoop:
         return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
 
     def names_phases(self) -> bool:
-        """Whether the host's timers are ours."""
-        get_timers = getattr(sys.modules.get(TIMERS_MODULE), "get_timers", None)
-        return get_timers is not None and tells_phases(get_timers())
+        """Whether the host's timers can be heard."""
+        return can_tell_phases(_timers())
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
@@ -148,12 +149,16 @@ def host_name(loop_module: str) -> str:
 
 
 def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool) -> None:
-    """Wraps the loop's parts in `module`. A module without the required ones is left alone."""
-    if not all(hasattr(module, name) for name in REQUIRED_POINTS):
-        return
-    loop = MegatronLoop(module, rehearsing)
+    """Wraps the loop's `train` in `module`. A module without the required parts is left alone."""
+    if all(hasattr(module, name) for name in REQUIRED_POINTS):
+        hooks.time_mark = time_mark
+        loop = MegatronLoop(module, rehearsing)
+        patches.set(module, "train", _train(module.train, hooks, loop, lambda in_training: patch_steps(module, hooks, in_training)))
+
+
+def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
+    """Wraps what the loop in `module` calls in its steps; with phases asked for, what tells these, too."""
     wrappers: dict[str, Wrapper] = {
-        "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
@@ -161,20 +166,26 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
-        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
+    if hooks.takes_marks:
+        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(original, hooks, AGREEMENT)
+        tell_phases(_timers(), hooks, patches)
+        patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
         if original := getattr(module, name, None):
             patches.set(module, name, wrapper(original))
 
 
-def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop) -> Callable[..., Any]:
-    run = ending(original, hooks)
+def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop, put_in: Callable[[Patches], None]) -> Callable[..., Any]:
+    in_training = Patches()
+    run = ending(original, hooks, in_training)
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         hooks.train_start(loop)
+        if hooks.active:
+            hooks.attach(lambda: put_in(in_training))
         return run(*args, **kwargs)
 
     return train
@@ -222,4 +233,9 @@ def _told(total: Any) -> int | None:
 
 
 def _args() -> Any:
-    return sys.modules["megatron.training.global_vars"].get_args()
+    return sys.modules[GLOBALS_MODULE].get_args()
+
+
+def _timers() -> Any:
+    get_timers = getattr(sys.modules.get(GLOBALS_MODULE), "get_timers", None)
+    return None if get_timers is None else get_timers()
