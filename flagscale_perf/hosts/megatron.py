@@ -51,24 +51,24 @@ REQUIRED_POINTS = ("train", "train_step")
 
 
 class MegatronLoop:
-    """`hooks.Loop` for a Megatron-style loop; reads `get_args()` and the micro-batch calculator, writes nothing."""
+    """`hooks.Loop` for one training of a Megatron-style loop; reads the host's arguments and micro-batch calculator, writes nothing."""
 
     def __init__(self, module: ModuleType, rehearsing: bool) -> None:
         self._module = module
         self.rehearsing = rehearsing
-        self._args: Any = None  # as the step that is under way found them
+        self._args = _args()
 
     def is_rank_0(self) -> bool:
         """Global rank as torchrun set it."""
-        return bool(_args().rank == 0)
+        return bool(self._args.rank == 0)
 
     def config(self) -> PerfConfig:
         """Flags, then environment, then defaults."""
-        return PerfConfig.from_args(_args())
+        return PerfConfig.from_args(self._args)
 
     def device_types(self) -> Counter[str]:
         """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP, PP]."""
-        args = _args()
+        args = self._args
         ranks: Counter[str] = Counter()
         if getattr(args, "enable_hetero", False):
             for name, (tensor, context, _, data, pipeline) in zip(args.hetero_device_types, args.hetero_process_meshes, strict=True):
@@ -77,26 +77,25 @@ class MegatronLoop:
 
     def model_args(self) -> Any:
         """The whole namespace."""
-        return _args()
+        return self._args
 
     def position(self) -> tuple[int, int]:
         """The host sets `curr_iteration` to the iterations before, just ahead of the step."""
-        self._args = args = _args()
+        args = self._args
         return args.curr_iteration, args.consumed_train_samples
 
     def numbers(self, result: Any) -> StepNumbers | None:
         """`train_step` returns (loss, skipped_iter, should_checkpoint, should_exit, ...)."""
-        _, skipped, _, should_exit = result[:4]
-        if should_exit:  # the host leaves the loop without counting the iteration
+        if result[3]:  # the host leaves the loop without counting the iteration
             return None
         args = self._args
         microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
-        return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)
+        return StepNumbers(args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
-        args = _args()
+        args = self._args
         return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
 
     def names_phases(self) -> bool:
@@ -109,7 +108,7 @@ class MegatronLoop:
 
     def facts(self, device: str) -> RunFacts:
         """From the parsed arguments, which Megatron completes during set-up."""
-        args = _args()
+        args = self._args
         return RunFacts(
             **facts_of_process(),
             host=host_name(self._module.__name__),
@@ -152,8 +151,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
     """Wraps the loop's `train` in `module`. A module without the required parts is left alone."""
     if all(hasattr(module, name) for name in REQUIRED_POINTS):
         hooks.time_mark = time_mark
-        loop = MegatronLoop(module, rehearsing)
-        patches.set(module, "train", _train(module.train, hooks, loop, lambda in_training: patch_steps(module, hooks, in_training)))
+        patches.set(module, "train", _train(module, hooks, rehearsing))
 
 
 def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
@@ -177,15 +175,18 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
             patches.set(module, name, wrapper(original))
 
 
-def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop, put_in: Callable[[Patches], None]) -> Callable[..., Any]:
-    in_training = Patches()
+def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callable[..., Any]:
+    original, in_training = module.train, Patches()
     run = ending(original, hooks, in_training)
+
+    def begin() -> None:
+        hooks.train_start(MegatronLoop(module, rehearsing))
+        if hooks.active:
+            patch_steps(module, hooks, in_training)
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        hooks.train_start(loop)
-        if hooks.active:
-            hooks.attach(lambda: put_in(in_training))
+        hooks.attach(begin)
         return run(*args, **kwargs)
 
     return train

@@ -7,11 +7,9 @@ ends. What the host measures, keeps and prints stays its own.
 
 from __future__ import annotations
 
-import copy
 import dis
 import inspect
 from collections import deque
-from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -58,7 +56,7 @@ def tell_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
 
 def phase_timer(hooks: TrainingHooks, name: str) -> SilentTimer:
     """A timer that tells the phase of that name and does nothing else."""
-    timer: SilentTimer = _shadow(SilentTimer(), hooks, PHASE_OF[name])
+    timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), PHASE_OF[name])
     return timer
 
 
@@ -77,7 +75,7 @@ def _telling(host_class: type, hooks: TrainingHooks) -> type:
     def as_the_hosts(self: Any) -> tuple[Any, ...]:
         return object.__new__, (host_class,), vars(self)
 
-    # Copies and pickles are of the host's class; no slots, so that its objects can change to this one.
+    # Copies are of the host's class; no slots, so that its objects can change to this one.
     return type(host_class.__name__, (host_class,), {"__call__": call, "__reduce__": as_the_hosts, "__slots__": ()})
 
 
@@ -96,6 +94,7 @@ class _Answers:
         self._hooks = hooks
         self._timers: dict[str, Any] = {}
         self._given: dict[str, Any] = {}
+        self._kinds: dict[type, type] = {}  # class of silent timers -> of their shadows
 
     def add(self, name: str, log_level: int | None, timer: Any) -> Any:
         """The answer where the host gives `timer`: a shadow of it if it tells a phase, else itself."""
@@ -103,18 +102,46 @@ class _Answers:
             for answers in self.known.values():
                 answers.pop(name, None)
             self._timers[name] = timer
-            self._given[name] = _shadow(timer, self._hooks, PHASE_OF[name]) if name in PHASE_OF else timer
+            self._given[name] = self._shadow(timer, PHASE_OF[name]) if name in PHASE_OF else timer
         self.known.setdefault(log_level, {})[name] = self._given[name]
         return self._given[name]
 
+    def _shadow(self, timer: Any, phase: int) -> Any:
+        if not _measures_nothing(timer):
+            return Shadow(timer, self._hooks, phase)
+        host_class = type(timer)
+        if host_class not in self._kinds:
+            self._kinds[host_class] = _silent_shadows(host_class, self._hooks)
+        return _silent_shadow(timer, self._kinds[host_class], phase)
 
-def _shadow(timer: Any, hooks: TrainingHooks, phase: int) -> Any:
-    if not _measures_nothing(timer):
-        return Shadow(timer, hooks, phase)
-    shadow = copy.copy(timer)
-    methods = {"start": _telling_only(hooks, STARTS[phase]), "stop": _telling_only(hooks, STOPS[phase])}
-    shadow.__class__ = type(type(timer).__name__, (type(timer),), {**methods, "__slots__": ()})
+
+def _silent_shadow(timer: Any, kind: type, phase: int) -> Any:
+    shadow: Any = object.__new__(kind)
+    vars(shadow).update(vars(timer))
+    shadow.starts, shadow.stops = STARTS[phase], STOPS[phase]
     return shadow
+
+
+def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
+    """Of a class whose start and stop do nothing, one whose start and stop tell the phase, and which is the same otherwise."""
+
+    def start(self: Any, barrier: bool = False) -> None:
+        mark = hooks.mark
+        if mark is not None:
+            try:
+                mark(monotonic_ns() + self.starts)
+            except Exception as error:
+                hooks.phase_failed(error)
+
+    def stop(self: Any, barrier: bool = False) -> None:
+        mark = hooks.mark
+        if mark is not None:
+            try:
+                mark(monotonic_ns() + self.stops)
+            except Exception as error:
+                hooks.phase_failed(error)
+
+    return type(host_class.__name__, (host_class,), {"start": start, "stop": stop, "__slots__": ("starts", "stops")})
 
 
 def _measures_nothing(timer: Any) -> bool:
@@ -132,18 +159,6 @@ def _outline(function: Any) -> object:
     return parameters, [(step.opname, step.argval) for step in dis.get_instructions(function)]
 
 
-def _telling_only(hooks: TrainingHooks, kind: int) -> Callable[..., None]:
-    def tell(self: Any, barrier: bool = False) -> None:
-        mark = hooks.mark
-        if mark is not None:
-            try:
-                mark(monotonic_ns() + kind)
-            except Exception as error:
-                hooks.phase_failed(error)
-
-    return tell
-
-
 class Shadow:
     """Stands before one timer of the host that measures; passes everything on and tells start and stop.
 
@@ -154,16 +169,16 @@ class Shadow:
     __slots__ = ("host_timer", "start", "stop")
 
     def __init__(self, host_timer: Any, hooks: TrainingHooks, phase: int) -> None:
-        tell_start, tell_stop = _telling_only(hooks, STARTS[phase]), _telling_only(hooks, STOPS[phase])
+        telling = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), phase)
 
         def start(*args: Any, **kwargs: Any) -> Any:
             result = host_timer.start(*args, **kwargs)
-            tell_start(None)
+            telling.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
             result = host_timer.stop(*args, **kwargs)
-            tell_stop(None)
+            telling.stop()
             return result
 
         for name, value in (("host_timer", host_timer), ("start", start), ("stop", stop)):

@@ -41,6 +41,7 @@ def module():
 @pytest.fixture
 def global_vars(monkeypatch):
     global_vars = ModuleType("megatron.training.global_vars")
+    global_vars.get_args = SimpleNamespace
     monkeypatch.setitem(sys.modules, global_vars.__name__, global_vars)
     return global_vars
 
@@ -106,7 +107,7 @@ def test_what_fails_while_it_is_put_in_is_told_and_the_training_goes_on(module, 
     assert (hooks.active, vars(module)) == (False, plain)
 
 
-def test_arguments_and_results_pass_through_every_wrapper(module):
+def test_arguments_and_results_pass_through_every_wrapper(module, global_vars):
     patched(module, RecordingHooks())
     for name in HOOK_POINTS:
         assert getattr(module, name)(1, two=2) == (name, (1,), {"two": 2})
@@ -148,7 +149,7 @@ def test_nothing_is_told_while_inactive(module):
 
 
 @pytest.mark.parametrize("error", [ValueError("host"), SystemExit(3), KeyboardInterrupt()])
-def test_the_hosts_own_way_out_of_train_passes_unchanged(module, error):
+def test_the_hosts_own_way_out_of_train_passes_unchanged(module, global_vars, error):
     def train():
         raise error
 
