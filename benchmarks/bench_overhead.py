@@ -4,9 +4,12 @@
 
 First a tiny GPT through FlagScale's unmodified train_gpt.py on the CPU, one process, the arm changed between steps
 (`peers/paired_run.py`): the ratio of each step to the median of the six nearest baseline steps. (At a log point the training thread does
-nothing else on the CPU: the writer makes the intervals.) Then a synthetic feed of
-`--steps` steps through the same hooks: microseconds on the training thread, whether they grow, and the memory of trainer and
-writer. Exits 1 where a bar is missed, with a line for each.
+nothing else on the CPU: the writer makes the intervals. The baseline has the monitor's wrappers in it, told to do nothing.)
+
+Then a synthetic feed of `--steps` steps through the same hooks: microseconds on the training thread, whether they grow, and the
+memory of trainer and writer. "Off" is installed and not asked for, with the 28 calls of a step's timers. Memory is compared from
+the step on at which the ring has been filled once: it is 16.8 MB that both processes map, and a page counts to a process when
+that first touches it. Exits 1 where a bar is missed, with a line for each.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -37,6 +41,8 @@ RESAMPLES = 2000
 WRITER = "flagscale_perf.perf_logger"
 LOG_INTERVAL = 10
 WINDOW = 10_000  # steps at the beginning and the end of the feed that are compared
+TURNS = 10  # in which a window of short arms is fed, for differences of nanoseconds
+FILLED = 40_000  # steps after which the ring has been filled: two of its 65 536 slots a step
 BACKLOG = 20_000  # records in the ring above which the feed waits for the writer
 OFF_BAR_US, PHASES_BAR_US, LOG_BAR_US, GROWTH_BAR, MEMORY_BAR_MB = 0.1, 10.0, 100.0, 1.1, 20.0
 
@@ -92,12 +98,26 @@ def catch_up(arm: Arm, backlog: int) -> None:
             time.sleep(0.01)
 
 
-def memory_mb(arm: Arm) -> tuple[float, float]:
-    """Resident memory of this process and of the arm's writer, the last one started, once that has nothing to do."""
+class Memory(NamedTuple):
+    """Resident megabytes of this process and of a writer, and how many of these are in files and shared memory."""
+
+    trainer: float
+    writer: float
+    trainer_shared: float
+    writer_shared: float
+
+    def __sub__(self, before: Memory) -> Memory:  # type: ignore[override]
+        """What has grown since."""
+        return Memory(*(now - then for now, then in zip(self, before, strict=True)))
+
+
+def memory_mb(arm: Arm) -> Memory:
+    """Of the arm's writer, the last one started, once that has nothing to do."""
     catch_up(arm, 0)
     trainer = psutil.Process()
     writer = max((child for child in trainer.children() if WRITER in child.cmdline()), key=psutil.Process.create_time)
-    return trainer.memory_info().rss / 1e6, writer.memory_info().rss / 1e6
+    ours, its = trainer.memory_info(), writer.memory_info()
+    return Memory(*(size / 1e6 for size in (ours.rss, its.rss, ours.shared, its.shared)))
 
 
 def dearest_us(times: Sequence[int]) -> float:
@@ -108,31 +128,41 @@ def dearest_us(times: Sequence[int]) -> float:
 def fed(steps: int, scratch: Path) -> dict[str, float]:
     """The synthetic feed's figures by name; microseconds are differences to the same loop unmonitored."""
     arms: dict[str, Arm] = {}
-    for name, (monitor, phases) in {"plain": (0, 0), "timers": (0, 1), "off": (1, 0), "on": (1, 0), "phases": (1, 1)}.items():
+    for name, monitor in {"plain": "none", "timers": "none", "off": "off", "on": "on", "phases": "phases"}.items():
         directory = scratch / name
         directory.mkdir()
-        arms[name] = loop(directory, bool(monitor), timers=bool(phases), breakdown=bool(monitor and phases))
-    arms["off"].hooks.active = False
-    median_us = {name: statistics.median(feed(arms[name], WINDOW)) / 1e3 for name in ("plain", "timers", "off", "on")}
+        arms[name] = loop(directory, monitor, timers=name in ("timers", "off", "phases"))
+    times: dict[str, list[int]] = {name: [] for name in ("plain", "timers", "off", "on")}
+    for _ in range(TURNS):
+        for name, taken in times.items():
+            taken += feed(arms[name], WINDOW // TURNS)
+    median_us = {name: statistics.median(taken) / 1e3 for name, taken in times.items()}
     phases = arms["phases"]
+    start = memory_mb(phases)
     first = feed(phases, WINDOW)
-    before = memory_mb(phases)
-    for _ in range(steps // WINDOW - 2):
+    for _ in range(FILLED // WINDOW - 1):
+        feed(phases, WINDOW)
+    filled = memory_mb(phases)
+    for _ in range((steps - FILLED) // WINDOW - 1):
         feed(phases, WINDOW)
     last = feed(phases, WINDOW)
-    after = memory_mb(phases)
+    early, late = filled - start, memory_mb(phases) - filled
     dropped = phases.hooks._logger._ring.dropped
     for arm in arms.values():
         arm.close()
-    at_log = [dearest_us(times) - median_us["timers"] for times in (first, last)]
+    at_log = [dearest_us(window) - median_us["timers"] for window in (first, last)]
     return {
-        "off": median_us["off"] - median_us["plain"],
+        "off": median_us["off"] - median_us["timers"],
         "on": median_us["on"] - median_us["plain"],
         "phases": statistics.median(first) / 1e3 - median_us["timers"],
         "log": max(at_log),
         "growth": at_log[1] / at_log[0],
-        "trainer": after[0] - before[0],
-        "writer": after[1] - before[1],
+        "trainer": late.trainer,
+        "writer": late.writer,
+        "early trainer": early.trainer,
+        "early trainer shared": early.trainer_shared,
+        "early writer": early.writer,
+        "early writer shared": early.writer_shared,
         "dropped": float(dropped),
     }
 
@@ -156,14 +186,17 @@ def main() -> int:
         print(f"{arm:32} {statistics.median(compared[arm]):8.4f}  {f'[{low:.4f}, {high:.4f}]':>18} {len(compared[arm]):6}")
     print(f"{'--log-straggler':32} {'-':>8}  it needs a CUDA device")
     print(f"feed     {given.steps} steps with phases, 28 marks each; it waits for the writer while {BACKLOG} records are behind")
+    for who in ("trainer", "writer"):
+        grown, shared = figures[f"early {who}"], figures[f"early {who} shared"]
+        print(f"         in its first {FILLED} steps the {who} grew by {grown:.1f} MB, {shared:.1f} of them the ring's pages and files")
     bars = {
-        "off": ("off, us a step", OFF_BAR_US),
+        "off": ("off, us a step with 28 timer calls", OFF_BAR_US),
         "on": ("on, us a step", PHASES_BAR_US),
         "phases": ("on with phases, us a step", PHASES_BAR_US),
         "log": ("at a log point, us", LOG_BAR_US),
         "growth": ("at the last ones over the first", GROWTH_BAR),
-        "trainer": ("trainer's memory grew by MB", MEMORY_BAR_MB),
-        "writer": ("writer's memory grew by MB", MEMORY_BAR_MB),
+        "trainer": ("trainer's memory grew later by MB", MEMORY_BAR_MB),
+        "writer": ("writer's memory grew later by MB", MEMORY_BAR_MB),
         "dropped": ("records dropped", 0.0),
     }
     missed = [f"{what}: {figures[name]:.2f}, bar {bar:g}" for name, (what, bar) in bars.items() if figures[name] > bar]

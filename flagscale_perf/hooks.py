@@ -140,6 +140,11 @@ class TrainingHooks:
         self._has_failed = False
         self._has_trained = False
 
+    @property
+    def takes_marks(self) -> bool:
+        """Whether the training that has begun records phases."""
+        return self._monitor.timeline is not None
+
     @_guarded
     def attach(self, action: Callable[[], None]) -> None:
         """An adapter's own preparation, behind the wall."""

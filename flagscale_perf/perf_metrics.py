@@ -212,6 +212,7 @@ class PerfMonitor:
         start_ns, eval_ns, checkpoint_ns = self._start_ns, 0, 0
         if self._paused_ns:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
+        iteration_ns = end_ns - start_ns - eval_ns - checkpoint_ns
         model_flops, hardware_flops = self._flops(samples, self._packed) if trained else (0, 0)
         memory, peak, reserved, retries = self._memory or _NO_MEMORY
         self_ns, self.self_ns = self.self_ns, 0
@@ -222,7 +223,7 @@ class PerfMonitor:
                 _TRAINED if trained else _UPDATE_SKIPPED,
                 self._warmup,
                 start_ns,
-                max(0, end_ns - start_ns - eval_ns - checkpoint_ns),
+                iteration_ns if iteration_ns > 0 else 0,
                 self._train_step_ns,
                 None,
                 eval_ns,

@@ -32,6 +32,7 @@ class Switch:
     def __init__(self) -> None:
         self.hooks: Any = None
         self._timeline: Any = None
+        self._telling: Any = None
         self._levels: dict[int, tuple[dict[str, Any], dict[str, int]]] = {}
         self._profiler: Any = None
 
@@ -48,6 +49,8 @@ class Switch:
         self.hooks._monitor.timeline = self._timeline if phases else None
         global_vars: Any = sys.modules["megatron.training.global_vars"]
         timers, global_vars.get_args().barrier_with_L1_time = global_vars.get_timers(), barrier
+        self._telling = self._telling or type(timers)
+        timers.__class__ = self._telling if phases else self._telling.__base__  # the host's own
         timers._log_level = level
         timers._timers, timers._log_levels = self._levels.setdefault(level, ({}, {}))
         if profile:

@@ -78,6 +78,24 @@ class _Layout:
         return self._make(values)
 
 
+class _StepLayout(_Layout):
+    """The same for the one record of every step, its fields by name: half the time."""
+
+    def pack(self, sequence: int, record: StepRecord) -> bytes:
+        """As `_Layout.pack`."""
+        (
+            *counted, device_ns, eval_ns, checkpoint_ns, log_ns, samples, tokens, skipped_samples, microbatches,
+            model_flops, hardware_flops, memory, peak, reserved, retries, self_ns,
+        ) = record  # fmt: skip
+        return self._struct.pack(
+            self._kind, self._length, sequence, *counted,
+            _NONE if device_ns is None else device_ns, eval_ns, checkpoint_ns, _NONE if log_ns is None else log_ns,
+            samples, tokens, skipped_samples, microbatches, _wide(model_flops), _wide(hardware_flops),
+            _NONE if memory is None else memory, _NONE if peak is None else peak, _NONE if reserved is None else reserved,
+            _NONE if retries is None else retries, _NONE if self_ns is None else self_ns,
+        )  # fmt: skip
+
+
 class _MarksLayout:
     """Marks as they are, 8 bytes each, behind the iteration and how many marks the step has."""
 
@@ -111,7 +129,7 @@ def fit_utf8(text: str, size: int) -> bytes:
 
 
 _LAYOUTS: dict[type[RingRecord], _Layout | _MarksLayout] = {
-    StepRecord: _Layout(1, StepRecord),
+    StepRecord: _StepLayout(1, StepRecord),
     EventRecord: _Layout(2, EventRecord),
     MarksRecord: _MarksLayout(3),
 }

@@ -18,12 +18,13 @@ from flagscale_perf.core.phases import AGREEMENT
 from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
+from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"
-STATE_MODULE = "megatron.bridge.training.state"
 
 # Global -> what is lost without it; the module of the entry, then that of the loop.
 PRETRAIN_POINTS = {
@@ -106,20 +107,37 @@ class BridgeLoop(CoreLoop):
 
 
 class BridgeCallback:
-    """What Bridge's callback manager calls; only events that have a method here are registered."""
+    """What Bridge's callback manager calls; only events that have a method here are registered.
 
-    def __init__(self, hooks: TrainingHooks, make_loop: Callable[[Any], BridgeLoop]) -> None:
+    Attributes:
+        is_asked: whether the monitor is asked for, as far as `pretrain()` has begun.
+        in_training: what is put in for a monitored training.
+        loop: of the training that is under way.
+    """
+
+    def __init__(self, hooks: TrainingHooks, module: ModuleType, rehearsing: bool) -> None:
+        """`module`: of Bridge's `train`."""
         self._hooks = hooks
-        self._make_loop = make_loop
+        self._module = module
+        self._rehearsing = rehearsing
+        self.is_asked = False
+        self.in_training = Patches()
         self.loop: BridgeLoop | None = None
+
+    def before_train(self) -> None:
+        """The host is about to call `train`, which takes hold of `train_step` before `on_train_start`."""
+        if original := getattr(self._module, "train_step", None):
+            self.in_training.set(self._module, "train_step", _train_step(original, self._hooks, self))
 
     def on_train_start(self, context: Any) -> None:
         """Everything is set up, the loop begins."""
         self._hooks.attach(lambda: self._begin(context))
 
     def _begin(self, context: Any) -> None:
-        self.loop = self._make_loop(context)
+        self.loop = BridgeLoop(context, self._module, self._rehearsing)
         self._hooks.train_start(self.loop)
+        if self._hooks.active:
+            patch_steps(self._module, self._hooks, self, self.in_training)
 
     def on_train_step_start(self, context: Any) -> None:
         """A train step begins."""
@@ -132,38 +150,47 @@ class BridgeCallback:
             self._hooks.step_end(context)
 
 
-def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool, check: Callable[[], None]) -> None:
-    """Wraps what `pretrain` and `train` look up in their modules. Modules without the required globals are left alone.
+def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool, is_on: Callable[[], bool]) -> None:
+    """Wraps what `pretrain` looks up in its module. Modules without the required globals are left alone.
 
-    `check` is called when `pretrain()` begins; it may end the process for a wrong option.
+    `is_on` is called when `pretrain()` begins: whether the monitor is asked for. It may end the process for a wrong option.
     """
     loop = sys.modules.get(LOOP_MODULE)
     if loop is None or not all(hasattr(pretrain, name) for name in PRETRAIN_POINTS):
         return
-    callback = BridgeCallback(hooks, functools.partial(BridgeLoop, loop=loop, rehearsing=rehearsing))
-    patches.set(pretrain, "normalize_callbacks", _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, check))
-    patches.set(pretrain, "train", ending(pretrain.train, hooks))
+    hooks.time_mark = time_mark
+    callback = BridgeCallback(hooks, loop, rehearsing)
+    patches.set(pretrain, "normalize_callbacks", _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, is_on))
+    patches.set(pretrain, "train", _train(pretrain.train, hooks, callback))
+
+
+def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback, patches: Patches) -> None:
+    """Wraps what Bridge's loop looks up in its module in the steps; with phases asked for, what tells these, too."""
     wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-        "train_step": lambda original: _train_step(original, hooks, callback),
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "_dummy_train_step": lambda original: data_skipped(original, hooks),
-        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "_delete_cuda_graphs": lambda original: leaving(original, hooks),
     }
+    if hooks.takes_marks and callback.loop is not None:
+        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(original, hooks, AGREEMENT)
+        tell_phases(callback.loop.timers(), hooks, patches)
+        patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
         if original := getattr(loop, name, None):
             patches.set(loop, name, wrapper(original))
 
 
 def _normalize_callbacks(
-    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback, check: Callable[[], None]
+    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback, is_on: Callable[[], bool]
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def normalize_callbacks(callbacks: Any = None) -> Any:
-        check()
+        callback.is_asked = is_on()
         manager = original(callbacks)
+        if not callback.is_asked:
+            return manager
         if manager is None:
             manager = original([])
         hooks.attach(lambda: _add_once(manager, callback))
@@ -176,6 +203,18 @@ def _add_once(manager: Any, callback: BridgeCallback) -> None:
     # A manager of the user's own may come to pretrain() a second time.
     if callback.on_train_start not in manager.list_callbacks("on_train_start"):
         manager.add(callback)
+
+
+def _train(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback) -> Callable[..., Any]:
+    run = ending(original, hooks, callback.in_training)
+
+    @functools.wraps(original)
+    def train(*args: Any, **kwargs: Any) -> Any:
+        if callback.is_asked:
+            hooks.attach(callback.before_train)
+        return run(*args, **kwargs)
+
+    return train
 
 
 def _train_step(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback) -> Callable[..., Any]:

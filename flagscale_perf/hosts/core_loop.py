@@ -15,7 +15,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import RunFacts
-from flagscale_perf.hosts.timers import tells_phases
+from flagscale_perf.hosts.timers import can_tell_phases
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
@@ -81,8 +81,12 @@ class CoreLoop:
         return {}
 
     def names_phases(self) -> bool:
-        """Whether the timers of the model's configuration are ours: they are what Megatron-Core tells its phases."""
-        return tells_phases(getattr(self._module.config, "timers", None))
+        """Whether the timers that Megatron-Core tells its phases can be heard."""
+        return can_tell_phases(self.timers())
+
+    def timers(self) -> Any:
+        """Those of the model's configuration; None where it has none."""
+        return getattr(self._module.config, "timers", None)
 
     def model_args(self) -> dict[str, Any]:
         """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""

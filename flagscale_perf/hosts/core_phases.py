@@ -1,10 +1,10 @@
 """What takes time in Megatron-Core's own methods and no host's timer tells: zeroing the gradient buffers passes over the memory of every
-gradient, and whether a result is valid is agreed on by all ranks of the job.
+gradient, and whether a result is valid is agreed on by all ranks of the job. Only there while phases are recorded.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
+import sys
 
 from flagscale_perf.core.phases import AGREEMENT, ZERO_GRAD
 from flagscale_perf.hooks import TrainingHooks
@@ -18,9 +18,9 @@ CORE_PHASES = {
 }
 
 
-def patch_core(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
-    """Wraps the method of one of these modules; a Megatron-Core without it is left alone."""
-    class_name, name, phase = CORE_PHASES[module.__name__]
-    owner = getattr(module, class_name, None)
-    if original := getattr(owner, name, None):
-        patches.set(owner, name, phased(original, hooks, phase))
+def patch_core(hooks: TrainingHooks, patches: Patches) -> None:
+    """Wraps these methods where they are loaded; a Megatron-Core without one of them is left alone."""
+    for module, (class_name, name, phase) in CORE_PHASES.items():
+        owner = getattr(sys.modules.get(module), class_name, None)
+        if original := getattr(owner, name, None):
+            patches.set(owner, name, phased(original, hooks, phase))

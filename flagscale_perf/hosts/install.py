@@ -16,12 +16,10 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.autostart import asks_for_monitor
-from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, STATE_MODULE, patch_bridge
-from flagscale_perf.hosts.core_phases import CORE_PHASES, patch_core
+from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import TIMERS_MODULE, patch_timers
 
 REHEARSAL_FIELD = "rehearse_on_cpu"
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
@@ -45,8 +43,6 @@ class Installation:
         self._announced: set[str] = set()
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
-        after |= {name: self._patch_timers for name in (TIMERS_MODULE, STATE_MODULE)}
-        after |= {name: self._patch_core for name in CORE_PHASES}
         after[PRETRAIN_MODULE] = self._patch_bridge
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
@@ -90,14 +86,8 @@ class Installation:
     def _patch_loop(self, module: ModuleType) -> None:
         patch_loop(module, self.hooks, self._patches, self.rehearsing)
 
-    def _patch_timers(self, module: ModuleType) -> None:
-        patch_timers(module, self.hooks, self._patches)
-
-    def _patch_core(self, module: ModuleType) -> None:
-        patch_core(module, self.hooks, self._patches)
-
     def _patch_bridge(self, module: ModuleType) -> None:
-        patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}))
+        patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}).enable_perf_monitor)
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args
@@ -135,10 +125,10 @@ class Installation:
             print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
 
 
-def _refuse_wrong(given: Any) -> None:
-    """Ends the process if an option, in the host's arguments or in the environment, is wrong."""
+def _refuse_wrong(given: Any) -> PerfConfig:
+    """The options in force; ends the process if one, in the host's arguments or in the environment, is wrong."""
     try:
-        PerfConfig.from_args(given)
+        return PerfConfig.from_args(given)
     except PerfError as error:
         print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(2) from None

@@ -12,7 +12,8 @@ from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
-from flagscale_perf.hosts.timers import own_timers
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import SilentTimers, tell_phases, time_mark
 
 
 class LoopMonitor:
@@ -46,16 +47,21 @@ class LoopMonitor:
             if not isinstance(value, int) or value < 1:
                 raise PerfError(f"Training.{name} is {value!r}; give a whole number above 0")
         self._hooks = TrainingHooks()
-        self.timers = own_timers(self._hooks)
+        self._hooks.time_mark = time_mark
+        self._in_training = Patches()
+        self.timers = SilentTimers()
         self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
 
     def __enter__(self) -> LoopMonitor:
         """Training begins."""
         self._hooks.train_start(self._loop)
+        if self._hooks.active and self._hooks.takes_marks:
+            self._hooks.attach(lambda: tell_phases(self._loop.timers(), self._hooks, self._in_training))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Training ends."""
+        self._hooks.attach(self._in_training.undo)
         self._hooks.train_end(error)
 
     def step(self) -> TrainStep:

@@ -2,7 +2,7 @@
 
 FlagScale 0.x runs its own copy of the loop (`flagscale.train.train`), FlagScale 1.x and Megatron-LM run
 `megatron.training.training`. In both, the loop looks its parts up as module globals at call time, so that replacing
-a global reaches it.
+a global reaches it. Only `train` is wrapped before a training begins; what is called in every step is while one is monitored.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ from flagscale_perf.hosts.core_loop import (
     pipeline_stage,
     version_of,
 )
+from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import TIMERS_MODULE, tells_phases
+from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
+GLOBALS_MODULE = "megatron.training.global_vars"
 LOOP_MODULES = ("flagscale.train.train", "megatron.training.training")
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -57,16 +59,16 @@ REQUIRED_POINTS = ("train", "train_step")
 
 
 class MegatronLoop:
-    """`hooks.Loop` for a Megatron-style loop; reads `get_args()` and the micro-batch calculator, writes nothing."""
+    """`hooks.Loop` for one training of a Megatron-style loop; reads the host's arguments and micro-batch calculator, writes nothing."""
 
     def __init__(self, module: ModuleType, rehearsing: bool) -> None:
         self._module = module
         self.rehearsing = rehearsing
-        self._args: Any = None  # as the step that is under way found them
+        self._args = _args()
 
     def rank(self) -> int:
         """Global rank as torchrun set it."""
-        return int(_args().rank)
+        return int(self._args.rank)
 
     def stage(self) -> int:
         """As Megatron-Core has it."""
@@ -78,11 +80,11 @@ class MegatronLoop:
 
     def config(self) -> PerfConfig:
         """Flags, then environment, then defaults."""
-        return PerfConfig.from_args(_args())
+        return PerfConfig.from_args(self._args)
 
     def device_types(self) -> Counter[str]:
         """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP, PP]."""
-        args = _args()
+        args = self._args
         ranks: Counter[str] = Counter()
         if getattr(args, "enable_hetero", False):
             for name, (tensor, context, _, data, pipeline) in zip(args.hetero_device_types, args.hetero_process_meshes, strict=True):
@@ -91,32 +93,30 @@ class MegatronLoop:
 
     def model_args(self) -> Any:
         """The whole namespace."""
-        return _args()
+        return self._args
 
     def position(self) -> tuple[int, int]:
         """The host sets `curr_iteration` to the iterations before, just ahead of the step."""
-        self._args = args = _args()
+        args = self._args
         return args.curr_iteration, args.consumed_train_samples
 
     def numbers(self, result: Any) -> StepNumbers | None:
         """`train_step` returns (loss, skipped_iter, should_checkpoint, should_exit, ...)."""
-        _, skipped, _, should_exit = result[:4]
-        if should_exit:  # the host leaves the loop without counting the iteration
+        if result[3]:  # the host leaves the loop without counting the iteration
             return None
         args = self._args
         microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
-        return StepNumbers(args.curr_iteration + 1, not skipped, samples, samples * args.seq_length, microbatches)
+        return StepNumbers(args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
-        args = _args()
+        args = self._args
         return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
 
     def names_phases(self) -> bool:
-        """Whether the host's timers are ours."""
-        get_timers = getattr(sys.modules.get(TIMERS_MODULE), "get_timers", None)
-        return get_timers is not None and tells_phases(get_timers())
+        """Whether the host's timers can be heard."""
+        return can_tell_phases(_timers())
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
@@ -124,7 +124,7 @@ class MegatronLoop:
 
     def facts(self, device: str) -> RunFacts:
         """From the parsed arguments, which Megatron completes during set-up."""
-        args = _args()
+        args = self._args
         return RunFacts(
             **facts_of_process(),
             host=host_name(self._module.__name__),
@@ -164,12 +164,15 @@ def host_name(loop_module: str) -> str:
 
 
 def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool) -> None:
-    """Wraps the loop's parts in `module`. A module without the required ones is left alone."""
-    if not all(hasattr(module, name) for name in REQUIRED_POINTS):
-        return
-    loop = MegatronLoop(module, rehearsing)
+    """Wraps the loop's `train` in `module`. A module without the required parts is left alone."""
+    if all(hasattr(module, name) for name in REQUIRED_POINTS):
+        hooks.time_mark = time_mark
+        patches.set(module, "train", _train(module, hooks, rehearsing))
+
+
+def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
+    """Wraps what the loop in `module` calls in its steps; with phases asked for, what tells these, too."""
     wrappers: dict[str, Wrapper] = {
-        "train": lambda original: _train(original, hooks, loop),
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
@@ -177,20 +180,29 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
         "maybe_finalize_async_save": lambda original: paused(original, hooks, "checkpoint"),
         "dummy_train_step": lambda original: data_skipped(original, hooks),
-        "logical_and_across_model_parallel_group": lambda original: opening(original, hooks, AGREEMENT),
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
+    if hooks.takes_marks:
+        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(original, hooks, AGREEMENT)
+        tell_phases(_timers(), hooks, patches)
+        patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
         if original := getattr(module, name, None):
             patches.set(module, name, wrapper(original))
 
 
-def _train(original: Callable[..., Any], hooks: TrainingHooks, loop: MegatronLoop) -> Callable[..., Any]:
-    run = ending(original, hooks)
+def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callable[..., Any]:
+    original, in_training = module.train, Patches()
+    run = ending(original, hooks, in_training)
+
+    def begin() -> None:
+        hooks.train_start(MegatronLoop(module, rehearsing))
+        if hooks.active:
+            patch_steps(module, hooks, in_training)
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
-        hooks.train_start(loop)
+        hooks.attach(begin)
         return run(*args, **kwargs)
 
     return train
@@ -238,4 +250,9 @@ def _told(total: Any) -> int | None:
 
 
 def _args() -> Any:
-    return sys.modules["megatron.training.global_vars"].get_args()
+    return sys.modules[GLOBALS_MODULE].get_args()
+
+
+def _timers() -> Any:
+    get_timers = getattr(sys.modules.get(GLOBALS_MODULE), "get_timers", None)
+    return None if get_timers is None else get_timers()

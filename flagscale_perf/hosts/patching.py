@@ -18,6 +18,12 @@ class Patches:
         self._done.append((owner, name, vars(owner).get(name, _ABSENT)))
         setattr(owner, name, value)
 
+    def set_class(self, owner: Any, kind: type) -> None:
+        """Makes `owner` an object of `kind`, a class of the same layout. Raises TypeError for another one."""
+        before = type(owner)
+        owner.__class__ = kind
+        self._done.append((owner, "__class__", before))
+
     def undo(self) -> None:
         """Restores every attribute; does nothing the second time."""
         while self._done:

@@ -1,15 +1,16 @@
-"""Megatron's timers as a source of phases: the host's own class, whose timers also tell the monitor when they start and stop.
+"""Megatron's timers as a source of phases: for the length of a monitored training they also tell the monitor when they start and stop.
 
 The model code asks `timers(name, level)` for a timer wherever a phase begins or ends, also where the level makes it a dummy.
-The class is replaced under the name by which the host makes its one object of it, so that an object made anew (a restart
-inside the process) is one of ours, too. What the host measures, keeps and prints stays its own.
+The host's one object of timers becomes one of a subclass made here, and an object of its own class again when training
+ends. What the host measures, keeps and prints stays its own.
 """
 
 from __future__ import annotations
 
+import dis
 import inspect
 from collections import deque
-from types import ModuleType
+from types import FunctionType
 from typing import Any
 
 from flagscale_perf.core.clock import monotonic_ns
@@ -18,9 +19,6 @@ from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 
-TIMERS_MODULE = "megatron.training.global_vars"
-TIMERS_CLASS = "Timers"
-_MARK = "_flagscale_perf_tells_phases"
 PAIRS, TRIALS = 50, 10  # of start and stop, to find out what a mark takes: about a millisecond
 
 
@@ -45,60 +43,142 @@ class SilentTimers:
         return self._timer
 
 
-def own_timers(hooks: TrainingHooks) -> SilentTimers:
-    """Timers that tell the phases and do nothing else."""
-    timers: SilentTimers = _telling(SilentTimers, hooks, __name__)()
-    hooks.time_mark = time_mark
-    return timers
+def can_tell_phases(timers: Any) -> bool:
+    """Whether these timers are asked for as Megatron's are."""
+    call = inspect.getattr_static(type(timers), "__call__", None)
+    return isinstance(call, FunctionType) and list(inspect.signature(call).parameters) == ["self", "name", "log_level"]
 
 
-def patch_timers(module: ModuleType, hooks: TrainingHooks, patches: Patches, name: str = TIMERS_CLASS) -> None:
-    """Replaces the class `name` in `module`; one that has none, or whose timers are asked for in another way, is left alone."""
-    host_class = getattr(module, name, None)
-    if isinstance(host_class, type) and _parameters(host_class.__call__) == ["self", "name", "log_level"]:
-        patches.set(module, name, _telling(host_class, hooks, module.__name__))
-        hooks.time_mark = time_mark
+def tell_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
+    """Makes these timers tell the phases until `patches` are undone. Raises TypeError where their class allows no subclass."""
+    patches.set_class(timers, _telling(type(timers), hooks))
 
 
-def _parameters(function: Any) -> list[str]:
-    return list(inspect.signature(function).parameters)
+def phase_timer(hooks: TrainingHooks, name: str) -> SilentTimer:
+    """A timer that tells the phase of that name and does nothing else."""
+    timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), PHASE_OF[name])
+    return timer
 
 
-def tells_phases(timers: Any) -> bool:
-    """Whether this object is one of the classes made here."""
-    return hasattr(type(timers), _MARK)
+def _telling(host_class: type, hooks: TrainingHooks) -> type:
+    host_call: Any = host_class.__call__
+    answers = _Answers(hooks)
+    known = answers.known
+
+    def call(self: Any, name: str, log_level: int | None = None) -> Any:
+        try:
+            return known[log_level][name]
+        except KeyError:
+            pass
+        return answers.add(name, log_level, host_call(self, name, log_level))
+
+    def as_the_hosts(self: Any) -> tuple[Any, ...]:
+        return object.__new__, (host_class,), vars(self)
+
+    # Copies are of the host's class; no slots, so that its objects can change to this one.
+    return type(host_class.__name__, (host_class,), {"__call__": call, "__reduce__": as_the_hosts, "__slots__": ()})
+
+
+class _Answers:
+    """What to answer for the timers of the host's object.
+
+    The host's own answer to a name and a level changes only when it makes a timer, and it does that for a request it has not
+    had before. So what has been asked once is remembered until the host answers to the same name with another timer.
+
+    Attributes:
+        known: level -> name -> answer.
+    """
+
+    def __init__(self, hooks: TrainingHooks) -> None:
+        self.known: dict[int | None, dict[str, Any]] = {}
+        self._hooks = hooks
+        self._timers: dict[str, Any] = {}
+        self._given: dict[str, Any] = {}
+        self._kinds: dict[type, type] = {}  # class of silent timers -> of their shadows
+
+    def add(self, name: str, log_level: int | None, timer: Any) -> Any:
+        """The answer where the host gives `timer`: a shadow of it if it tells a phase, else itself."""
+        if name not in self._timers or self._timers[name] is not timer:
+            for answers in self.known.values():
+                answers.pop(name, None)
+            self._timers[name] = timer
+            self._given[name] = self._shadow(timer, PHASE_OF[name]) if name in PHASE_OF else timer
+        self.known.setdefault(log_level, {})[name] = self._given[name]
+        return self._given[name]
+
+    def _shadow(self, timer: Any, phase: int) -> Any:
+        if not _measures_nothing(timer):
+            return Shadow(timer, self._hooks, phase)
+        host_class = type(timer)
+        if host_class not in self._kinds:
+            self._kinds[host_class] = _silent_shadows(host_class, self._hooks)
+        return _silent_shadow(timer, self._kinds[host_class], phase)
+
+
+def _silent_shadow(timer: Any, kind: type, phase: int) -> Any:
+    shadow: Any = object.__new__(kind)
+    vars(shadow).update(vars(timer))
+    shadow.starts, shadow.stops = STARTS[phase], STOPS[phase]
+    return shadow
+
+
+def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
+    """Of a class whose start and stop do nothing, one whose start and stop tell the phase, and which is the same otherwise."""
+
+    def start(self: Any, barrier: bool = False) -> None:
+        mark = hooks.mark
+        if mark is not None:
+            try:
+                mark(monotonic_ns() + self.starts)
+            except Exception as error:
+                hooks.phase_failed(error)
+
+    def stop(self: Any, barrier: bool = False) -> None:
+        mark = hooks.mark
+        if mark is not None:
+            try:
+                mark(monotonic_ns() + self.stops)
+            except Exception as error:
+                hooks.phase_failed(error)
+
+    return type(host_class.__name__, (host_class,), {"start": start, "stop": stop, "__slots__": ("starts", "stops")})
+
+
+def _measures_nothing(timer: Any) -> bool:
+    """Whether its start and its stop are methods that take what `SilentTimer`'s do and return at once, like the host's dummy's."""
+    if vars(timer).keys() & {"start", "stop"}:
+        return False
+    return all(_outline(getattr(type(timer), name, None)) == _outline(getattr(SilentTimer, name)) for name in ("start", "stop"))
+
+
+def _outline(function: Any) -> object:
+    """Two functions that have the same one do the same."""
+    if not isinstance(function, FunctionType) or function.__closure__:
+        return None
+    parameters = [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+    return parameters, [(step.opname, step.argval) for step in dis.get_instructions(function)]
 
 
 class Shadow:
-    """Stands before one timer of the host for the length of a train step; passes everything on and tells start and stop.
+    """Stands before one timer of the host that measures; passes everything on and tells start and stop.
 
     A start is told after the host's own, a stop after it as well: where the host synchronises in them, the time counts as
-    the host counts it. (A call without arguments is passed on as one: unpacking nothing takes longer than all the rest.)
+    the host counts it.
     """
 
     __slots__ = ("host_timer", "start", "stop")
 
     def __init__(self, host_timer: Any, hooks: TrainingHooks, phase: int) -> None:
-        starts, stops = STARTS[phase], STOPS[phase]
+        telling = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), phase)
 
         def start(*args: Any, **kwargs: Any) -> Any:
-            result = host_timer.start(*args, **kwargs) if args or kwargs else host_timer.start()
-            mark = hooks.mark
-            if mark is not None:
-                try:
-                    mark(monotonic_ns() + starts)
-                except Exception as error:
-                    hooks.phase_failed(error)
+            result = host_timer.start(*args, **kwargs)
+            telling.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
-            result = host_timer.stop(*args, **kwargs) if args or kwargs else host_timer.stop()
-            mark = hooks.mark
-            if mark is not None:
-                try:
-                    mark(monotonic_ns() + stops)
-                except Exception as error:
-                    hooks.phase_failed(error)
+            result = host_timer.stop(*args, **kwargs)
+            telling.stop()
             return result
 
         for name, value in (("host_timer", host_timer), ("start", start), ("stop", stop)):
@@ -114,59 +194,11 @@ class Shadow:
         delattr(self.host_timer, name)
 
 
-class _Answers:
-    """What to answer for the timers of one of the host's objects.
-
-    The host's own answer to a name and a level changes only when it makes a timer, and it does that for a request it has not
-    had before. So what has been asked once is remembered until the host answers to the same name with another timer.
-
-    Attributes:
-        owner: the host's object.
-        known: name -> level -> answer.
-    """
-
-    def __init__(self, owner: Any, hooks: TrainingHooks) -> None:
-        self.owner = owner
-        self.known: dict[str, dict[int | None, Any]] = {}
-        self._hooks = hooks
-        self._timers: dict[str, Any] = {}
-        self._given: dict[str, Any] = {}
-
-    def add(self, name: str, log_level: int | None, timer: Any) -> Any:
-        """The answer where the host gives `timer`: a shadow of it if it tells a phase, else itself."""
-        if name not in self.known or self._timers[name] is not timer:
-            self._timers[name] = timer
-            self._given[name] = Shadow(timer, self._hooks, PHASE_OF[name]) if name in PHASE_OF else timer
-            self.known[name] = {}
-        self.known[name][log_level] = self._given[name]
-        return self._given[name]
-
-
-def _telling(host_class: type, hooks: TrainingHooks, module_name: str) -> type:
-    host_call: Any = host_class.__call__
-    answers = _Answers(None, hooks)
-
-    def call(self: Any, name: str, log_level: int | None = None) -> Any:
-        nonlocal answers
-        if hooks.mark is None:
-            return host_call(self, name, log_level)
-        if self is not answers.owner:
-            answers = _Answers(self, hooks)
-        known = answers.known.get(name)
-        if known is not None and log_level in known:
-            return known[log_level]
-        return answers.add(name, log_level, host_call(self, name, log_level))
-
-    # The host's names, so that whatever looks the class up finds it where it stands.
-    names = {"__module__": module_name, "__qualname__": host_class.__name__, "__doc__": host_class.__doc__}
-    return type(host_class.__name__, (host_class,), {"__call__": call, _MARK: True, **names})
-
-
 def time_mark() -> int:
     """Nanoseconds that a mark takes beyond the host's own call for it, on this machine now: half of what a pair adds, at best."""
-    hooks = TrainingHooks()
+    hooks, telling = TrainingHooks(), SilentTimers()
     hooks.mark = deque[int](maxlen=1).append
-    telling = _telling(SilentTimers, hooks, __name__)()
+    tell_phases(telling, hooks, Patches())
     return max(0, min(_pairs_ns(telling) for _ in range(TRIALS)) - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS))) // (2 * PAIRS)
 
 

@@ -8,19 +8,22 @@ from typing import Any
 
 from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.hooks import Pause, TrainingHooks
-from flagscale_perf.hosts.timers import own_timers
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import phase_timer
 
 
-def ending(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
-    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit."""
+def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patches) -> Callable[..., Any]:
+    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit; `in_training` is taken out then."""
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         try:
             result = original(*args, **kwargs)
         except BaseException as error:
+            hooks.attach(in_training.undo)
             hooks.train_end(error)
             raise
+        hooks.attach(in_training.undo)
         hooks.train_end(None)
         return result
 
@@ -72,13 +75,10 @@ def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable
 
 def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
     """Around what is a phase by itself; `name` as a timer's."""
-    timers = own_timers(hooks)
+    timer = phase_timer(hooks, name)
 
     @functools.wraps(original)
     def phased_call(*args: Any, **kwargs: Any) -> Any:
-        if not hooks.active:
-            return original(*args, **kwargs)
-        timer = timers(name)
         timer.start()
         try:
             return original(*args, **kwargs)
@@ -90,12 +90,11 @@ def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Cal
 
 def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Callable[..., Any]:
     """Around what begins a phase that lasts to the end of the train step."""
-    timers = own_timers(hooks)
+    timer = phase_timer(hooks, name)
 
     @functools.wraps(original)
     def opening_call(*args: Any, **kwargs: Any) -> Any:
-        if hooks.active:
-            timers(name).start()
+        timer.start()
         return original(*args, **kwargs)
 
     return opening_call

@@ -68,22 +68,15 @@ def context():
     return SimpleNamespace(state=state, model=[SimpleNamespace(config=None)], skipped_iter=False)
 
 
-def patched(modules, hooks, check=lambda: None):
+def patched(modules, hooks, is_on=lambda: True):
     patches = Patches()
-    bridge.patch_bridge(modules[0], hooks, patches, False, check)
+    bridge.patch_bridge(modules[0], hooks, patches, False, is_on)
     return patches
-
-
-class Hooks(RecordingHooks):
-    """As the real ones, `attach` does what it is given."""
-
-    def attach(self, action):
-        action()
 
 
 @pytest.mark.parametrize("given", [None, []])
 def test_a_user_without_callbacks_gets_a_manager_with_ours(modules, context, given):
-    hooks = Hooks()
+    hooks = RecordingHooks()
     patched(modules, hooks)
     manager = modules[0].normalize_callbacks(given)
     manager.fire("on_train_start", context)
@@ -94,18 +87,28 @@ def test_a_user_without_callbacks_gets_a_manager_with_ours(modules, context, giv
 
 
 def test_a_users_manager_stays_the_users_and_gets_ours_once(modules):
-    patched(modules, Hooks())
+    patched(modules, RecordingHooks())
     manager = Manager()
     assert modules[0].normalize_callbacks(manager) is manager
     assert modules[0].normalize_callbacks(manager) is manager
     assert [len(manager.list_callbacks(event)) for event in EVENTS] == [1, 1, 1, 0]
 
 
+def test_a_bridge_for_which_the_monitor_is_not_asked_keeps_its_callbacks_and_functions(modules):
+    hooks, before = RecordingHooks(), dict(vars(modules[1]))
+    patched(modules, hooks, lambda: False)
+    assert modules[0].normalize_callbacks(None) is None
+    manager = modules[0].normalize_callbacks(Manager())
+    assert [len(manager.list_callbacks(event)) for event in EVENTS] == [0] * 4
+    modules[0].train()
+    assert vars(modules[1]) == before
+
+
 def test_a_wrong_option_is_seen_before_the_host_sets_anything_up(modules):
     def refuse():
         raise SystemExit(2)
 
-    patched(modules, Hooks(), refuse)
+    patched(modules, RecordingHooks(), refuse)
     with pytest.raises(SystemExit):
         modules[0].normalize_callbacks(None)
 
@@ -123,19 +126,25 @@ def test_what_a_later_bridge_may_lack_does_not_end_its_training(modules, context
 
 
 def test_steps_have_the_hosts_integers_and_an_abandoned_one_does_not_count(modules, context):
-    hooks = Hooks()
+    hooks, (pretrain, train) = RecordingHooks(), modules
+
+    def body(manager):
+        train_step = train.train_step  # as Bridge: before it fires the first event
+        manager.fire("on_train_start", context)
+        loop = hooks.events[0][1]
+        assert loop.position() == (6, 72)
+        assert loop.numbers(context) == (7, True, 12, 96, 3)
+        context.skipped_iter = True
+        assert train_step(({}, 1, False, False, 0)) == ({}, 1, False, False, 0)
+        assert loop.numbers(context) == (7, False, 12, 96, 3)
+        train_step(({}, True, False, True, 17))
+        assert loop.numbers(context) is None
+        assert loop.numbers(context) == (7, False, 12, 96, 3)
+
+    pretrain.train = body
     patched(modules, hooks)
-    manager = modules[0].normalize_callbacks(None)
-    manager.fire("on_train_start", context)
-    loop = hooks.events[0][1]
-    assert loop.position() == (6, 72)
-    assert loop.numbers(context) == (7, True, 12, 96, 3)
-    context.skipped_iter = True
-    assert modules[1].train_step(({}, 1, False, False, 0)) == ({}, 1, False, False, 0)
-    assert loop.numbers(context) == (7, False, 12, 96, 3)
-    modules[1].train_step(({}, True, False, True, 17))
-    assert loop.numbers(context) is None
-    assert loop.numbers(context) == (7, False, 12, 96, 3)
+    pretrain.train(pretrain.normalize_callbacks(None))
+    assert [event[0] for event in hooks.events] == ["train_start", "train_end"]
 
 
 def test_batches_of_varying_length_have_no_flops(context):
@@ -145,11 +154,9 @@ def test_batches_of_varying_length_have_no_flops(context):
         loop.model_args()
 
 
-def test_the_other_functions_tell_their_events_and_pass_everything_through(modules):
-    hooks = Hooks()
-    patches = patched(modules, hooks)
-    pretrain, train = modules
-    assert pretrain.train(1, two=2) == ((1,), {"two": 2})
+def test_the_other_functions_tell_their_events_in_a_training_and_are_the_hosts_own_after_it(modules, context):
+    hooks, (pretrain, train) = RecordingHooks(), modules
+    before = dict(vars(train))
     told = (
         "evaluate_and_print_results",
         "save_checkpoint_and_time",
@@ -157,13 +164,23 @@ def test_the_other_functions_tell_their_events_and_pass_everything_through(modul
         "_delete_cuda_graphs",
         "_dummy_train_step",
     )
-    for name in told:
-        assert getattr(train, name)(1, two=2) == (name, (1,), {"two": 2})
-    assert [event[:2] for event in hooks.events[:-1]] == [
-        ("train_end", None), ("pause", "eval"), ("resume", "eval"), ("pause", "checkpoint"), ("resume", "checkpoint"),
+
+    def body(*args, manager):
+        manager.fire("on_train_start", context)
+        for name in told:
+            assert getattr(train, name)(1, two=2) == (name, (1,), {"two": 2})
+        return args
+
+    pretrain.train = body
+    patches = patched(modules, hooks)
+    assert vars(train) == before
+    assert pretrain.train(1, manager=pretrain.normalize_callbacks(None)) == (1,)
+    assert vars(train) == before
+    assert [event[:2] for event in hooks.events[1:-2]] == [
+        ("pause", "eval"), ("resume", "eval"), ("pause", "checkpoint"), ("resume", "checkpoint"),
         ("pause", "checkpoint"), ("resume", "checkpoint"), ("loop_left",),
     ]  # fmt: skip
-    assert hooks.events[-1][0] == "data_skipped"
+    assert [event[0] for event in hooks.events[-2:]] == ["data_skipped", "train_end"]
     patches.undo()
     assert pretrain.normalize_callbacks is normalize
 
@@ -171,5 +188,5 @@ def test_the_other_functions_tell_their_events_and_pass_everything_through(modul
 def test_a_bridge_without_callbacks_is_left_alone(modules):
     del modules[0].normalize_callbacks
     before = dict(vars(modules[1]))
-    patched(modules, Hooks())
+    patched(modules, RecordingHooks())
     assert vars(modules[1]) == before

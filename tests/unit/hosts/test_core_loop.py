@@ -5,9 +5,8 @@ import pytest
 
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.flops_calculator import ModelShape
-from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.core_loop import GPT_MODULE, CoreLoop, Training
-from flagscale_perf.hosts.timers import own_timers
+from flagscale_perf.hosts.timers import SilentTimers
 
 SIZES = Training(seq_length=8, micro_batch_size=2, global_batch_size=4, train_iters=3, iteration=1, consumed_samples=4)
 
@@ -56,7 +55,7 @@ def shape(model):
 
 
 def test_phases_are_told_where_the_model_has_the_monitors_timers(gpt):
-    ours = own_timers(TrainingHooks())
+    ours = SilentTimers()
     told = [
         CoreLoop(gpt(**config), SIZES, True).names_phases() for config in ({}, {"timers": None}, {"timers": object()}, {"timers": ours})
     ]

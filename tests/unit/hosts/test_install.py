@@ -6,18 +6,23 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.install import Installation, rehearsal_mode
-from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop
+from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop, patch_steps
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.timers import SilentTimers
 
 
 class RecordingHooks:
-    """Notes every event; `active` as the real one."""
+    """Notes every event; `active` and `takes_marks` as the real one, and `attach` does what it is given."""
 
-    def __init__(self, active=True):
-        self.active = active
+    def __init__(self, active=True, takes_marks=False):
+        self.active, self.takes_marks = active, takes_marks
         self.mark = None
         self.events = []
+
+    def attach(self, action):
+        action()
 
     def __getattr__(self, name):
         if name.startswith("_"):
@@ -33,13 +38,76 @@ def module():
     return loop
 
 
+@pytest.fixture
+def global_vars(monkeypatch):
+    global_vars = ModuleType("megatron.training.global_vars")
+    global_vars.get_args = SimpleNamespace
+    monkeypatch.setitem(sys.modules, global_vars.__name__, global_vars)
+    return global_vars
+
+
 def patched(module, hooks):
+    """With everything in that a monitored training has."""
     patches = Patches()
     patch_loop(module, hooks, patches, rehearsing=False)
+    patch_steps(module, hooks, patches)
     return patches
 
 
-def test_arguments_and_results_pass_through_every_wrapper(module):
+def test_only_train_is_wrapped_before_a_training_and_nothing_stays_behind_after_one(module, global_vars):
+    before, timers = dict(vars(module)), SilentTimers()
+    global_vars.get_timers = lambda: timers
+    seen = []
+    module.train = lambda: seen.append((dict(vars(module)), type(timers)))
+    plain = dict(vars(module))
+    patches = Patches()
+    patch_loop(module, RecordingHooks(takes_marks=True), patches, rehearsing=False)
+    wrapped = dict(vars(module))
+    assert {name for name in wrapped if wrapped[name] is not plain[name]} == {"train"}
+    for _ in range(2):
+        module.train()
+        assert (vars(module), type(timers)) == (wrapped, SilentTimers)
+    for inside, kind in seen:
+        assert {name for name in HOOK_POINTS if inside[name] is before[name]} == set()
+        assert issubclass(kind, SilentTimers)
+        assert kind is not SilentTimers
+    patches.undo()
+    assert vars(module) == plain
+
+
+def test_an_unmonitored_training_and_one_without_phases_get_only_what_they_need(module, global_vars):
+    timers, seen = SilentTimers(), []
+    global_vars.get_timers = lambda: timers
+    module.train = lambda: seen.append((dict(vars(module)), type(timers)))
+    plain, hooks = dict(vars(module)), RecordingHooks(active=False)
+    patch_loop(module, hooks, Patches(), rehearsing=False)
+    module.train()
+    hooks.active = True
+    module.train()
+    (unmonitored, _), (monitored, kind) = seen
+    assert {name for name in plain if unmonitored[name] is not plain[name]} == {"train"}
+    assert {name for name in HOOK_POINTS if monitored[name] is plain[name]} == {"logical_and_across_model_parallel_group"}
+    assert kind is SilentTimers
+
+
+def test_what_fails_while_it_is_put_in_is_told_and_the_training_goes_on(module, global_vars, capsys):
+    class Hooks(TrainingHooks):
+        takes_marks = True
+
+        def train_start(self, loop):
+            self.active = True
+
+    global_vars.get_timers = lambda: 5  # an object whose class cannot be changed
+    module.train = lambda: "trained"
+    hooks = Hooks()
+    patch_loop(module, hooks, Patches(), rehearsing=False)
+    plain = dict(vars(module))
+    assert module.train() == "trained"
+    assert "monitor switched off at attach: TypeError" in capsys.readouterr().err
+    assert (hooks.active, vars(module)) == (False, plain)
+
+
+def test_arguments_and_results_pass_through_every_wrapper(module, global_vars):
     patched(module, RecordingHooks())
     for name in HOOK_POINTS:
         assert getattr(module, name)(1, two=2) == (name, (1,), {"two": 2})
@@ -81,7 +149,7 @@ def test_nothing_is_told_while_inactive(module):
 
 
 @pytest.mark.parametrize("error", [ValueError("host"), SystemExit(3), KeyboardInterrupt()])
-def test_the_hosts_own_way_out_of_train_passes_unchanged(module, error):
+def test_the_hosts_own_way_out_of_train_passes_unchanged(module, global_vars, error):
     def train():
         raise error
 
@@ -189,27 +257,18 @@ def test_the_pipelines_schedule_is_in_the_facts(module, host_args, arguments, sc
     assert MegatronLoop(module, rehearsing=False).facts("CPU").pipeline_schedule == schedule
 
 
-def test_phases_are_told_where_the_hosts_timers_were_made_after_the_swap(module, monkeypatch):
-    class Timers:
-        def __call__(self, name, log_level=None):
+def test_phases_are_told_where_the_host_has_timers_that_are_asked_for_as_ever(module, global_vars):
+    class Others:
+        def __call__(self, name, log_level=None, stream=None):
             return None
 
-    global_vars = ModuleType("megatron.training.global_vars")
     loop = MegatronLoop(module, rehearsing=False)
-    monkeypatch.setitem(sys.modules, global_vars.__name__, global_vars)
     assert not loop.names_phases()
-    global_vars.Timers = Timers
-    early = Timers()
-    installation = Installation([], {}).install()
-    try:
-        global_vars.get_timers = lambda: early
-        assert not loop.names_phases()
-        late = global_vars.Timers()
-        global_vars.get_timers = lambda: late
-        assert loop.names_phases()
-    finally:
-        installation.undo()
-    assert global_vars.Timers is Timers
+    told = []
+    for timers in (None, object(), Others(), SilentTimers()):
+        global_vars.get_timers = lambda timers=timers: timers
+        told.append(loop.names_phases())
+    assert told == [False, False, False, True]
 
 
 @pytest.fixture

@@ -1,5 +1,7 @@
 from types import SimpleNamespace
 
+import pytest
+
 from flagscale_perf.hosts.patching import Patches
 
 
@@ -15,6 +17,24 @@ def test_undo_restores_and_removes_newest_first():
     target.old = 9
     patches.undo()
     assert target.old == 9
+
+
+def test_an_object_gets_its_class_back():
+    class Host:
+        pass
+
+    class Ours(Host):
+        pass
+
+    target, patches = Host(), Patches()
+    patches.set_class(target, Ours)
+    assert type(target) is Ours
+    patches.undo()
+    assert type(target) is Host
+    with pytest.raises(TypeError):
+        patches.set_class(target, int)
+    patches.undo()
+    assert type(target) is Host
 
 
 def test_an_inherited_attribute_is_inherited_again():

@@ -1,13 +1,13 @@
-"""The swap of the timers' class, on a stand-in of it; the host's real one is in tests/contract/test_timers.py."""
+"""The timers' class for the length of a training, on a stand-in of it; the host's real one is in tests/contract/test_timers.py."""
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
 from flagscale_perf.core.marks import STARTS, STOPS, kind_of
 from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import own_timers, patch_timers, tells_phases, time_mark
+from flagscale_perf.hosts.timers import SilentTimers, can_tell_phases, phase_timer, tell_phases, time_mark
 
 FORWARD = PHASE_OF["forward-compute"]
 
@@ -45,17 +45,14 @@ def hooks():
     return RecordingHooks()
 
 
-@pytest.fixture
-def module():
-    module = ModuleType("global_vars")
-    module.Timers = HostTimers
-    return module
+def telling(hooks, timers):
+    tell_phases(timers, hooks, Patches())
+    return timers
 
 
 @pytest.fixture
-def timers(module, hooks):
-    patch_timers(module, hooks, Patches())
-    return module.Timers(2)
+def timers(hooks):
+    return telling(hooks, HostTimers(2))
 
 
 def test_calls_pass_through_and_start_and_stop_are_told_after_them(timers, hooks):
@@ -82,25 +79,11 @@ def test_a_timer_that_the_host_made_meanwhile_is_the_answer_from_then_on(timers)
     assert (before.host_timer is after.host_timer, timers("optimizer", 2).host_timer is after.host_timer) == (False, True)
 
 
-def test_a_class_whose_timers_are_asked_for_in_another_way_is_left_alone(hooks):
-    class Others:
-        def __call__(self, name, log_level=None, stream=None):
-            return None
-
-    module = ModuleType("global_vars")
-    module.Timers = Others
-    patch_timers(module, hooks, Patches())
-    assert module.Timers is Others
-
-
 def test_what_a_mark_takes_is_measured_by_telling_some():
     assert 0 < time_mark() < 1_000_000
 
 
-def test_outside_a_recorded_step_the_caller_gets_the_hosts_own_timer(timers, hooks):
-    mark, hooks.mark = hooks.mark, None
-    assert timers("forward-compute") is timers.made["forward-compute"]
-    hooks.mark = mark
+def test_outside_a_recorded_step_nothing_is_told(timers, hooks):
     held = timers("forward-compute")
     hooks.mark = None
     held.start()
@@ -123,9 +106,8 @@ def test_attributes_are_the_timers_own(timers):
         timer.other  # noqa: B018
 
 
-def test_objects_made_anew_have_timers_of_their_own(module, hooks):
-    patch_timers(module, hooks, Patches())
-    first, second = module.Timers(0), module.Timers(0)
+def test_each_object_has_timers_of_its_own(hooks):
+    first, second = telling(hooks, HostTimers(0)), telling(hooks, HostTimers(0))
     assert first("optimizer").host_timer is first.made["optimizer"]
     assert second("optimizer").host_timer is second.made["optimizer"]
     assert first("optimizer").host_timer is first.made["optimizer"]
@@ -151,41 +133,103 @@ def test_a_mark_that_fails_is_told_and_the_host_notices_nothing(timers, hooks):
     assert timers.calls[-2:] == [("start", (), {}), ("stop", (), {})]
 
 
-def test_undo_gives_the_class_back_and_ours_can_be_told_from_it(module, hooks):
-    patches = Patches()
-    patch_timers(module, hooks, patches)
-    assert tells_phases(module.Timers(0))
-    assert (module.Timers.__name__, module.Timers.__module__, module.Timers.__doc__) == ("HostTimers", "global_vars", HostTimers.__doc__)
-    assert issubclass(module.Timers, HostTimers)
+def test_undo_gives_the_object_its_class_back(hooks):
+    timers, patches = HostTimers(0), Patches()
+    tell_phases(timers, hooks, patches)
+    assert isinstance(timers, HostTimers)
+    assert type(timers) is not HostTimers
     patches.undo()
-    assert module.Timers is HostTimers
-    assert not tells_phases(module.Timers(0))
+    assert type(timers) is HostTimers
+    timers("optimizer").start()
+    assert hooks.told == []
 
 
-def test_a_host_keeps_the_class_under_a_name_of_its_own(hooks):
-    module = ModuleType("state")
-    module.Clocks = HostTimers
-    patch_timers(module, hooks, Patches(), name="Clocks")
-    module.Clocks(0)("optimizer").start()
-    assert hooks.told == [PHASE_OF["optimizer"]]
+def test_timers_without_a_class_of_that_kind_can_tell_nothing():
+    assert [can_tell_phases(each) for each in (None, 5, len, HostTimers, HostTimers(0))] == [False] * 4 + [True]
 
 
-def test_a_module_without_timers_is_left_alone(hooks):
-    module = ModuleType("global_vars")
-    patches = Patches()
-    patch_timers(module, hooks, patches)
-    module.Timers = "no class"
-    patch_timers(module, hooks, patches)
-    assert module.Timers == "no class"
-
-
-def test_own_timers_tell_phases_and_do_nothing_else(hooks):
-    timers = own_timers(hooks)
-    assert tells_phases(timers)
+def test_timers_that_measure_nothing_tell_phases_and_do_nothing_else(hooks):
+    timers = telling(hooks, SilentTimers())
     timers("forward-compute", log_level=2).start(barrier=True)
-    timers("forward-compute").stop()
+    timers("forward-compute").stop(False)
     timers("a name of the user's").start()
     assert hooks.told == [FORWARD, ~FORWARD]
     hooks.mark = None
     timers("forward-compute", log_level=2).start()
+    assert hooks.told == [FORWARD, ~FORWARD]
+    with pytest.raises(TypeError):
+        timers("forward-compute").start(1, 2)
+
+
+class Dummy:
+    """As the host's: another timer than ours that measures nothing."""
+
+    def __init__(self):
+        self.name = "dummy"
+
+    def start(self, barrier=False):
+        """Documented."""
+        return
+
+    def stop(self, barrier=False):
+        return None
+
+    def elapsed(self):
+        raise LookupError(self.name)
+
+
+class Counting(Dummy):
+    """Its stop does something."""
+
+    count = 0
+
+    def stop(self, barrier=False):
+        self.count += 1
+
+
+class OtherDefault(Dummy):
+    def start(self, barrier=True):
+        return
+
+
+class OneTimer:
+    def __init__(self, timer):
+        self.timer = timer
+
+    def __call__(self, name, log_level=None):
+        return self.timer
+
+
+def test_a_dummy_of_the_host_is_stood_for_by_one_of_its_class(hooks):
+    timers = telling(hooks, OneTimer(Dummy()))
+    timer = timers("forward-compute", 2)
+    assert isinstance(timer, Dummy)
+    assert timers("optimizer", 2) is not timer
+    with pytest.raises(LookupError, match="dummy"):
+        timer.elapsed()
+    timer.start()
+    assert hooks.told == [FORWARD]
+
+
+@pytest.mark.parametrize("kind", [Counting, OtherDefault])
+def test_a_timer_that_does_anything_is_called(hooks, kind):
+    host_timer = kind()
+    timer = telling(hooks, OneTimer(host_timer))("forward-compute")
+    assert timer.host_timer is host_timer
+    timer.start()
+    timer.stop()
+    assert (host_timer.count if kind is Counting else 1, hooks.told) == (1, [FORWARD, ~FORWARD])
+
+
+def test_a_dummy_whose_start_was_replaced_is_called(hooks):
+    host_timer, called = Dummy(), []
+    host_timer.start = lambda: called.append("start")
+    telling(hooks, OneTimer(host_timer))("forward-compute").start()
+    assert (called, hooks.told) == (["start"], [FORWARD])
+
+
+def test_a_phase_without_a_timer_of_the_host(hooks):
+    timer = phase_timer(hooks, "forward-compute")
+    timer.start()
+    timer.stop()
     assert hooks.told == [FORWARD, ~FORWARD]

@@ -1,6 +1,9 @@
+from types import SimpleNamespace
+
 import pytest
 
 from flagscale_perf.core.phases import AGREEMENT, PHASES, ZERO_GRAD
+from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused, phased
 from tests.unit.hosts import test_timers
 from tests.unit.hosts.test_install import RecordingHooks
@@ -14,17 +17,25 @@ def failing():
     raise OSError("disk")
 
 
-@pytest.mark.parametrize("wrap", [ending, data_skipped, leaving, lambda original, hooks: paused(original, hooks, "eval")])
+def training(original, hooks):
+    return ending(original, hooks, Patches())
+
+
+@pytest.mark.parametrize("wrap", [training, data_skipped, leaving, lambda original, hooks: paused(original, hooks, "eval")])
 @pytest.mark.parametrize("active", [True, False])
 def test_arguments_and_results_pass_through(wrap, active):
     assert wrap(host, RecordingHooks(active))(1, two=2) == ((1,), {"two": 2})
 
 
 def test_training_ends_however_it_ends():
-    hooks = RecordingHooks()
-    ending(host, hooks)()
+    hooks, module, in_training = RecordingHooks(), SimpleNamespace(), Patches()
+    in_training.set(module, "step", "ours")
+    ending(host, hooks, in_training)()
+    assert vars(module) == {}
+    in_training.set(module, "step", "ours")
     with pytest.raises(OSError, match="disk") as raised:
-        ending(failing, hooks)()
+        ending(failing, hooks, in_training)()
+    assert vars(module) == {}
     assert hooks.events == [("train_end", None), ("train_end", raised.value)]
 
 
@@ -49,7 +60,7 @@ def test_a_call_is_a_phase_also_if_it_raises():
     assert phased(host, hooks, ZERO_GRAD)(1, two=2) == ((1,), {"two": 2})
     with pytest.raises(OSError, match="disk"):
         phased(failing, hooks, ZERO_GRAD)()
-    hooks.active = False
+    hooks.mark = None
     assert phased(host, hooks, ZERO_GRAD)(1, two=2) == ((1,), {"two": 2})
     assert hooks.told == [zeroing, ~zeroing] * 2
 
@@ -57,6 +68,6 @@ def test_a_call_is_a_phase_also_if_it_raises():
 def test_what_opens_a_phase_leaves_it_open():
     hooks = test_timers.RecordingHooks()
     assert opening(host, hooks, AGREEMENT)(1, two=2) == ((1,), {"two": 2})
-    hooks.active = False
+    hooks.mark = None
     assert opening(host, hooks, AGREEMENT)(1, two=2) == ((1,), {"two": 2})
     assert hooks.told == [PHASES.index("exposed_stat_comm")]
