@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
 from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.printable import printable
 
 PROG = "flagscale-perf"
 
@@ -38,11 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; default the process's own.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is no reason to stop
     try:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
-        print(error, file=sys.stderr)
+        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)  # it may name a file that somebody else named
         return EXIT_MISTAKE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

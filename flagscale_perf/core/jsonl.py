@@ -177,8 +177,8 @@ def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
     while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
+            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")  # first: who wants the header alone need not read on
             _skip_line(file, line)
-            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
         elif not line.endswith(b"\n"):
             yield BadLine(number, "cut off", torn=True)
         else:

@@ -83,7 +83,7 @@ class RingBesideAList(RuleBasedStateMachine):
         slot = HEADER_BYTES + (self.committed + place) % SLOTS * SLOT_BYTES
         whole = self.producer._memory[slot : slot + SLOT_BYTES]
         stored = data.draw(st.integers(0, 15))
-        self.producer._memory[slot + stored : slot + SLOT_BYTES] = bytes(SLOT_BYTES - stored)
+        self.producer._memory[slot + stored : slot + SLOT_BYTES] = bytes(byte ^ 0xFF for byte in whole[stored:])  # of an earlier round
         assert self.consumer.take(SLOTS) == self.held[:place]
         self.producer._memory[slot : slot + SLOT_BYTES] = whole
 
