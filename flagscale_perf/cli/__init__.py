@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
 from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.printable import printable
 
 PROG = "flagscale-perf"
 
@@ -46,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
+        from flagscale_perf.core.printable import printable
+
         print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)  # it may name a file that somebody else named
         return EXIT_MISTAKE
     except KeyboardInterrupt:

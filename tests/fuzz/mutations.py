@@ -14,10 +14,11 @@ Mutation = Callable[[random.Random, bytes], bytes]
 
 # What a terminal, a reader or a counter could take amiss.
 TEXTS = [
-    "\x1b]0;owned\x07", "\x1b[2J\x1b[1;1H", "\x9b31m", "\x90q\x9c", "\u202egnp.exe", "\u2066\u2069", "\u200f", "\u2028\u2029\x85", "\r\n\x0b",
-    "\ud800", "\x00", "../../../etc/passwd", "=cmd|' /C calc'!A0", "<script>alert(1)</script>", "[red]x[/red]", "[/]", "{0.__class__}", "%s%n",
-    "x" * 100_000, "", "é" * 300,
-]  # fmt: skip
+    *("\x1b]0;owned\x07", "\x1b[2J\x1b[1;1H", "\x9b31m", "\x90q\x9c"),  # terminal
+    *("\u202egnp.exe", "\u2066\u2069", "\u200f", "\u2028\u2029\x85", "\r\n\x0b", "\ud800", "\x00"),  # lines and their direction
+    *("../../../etc/passwd", "=cmd|' /C calc'!A0", "<script>alert(1)</script>", "[red]x[/red]", "[/]", "{0.__class__}", "%s%n"),
+    *("x" * 100_000, "", "é" * 300),
+]
 NUMBERS = [
     "0",
     "-0",
