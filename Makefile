@@ -4,12 +4,12 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast oracle bench lint format clean
+.PHONY: help venv install demo test test-fast fuzz oracle bench soak lint format lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): scripts/make_venv setup.py $(wildcard requirements/*.txt)
+$(READY): scripts/make_venv setup.py requirements/torch.txt $(wildcard requirements/lock/*.txt)
 	scripts/make_venv "$(PYTHON)" .venv
 	@touch $@
 
@@ -27,12 +27,18 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 test-fast: $(READY) ## run the tests that start no training
 	$(BIN)/python -m pytest -m 'not host and not gpu' $(ARGS)
 
+fuzz: $(READY) ## damage run files for 5 minutes and let every command read them; ARGS='--seconds 3600 --first-seed 1000000'
+	$(BIN)/python -m tests.fuzz $(ARGS)
+
 oracle: $(READY) ## compare the FLOPs formulas with 400 random models counted matmul by matmul (minutes); ARGS=--full for 671 B
 	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
 
 bench: $(READY) ## run every benchmark, and say at the end which of them missed a bar
 	@missed=""; for file in benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; done; \
 	if [ -n "$$missed" ]; then echo "missed a bar, or failed:$$missed"; exit 1; fi
+
+soak: $(READY) ## a million steps through ring, writer and every file: memory, cost and sizes; ARGS='--steps 100000' for fewer
+	$(BIN)/python benchmarks/soak.py $(ARGS)
 
 lint: $(READY) ## check style, types and formatting
 	$(BIN)/ruff check .
@@ -42,6 +48,12 @@ lint: $(READY) ## check style, types and formatting
 format: $(READY) ## put every file into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+lock: ## make requirements/lock from requirements/*.txt: every version with its hashes (minutes); ARGS=--upgrade for the newest of what they leave open
+	scripts/make_lock "$(PYTHON)" $(ARGS)
+
+audit: ## ask for known vulnerabilities of every pinned version; needs the network and says so
+	scripts/audit "$(PYTHON)" $(ARGS)
 
 clean: ## remove caches and build leftovers; keeps .venv and what runs have written
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -86,10 +86,11 @@ class Arm(NamedTuple):
     hooks: Any = None
 
 
-def loop(directory: Path, monitor: str, timers: bool) -> Arm:
+def loop(directory: Path, monitor: str, timers: bool, **options: Any) -> Arm:
     """A module with a Megatron loop's names and one pass of its loop, with the host's timers or none.
 
-    `monitor`: "none" installed, "off" (installed and not asked for), "on", or on with "phases".
+    `monitor`: "none" installed, "off" (installed and not asked for), "on", or on with "phases". `options` are further ones of
+    `PerfConfig`.
     """
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.hooks import TrainingHooks
@@ -99,7 +100,8 @@ def loop(directory: Path, monitor: str, timers: bool) -> Arm:
     model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
     parallel = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, data_parallel_size=1)
     asked, breakdown = monitor in ("on", "phases"), monitor == "phases"
-    config = PerfConfig(enable_perf_monitor=asked, perf_log_dir=str(directory), perf_breakdown=breakdown, perf_max_overhead=100).as_dict()
+    options |= {"enable_perf_monitor": asked, "perf_log_dir": str(directory), "perf_breakdown": breakdown, "perf_max_overhead": 100}
+    config = PerfConfig(**options).as_dict()
     args = SimpleNamespace(
         **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
         global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,

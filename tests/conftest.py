@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.leaks import Traces, left_behind
 
@@ -17,6 +18,11 @@ REPO = Path(__file__).parents[1]
 
 # A shell starts its background jobs with SIGINT ignored, and what a test starts would inherit that; in a terminal nobody does.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples every time, and no deadline that a busy machine could miss; HYPOTHESIS_PROFILE=deep looks further.
+settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True, database=None)
+settings.register_profile("deep", deadline=None, max_examples=5000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]

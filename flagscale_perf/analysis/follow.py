@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file, sessions_in
+from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
 from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.jsonl import MAX_LINE_BYTES, decode
@@ -107,16 +107,15 @@ class Follower:
 
     def _open(self) -> RunHeader | None:
         """The header; None of a file that its writer has only just made."""
-        try:
-            if self.path.stat().st_size == 0:
-                return None
-            self._run = RunFile(self.path)
-            self._file = self.path.open("rb", buffering=0)
-        except OSError as error:
-            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
-        start = os.fstat(self._file.fileno()).st_size - TAIL_BYTES
-        if start > 0:
-            self._file.seek(start)
+        file = os.fdopen(open_regular(self.path), "rb", buffering=0)
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes == 0:
+            file.close()
+            return None
+        self._file = file
+        self._run = RunFile(self.path)
+        if size_bytes > TAIL_BYTES:
+            self._file.seek(size_bytes - TAIL_BYTES)
             self.is_partial = self._is_inside_a_line = True
         else:
             self._file.readline()

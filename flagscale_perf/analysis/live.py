@@ -74,7 +74,10 @@ class LiveRun:
 
     def iteration(self) -> int:
         """The last finished one; 0 before the first."""
-        return self.last.iteration if self.last else self.header.facts.get("resume_iteration") or 0
+        if self.last is not None:
+            return self.last.iteration
+        resumed = self.header.facts.get("resume_iteration")
+        return resumed if isinstance(resumed, int) else 0
 
     def last_wall_ns(self) -> int:
         """Unix time of the last sign of life."""

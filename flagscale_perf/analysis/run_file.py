@@ -77,7 +77,7 @@ class RunFile:
 
     def is_live(self) -> bool:
         """Whether a writer holds the file."""
-        fd = _open_regular(self.path)
+        fd = open_regular(self.path)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,13 +90,14 @@ class RunFile:
 
     def _lines(self) -> Iterator[Record | BadLine]:
         try:
-            with os.fdopen(_open_regular(self.path), "rb") as file:
+            with os.fdopen(open_regular(self.path), "rb") as file:
                 yield from read_records(file)
         except OSError as error:
             raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
 
 
-def _open_regular(path: Path) -> int:
+def open_regular(path: Path) -> int:
+    """A descriptor to read the file. Raises PerfError where there is none, and for a pipe, a device or a directory, without waiting."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

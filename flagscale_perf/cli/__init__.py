@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -39,11 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: the words after the program's name; default the process's own.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is no reason to stop
     try:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
-        print(error, file=sys.stderr)
+        from flagscale_perf.core.printable import printable
+
+        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)  # it may name a file that somebody else named
         return EXIT_MISTAKE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED

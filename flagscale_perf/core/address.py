@@ -15,6 +15,6 @@ def parse_address(text: str) -> tuple[str, int]:
     is_bracketed = bare != host
     if not bare or not bare.isprintable() or any(char in " /[]" for char in bare) or (":" in bare and not is_bracketed):
         raise PerfError(f"{text!r} is no address to listen at; {_EXAMPLE}")
-    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise PerfError(f"{text!r} has no port from 1 to 65535; {_EXAMPLE}")
     return bare, int(port)

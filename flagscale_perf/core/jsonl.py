@@ -38,6 +38,7 @@ KINDS: dict[str, type[Record]] = {
     "end": RunEnd,
 }
 MAX_LINE_BYTES = 1 << 20
+MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; everything that walks it later may recurse
 _MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
 _MAX_NS = 1 << 63  # keeps every time within the years a datetime has
 _NAMES = {record_type: kind for kind, record_type in KINDS.items()}
@@ -78,7 +79,7 @@ def _is_union(hint: Any) -> bool:
 
 _FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
 _VALUES_OF = {kind: itemgetter(*(field.name for field in fields)) for kind, fields in _FIELDS.items()}
-_JSON = json.JSONDecoder(parse_constant=lambda name: _refuse_constant(name))
+_JSON = json.JSONDecoder(parse_constant=lambda name: _refuse_constant(name), parse_float=lambda text: _finite_float(text))
 
 
 class _Layout(NamedTuple):
@@ -214,10 +215,22 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
     parts = _parts(value) if field.values else [value]
     if field.values and any(type(part) not in field.values for part in parts):
         raise ValueError(f"field {field.name!r} holds what is not {' or '.join(t.__name__ for t in field.values)}")
+    if field.values is None and type(value) in (dict, list):
+        _check_free(value, field.name)
     limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
     if any(type(part) is int and not -limit < part < limit for part in parts):
         raise ValueError(f"field {field.name!r} is out of range")
     return value
+
+
+def _check_free(value: Any, name: str, depth: int = 1) -> None:
+    """What may hold anything: not so deep, and no number so large, that it breaks whoever walks or divides it."""
+    if depth > MAX_DEPTH:
+        raise ValueError(f"field {name!r} is nested more than {MAX_DEPTH} deep")
+    for part in _parts(value):
+        if type(part) is int and not -_MAX_INT < part < _MAX_INT:
+            raise ValueError(f"field {name!r} is out of range")
+        _check_free(part, name, depth + 1)
 
 
 def _parts(value: Any) -> list[Any]:
@@ -234,14 +247,21 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
+def _finite_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is no number that can be told")
+    return number
+
+
 def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
     """Every line of the file as a record or a `BadLine`, in constant memory."""
     number = 0
     while line := file.readline(MAX_LINE_BYTES + 1):
         number += 1
         if len(line) > MAX_LINE_BYTES:
+            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")  # first: who wants the header alone need not read on
             _skip_line(file, line)
-            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
         elif not line.endswith(b"\n"):
             yield BadLine(number, "cut off", torn=True)
         else:

@@ -11,7 +11,7 @@ from flagscale_perf.core.records import RunHeader
 REALTIME_FILE = "perf_realtime.log"
 _TIME_FORMAT = "%Y%m%d_%H%M%S"
 _TIME_LENGTH = len("20240129_103000")
-_RECORDS = re.compile(r"perf_records_(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)\.jsonl")
+_RECORDS = re.compile(r"perf_records_(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)\.jsonl", re.ASCII)
 
 
 def new_session_id(start: datetime, attempt: int) -> str:

@@ -25,6 +25,8 @@ RANK_0, RANKS = 1, 2  # "processes" of the trace
 STEPS, PHASES_OF_STEPS = 1, 2  # "threads" of rank 0
 REMEMBERED = 4096  # steps whose times are kept for what comes later about them
 
+_OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}  # of a damaged file it may be any number
+
 Event = dict[str, Any]
 
 
@@ -82,8 +84,7 @@ class TraceEvents:
     def _step(self, step: StepRecord) -> Iterator[Event]:
         whole = _Span(step.start_ns, end_mono_ns(step))
         self._recent.append((step.iteration, whole))
-        outcome = Outcome(step.outcome).name.lower()
-        args = {"outcome": outcome, "samples": step.samples, "tokens": step.tokens}
+        args = {"outcome": _OUTCOMES.get(step.outcome, str(step.outcome)), "samples": step.samples, "tokens": step.tokens}
         yield self._span(f"iteration {step.iteration}", whole, STEPS, args)
         if step.outcome != Outcome.DATA_SKIPPED:
             yield self._span("train step", _Span(step.start_ns, min(step.start_ns + step.train_step_ns, whole.end_ns)), STEPS)

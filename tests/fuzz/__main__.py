@@ -1,0 +1,42 @@
+"""Damages run files one after the other until the time is over: `python -m tests.fuzz [--seconds 300] [--first-seed N]`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from flagscale_perf.cli import COMMANDS, load_command
+from tests.fuzz.mutations import corpus, mutated
+from tests.fuzz.target import findings, limit_memory
+
+MEMORY_BYTES = 256 << 20
+MAX_FINDINGS = 20
+
+
+def main() -> int:
+    """Prints each finding with its seed, and the count; 1 if there was any."""
+    parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.fuzz")
+    parser.add_argument("--seconds", type=float, default=300, help="how long")
+    parser.add_argument("--files", type=int, default=sys.maxsize, help="at most so many")
+    parser.add_argument("--first-seed", type=int, default=0, help="of the first file; the next one has the next number")
+    given = parser.parse_args()
+    for name in COMMANDS:
+        load_command(name)  # what it maps is no memory that a file takes
+    limit_memory(MEMORY_BYTES)
+    seeds, seed, found = corpus(), given.first_seed, 0
+    until = time.monotonic() + given.seconds
+    with tempfile.TemporaryDirectory() as scratch:
+        while time.monotonic() < until and seed - given.first_seed < given.files and found < MAX_FINDINGS:
+            for finding in findings(mutated(seed, seeds), Path(scratch)):
+                found += 1
+                print(f"seed {seed}: {' '.join(finding.words)}: {finding.what}\n{finding.detail[-3000:]}")
+            seed += 1
+    print(f"{seed - given.first_seed} damaged files from seed {given.first_seed} on, {found} findings")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

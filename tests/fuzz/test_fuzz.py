@@ -1,0 +1,112 @@
+"""A small part of the fuzzing, always the same, and files that no mutation makes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.core.jsonl import encode
+from tests.fakes import make_facts, make_header, sample_run
+from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
+from tests.fuzz.target import NAME, UNSAFE, commands, findings
+
+FILES = 300
+MEMORY_BYTES = 256 << 20
+GOOD = corpus()[0]
+
+# The command line with so much memory; the file is as large as it likes.
+LIMITED = f"""
+import sys
+from flagscale_perf.cli import COMMANDS, load_command, main
+from tests.fuzz.target import limit_memory
+[load_command(name) for name in COMMANDS]
+limit_memory({MEMORY_BYTES})
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_some_hundred_damaged_files_harm_no_command(run_python) -> None:
+    result = run_python("-m", "tests.fuzz", "--files", str(FILES), timeout_s=600)
+    assert result.stdout == f"{FILES} damaged files from seed 0 on, 0 findings\n", result.stderr
+    assert result.returncode == 0
+
+
+def test_the_same_seed_is_the_same_file_and_every_mutation_is_among_some_hundred() -> None:
+    seeds = corpus()
+    files = [mutated(seed, seeds) for seed in range(100)]
+    assert files == [mutated(seed, seeds) for seed in range(100)]
+    assert len(set(files)) > 90
+    assert len(set(MUTATIONS)) == 7
+
+
+def test_a_harmless_file_has_no_finding_and_a_harmful_reader_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [findings(content, tmp_path) for content in corpus()] == [[], [], []]
+    hostile = b"".join(map(encode, [make_header(facts=make_facts(hostname="\x1b[2J")), *sample_run()[1:]]))
+    assert findings(hostile, tmp_path) == []
+    monkeypatch.setattr("flagscale_perf.report.text.printable", lambda text: text)
+    monkeypatch.setattr("flagscale_perf.analysis.live.LiveRun.add", lambda run, record: 1 / 0)
+    report, watch = findings(hostile, tmp_path)
+    assert report.what == "'\\x1b' reached the terminal"
+    assert watch.what == "ZeroDivisionError: division by zero"
+
+
+def sparse(size_bytes: int, head: bytes = b"") -> Callable[[Path], None]:
+    def make(path: Path) -> None:
+        path.write_bytes(head)
+        os.truncate(path, size_bytes)
+
+    return make
+
+
+def repeated(line: bytes, times: int) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(GOOD + line * times)
+
+
+REFUSED, SHOWN = 2, 0
+SPECIAL = {
+    "10 GB of nothing": (sparse(10 * 10**9), REFUSED),
+    "a run and 300 MB of nothing": (sparse(3 * 10**8, GOOD), SHOWN),
+    "a line of 64 MB": (repeated(b"x" * (1 << 20), 64), SHOWN),
+    "many deep lines": (repeated(b"[" * 100_000 + b"\n", 100), SHOWN),
+    "many wrong lines": (repeated(b"{}\n", 50_000), SHOWN),
+    "a pipe": (os.mkfifo, REFUSED),
+    "an endless device": (lambda path: path.symlink_to("/dev/zero"), REFUSED),
+    "a directory": (Path.mkdir, REFUSED),
+    "a link to itself": (lambda path: path.symlink_to(path), REFUSED),
+    "a link to nowhere": (lambda path: path.symlink_to("nowhere"), REFUSED),
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("command", ["report", "watch", "trace-export"])
+def test_a_special_file_is_read_in_bounded_memory_or_refused(run_python, tmp_path: Path, kind: str, command: str) -> None:
+    make, code = SPECIAL[kind]
+    path = tmp_path / NAME
+    make(path)
+    (words,) = (words for words in commands(path) if words[0] == command and "--all-sessions" not in words)
+    result = run_python("-c", LIMITED, *words)
+    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
+    assert bool(result.stdout) == (code == SHOWN)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_a_terminal_that_lacks_a_character_gets_its_number(run_python, tmp_path: Path, encoding: str) -> None:
+    path = tmp_path / NAME
+    header = make_header(facts=make_facts(hostname="".join(TEXTS)[:5000] + "ü京"))
+    path.write_bytes(b"".join(map(encode, [header, *sample_run()[1:]])))
+    for words in commands(path):
+        result = run_python("-c", f"import sys; sys.stdout.reconfigure(encoding={encoding!r})\n{LIMITED}", *words)
+        assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_a_directory_whose_name_would_clear_the_screen(run_python, tmp_path: Path) -> None:
+    directory = tmp_path / "logs\x1b[2J\u202e\nTraining has failed"
+    directory.mkdir()
+    (directory / NAME).write_bytes(b"no run file\n")
+    for words in commands(directory / NAME):
+        result = run_python("-c", LIMITED, *words)
+        assert (result.returncode, result.stdout) == (2, "")
+        assert not UNSAFE.search(result.stderr)

@@ -1,0 +1,102 @@
+"""Options: every configuration is the same typed, in the environment and in yaml; every wrong value is refused by its option's name."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from flagscale_perf.arguments import REHEARSAL_MODES, PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.core.errors import PerfError
+from tests.strategies import json_values
+
+OPTIONS = {field.name: field for field in fields(PerfConfig)}
+COUNT = st.integers(1, 10**9)
+PATH = st.text(min_size=1, max_size=20).filter(
+    lambda text: (
+        text.strip() and text.strip().lower() not in ("none", "null") and not any(ord(char) < 32 or ord(char) == 127 for char in text)
+    )
+)
+TFLOPS = st.floats(0.001, 999_999).map(repr)
+NAMED_PEAKS = st.dictionaries(st.sampled_from(["A800", "BI-V150", "H200", "MI300X"]), TFLOPS, min_size=1).map(
+    lambda peaks: ",".join(f"{name}={tflops}" for name, tflops in peaks.items())
+)
+PORT = st.integers(1, 65535).map(str)
+ADDRESS = st.builds("{}:{}".format, st.sampled_from(["0.0.0.0", "localhost", "[::1]"]), PORT)
+VALUES: dict[str, st.SearchStrategy[Any]] = {name: st.booleans() for name, field in OPTIONS.items() if isinstance(field.default, bool)} | {
+    "perf_log_interval": COUNT,
+    "perf_log_dir": PATH,
+    "perf_max_log_files": COUNT,
+    "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
+    "perf_max_overhead": st.floats(0, 100, exclude_min=True),
+    "perf_prometheus_port": st.none() | PORT | ADDRESS,
+    "perf_prometheus_textfile": st.none() | PATH.map("/{}.prom".format),
+    "rehearse_on_cpu": st.sampled_from(REHEARSAL_MODES),
+}
+CONFIGS = st.builds(PerfConfig, **VALUES)
+
+
+def typed(words: list[str]) -> PerfConfig:
+    return PerfConfig.from_args(add_perf_arguments(argparse.ArgumentParser(allow_abbrev=False)).parse_args(words), environ={})
+
+
+def test_every_option_has_its_strategy() -> None:
+    assert VALUES.keys() == OPTIONS.keys()
+
+
+@given(CONFIGS)
+def test_flags_environment_and_yaml_say_the_same(config: PerfConfig) -> None:
+    told = {name: value for name, value in config.as_dict().items() if value is not None}
+    assert typed([f"{flag_of(name)}={value}" for name, value in told.items()]) == config
+    assert PerfConfig.from_args({}, {env_of(name): str(value) for name, value in told.items()}) == config
+    assert PerfConfig.from_args(yaml.safe_load(yaml.safe_dump(config.as_dict())), {}) == config
+    assert PerfConfig(**config.as_dict()) == config
+
+
+@given(CONFIGS, CONFIGS)
+def test_a_flag_wins_over_the_environment(flags: PerfConfig, variables: PerfConfig) -> None:
+    environ = {env_of(name): str(value) for name, value in variables.as_dict().items() if value is not None}
+    mixed = PerfConfig.from_args(flags.as_dict(), environ).as_dict()
+    assert mixed == {name: variables.as_dict()[name] if value is None else value for name, value in flags.as_dict().items()}
+
+
+@given(
+    st.sampled_from(sorted(OPTIONS)),
+    st.text(st.characters(exclude_characters="\0"), max_size=30) | st.integers().map(str) | st.floats().map(str),
+)
+@example("perf_prometheus_port", "9" * 5000)
+@example("perf_log_interval", "9" * 5000)
+@example("perf_peak_tflops", "A=" + "9" * 5000)
+@example("perf_max_overhead", "1e-999")
+def test_any_word_is_a_value_or_refused_by_the_option_s_name_wherever_it_stands(name: str, word: str) -> None:
+    try:
+        config = PerfConfig(**{name: word})
+    except PerfError as error:
+        assert str(error).startswith(f"{flag_of(name)}: ")
+        if word and word.strip().lower() not in ("none", "null"):
+            with pytest.raises(PerfError, match=f"^{env_of(name)}: "):
+                PerfConfig.from_args({}, {env_of(name): word})
+            said = io.StringIO()
+            with contextlib.redirect_stderr(said), pytest.raises(SystemExit) as refused:
+                typed([f"{flag_of(name)}={word}"])
+            assert refused.value.code == 2
+            assert flag_of(name) in said.getvalue()
+    else:
+        assert PerfConfig(**config.as_dict()) == config
+
+
+@given(st.dictionaries(st.sampled_from(sorted(OPTIONS)), json_values(2)))
+def test_any_yaml_is_a_configuration_or_a_mistake_of_the_user(values: dict[str, Any]) -> None:
+    try:
+        config = PerfConfig.from_args(values, {})
+    except PerfError as error:
+        assert str(error).split(":")[0] in map(flag_of, values)
+    else:
+        assert PerfConfig(**config.as_dict()) == config
