@@ -181,7 +181,7 @@ def small_micro_batch(case: Case) -> Finding | None:
     overview, mfu = case.report.overview, case.report.figures.mfu
     if overview.micro_batch_size is None or overview.seq_length is None or mfu is None or not case.has_spare_memory():
         return None
-    tokens = overview.micro_batch_size * overview.seq_length // overview.parallel.get("CP", 1)
+    tokens = overview.micro_batch_size * overview.seq_length // max(1, overview.parallel.get("CP", 1))
     phases = case.report.phases
     computing = _phase_share(phases, "forward") + _phase_share(phases, "backward")
     mfu_computing = mfu / computing if computing > 0 else mfu
