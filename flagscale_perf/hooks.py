@@ -6,6 +6,7 @@ behind them: it is counted, said once, and switches the monitor off. This module
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
@@ -139,6 +140,7 @@ class TrainingHooks:
         self._say: Callable[[str], None]
         self._has_failed = False
         self._has_trained = False
+        self._has_others = False
 
     @property
     def takes_marks(self) -> bool:
@@ -179,9 +181,9 @@ class TrainingHooks:
         facts, flops = _facts_and_flops(loop, config, device)
         if not self._has_trained:  # a later training of the same process does not begin with it
             self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
-        has_others = place is not None and place.world_size > 1
+        self._has_others = place is not None and place.world_size > 1
         self._say = loop.say
-        self._logger = PerfLogger.start(config, facts, loop.say, _identity(loop, device) if has_others else None)
+        self._logger = PerfLogger.start(config, facts, loop.say, _identity(loop, device) if self._has_others else None)
         for reason in facts.missing:
             loop.say(f"flagscale_perf: not available: {reason}")
         if facts.resume_iteration:
@@ -257,16 +259,28 @@ class TrainingHooks:
         self.active, self.mark = False, None
         if self._logger is not None:
             self._finish()
-            self._close(_reason(error))
+            self._end(_reason(error))
 
     @_guarded
     def _finish(self) -> None:
         self._monitor.finish(monotonic_ns())
 
     @_guarded
-    def _close(self, reason: str) -> None:
+    def _end(self, reason: str) -> None:
+        """With other ranks the files are waited for when the process ends: here, the others would wait in the host's next collective."""
         logger, self._logger = self._logger, None
-        if logger is not None and (summary := logger.close(reason)):
+        if logger is None:
+            return
+        logger.end(reason)
+        if not isinstance(logger, Teller):
+            if self._has_others:
+                atexit.register(self._farewell, logger, reason)
+            else:
+                self._farewell(logger, reason)
+
+    @_guarded
+    def _farewell(self, logger: PerfLogger, reason: str) -> None:
+        if summary := logger.close(reason):
             self._say(f"flagscale_perf: summary in {summary}")
 
     def _emit(self, record: StepRecord | MarksRecord) -> None:

@@ -98,18 +98,23 @@ class PerfLogger:
         if ring is not None:
             ring.put(EventRecord(name, monotonic_ns(), iteration, text))
 
+    def end(self, reason: str) -> None:
+        """Ends the session for `reason` (see `RunEnd`) and waits for nothing; `close` may follow. In a forked child it does nothing."""
+        ring, self._ring = self._ring, None
+        if ring is not None and self._supervisor is not None and os.getpid() == self._pid:
+            ring.close(reason, monotonic_ns())
+            self._supervisor.end()
+
     def close(self, reason: str, timeout_s: float = 2.0) -> str | None:
-        """Ends the session for `reason` (see `RunEnd`) and waits for its files, at most `timeout_s`.
+        """Ends the session unless `end` has, and waits for its files, at most `timeout_s`.
 
         Returns the summary's path; None if it is not there in time (the writer goes on without us). Calling it again
         returns the same; in a forked child it does nothing.
         """
-        ring, supervisor, self._ring, self._supervisor = self._ring, self._supervisor, None, None
-        if ring is not None and supervisor is not None and os.getpid() == self._pid:
-            ring.close(reason, monotonic_ns())
-            if supervisor.finish(timeout_s):
-                self._summary = ring.summary or None
-                ring.release()
+        self.end(reason)
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None and os.getpid() == self._pid:
+            self._summary = supervisor.wait(timeout_s)
         return self._summary
 
     def _abandon(self) -> None:
@@ -151,12 +156,19 @@ class Supervisor:
         """Starts the thread. Raises RuntimeError where there can be none."""
         self._thread.start()
 
-    def finish(self, timeout_s: float) -> bool:
-        """After the ring is closed: wakes the writer and waits for its end; False if that takes longer."""
+    def end(self) -> None:
+        """After the ring is closed: wakes the writer."""
         self._ending.set()
         self._wake()
+
+    def wait(self, timeout_s: float) -> str | None:
+        """For the writer's end, and gives the ring back. The summary's path; None if it takes longer, or could not be written."""
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if self._thread.is_alive():
+            return None
+        summary = self._ring.summary or None
+        self._ring.release()
+        return summary
 
     def _run(self) -> None:
         try:

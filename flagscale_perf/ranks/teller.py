@@ -61,7 +61,7 @@ class Teller:
         if self._ring is not None:
             self._ring.put(EventRecord(name, monotonic_ns(), iteration, text))
 
-    def close(self, reason: str) -> None:
+    def end(self, reason: str) -> None:
         """Training has ended. What has been stored can be found until the process ends, or trains again."""
         if self._ring is not None:
             self._ring.close(reason, monotonic_ns())

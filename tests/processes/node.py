@@ -133,7 +133,7 @@ def _obey(directory: Path, rank: int, hostname: str) -> None:
             if isinstance(logger, PerfLogger):
                 logger.close("completed", DEADLINE_S)
             else:
-                logger.close("completed")
+                logger.end("completed")
         print(json.dumps([command, os.getpid()]), flush=True)
 
 

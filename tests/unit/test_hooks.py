@@ -50,8 +50,11 @@ class FakeLogger:
     def event(self, name, iteration, text):
         self.events.append((name, iteration, text))
 
-    def close(self, reason):
+    def end(self, reason):
         self.reasons.append(reason)
+
+    def close(self, reason):
+        assert self.reasons == [reason]
         return "perf/summary.json"
 
 
@@ -165,15 +168,26 @@ class FakeTeller(FakeLogger):
         cls.started.append(cls(place, identity, directory))
         return cls.started[-1]
 
-    def close(self, reason):
-        self.reasons.append(reason)
-
 
 @pytest.fixture
 def teller(monkeypatch):
     FakeTeller.started = []
     monkeypatch.setattr(hooks_module, "Teller", FakeTeller)
     return FakeTeller
+
+
+def test_with_other_ranks_the_files_are_waited_for_when_the_process_ends(logger, monkeypatch):
+    set_place(monkeypatch, 0)
+    at_exit = []
+    monkeypatch.setattr(hooks_module.atexit, "register", lambda *call: at_exit.append(call))
+    loop, hooks = FakeLoop(facts=replace(FACTS, world_size=2)), TrainingHooks()
+    hooks.train_start(loop)
+    hooks.train_end(ValueError())
+    assert logger.started[0].reasons == ["exception ValueError"]
+    assert "summary" not in " ".join(loop.said), "the other ranks would wait for this one"
+    ((farewell, *given),) = at_exit
+    farewell(*given)
+    assert loop.said[-1] == "flagscale_perf: summary in perf/summary.json"
 
 
 def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, capfd):

@@ -43,10 +43,10 @@ def test_what_it_stores_is_found_by_others() -> None:
     told = neighbour.drain()
     assert (neighbour.identity.rank, [step for step, _ in told.steps], told.notes) == (9, [make_step(1)], ["monitor switched off"])
     assert not neighbour.has_ended
-    teller.close("completed")
+    teller.end("completed")
     teller.step(make_step(2))
     teller.event("note", 1, "too late")
-    teller.close("again")
+    teller.end("again")
     assert (neighbour.has_ended, neighbour.drain()) == (True, ([], []))
     neighbour.release()
 
@@ -54,7 +54,7 @@ def test_what_it_stores_is_found_by_others() -> None:
 def test_it_can_be_found_after_its_end_until_it_trains_again() -> None:
     first = start()
     first.step(make_step(1))
-    first.close("completed")
+    first.end("completed")
     (old,) = found()
     assert [step.iteration for step, _ in old.drain().steps] == [1]
     second = start()
@@ -62,7 +62,7 @@ def test_it_can_be_found_after_its_end_until_it_trains_again() -> None:
     (new,) = found()
     assert not new.has_ended
     new.release()
-    second.close("completed")
+    second.end("completed")
 
 
 def test_a_full_ring_harms_nobody() -> None:
@@ -72,15 +72,15 @@ def test_a_full_ring_harms_nobody() -> None:
     (neighbour,) = found()
     assert len(neighbour.drain().steps) == teller_module.SLOTS
     neighbour.release()
-    teller.close("completed")
+    teller.end("completed")
 
 
 def test_the_first_rank_of_a_node_starts_its_collector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     started: list[tuple] = []
     monkeypatch.setattr(companion, "start", lambda *words, **streams: started.append(words))
-    start().close("completed")
+    start().end("completed")
     assert started == []
-    start(PLACE._replace(rank=8, local_rank=0)).close("completed")
+    start(PLACE._replace(rank=8, local_rank=0)).end("completed")
     ((module, task),) = started
     assert module == "flagscale_perf.ranks.collect"
     assert f'"parent_pid":{os.getpid()}' in task
@@ -93,12 +93,12 @@ def test_a_forked_child_tells_nothing() -> None:
     child = os.fork()
     if child == 0:
         teller.step(make_step(99))
-        teller.close("killed")
+        teller.end("killed")
         os._exit(0)
     os.waitpid(child, 0)
     assert (neighbour.has_ended, neighbour.drain().steps) == (False, [])
     neighbour.release()
-    teller.close("completed")
+    teller.end("completed")
 
 
 def test_without_shared_memory_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
