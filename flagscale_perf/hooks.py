@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.errors import PerfError, traceback_lines
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.records import MarksRecord, RunFacts, StepRecord
@@ -125,6 +125,7 @@ class TrainingHooks:
         self._loop: Loop
         self._monitor: PerfMonitor
         self._logger: PerfLogger | None = None
+        self._debug = False
         self._has_failed = False
         self._has_trained = False
 
@@ -139,6 +140,7 @@ class TrainingHooks:
         self.entered, self._has_failed = True, False  # a failure of a later training is said, too
         if not loop.is_rank_0() or not (config := loop.config()).enable_perf_monitor:
             return
+        self._debug = config.perf_debug
         device = current_device(loop.rehearsing)
         facts, flops = _facts_and_flops(loop, config, device)
         if not self._has_trained:  # a later training of the same process does not begin with it
@@ -261,7 +263,8 @@ class TrainingHooks:
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            print(f"flagscale_perf: {line} (training goes on without it)", file=sys.stderr, flush=True)
+            said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
+            print("\n".join(said), file=sys.stderr, flush=True)
 
 
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:

@@ -28,6 +28,7 @@ from typing import Any
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
+from flagscale_perf.core.errors import traceback_lines
 from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
 from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, StepRecord
@@ -74,7 +75,7 @@ class PerfLogger:
             supervisor = Supervisor(ring, _task(config, facts), say)
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the training goes on
-            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}")
+            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}", *traceback_lines(config.perf_debug))
             if ring is not None:
                 ring.release()
             return cls(None, None)
@@ -135,6 +136,7 @@ class Supervisor:
         self._ring = ring
         self._task = task
         self._say = say
+        self._debug = bool(task.config.get("perf_debug"))
         self._ending = threading.Event()
         self._lock = threading.Lock()  # of `_writer`
         self._writer: subprocess.Popen[bytes] | None = None
@@ -159,7 +161,7 @@ class Supervisor:
             if self._ring.summary is None:
                 self._run_here()
         except Exception as error:
-            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}")
+            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}", *traceback_lines(self._debug))
 
     def _run_process(self) -> bool:
         """One writer process from start to end. True if it died and another one may do better."""
@@ -210,7 +212,7 @@ class Supervisor:
         """Acts on a line of the writer; returns it if the writer did not mean to say it (a traceback's)."""
         if line.startswith(_LOG):
             self._print(line.removeprefix(_LOG))
-        elif line.startswith(_TROUBLE):
+        elif line.startswith(_TROUBLE) or self._debug:  # with --perf-debug lines of a traceback, too
             _complain(line.removeprefix(_TROUBLE))
         else:
             return line
@@ -221,7 +223,7 @@ class Supervisor:
             self._say(line)
         except Exception as error:  # the host's printing is not ours to trust
             self._say = _ignore
-            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it")
+            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it", *traceback_lines(self._debug))
 
     def _run_here(self) -> None:
         """The writer's work on this thread."""
@@ -276,10 +278,10 @@ def _lines_of(writer: subprocess.Popen[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
-def _complain(line: str) -> None:
+def _complain(*lines: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            print(line, file=sys.stderr, flush=True)
+            print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _ignore(line: str) -> None:
