@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.job import LOOP, Job
@@ -33,7 +33,6 @@ class Fault:
         stops_s: so long the fault itself stops the training.
         times: how often it is run.
         short: part of `make test`.
-        permitted: False skips it: the machine does not allow the injection.
     """
 
     name: str
@@ -52,7 +51,6 @@ class Fault:
     stops_s: float = 0.0
     times: int = 1
     short: bool = False
-    permitted: Callable[[], bool] = field(default=lambda: True)
 
     @property
     def ends_early(self) -> bool:

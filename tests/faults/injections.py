@@ -74,11 +74,6 @@ def driver(mode: str) -> Prepare:
     return prepare
 
 
-def may_mount() -> bool:
-    """Whether this machine lets tests mount a file system."""
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode == 0
-
-
 def planted_link(directory: Path, shim: Shim) -> dict[str, str]:
     """The live log is a link to somebody's file."""
     (directory / LOG_DIRECTORY).mkdir()

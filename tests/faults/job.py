@@ -21,7 +21,7 @@ LOOP, FLAGSCALE, TWO_RANKS = "loop", "FlagScale", "FlagScale, 2 ranks"
 LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
-ITERATIONS = {LOOP: 200, FLAGSCALE: 60, TWO_RANKS: 30}
+ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
 
 
 class Job:
@@ -114,7 +114,7 @@ def _is_alive(process: psutil.Process) -> bool:
 @contextmanager
 def job(directory: Path, shim: Shim, command: list[str], environment: dict[str, str]) -> Iterator[Job]:
     """A running job; nothing of it outlives the block, or twice the deadline."""
-    running = Job(directory, shim, command, shim.environment | environment)
+    running = Job(directory, shim, command, shim.environment | {"PYTHONUNBUFFERED": "1"} | environment)
     watchdog = threading.Timer(fs.DEADLINE_S, running.kill)
     watchdog.start()
     try:

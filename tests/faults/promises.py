@@ -151,17 +151,24 @@ class Promises:
             self._hold(fewest <= last, f"the last step kept is {last} of {done}")
 
     def _summary(self, run_file: Path, records: list[Record]) -> None:
-        text = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json").read_text()
-        written = json.loads(text, parse_constant=lambda name: self._hold(False, f"{name} in the summary"))
+        path = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json")
+        if not path.exists():  # the report makes it from the run file; the writer must have said that it could not
+            self._hold(any("summary: " in line for line in self._said), "no summary, and nobody says so")
+            return
+        written = json.loads(path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary"))
         rebuilt = summarize(run_file).summary
-        self._hold(written == rebuilt, "the report's summary is not the written one")
+        told_late = rebuilt["failures"][len(written["failures"]) :]  # while the last records were brought to the disk
+        both = [summary | {"failures": summary["failures"][: len(written["failures"])]} for summary in (written, rebuilt)]
+        for summary in both:
+            summary.pop("failure_count")
+        self._hold(both[0] == both[1] and (not told_late or self._fault.lines > 0), "the report's summary is not the written one")
         clean = clean_summary(RunFile(run_file), records)
         for summary in (clean, rebuilt):
             for name in ("end_reason", "end_time"):
                 summary["session_info"].pop(name)
             for name in ("failures", "failure_count", "notes", "events"):
                 summary.pop(name, None)
-        differing = [name for name in clean if clean[name] != rebuilt[name]]
+        differing = [(name, clean[name], rebuilt[name]) for name in clean if clean[name] != rebuilt[name]]
         self._hold(differing == [], f"differs from a clean end of the same steps: {differing}")
         dropped = written["dropped_records"]
         told = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)

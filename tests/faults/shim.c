@@ -20,7 +20,7 @@
 /* The order of shim.FIELDS. */
 struct control {
     int64_t error;       /* given by file calls below FAULT_PATH; 0: none */
-    int64_t every;       /* only to each n-th of them */
+    int64_t every;       /* only to one in so many of them, without a pattern */
     int64_t block_ms;    /* such a call first takes so long; -1: for ever */
     int64_t byte;        /* writes take one byte at a time */
     int64_t shift_s;     /* of the wall clock */
@@ -58,7 +58,7 @@ static void dawdle(int64_t ms) {
 static int fails(void) {
     __atomic_add_fetch(&control->calls, 1, __ATOMIC_RELAXED);
     if (syscall(SYS_gettid) == control->training) __atomic_add_fetch(&control->on_training, 1, __ATOMIC_RELAXED);
-    if (control->every > 1 && control->calls % control->every) return 0;
+    if (control->every > 1 && (uint64_t)control->calls * 0x9e3779b97f4a7c15u % 1000003 % (uint64_t)control->every) return 0;
     if (control->block_ms) dawdle(control->block_ms);
     errno = (int)control->error;
     return control->error != 0;

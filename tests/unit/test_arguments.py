@@ -25,6 +25,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_peak_tflops=None,
         perf_max_overhead=0.1,
         rehearse_on_cpu="auto",
+        perf_debug=False,
     )
 
 

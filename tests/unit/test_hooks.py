@@ -167,6 +167,19 @@ def test_a_failure_is_said_once_switches_off_and_keeps_what_was_finished(logger,
     assert session.reasons == ["completed"]
 
 
+def test_with_debug_a_failure_is_said_with_its_traceback(logger, capsys):
+    loop, hooks = FakeLoop(config=PerfConfig(enable_perf_monitor=True, perf_debug=True)), TrainingHooks()
+    hooks.train_start(loop)
+    loop.position = lambda: 1 / 0
+    hooks.step_start()
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == [
+        "flagscale_perf: monitor switched off at step_start: ZeroDivisionError: division by zero (training goes on without it)",
+        "Traceback (most recent call last):",
+    ]
+    assert said[-1] == "ZeroDivisionError: division by zero"
+
+
 def test_a_failure_before_there_is_a_logger_is_said_too(logger, capsys):
     hooks = TrainingHooks()
     hooks.train_start(SimpleNamespace())
