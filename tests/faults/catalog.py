@@ -71,7 +71,7 @@ DISK = (
     Fault("disk full at the start", "file calls fail with ENOSPC until iteration 200", LOOP,
           prepare=do.fails(errno.ENOSPC), at=1, act=do.fails_for_a_while(200), says="No space left", lines=6),
     Fault("disk full for good", "file calls fail with ENOSPC from iteration 100 on", LOOP, at=100, act=do.fails_now(error=errno.ENOSPC),
-          loses=LATER, says="", lines=6),
+          loses=LATER, lines=6),
     Fault("quota exceeded for a while", "file calls fail with EDQUOT from iteration 100 to 200", LOOP, at=100,
           act=do.fails_for_a_while(200, error=errno.EDQUOT), says="quota", lines=6),
     Fault("disk broken for a while", "file calls fail with EIO from iteration 100 to 200", LOOP, at=100,
@@ -92,7 +92,8 @@ DISK = (
     Fault("writes never return, loop", "file calls from iteration 100 on never return", LOOP, at=100, act=do.fails_now(block_ms=-1),
           loses=LATER, short=True),
     Fault("nothing ever opens", "the first file call never returns", LOOP, prepare=do.fails(block_ms=-1), loses=ALL),
-    Fault("no descriptors left", "RLIMIT_NOFILE of the writer is 3, and the text log is removed", LOOP, at=50, act=do.take_descriptors,
+    Fault("no descriptors left", "RLIMIT_NOFILE of the writer is 3 until iteration 280, and the text log is removed", LOOP, at=50,
+          act=do.take_descriptors_for_a_while(280),
           says="Too many open files", lines=6),
 )  # fmt: skip
 
@@ -117,7 +118,7 @@ SYSTEM = (
     Fault("no threads", "pthread_create fails with EAGAIN in the training", LOOP, prepare=do.fails(threads=errno.EAGAIN), loses=ALL,
           says="nothing is recorded: RuntimeError", lines=1, short=True),
     Fault("background thread fails", "poll fails with ENOMEM in the training's own process from iteration 50 on", LOOP, at=50,
-          act=do.fails_now(poll=errno.ENOMEM), says="", lines=1),
+          act=do.fails_now(poll=errno.ENOMEM), says="no writer process", lines=1),
     Fault("forks in the data loader", "--num-workers 2", FLAGSCALE, arguments=("--num-workers", "2")),
 )  # fmt: skip
 

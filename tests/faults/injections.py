@@ -139,12 +139,20 @@ def stop_writer_at_the_end(running: Job) -> None:
     writer.resume()
 
 
-def take_descriptors(running: Job) -> None:
-    """The writer may open no further file."""
-    running.wait_for_step(1)
-    resource.prlimit(running.writer().pid, resource.RLIMIT_NOFILE, (3, 4096))
-    for path in running.logs.glob("perf_metrics*"):
-        path.unlink()
+def take_descriptors_for_a_while(until: int) -> Act:
+    """The writer may open no further file, but has to; from that iteration on it may."""
+
+    def act(running: Job) -> None:
+        running.wait_for_step(1)
+        writer = running.writer().pid
+        limits = resource.prlimit(writer, resource.RLIMIT_NOFILE)
+        resource.prlimit(writer, resource.RLIMIT_NOFILE, (3, limits[1]))
+        for path in running.logs.glob("perf_metrics*"):
+            path.unlink()
+        running.read_until(until)
+        resource.prlimit(writer, resource.RLIMIT_NOFILE, limits)
+
+    return act
 
 
 def take_memory(running: Job) -> None:
