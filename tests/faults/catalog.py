@@ -147,7 +147,7 @@ ENDS = (
           code=-signal.SIGINT, times=2),
     Fault("SIGTERM to the agent", "SIGTERM to torchrun", TWO_RANKS, at=10, act=do.send(signal.SIGTERM), code=1),
     Fault("out of memory", "RLIMIT_AS: the training gets no more memory and raises MemoryError", LOOP, arguments=("memory",), at=50,
-          act=do.take_memory),
+          act=do.take_memory, says="MemoryError", code=1),
     Fault("exception", "the training raises ValueError", LOOP, arguments=("raise",), short=True),
     Fault("sys.exit", "the training leaves with sys.exit(3)", LOOP, arguments=("exit",), short=True),
     Fault("sys.exit in a step", "the optimizer calls sys.exit(7) in step 20", FLAGSCALE,
