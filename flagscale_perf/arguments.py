@@ -123,6 +123,7 @@ class PerfConfig:
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",
     )  # fmt: skip
+    perf_debug: bool = _option(False, parse_bool, "print the traceback of a failure inside the monitor, too")
 
     def __post_init__(self) -> None:
         """Checks every value as if it had been typed. Raises PerfError naming option, value and cure."""

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import functools
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.errors import PerfError, traceback_lines
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.rank_blocks import RankIdentity
@@ -138,6 +137,7 @@ class TrainingHooks:
         self._monitor: PerfMonitor
         self._logger: PerfLogger | Teller | None = None
         self._say: Callable[[str], None]
+        self._debug = False
         self._has_failed = False
         self._has_trained = False
         self._has_others = False
@@ -160,6 +160,7 @@ class TrainingHooks:
         rank, place = loop.rank(), Place.of(os.environ)
         if not config.enable_perf_monitor or (rank and place is None):  # nobody would find what it stores
             return
+        self._debug = config.perf_debug
         self._loop = loop
         device = current_device(loop.rehearsing)
         if place is not None and rank:
@@ -311,11 +312,12 @@ class TrainingHooks:
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            print(f"flagscale_perf: {line} (training goes on without it)", file=sys.stderr, flush=True)
+            said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
+            print("\n".join(said), file=sys.stderr, flush=True)
 
 
 def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:
-    return RankIdentity(loop.rank(), socket.gethostname(), os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep())
+    return RankIdentity(loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep())
 
 
 def _say_nothing(line: str) -> None:

@@ -28,6 +28,7 @@ from typing import Any
 from flagscale_perf import companion
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
+from flagscale_perf.core.errors import traceback_lines
 from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.printable import printable
 from flagscale_perf.core.rank_blocks import RankIdentity
@@ -80,7 +81,7 @@ class PerfLogger:
             supervisor = Supervisor(ring, _task(config, facts, identity), HostRun(say))
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the training goes on
-            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}")
+            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}", *traceback_lines(config.perf_debug))
             if ring is not None:
                 ring.release()
             return cls(None, None)
@@ -147,6 +148,7 @@ class Supervisor:
         self._ring = ring
         self._task = task
         self._say = say
+        self._debug = bool(task.config.get("perf_debug"))
         self._ending = threading.Event()
         self._lock = threading.Lock()  # of `_writer`
         self._writer: subprocess.Popen[bytes] | None = None
@@ -178,7 +180,7 @@ class Supervisor:
             if self._ring.summary is None:
                 self._run_here()
         except Exception as error:
-            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}")
+            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}", *traceback_lines(self._debug))
 
     def _run_process(self) -> bool:
         """One writer process from start to end. True if it died and another one may do better."""
@@ -229,7 +231,7 @@ class Supervisor:
         """Acts on a line of the writer; returns it if the writer did not mean to say it (a traceback's)."""
         if line.startswith(_LOG):
             self._print(line.removeprefix(_LOG))
-        elif line.startswith(_TROUBLE):
+        elif line.startswith(_TROUBLE) or self._debug:  # with --perf-debug lines of a traceback, too
             _complain(line.removeprefix(_TROUBLE))
         else:
             return line
@@ -240,7 +242,7 @@ class Supervisor:
             self._say(line)
         except Exception as error:  # the host's printing is not ours to trust
             self._say = _ignore
-            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it")
+            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it", *traceback_lines(self._debug))
 
     def _run_here(self) -> None:
         """The writer's work on this thread."""
@@ -285,10 +287,10 @@ def _lines_of(writer: subprocess.Popen[bytes]) -> Iterator[str]:
             yield line.decode("utf-8", "replace")
 
 
-def _complain(line: str) -> None:
+def _complain(*lines: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
-            print(line, file=sys.stderr, flush=True)
+            print("\n".join(lines), file=sys.stderr, flush=True)
 
 
 def _ignore(line: str) -> None:

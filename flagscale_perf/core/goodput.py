@@ -78,10 +78,10 @@ class SessionGoodput:
         if not_before_wall_ns is not None:
             start_ns = max(start_ns, header.start_mono_ns + not_before_wall_ns - header.start_wall_ns)
         self._start_ns = min(start_ns, header.start_mono_ns)
-        self._end_ns = header.start_mono_ns
+        self._end_ns = self._trained_until_ns = header.start_mono_ns
         self._kept_until = kept_until
         self._usual = Reservoir()
-        self._has_begun = False
+        self._has_begun = self._has_ended = False
         self._warmup: StepRecord | None = None
         self._phases: PhaseRecord | None = None
         self._data_stall_ns: int | None = 0
@@ -104,13 +104,15 @@ class SessionGoodput:
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
             self._phases = record
-        elif isinstance(record, EventRecord):
+        elif isinstance(record, EventRecord) and not self._has_ended:
             self._end_ns = max(self._end_ns, record.at_ns)
         elif isinstance(record, RunEnd):
-            self._end_ns = max(self._end_ns, self._anchor.mono_ns + record.end_wall_ns - self._anchor.wall_ns)
+            self._has_ended = True  # what the writer tells while it brings the last records to the disk is none of the session's time
+            self._end_ns = max(self._trained_until_ns, self._anchor.mono_ns + record.end_wall_ns - self._anchor.wall_ns)
 
     def _add_step(self, step: StepRecord) -> None:
-        self._end_ns = max(self._end_ns, end_mono_ns(step))
+        self._trained_until_ns = max(self._trained_until_ns, end_mono_ns(step))
+        self._end_ns = max(self._end_ns, self._trained_until_ns)
         self._evaluation_ns += step.eval_ns
         self._checkpoint_ns += step.checkpoint_ns
         is_redone = self._kept_until is not None and step.iteration > self._kept_until

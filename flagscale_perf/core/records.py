@@ -351,7 +351,8 @@ class IntervalRecord:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """Last record of a run file; absent while the run lives or when the writer died with it.
+    """Last record of a run file, save for events about trouble with the last writing; absent while the run lives or when the
+    writer died with it.
 
     Attributes:
         reason: "completed", "exit CODE", "exception NAME", "interrupted" or "killed".

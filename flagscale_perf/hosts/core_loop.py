@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -183,7 +182,7 @@ def facts_of_process() -> dict[str, Any]:
     return {
         "package_version": flagscale_perf.__version__,
         "script": os.path.basename(sys.argv[0]),
-        "hostname": socket.gethostname(),
+        "hostname": os.uname().nodename,
         "pid": os.getpid(),
         "restart_count": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
         "peak_flop_per_s": None,

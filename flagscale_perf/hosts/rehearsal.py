@@ -7,6 +7,7 @@ figures of the device are 0, and kernels that exist only for a GPU (Transformer 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import logging
@@ -44,6 +45,9 @@ FORCED_ARGS: dict[str, Any] = {
     "tp_comm_overlap": False,
     "fp8": None,
 }
+
+
+GLOO_S = 0.2
 
 
 class CpuStream:
@@ -119,6 +123,13 @@ def install(patches: Patches) -> None:
     _redirect_cuda_module(torch, patches)
     _redirect_rng(torch, patches)
     _redirect_tensors(torch, patches)
+    atexit.register(_let_gloo_finish)
+
+
+def _let_gloo_finish() -> None:
+    """A gloo thread that still drops the tensors of its last collective when the interpreter ends aborts the process (PyTorch 2.13)."""
+    if is_installed() and sys.modules["torch"].distributed.is_initialized():
+        time.sleep(GLOO_S)
 
 
 def is_installed() -> bool:

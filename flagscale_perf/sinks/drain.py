@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.core.clock import NS_PER_S, Anchor, local_time, monotonic_ns
+from flagscale_perf.core.errors import traceback_lines
 from flagscale_perf.core.marks import FileRecord, MarksJoin
 from flagscale_perf.core.phases import PhaseJoin
 from flagscale_perf.core.records import (
@@ -308,7 +309,8 @@ class Drain:
         """Records an event; complains if it is a failure."""
         self._own.append(self._event(name, text))
         if name == "failure":
-            self._complain(f"flagscale_perf: {text}")
+            for line in (f"flagscale_perf: {text}", *traceback_lines(bool(self._task.config.get("perf_debug")))):
+                self._complain(line)
 
     def _event(self, name: str, text: str) -> EventRecord:
         return EventRecord(name, monotonic_ns(), self._iteration, text)

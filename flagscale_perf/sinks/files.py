@@ -16,7 +16,9 @@ _SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 def make_directory(path: Path) -> None:
     """Makes the directory unless it is there. Raises OSError."""
-    if path.exists() and not path.is_dir():
+    if path.is_dir():
+        return
+    if path.exists():
         raise NotADirectoryError(f"{path} is no directory")
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 

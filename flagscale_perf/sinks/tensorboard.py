@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,7 +79,7 @@ class TensorBoardSink:
         hosts = context.header.facts.get("tensorboard_dir")
         directory = Path(hosts) / RUN_NAME if hosts else context.directory / "tensorboard"
         seconds = context.header.start_wall_ns // NS_PER_S
-        self._stem = directory / f"events.out.tfevents.{seconds:010d}.{socket.gethostname()}.{os.getpid()}"
+        self._stem = directory / f"events.out.tfevents.{seconds:010d}.{os.uname().nodename}.{os.getpid()}"
         self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.content)
         self._writer = RecordWriter(self._file)
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 DEADLINE_S = 240  # far beyond any healthy run: it only ends a hung one
-ITERATION = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): ([\d.]+)")
+ITERATION = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): (-?[\d.]+)")
 GLOBAL_BATCH = re.compile(r"global batch size: +(\d+)")
 # Ranks share one pipe: a line is taken from its first to its last figure, whatever another rank printed behind it.
-LINE = re.compile(r"iteration +\d+/.*?elapsed time per iteration \(ms\): ([\d.]+) \|.*?number of nan iterations: +\d+ \|")
+LINE = re.compile(r"iteration +\d+/.*?elapsed time per iteration \(ms\): (-?[\d.]+) \|.*?number of nan iterations: +\d+ \|")
 
 TINY = shlex.split(
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "

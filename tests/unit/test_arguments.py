@@ -29,6 +29,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_csv=False,
         perf_wandb=False,
         rehearse_on_cpu="auto",
+        perf_debug=False,
     )
 
 

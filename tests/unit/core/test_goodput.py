@@ -57,6 +57,13 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
     }  # fmt: skip
 
 
+def test_what_the_writer_tells_after_the_end_is_no_time_of_the_session() -> None:
+    ended = [*steps(1, 4, 3), end_at(20)]
+    late = make_event("failure", at_ns=90 * SECOND)
+    assert session(*ended, late).result() == session(*ended).result()
+    assert session(*steps(1, 4, 3), late, end_at(20)).result() == session(*ended).result()
+
+
 def test_data_passed_over_before_the_first_step_is_lost_and_no_startup() -> None:
     goodput = session(make_skipped_data(3, 3, start_ns=0, iteration_ns=SECOND), *steps(4, 5, 1)).result()
     assert (goodput.startup_ns, goodput.lost_ns, goodput.productive_ns, goodput.idle_ns) == (2 * SECOND, SECOND, 2 * SECOND, 0)

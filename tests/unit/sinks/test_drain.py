@@ -219,6 +219,15 @@ def test_a_directory_that_cannot_be_made_is_said_once_and_tried_again(ring: Ring
     assert steps_in(tmp_path / "logs") == [1, 2]
 
 
+def test_with_debug_its_traceback_comes_behind_a_failure(ring: Ring, tmp_path: Path, said: list[str]) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    drain = make_drain(ring, tmp_path / "logs", said, perf_debug=True)
+    assert not drain.cycle()
+    assert [said[0].split(":")[1], said[1], said[-1]] == [
+        " run file", "Traceback (most recent call last):", f"NotADirectoryError: {tmp_path}/logs is no directory",
+    ]  # fmt: skip
+
+
 def test_where_nothing_can_be_written_it_ends_at_once(ring: Ring, tmp_path: Path, said: list[str]) -> None:
     (tmp_path / "logs").write_text("in the way")
     drain = make_drain(ring, tmp_path / "logs", said)

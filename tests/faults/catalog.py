@@ -1,0 +1,157 @@
+"""Every fault there is a proof against. The runner checks the same promises for each; an entry says only what is different."""
+
+from __future__ import annotations
+
+import errno
+import signal
+
+from tests.faults import injections as do
+from tests.faults.fault import ALL, LATER, REMOVED, Fault
+from tests.faults.job import FLAGSCALE, LOOP, TWO_RANKS
+
+BROKEN_PACKAGE = 'raise ImportError("planted")\n'
+EXIT_IN_A_STEP = """
+import importlib.abc, sys
+
+class Planted(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "flagscale.train.train":
+            import torch
+            calls = [0]
+            def step(self, *args, _original=torch.optim.AdamW.step, **kwargs):
+                calls[0] += 1
+                if calls[0] == 20:
+                    sys.exit(7)
+                return _original(self, *args, **kwargs)
+            torch.optim.AdamW.step = step
+        return None
+
+sys.meta_path.insert(0, Planted())
+"""
+
+NO_FAULT = (
+    Fault("no fault, loop", "nothing", short=True),
+    Fault("no fault", "nothing", FLAGSCALE),
+    Fault("no fault, 2 ranks", "nothing", TWO_RANKS),
+)
+
+DIRECTORY = (
+    Fault(
+        "directory unwritable", "every file call in it fails with EACCES (preloaded library)", FLAGSCALE,
+        prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=1, short=True,
+    ),
+    Fault(
+        "directory read-only", "every file call in it fails with EROFS", LOOP,
+        prepare=do.fails(errno.EROFS), loses=ALL, says="Read-only file system", lines=1,
+    ),
+    Fault("directory missing", "a path of three directories that are not there", LOOP,
+          options=('perf_log_dir="deep/er/perf"',), kept_in="deep/er/perf", short=True),
+    Fault("directory deleted", "rm -rf while the training runs", FLAGSCALE, at=20, act=do.remove_logs, loses=REMOVED, lines=3),
+    Fault("directory deleted, loop", "rm -rf while the training runs", LOOP, at=100, act=do.remove_logs, loses=REMOVED, lines=3,
+          short=True),
+    Fault(
+        "directory replaced by a file", "moved away, a file in its place", FLAGSCALE, at=20, act=do.replace_logs_by_file,
+        loses=LATER, kept_in="moved", says="NotADirectoryError", lines=5,
+    ),
+    Fault(
+        "run file replaced by a link", "moved away, a symbolic link to somebody's file in its place", LOOP, at=100,
+        act=do.replace_run_file_by_link, loses=LATER, kept_in="moved", says="symbolic link", lines=1,
+    ),
+    Fault("live log is a link", "a symbolic link to somebody's file, planted before the start", LOOP, prepare=do.planted_link,
+          says="live log: ", lines=1),
+)  # fmt: skip
+
+DISK = (
+    Fault("disk full for a while", "file calls fail with ENOSPC from iteration 10 to 50", FLAGSCALE, at=10,
+          act=do.fails_for_a_while(50, error=errno.ENOSPC), says="No space left", lines=6),
+    Fault("disk full for a while, 2 ranks", "file calls fail with ENOSPC from iteration 5 to 25", TWO_RANKS, at=5,
+          act=do.fails_for_a_while(25, error=errno.ENOSPC), says="No space left", lines=6),
+    Fault("disk full for a while, loop", "file calls fail with ENOSPC from iteration 100 to 200", LOOP, at=100,
+          act=do.fails_for_a_while(200, error=errno.ENOSPC), says="No space left", lines=6, short=True),
+    Fault("disk full at the start", "file calls fail with ENOSPC until iteration 200", LOOP,
+          prepare=do.fails(errno.ENOSPC), at=1, act=do.fails_for_a_while(200), says="No space left", lines=6),
+    Fault("disk full for good", "file calls fail with ENOSPC from iteration 100 on", LOOP, at=100, act=do.fails_now(error=errno.ENOSPC),
+          loses=LATER, lines=6),
+    Fault("quota exceeded for a while", "file calls fail with EDQUOT from iteration 100 to 200", LOOP, at=100,
+          act=do.fails_for_a_while(200, error=errno.EDQUOT), says="quota", lines=6),
+    Fault("disk broken for a while", "file calls fail with EIO from iteration 100 to 200", LOOP, at=100,
+          act=do.fails_for_a_while(200, error=errno.EIO), says="Input/output error", lines=6),
+    *(Fault(f"one call in {n} fails, loop", f"one file call in {n} fails with EIO, without a pattern", LOOP,
+            prepare=do.fails(errno.EIO, every=n), says="Input/output error", lines=6) for n in (3, 5, 7, 12)),
+    Fault("one call in 5 fails", "one file call in 5 fails with EIO, without a pattern", FLAGSCALE, prepare=do.fails(errno.EIO, every=5),
+          says="Input/output error", lines=6),
+    Fault("short writes", "every write takes a single byte", LOOP, prepare=do.fails(byte=1)),
+    Fault("writes take 5 s", "every file call from iteration 20 on takes 5 s, until the end", FLAGSCALE, at=20,
+          act=do.fails_now(block_ms=5000), loses=LATER),
+    Fault("writes take 5 s for a while", "file calls from iteration 100 to 200 take 5 s", LOOP, at=100,
+          act=do.fails_for_a_while(200, block_ms=5000), loses=LATER),
+    Fault("writes never return", "file calls from iteration 20 on never return", FLAGSCALE, at=20, act=do.fails_now(block_ms=-1),
+          loses=LATER),
+    Fault("writes never return, 2 ranks", "file calls from iteration 10 on never return", TWO_RANKS, at=10,
+          act=do.fails_now(block_ms=-1), loses=LATER),
+    Fault("writes never return, loop", "file calls from iteration 100 on never return", LOOP, at=100, act=do.fails_now(block_ms=-1),
+          loses=LATER, short=True),
+    Fault("nothing ever opens", "the first file call never returns", LOOP, prepare=do.fails(block_ms=-1), loses=ALL),
+    Fault("no descriptors left", "RLIMIT_NOFILE of the writer is 3 until iteration 280, and the text log is removed", LOOP, at=50,
+          act=do.take_descriptors_for_a_while(280),
+          says="Too many open files", lines=6),
+)  # fmt: skip
+
+SYSTEM = (
+    Fault("TensorBoard package broken", "an import of tensorboard raises ImportError", LOOP,
+          prepare=do.python_file("tensorboard/__init__.py", BROKEN_PACKAGE), says="TensorBoard: ImportError", lines=1, short=True),
+    Fault("hostname unknown", "gethostname fails with EPERM", LOOP, prepare=do.fails(hostname=errno.EPERM)),
+    *(Fault(f"NVML {mode}", f"the driver's library is there and has this fault: {mode}", LOOP,
+            options=('facts={"device_uuid": "1"}',), prepare=do.driver(mode)) for mode in ("mismatch", "lost", "lying", "hang later")),
+    Fault("NVML crashes", "the driver's library calls abort()", LOOP, options=('facts={"device_uuid": "1"}',), prepare=do.driver("crash"),
+          says="ended with code -6", lines=1),
+    Fault("NVML missing", "a device that no driver's library is there for", LOOP, options=('facts={"device_uuid": "1"}',),
+          says="no hardware counters"),
+    Fault("NaN and infinity", "the host tells NaN and infinity as its peak and batch", LOOP,
+          options=('facts={"peak_flop_per_s": NaN, "model": {"scale": Infinity}}',), short=True),
+    Fault("clock set back", "CLOCK_REALTIME goes back one hour at iteration 20", FLAGSCALE, at=20, act=do.wall_clock(-3600),
+          says="the wall clock was set by -3600.0 s"),
+    Fault("clock set forward", "CLOCK_REALTIME goes forward one hour at iteration 20", FLAGSCALE, at=20, act=do.wall_clock(3600),
+          says="the wall clock was set by +3600.0 s"),
+    Fault("clock set back, loop", "CLOCK_REALTIME goes back one hour at iteration 50", LOOP, at=50, act=do.wall_clock(-3600),
+          says="the wall clock was set by -3600.0 s", short=True),
+    Fault("no threads", "pthread_create fails with EAGAIN in the training", LOOP, prepare=do.fails(threads=errno.EAGAIN), loses=ALL,
+          says="nothing is recorded: RuntimeError", lines=1, short=True),
+    Fault("background thread fails", "poll fails with ENOMEM in the training's own process from iteration 50 on", LOOP, at=50,
+          act=do.fails_now(poll=errno.ENOMEM), says="no writer process", lines=1),
+    Fault("forks in the data loader", "--num-workers 2", FLAGSCALE, arguments=("--num-workers", "2")),
+)  # fmt: skip
+
+WRITER = (
+    Fault("writer killed", "SIGKILL to the writer process", FLAGSCALE, at=20, act=do.kill_writer, says="ended with code -9", lines=1),
+    Fault("writer killed, 2 ranks", "SIGKILL to the writer process", TWO_RANKS, at=10, act=do.kill_writer, says="ended with code -9",
+          lines=1),
+    Fault("writer killed, loop", "SIGKILL to the writer process", LOOP, at=100, act=do.kill_writer, says="ended with code -9", lines=1,
+          short=True),
+    Fault("writer stopped", "SIGSTOP to the writer from iteration 20 to 50", FLAGSCALE, at=20, act=do.stop_writer_for_a_while(50)),
+    Fault("writer stopped at the end", "SIGSTOP to the writer until the training has ended", LOOP, at=100, act=do.stop_writer_at_the_end),
+    Fault("storm of signals", "200 times SIGWINCH, SIGCHLD, SIGURG, SIGCONT to training and writer", FLAGSCALE, at=20, act=do.storm),
+    Fault("debugger stop", "SIGSTOP to the training for 10 s", FLAGSCALE, at=20, act=do.stop_training(10.0), stops_s=10.0),
+)  # fmt: skip
+
+ENDS = (
+    Fault("kill -9 at random", "SIGKILL to the training at a random moment", LOOP, act=do.send_at_random(signal.SIGKILL, 150),
+          code=-signal.SIGKILL, times=100),
+    Fault("kill -9 at random, some", "SIGKILL to the training at a random moment", LOOP, act=do.send_at_random(signal.SIGKILL, 150),
+          code=-signal.SIGKILL, times=5, short=True),
+    Fault("kill -9 at random, FlagScale", "SIGKILL to the training at a random moment", FLAGSCALE,
+          act=do.send_at_random(signal.SIGKILL, 50), code=-signal.SIGKILL, times=5),
+    Fault("SIGTERM at random", "SIGTERM to the training at a random moment", FLAGSCALE, act=do.send_at_random(signal.SIGTERM, 50),
+          code=-signal.SIGTERM, times=2),
+    Fault("SIGINT at random", "SIGINT to the training at a random moment", FLAGSCALE, act=do.send_at_random(signal.SIGINT, 50),
+          code=-signal.SIGINT, times=2),
+    Fault("SIGTERM to the agent", "SIGTERM to torchrun", TWO_RANKS, at=10, act=do.send(signal.SIGTERM), code=1),
+    Fault("out of memory", "RLIMIT_AS: the training gets no more memory and raises MemoryError", LOOP, arguments=("memory",), at=50,
+          act=do.take_memory, says="MemoryError", code=1),
+    Fault("exception", "the training raises ValueError", LOOP, arguments=("raise",), short=True),
+    Fault("sys.exit", "the training leaves with sys.exit(3)", LOOP, arguments=("exit",), short=True),
+    Fault("sys.exit in a step", "the optimizer calls sys.exit(7) in step 20", FLAGSCALE,
+          prepare=do.python_file("sitecustomize.py", EXIT_IN_A_STEP), code=7),
+)  # fmt: skip
+
+CATALOG: tuple[Fault, ...] = NO_FAULT + DIRECTORY + DISK + SYSTEM + WRITER + ENDS

@@ -1,0 +1,58 @@
+"""What a fault is: one entry of the catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.faults.job import LOOP, Job
+from tests.faults.shim import Shim
+
+NOTHING, REMOVED, LATER, ALL = "nothing", "what was removed", "what comes after it", "every record"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is injected, and what may differ from a healthy run.
+
+    Attributes:
+        name: unique, short.
+        injected: how, for the page.
+        host: which training.
+        arguments: added to its command line, in the healthy reference, too.
+        options: added in the monitored run only.
+        prepare: called with the job's empty directory and the shim before the start; returns variables for the environment.
+        at: iteration after which `act` is called.
+        act: does it to the running job.
+        code: exit code of a job that the fault itself ends; None: the healthy reference's.
+        loses: what may be missing from the run file.
+        kept_in: where the run file is looked for at the end, below the job's directory.
+        says: what must be in the console output or among the recorded events, as proof that the fault was there.
+        lines: lines about failures on the console, at most.
+        stops_s: so long the fault itself stops the training.
+        times: how often it is run.
+        short: part of `make test`.
+    """
+
+    name: str
+    injected: str
+    host: str = LOOP
+    arguments: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    prepare: Callable[[Path, Shim], dict[str, str]] = lambda directory, shim: {}
+    at: int = 0
+    act: Callable[[Job], None] = lambda running: None
+    code: int | None = None
+    loses: str = NOTHING
+    kept_in: str = "perf"
+    says: str = ""
+    lines: int = 0
+    stops_s: float = 0.0
+    times: int = 1
+    short: bool = False
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether the job does not get through its iterations."""
+        return self.code is not None

@@ -1,0 +1,205 @@
+"""How each fault is brought about, from outside the training's own code."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests import fake_nvml
+from tests.faults.job import LOG_DIRECTORY, Job
+from tests.faults.shim import Shim
+
+Prepare = Callable[[Path, Shim], dict[str, str]]
+Act = Callable[[Job], None]
+VICTIM = "victim"
+MODULES = "PYTHONPATH"  # what an injection gives for it goes before the training's own
+
+
+def fails(error: int = 0, **how: int) -> Prepare:
+    """From the start on."""
+
+    def prepare(directory: Path, shim: Shim) -> dict[str, str]:
+        shim.set(error=error, **how)
+        return {}
+
+    return prepare
+
+
+def fails_for_a_while(until: int, **how: int) -> Act:
+    """From now until that iteration."""
+
+    def act(running: Job) -> None:
+        running.shim.set(**how)
+        running.read_until(until)
+        running.shim.heal()
+
+    return act
+
+
+def fails_now(**how: int) -> Act:
+    """From now on, once a step is in the run file."""
+
+    def act(running: Job) -> None:
+        running.wait_for_step(1)
+        running.shim.set(**how)
+
+    return act
+
+
+def python_file(name: str, text: str) -> Prepare:
+    """A module that is imported before others of its name."""
+
+    def prepare(directory: Path, shim: Shim) -> dict[str, str]:
+        path = directory / "modules" / name
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+        return {MODULES: str(directory / "modules")}
+
+    return prepare
+
+
+def driver(mode: str) -> Prepare:
+    """NVIDIA's library, with that wrong."""
+
+    def prepare(directory: Path, shim: Shim) -> dict[str, str]:
+        (directory / "driver").mkdir()
+        return fake_nvml.environment(fake_nvml.build(directory / "driver"), mode)
+
+    return prepare
+
+
+def planted_link(directory: Path, shim: Shim) -> dict[str, str]:
+    """The live log is a link to somebody's file."""
+    (directory / LOG_DIRECTORY).mkdir()
+    (directory / VICTIM).write_text("precious")
+    (directory / LOG_DIRECTORY / "perf_realtime.log").symlink_to(directory / VICTIM)
+    return {}
+
+
+def remove_logs(running: Job) -> None:
+    """With everything in it, once something is."""
+    running.wait_for_step(running.printed[-1][0] - 1)
+    while running.logs.exists():
+        subprocess.run(["rm", "-rf", running.logs], check=False)
+
+
+def replace_logs_by_file(running: Job) -> None:
+    """The directory is moved away, a file stands in its place."""
+    running.wait_for_step(1)
+    running.logs.rename(running.directory / "moved")
+    running.logs.write_text("precious")
+
+
+def replace_run_file_by_link(running: Job) -> None:
+    """The run file is moved away; in its place is a link to somebody's file."""
+    running.wait_for_step(1)
+    (running.directory / VICTIM).write_text("precious")
+    (path,) = running.logs.glob("perf_records_*")
+    moved = running.directory / "moved"
+    moved.mkdir()
+    path.rename(moved / path.name)
+    path.symlink_to(running.directory / VICTIM)
+
+
+def victim_is_untouched(running: Job) -> bool:
+    """Nothing was written through a link."""
+    victim = running.directory / VICTIM
+    return not victim.exists() or victim.read_text() == "precious"
+
+
+def kill_writer(running: Job) -> None:
+    """SIGKILL."""
+    running.writer().kill()
+
+
+def stop_writer_for_a_while(until: int) -> Act:
+    """SIGSTOP, and SIGCONT at that iteration."""
+
+    def act(running: Job) -> None:
+        writer = running.writer()
+        writer.suspend()
+        running.read_until(until)
+        writer.resume()
+
+    return act
+
+
+def stop_writer_at_the_end(running: Job) -> None:
+    """SIGSTOP; it is continued only after the training has ended."""
+    writer = running.writer()
+    writer.suspend()
+    running.read_until(0)
+    running.process.wait()
+    writer.resume()
+
+
+def take_descriptors_for_a_while(until: int) -> Act:
+    """The writer may open no further file, but has to; from that iteration on it may."""
+
+    def act(running: Job) -> None:
+        running.wait_for_step(1)
+        writer = running.writer().pid
+        limits = resource.prlimit(writer, resource.RLIMIT_NOFILE)
+        resource.prlimit(writer, resource.RLIMIT_NOFILE, (3, limits[1]))
+        for path in running.logs.glob("perf_metrics*"):
+            path.unlink()
+        running.read_until(until)
+        resource.prlimit(writer, resource.RLIMIT_NOFILE, limits)
+
+    return act
+
+
+def take_memory(running: Job) -> None:
+    """The training may have no more memory than it has."""
+    process = running.rank_0()
+    have = process.memory_info().vms + (64 << 20)
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (have, have))
+
+
+def stop_training(seconds: float) -> Act:
+    """SIGSTOP, as a debugger does, and SIGCONT."""
+
+    def act(running: Job) -> None:
+        process = running.rank_0()
+        process.suspend()
+        time.sleep(seconds)
+        process.resume()
+
+    return act
+
+
+def send(number: int) -> Act:
+    """A signal to the process that was started (the agent where there is one)."""
+    return lambda running: os.kill(running.process.pid, number)
+
+
+def send_at_random(number: int, latest: int) -> Act:
+    """The signal at a moment nobody chose: after a random iteration, and a random part of the next."""
+
+    def act(running: Job) -> None:
+        chance = random.Random()
+        running.read_until(chance.randint(1, latest))
+        time.sleep(chance.uniform(0, 0.01))
+        os.kill(running.process.pid, number)
+
+    return act
+
+
+def storm(running: Job) -> None:
+    """200 signals that mean nothing to a Python program, to the training and its writer."""
+    processes = [running.rank_0(), running.writer()]
+    for number in (signal.SIGWINCH, signal.SIGCHLD, signal.SIGURG, signal.SIGCONT) * 25:
+        for process in processes:
+            process.send_signal(number)
+        time.sleep(0.001)
+
+
+def wall_clock(seconds: int) -> Act:
+    """It is set."""
+    return fails_now(shift_s=seconds)

@@ -1,0 +1,144 @@
+"""One training under a fault: started, watched line by line, ended; and what it left."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from tests.faults.shim import Shim
+from tests.processes import flagscale as fs
+
+LOOP, FLAGSCALE, TWO_RANKS = "loop", "FlagScale", "FlagScale, 2 ranks"
+LOG_DIRECTORY = "perf"
+TENSORBOARD = "tb"
+REPO = Path(__file__).parents[2]
+ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
+
+
+class Job:
+    """A running training.
+
+    Attributes:
+        directory: its working directory.
+        logs: the log directory it was given.
+        shim: what fails for it.
+        process: the one started.
+        output: what it has printed so far.
+        printed: of each iteration line: the iteration, and when it was read (monotonic seconds).
+        ended_s: when the process had ended.
+    """
+
+    def __init__(self, directory: Path, shim: Shim, command: list[str], environment: dict[str, str]) -> None:
+        self.directory, self.shim = directory, shim
+        self.logs = directory / LOG_DIRECTORY
+        self.output = ""
+        self.printed: list[tuple[int, float]] = []
+        self.ended_s = 0.0
+        self._family: set[psutil.Process] = set()
+        self.process = fs.start(command, directory, **environment)
+        shim.set(training=self.process.pid)
+
+    def read_until(self, iteration: int) -> None:
+        """Reads its output until that iteration is printed, or all of it."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output += line
+            if found := fs.ITERATION.search(line):
+                self.printed.append((int(found[1]), time.monotonic()))
+                self._see_family()
+                if self.printed[-1][0] == iteration:
+                    return
+
+    def end(self) -> int:
+        """Waits for the end of it and of everything it has started; returns the exit code."""
+        self.read_until(0)
+        code = self.process.wait(fs.DEADLINE_S)
+        self.ended_s = time.monotonic()
+        fs.wait_until(lambda: not any(map(_is_alive, self._family)), "the end of every process of the job")
+        return code
+
+    def rank_0(self) -> psutil.Process:
+        """The process that trains and writes."""
+        self._see_family()
+        return self._find("flagscale_perf.launch", "RANK", "0") or psutil.Process(self.process.pid)
+
+    def writer(self) -> psutil.Process:
+        """Of rank 0, once it has a run file."""
+        fs.wait_until(lambda: bool(list(self.logs.glob("perf_records_*"))), "a run file")
+        fs.wait_until(lambda: self._find("flagscale_perf.perf_logger") is not None, "a writer process")
+        found = self._find("flagscale_perf.perf_logger")
+        assert found is not None
+        return found
+
+    def wait_for_step(self, iteration: int) -> None:
+        """Until that step is in the run file."""
+        fs.wait_until(lambda: any(f'"iteration":{iteration},' in p.read_text() for p in self.logs.glob("perf_records_*")), "a step")
+
+    def _find(self, word: str, variable: str = "", value: str = "") -> psutil.Process | None:
+        self._see_family()
+        for process in self._family:
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+                if _is_alive(process) and word in process.cmdline() and (not variable or process.environ().get(variable) == value):
+                    return process
+        return None
+
+    def _see_family(self) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._family |= set(psutil.Process(self.process.pid).children(recursive=True))
+
+    def kill(self) -> None:
+        """It and everything it has started."""
+        for process in self._family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextmanager
+def job(directory: Path, shim: Shim, command: list[str], environment: dict[str, str]) -> Iterator[Job]:
+    """A running job; nothing of it outlives the block, or twice the deadline."""
+    running = Job(directory, shim, command, shim.environment | {"PYTHONUNBUFFERED": "1"} | environment)
+    watchdog = threading.Timer(fs.DEADLINE_S, running.kill)
+    watchdog.start()
+    try:
+        yield running
+    finally:
+        watchdog.cancel()
+        watchdog.join()
+        running.kill()
+        running.process.wait()
+        if running.process.stdout is not None:
+            running.process.stdout.close()
+
+
+def command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple[list[str], dict[str, str]]:
+    """What is started, and with which environment; `arguments` follow the host's own."""
+    if host == LOOP:
+        end, *options = arguments or ("return",)
+        monitor = [f'perf_log_dir="{LOG_DIRECTORY}"', *options] if monitored else []
+        return [sys.executable, "-m", "tests.faults.loop", str(ITERATIONS[host]), end, *monitor], {"PYTHONPATH": str(REPO)}
+    monitor = ["--enable-perf-monitor", "--perf-log-dir", LOG_DIRECTORY] if monitored else []
+    words = fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", str(ITERATIONS[host]), "--tensorboard-dir", TENSORBOARD)
+    words += [*arguments, *monitor]
+    path = {"PYTHONPATH": fs.environment()["PYTHONPATH"]}
+    if host == TWO_RANKS:
+        return fs.torchrun(2, *words), path
+    worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    return [sys.executable, *words], path | worker

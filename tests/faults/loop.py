@@ -1,0 +1,86 @@
+"""A training without torch: the monitor's own rank-0 side at work, with a printed loss that follows from the iteration alone.
+
+    python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
+
+END: return, exit (with 3), raise, memory (takes 256 MiB first). Options are those of `PerfConfig`; without
+`perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import time
+from typing import Any
+
+STEP_S = 0.005
+
+
+def main() -> None:
+    iterations, end, *options = sys.argv[1:]
+    given = {name: json.loads(value) for name, _, value in (option.partition("=") for option in options)}
+    facts = given.pop("facts", {})
+    logger = _start(given, facts) if "perf_log_dir" in given else None
+    reason = "completed"
+    try:
+        _train(int(iterations), logger)
+        _leave(end)
+    except SystemExit as error:
+        reason = f"exit {error.code}"
+        raise
+    except KeyboardInterrupt:
+        reason = "interrupted"
+        raise
+    except Exception as error:
+        reason = f"exception {type(error).__name__}"
+        raise
+    finally:
+        if logger is not None:
+            logger.close(reason)
+
+
+def _start(options: dict[str, Any], facts: dict[str, Any]) -> Any:
+    from flagscale_perf.arguments import PerfConfig
+    from flagscale_perf.perf_logger import PerfLogger
+    from tests.fakes import make_facts
+
+    config = PerfConfig(enable_perf_monitor=True, **options)
+    return PerfLogger.start(config, make_facts(device_uuid=facts.pop("device_uuid", None), **facts), _say)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _train(iterations: int, logger: Any) -> None:
+    from tests.fakes import make_step
+
+    state, loss = 1, 10.0
+    for iteration in range(1, iterations + 1):
+        began = time.monotonic()
+        time.sleep(STEP_S)
+        state = state * 6364136223846793005 % (1 << 64)
+        loss -= loss * (state >> 40) / (1 << 30)
+        bits = struct.pack(">f", loss).hex()
+        if logger is not None:
+            logger.step(make_step(iteration))
+        elapsed_ms = (time.monotonic() - began) * 1000
+        print(
+            f" iteration {iteration:8d}/{iterations:8d} | consumed samples: {8 * iteration:12d} | elapsed time per iteration (ms): "
+            f"{elapsed_ms:.1f} | lm loss: {bits} | number of nan iterations:   0 |",
+            flush=True,
+        )
+
+
+def _leave(end: str) -> None:
+    if end == "exit":
+        sys.exit(3)
+    if end == "raise":
+        raise ValueError("training failed")
+    if end == "memory":
+        print(len(bytearray(256 << 20)), "bytes taken")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""What must hold whatever happens to the monitor: the same checks for every fault, and the figures they were made on."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.summary import summarize
+from flagscale_perf.cli import main
+from flagscale_perf.core.clock import Anchor
+from flagscale_perf.core.jsonl import decode
+from flagscale_perf.core.phases import PhaseJoin
+from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, StepRecord
+from flagscale_perf.core.summary import RunTotals
+from flagscale_perf.core.utilisation import Scale
+from flagscale_perf.core.window import IntervalWindow
+from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault
+from tests.faults.job import LOOP, TENSORBOARD, Job
+from tests.processes import flagscale as fs
+
+STALL_LIMIT_S = 2.0  # beyond the healthy run's: a machine shared with others stalls by itself; a blocked disk does for 5 s and more
+EXIT_LIMIT_S = 2.0 + 2.0  # what the monitor may wait for its writer, and the same again for the machine
+HEALTHY = ("rehearsing on the CPU", "rehearsal changes", "not available: ", "summary in ")  # what every run says
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that has ended, as its console and the host's own curve tell it."""
+
+    code: int
+    output: str
+    lines: list[str]
+    losses: list[tuple[int, float]]
+    done: int
+    longest_gap_s: float
+    exit_s: float
+
+    @classmethod
+    def of(cls, running: Job, code: int, host: str) -> Ended:
+        lines = fs.Finished(code, running.output).lines
+        curve = running.directory / TENSORBOARD
+        losses = fs.host_losses(curve) if host != LOOP and code == 0 else []
+        times = [at for _, at in running.printed]
+        gap = max((later - earlier for earlier, later in pairwise(times[1:])), default=0.0)  # the first iteration warms up
+        done = max((iteration for iteration, _ in running.printed), default=0)
+        return cls(code, running.output, lines, losses, done, gap, running.ended_s - times[-1] if times else 0.0)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one fault, for the page.
+
+    Attributes:
+        done: iterations the host printed.
+        kept: steps in the run file.
+        stall_ms: the longest wait between two iterations less the healthy run's; below 0: it was shorter.
+        exit_ms: from the last iteration to the end of the process, less the healthy run's.
+        lines: about failures, on the console.
+        on_training: file calls in the log directory by the training's own thread.
+        times: how often it was run; the figures above are sums (`done`, `kept`) and maxima.
+    """
+
+    done: int
+    kept: int
+    stall_ms: int
+    exit_ms: int
+    lines: int
+    on_training: int
+    times: int = 1
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+    def joined(self, other: Figures) -> Figures:
+        """Of both runs."""
+        return Figures(
+            self.done + other.done, self.kept + other.kept, max(self.stall_ms, other.stall_ms), max(self.exit_ms, other.exit_ms),
+            max(self.lines, other.lines), self.on_training + other.on_training, self.times + other.times,
+        )  # fmt: skip
+
+
+class Promises:
+    """Collects what does not hold; every check adds a phrase with the values."""
+
+    def __init__(self, fault: Fault, running: Job, ended: Ended, healthy: Ended) -> None:
+        self._fault, self._running, self._ended, self._healthy = fault, running, ended, healthy
+        self._said = complaints(ended.output)
+        self.broken: list[str] = []
+
+    def check(self) -> Figures:
+        """All of them."""
+        self._training_is_untouched()
+        steps, events = self._records()
+        self._console(events)
+        stall_s = self._ended.longest_gap_s - self._healthy.longest_gap_s - self._fault.stops_s
+        exit_s = self._ended.exit_s - self._healthy.exit_s
+        self._hold(stall_s < STALL_LIMIT_S, f"the training stood {stall_s:.1f} s longer than a healthy one")
+        self._hold(self._fault.ends_early or exit_s < EXIT_LIMIT_S, f"the end took {exit_s:.1f} s longer than a healthy one")
+        on_training = self._running.shim.get("on_training")
+        self._hold(on_training == 0, f"{on_training} file calls on the training thread")
+        return Figures(self._ended.done, len(steps), round(stall_s * 1000), round(exit_s * 1000), len(self._said), on_training)
+
+    def _hold(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            self.broken.append(otherwise)
+
+    def _training_is_untouched(self) -> None:
+        ended, healthy = self._ended, self._healthy
+        code = healthy.code if self._fault.code is None else self._fault.code
+        self._hold(ended.code == code, f"exit code {ended.code}, not {code}: {ended.output[-2000:]}")
+        count = len(ended.lines) if self._fault.ends_early else len(healthy.lines)
+        self._hold(ended.lines == healthy.lines[:count] and count > 0, "the host's lines differ from the healthy run's")
+        if not self._fault.ends_early:
+            self._hold(ended.losses == healthy.losses, "losses differ from the healthy run's")
+
+    def _records(self) -> tuple[list[int], list[str]]:
+        files = sorted((self._running.directory / self._fault.kept_in).glob("perf_records_*.jsonl"))
+        if self._fault.loses == ALL:
+            self._hold(files == [], f"there is a run file: {files}")
+            return [], []
+        self._hold(len(files) == 1, f"{len(files)} run files")
+        if len(files) != 1:
+            return [], []
+        try:
+            records = [decode(line) for line in files[0].read_bytes().splitlines(keepends=True)]
+        except ValueError as error:
+            self.broken.append(f"the run file is damaged: {error}")
+            return [], []
+        steps = [record for record in records if isinstance(record, StepRecord)]
+        self._kept([step.iteration for step in steps])
+        self._hold(all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps), "a step's time cannot be")
+        events = [record for record in records if isinstance(record, EventRecord)]
+        if self._fault.loses == NOTHING:
+            self._summary(files[0], records)
+        self._report(files[0])
+        return [step.iteration for step in steps], [event.text for event in events]
+
+    def _kept(self, steps: list[int]) -> None:
+        done, loses = self._ended.done, self._fault.loses
+        first = steps[0] if loses == REMOVED and steps else 1
+        self._hold(steps == list(range(first, first + len(steps))), f"steps are not in a row: {steps}")
+        last = steps[-1] if steps else 0
+        if loses != LATER:
+            fewest = done - 1 if self._fault.ends_early else done
+            self._hold(fewest <= last, f"the last step kept is {last} of {done}")
+
+    def _summary(self, run_file: Path, records: list[Record]) -> None:
+        path = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json")
+        if not path.exists():  # the report makes it from the run file; the writer must have said that it could not
+            self._hold(any("summary: " in line for line in self._said), "no summary, and nobody says so")
+            return
+        written = json.loads(path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary"))
+        rebuilt = summarize(run_file).summary
+        told_late = rebuilt["failures"][len(written["failures"]) :]  # while the last records were brought to the disk
+        both = [summary | {"failures": summary["failures"][: len(written["failures"])]} for summary in (written, rebuilt)]
+        for summary in both:
+            summary.pop("failure_count")
+        self._hold(both[0] == both[1] and (not told_late or self._fault.lines > 0), "the report's summary is not the written one")
+        clean = clean_summary(RunFile(run_file), records)
+        for summary in (clean, rebuilt):
+            for name in ("end_reason", "end_time"):
+                summary["session_info"].pop(name)
+            for name in ("failures", "failure_count", "notes", "events"):
+                summary.pop(name, None)
+        differing = [(name, clean[name], rebuilt[name]) for name in clean if clean[name] != rebuilt[name]]
+        self._hold(differing == [], f"differs from a clean end of the same steps: {differing}")
+        dropped = written["dropped_records"]
+        told = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)
+        self._hold(bool(dropped) == told, f"{dropped} records dropped, told: {told}")
+
+    def _report(self, run_file: Path) -> None:
+        out, err = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            code = main(["report", str(run_file)])
+        self._hold((code, err.getvalue()) == (0, "") and bool(out.getvalue()), f"flagscale-perf report: {code} {err.getvalue()}")
+
+    def _console(self, events: list[str]) -> None:
+        kinds = [kind_of(line) for line in self._said]
+        self._hold(len(set(kinds)) == len(kinds), f"said twice: {self._said}")
+        self._hold(len(kinds) <= self._fault.lines, f"said: {self._said}")
+        everything = [self._ended.output, *events]
+        self._hold(any(self._fault.says in text for text in everything), f"nobody says {self._fault.says!r}: {self._said} {events}")
+        tracebacks = self._ended.output.count("Traceback (most recent call last)")
+        expected = self._healthy.output.count("Traceback (most recent call last)")
+        self._hold(tracebacks <= expected or self._fault.code not in (None, 0), f"{tracebacks} tracebacks")
+        self._hold(not re.search(r'File ".*/flagscale_perf/(?!hosts/|launch)', self._ended.output), "a traceback of the monitor's own")
+
+
+def complaints(output: str) -> list[str]:
+    """The monitor's lines about trouble."""
+    lines = [line.partition("flagscale_perf: ")[2] for line in output.splitlines() if "flagscale_perf: " in line]
+    return [line for line in lines if line and not line.startswith(HEALTHY)]
+
+
+def kind_of(line: str) -> str:
+    """What failed and how, without the particulars: the same kind may be said once only."""
+    return re.sub(r"\d+", "#", ": ".join(line.split(": ")[:2]))
+
+
+def clean_summary(run: RunFile, records: list[Record]) -> dict:
+    """Of a session of the same steps that ended well, made from these alone."""
+    header = run.header
+    window = IntervalWindow(header.config["perf_log_interval"], Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(header.facts))
+    phases, totals = PhaseJoin(header.facts), RunTotals(header)
+    last, end_wall_ns = 0, header.start_wall_ns
+    for record in records:
+        if isinstance(record, PhaseRecord):
+            phases.hold(record)
+        elif isinstance(record, StepRecord):
+            last = record.iteration
+            _add(totals, record, window.add(record, 0, phases.take(record)))
+        elif isinstance(record, RunEnd):
+            end_wall_ns = record.end_wall_ns
+    _add(totals, window.close(0), RunEnd("completed", end_wall_ns, last, 0))
+    return totals.as_dict()
+
+
+def _add(totals: RunTotals, *records: Record | IntervalRecord | None) -> None:
+    for record in records:
+        if record is not None:
+            totals.add(record)

@@ -1,0 +1,104 @@
+"""Every fault of the catalog, for real: what is promised holds, and how well it held is noted for the page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.faults import injections, results, shim
+from tests.faults.catalog import CATALOG
+from tests.faults.fault import Fault
+from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, command_of, job
+from tests.faults.promises import Ended, Figures, Promises
+from tests.faults.shim import Shim
+
+MARKS = {False: (pytest.mark.faults,), True: ()}
+Healthy = Callable[[str, tuple[str, ...]], Ended]
+
+
+def case(fault: Fault) -> object:
+    marks = MARKS[fault.short] + ((pytest.mark.host,) if fault.host != LOOP else ())
+    return pytest.param(fault, id=fault.name, marks=marks)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shim.build(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(scope="module")
+def healthy(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Healthy:
+    """The same training without a monitor and without a fault; run once for each command line."""
+
+    @cache
+    def run(host: str, arguments: tuple[str, ...]) -> Ended:
+        directory = tmp_path_factory.mktemp("healthy")
+        with calm(library, directory) as quiet:
+            command, environment = command_of(host, arguments, monitored=False)
+            with job(directory, quiet, command, environment) as running:
+                ended = Ended.of(running, running.end(), host)
+        assert ended.done == ITERATIONS[host], ended.output[-3000:]
+        return ended
+
+    return run
+
+
+@contextmanager
+def calm(library: Path, directory: Path) -> Iterator[Shim]:
+    """A shim that lets everything work until told otherwise."""
+    quiet = Shim(library, directory.with_name(f"{directory.name}.control"), directory / LOG_DIRECTORY)
+    try:
+        yield quiet
+    finally:
+        quiet.close()
+
+
+@pytest.mark.parametrize("fault", [case(fault) for fault in CATALOG])
+def test_what_is_promised_holds(fault: Fault, library: Path, healthy: Healthy, tmp_path: Path, record: results.Record) -> None:
+    figures: Figures | None = None
+    for number in range(fault.times):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        found = run_once(fault, library, healthy, directory)
+        figures = figures.joined(found) if figures else found
+    assert figures is not None
+    record(fault.name, figures.as_dict())
+
+
+def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> Figures:
+    reference = healthy(fault.host, fault.arguments)
+    command, environment = command_of(fault.host, fault.arguments, monitored=True)
+    command += fault.options
+    with calm(library, directory) as failing:
+        environment |= prepared(fault, environment, directory, failing)
+        with job(directory, failing, command, environment) as running:
+            if fault.at:
+                running.read_until(fault.at)
+            fault.act(running)
+            ended = Ended.of(running, running.end(), fault.host)
+        promises = Promises(fault, running, ended, reference)
+        figures = promises.check()
+    assert promises.broken == []
+    assert injections.victim_is_untouched(running)
+    return figures
+
+
+def prepared(fault: Fault, environment: dict[str, str], directory: Path, failing: Shim) -> dict[str, str]:
+    more = fault.prepare(directory, failing)
+    if injections.MODULES in more:
+        more[injections.MODULES] += os.pathsep + environment[injections.MODULES]
+    return more
+
+
+@pytest.fixture(scope="session")
+def record(pytestconfig: pytest.Config) -> Iterator[results.Record]:
+    """Notes figures; at the end of a run with --record they replace those of the last run."""
+    noted: dict[str, dict[str, int]] = {}
+    yield noted.__setitem__
+    if pytestconfig.getoption("--record", default=False):
+        results.write(noted)
