@@ -48,6 +48,7 @@ class Plan:
         extra: nanoseconds more in phases of the step of that number; the step is longer by them.
         reading: other fields of the reading of the device in the step of that number.
         also: records at the end of the run.
+        after_ns: from the last step to the end.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -55,6 +56,7 @@ class Plan:
     extra: Callable[[int], dict[str, int]] = lambda number: {}
     reading: Callable[[int], dict[str, Any]] = lambda number: {}
     also: Iterable[Record] = ()
+    after_ns: int = 0
 
 
 def records_of(plan: Plan) -> list[Record]:
@@ -72,7 +74,7 @@ def records_of(plan: Plan) -> list[Record]:
         join.hold(phases)
         interval = window.add(step, phases=join.take(step))
         records += [reading, phases, step] if interval is None else [reading, phases, step, interval]
-    return [*records, *plan.also, RunEnd("completed", header.start_wall_ns + start_ns, STEPS, 0)]
+    return [*records, *plan.also, RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, STEPS, 0)]
 
 
 def _pair(plan: Plan, number: int, start_ns: int) -> tuple[PhaseRecord, StepRecord]:

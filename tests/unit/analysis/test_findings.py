@@ -12,7 +12,7 @@ from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.report import Finding
 from flagscale_perf.analysis.thresholds import THRESHOLDS
 from flagscale_perf.core.rank_records import StragglerRecord
-from tests.fakes import MS, SECOND, make_event
+from tests.fakes import MS, SECOND
 from tests.synthetic import STEPS, Plan, node_record, ranks_record, write
 
 
@@ -86,7 +86,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     ),
     "mfu_suspect": (Plan(facts={"peak_flop_per_s": 5e14}), None),
     "lost": (Plan(step=lambda n: {"outcome": 1, "tokens": 0, "samples": 0} if n % 10 == 0 else {}), 60 / 545),
-    "idle": (Plan(also=[make_event(at_ns=800 * SECOND)]), 200 / 605),
+    "idle": (Plan(after_ns=200 * SECOND), 200 / 605),
 }  # fmt: skip
 
 
