@@ -18,7 +18,7 @@ from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.hf_config import args_from_hf
 from flagscale_perf.core.parts import decoder, dense_mlp, dense_or_mixture, grouped_attention, latent_attention
 from flagscale_perf.core.shape import Shape
-from flagscale_perf.core.shape_sources import args_from_yaml, fields_from_args
+from flagscale_perf.core.shape_sources import fields_from_args
 from flagscale_perf.core.tape import EXPERT_ROW, PHASES, TOKEN, Tape, Unit
 
 CONVENTIONS = ("full", "causal_half", "visible")
@@ -104,11 +104,6 @@ class ModelShape(Shape):
         Raises PerfError naming what is missing or contradictory.
         """
         return cls(**fields_from_args(args if isinstance(args, Mapping) else vars(args)))
-
-    @classmethod
-    def from_yaml(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From FlagScale's training configuration, as parsed: sections `system`, `model`, `data`. Raises PerfError."""
-        return cls.from_args(args_from_yaml(config))
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelShape:
