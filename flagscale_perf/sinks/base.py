@@ -33,8 +33,8 @@ class SinkContext:
 class Sink(Protocol):
     """One destination. It is dumb: it takes records in order and knows no other sink.
 
-    `write` keeps the record in memory and fails only on a bug; `flush` brings everything kept to its place. A `flush` that
-    raises OSError keeps what it could not bring there, and is called again later.
+    `write` keeps the record in memory and fails only on a bug, or where too much waits already; `flush` brings everything kept
+    to its place. A `flush` that raises OSError keeps what it could not bring there, and is called again later.
 
     Attributes:
         name: for messages.

@@ -26,7 +26,7 @@ from flagscale_perf.core.records import (
     RunHeader,
     StepRecord,
 )
-from flagscale_perf.core.ring import Ring
+from flagscale_perf.core.ring import Ring, RingRecord
 from flagscale_perf.core.session import file_names, new_session_id
 from flagscale_perf.core.utilisation import Scale, suspicion
 from flagscale_perf.core.watch import Watch
@@ -110,6 +110,10 @@ class Drain:
         self._has_pruned = False
         self._iteration = task.facts.get("resume_iteration") or 0
         self._run_file_trouble = ""
+        self._run_file_troubles = 0
+        self._is_trouble_told = False
+        self._told_of_views: set[str] = set()
+        self._has_ended = False  # the session's end is in the run file
         self._has_complained_of_drops = False
         self._has_told_suspicion = False
         self._next_drop_notice = 1
@@ -126,11 +130,11 @@ class Drain:
         self._finish(wait)
 
     def cycle(self) -> bool:
-        """Brings what is in the ring to its places. False while something that has worked before fails."""
+        """Brings what is in the ring to its places. False while something is not there that may still come there."""
         self._notice_clock()
         self._notice_drops()
         is_safe = self._save()
-        return (self._views is None or self._views.flush()) and is_safe
+        return (self._views is None or self._views.flush()) and is_safe and not self._own
 
     def _save(self) -> bool:
         """Brings everything into the run file; False if the disk does not take it now."""
@@ -142,17 +146,26 @@ class Drain:
                 self._run_file.flush()
                 self._hand_on()
         except OSError as error:
-            trouble = f"{type(error).__name__} {error.errno}"
-            if trouble != self._run_file_trouble:
-                self._run_file_trouble = trouble
-                self._tell("failure", describe(RecordsSink, error))
+            self._run_file_fails(error)
             return False
-        if self._run_file_trouble:
-            self._run_file_trouble = ""
+        self._run_file_trouble = ""
+        if self._is_trouble_told:
+            self._is_trouble_told = False
             self._tell("note", f"{RecordsSink.name} works again")
         if not self._has_pruned:
             self._prune()
         return True
+
+    def _run_file_fails(self, error: OSError) -> None:
+        """Told when it begins, the first time, the second, the fourth ...: a disk that comes and goes must not flood the console."""
+        trouble = f"{type(error).__name__} {error.errno}"
+        if trouble == self._run_file_trouble:
+            return
+        self._run_file_trouble = trouble
+        self._run_file_troubles += 1
+        if self._run_file_troubles & (self._run_file_troubles - 1) == 0:
+            self._is_trouble_told = True
+            self._tell("failure", describe(RecordsSink, error))
 
     def _begin(self) -> None:
         """Claims a session, or goes on with the one of a process that died. Raises OSError."""
@@ -164,7 +177,7 @@ class Drain:
         context = SinkContext(header, self._task.directory, self._emit, resumed=earlier is not None, may_serve=self._task.may_serve)
         self._run_file = RecordsSink(context)
         self._window = IntervalWindow(self._task.config["perf_log_interval"], anchor, Scale.of(self._task.facts))
-        views = FanOut(VIEWS, context, self._tell)
+        views = FanOut(VIEWS, context, self._tell_of_view)
         known_texts = self._rebuild(views) if earlier else set()
         self._own += [self._event("failure", note) for note in self._task.notes if note not in known_texts]
         self._views = views
@@ -173,11 +186,12 @@ class Drain:
         """Everything the earlier process knew, from its run file; returns the texts of its events. Raises OSError."""
         owed: IntervalRecord | None = None
         texts: set[str] = set()
-        known: deque[FileRecord] = deque(maxlen=BATCH)
+        known: deque[FileRecord] = deque(maxlen=4 * BATCH)  # a batch, and what was remarked between its records
         try:
             for record in replay(self._path("records")):
                 views.rebuild(record)
                 self._watch.look(record)  # what there was to say has been said
+                self._has_ended |= isinstance(record, RunEnd)
                 if isinstance(record, FileRecord):
                     known.append(record)
                 if isinstance(record, EventRecord):
@@ -187,11 +201,12 @@ class Drain:
                     self._phases.hold(record)
                 elif isinstance(record, StepRecord):
                     self._iteration = record.iteration
-                    owed = self._window.add(record, phases=self._phases.take(record)) or owed
+                    owed = self._window.add(record, self._ring.dropped, self._phases.take(record)) or owed
                 elif isinstance(record, HardwareRecord):
                     self._window.add_hardware(record)
                 elif isinstance(record, IntervalRecord):
                     owed = None
+                    self._window.close()  # the session's last one is there before its window is full
         except FileNotFoundError:
             return texts  # removed meanwhile: the session goes on with what comes
         self._known = frozenset(known)
@@ -210,9 +225,7 @@ class Drain:
         """Makes the next batch unless one is waiting; False if there is nothing to do."""
         if self._batch is not None:
             return True
-        taken = self._ring.take(BATCH)
-        while taken and isinstance(taken[-1], MarksRecord):  # their step comes in a later batch, and they with it
-            taken.pop()
+        taken = self._take()
         self._take_readings()  # after the steps, so that none of them ended after the last reading there is
         self._take_ranks(self._sources.ranks.take)
         records, self._own = self._own, []
@@ -229,6 +242,20 @@ class Drain:
         for each in records:
             self._run_file.write(each)
         return True
+
+    def _take(self) -> list[RingRecord]:
+        """The oldest records of the ring, without marks at the end: their step comes in a later batch, and they with it.
+
+        No step fills a batch with marks: where nothing else is in it, steps were lost, and theirs must not hold up the rest.
+        """
+        taken = self._ring.take(BATCH)
+        end = len(taken)
+        while end and isinstance(taken[end - 1], MarksRecord):
+            end -= 1
+        if end or len(taken) < BATCH:
+            return taken[:end]
+        last = taken[-1].iteration
+        return [record for record in taken if record.iteration != last] or taken
 
     def _with_interval(self, record: FileRecord) -> list[Record]:
         if isinstance(record, PhaseRecord):
@@ -284,17 +311,26 @@ class Drain:
         at_ns = end.at_ns if end else monotonic_ns()
         if self._insist(self._save, wait, deadline_ns):
             reason = end.reason if end else KILLED
-            self._own += self._completed(self._window.close(self._ring.dropped))
-            self._take_ranks(self._sources.ranks.close)
-            self._own.append(RunEnd(reason, self._task.anchor.wall_of(at_ns), self._iteration, self._ring.dropped))
-            self._insist(self.cycle, wait, deadline_ns)
-        if self._views is not None:
-            self._views.close()
-            self._run_file.close()
-            summary = self._path("summary")
-            self._ring.summary = str(summary) if summary.is_file() else ""
-        else:
+            if not self._has_ended:  # where it has, the writer before this one died after it
+                self._own += self._completed(self._window.close(self._ring.dropped))
+                self._take_ranks(self._sources.ranks.close)
+                self._own.append(RunEnd(reason, self._task.anchor.wall_of(at_ns), self._iteration, self._ring.dropped))
+            if not self._insist(self.cycle, wait, deadline_ns) and self._views is not None and self._views.tell_unfinished():
+                self.cycle()
+        self._close()
+
+    def _close(self) -> None:
+        """Every file, and the last word to the trainer."""
+        if self._views is None:
             self._ring.summary = ""
+            return
+        self._views.close()
+        try:
+            self._run_file.close()
+        except OSError as error:
+            self._complain(f"flagscale_perf: {describe(RecordsSink, error)}")
+        summary = self._path("summary")
+        self._ring.summary = str(summary) if os.path.isfile(summary) else ""  # False, too, where nobody can tell
 
     def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], deadline_ns: int) -> bool:
         """Tries again until the deadline; not where nothing has ever worked."""
@@ -311,6 +347,12 @@ class Drain:
         if name == "failure":
             for line in (f"flagscale_perf: {text}", *traceback_lines(bool(self._task.config.get("perf_debug")))):
                 self._complain(line)
+
+    def _tell_of_view(self, name: str, text: str) -> None:
+        """The same, a failure once: where the run file refuses, the session is begun again and again, and every view opened."""
+        if name != "failure" or text not in self._told_of_views:
+            self._told_of_views.add(text)
+            self._tell(name, text)
 
     def _event(self, name: str, text: str) -> EventRecord:
         return EventRecord(name, monotonic_ns(), self._iteration, text)

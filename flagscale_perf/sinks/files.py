@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import stat
@@ -87,25 +88,30 @@ class AppendFile:
 
     Attributes:
         path: of the file.
-        waiting_bytes: not flushed yet; beyond `MAX_WAITING_BYTES` (hours of lines) new lines are refused.
+        waiting_bytes: not flushed yet.
     """
 
-    def __init__(self, path: Path, open_file: Callable[[Path], int], preamble: Callable[[bool], bytes]) -> None:
-        """`preamble(fresh)` is what comes first after each opening; `fresh` tells an empty file."""
+    def __init__(self, path: Path, open_file: Callable[[Path], int], preamble: Callable[[bool], bytes], is_bounded: bool = True) -> None:
+        """`preamble(fresh)` is what comes first after each opening; `fresh` tells an empty file.
+
+        `is_bounded`: beyond `MAX_WAITING_BYTES` (hours of lines) new lines are refused; else the caller sees to it.
+        """
         self.path = path
         self.waiting_bytes = 0
         self._open_file = open_file
         self._preamble = preamble
+        self._is_bounded = is_bounded
         self._fd: int | None = None
         self._head = b""  # the preamble until it is in the file
         self._lines: list[bytes] = []
         self._done = 0  # bytes of head and lines that are in the file
 
     def write(self, line: bytes) -> None:
-        """One whole line (or binary record)."""
-        if self.waiting_bytes + len(line) <= MAX_WAITING_BYTES:
-            self._lines.append(line)
-            self.waiting_bytes += len(line)
+        """One whole line (or binary record). Raises OSError where too many wait already."""
+        if self._is_bounded and self.waiting_bytes + len(line) > MAX_WAITING_BYTES:
+            raise OSError(errno.ENOBUFS, f"{MAX_WAITING_BYTES} bytes wait to be written, what comes now is left out")
+        self._lines.append(line)
+        self.waiting_bytes += len(line)
 
     def flush(self) -> None:
         """Brings every line to the file. Raises OSError and keeps the rest."""
@@ -129,23 +135,30 @@ class AppendFile:
             self._begin(fresh=True)
 
     def close(self) -> None:
-        """Gives the descriptor back."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        """Gives the descriptor back, also where that raises OSError."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
 
     def _is_at_path(self) -> bool:
+        """Raises OSError where nobody can tell now: a file begun anew without need would get lines twice."""
         try:
             there = os.stat(self.path, follow_symlinks=False)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
         here = os.fstat(self._fd or 0)
         return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
     def _reopen(self) -> None:
         self.close()
-        self._fd = self._open_file(self.path)
-        self._begin(fresh=self.size() == 0)
+        fd = self._open_file(self.path)
+        try:
+            fresh = os.fstat(fd).st_size == 0
+        except OSError:
+            os.close(fd)
+            raise
+        self._fd = fd
+        self._begin(fresh)
 
     def _begin(self, fresh: bool) -> None:
         self._done = 0

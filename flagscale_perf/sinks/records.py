@@ -20,7 +20,8 @@ class RecordsSink:
 
     def __init__(self, context: SinkContext) -> None:
         path = context.directory / file_names(context.header.session_id)["records"]
-        self._file = AppendFile(path, open_locked, lambda fresh: encode(context.header) if fresh else b"")
+        # What waits is one batch of the drain: none of it may be refused.
+        self._file = AppendFile(path, open_locked, lambda fresh: encode(context.header) if fresh else b"", is_bounded=False)
 
     @classmethod
     def open(cls, context: SinkContext) -> RecordsSink:

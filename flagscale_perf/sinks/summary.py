@@ -38,7 +38,7 @@ class SummarySink:
         self._totals.add(record)
         self._is_stale = True
         if isinstance(record, RunEnd):
-            self._due_ns = 0
+            self._due_ns = self._period_ns = 0  # nor does what comes behind it wait: there may be no later flush
 
     def flush(self) -> None:
         """Replaces the file if it is out of date and due. Raises OSError."""

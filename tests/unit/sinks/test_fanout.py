@@ -104,13 +104,39 @@ def test_another_trouble_of_the_same_sink_is_told_too(tmp_path: Path) -> None:
     ]
 
 
-def test_a_sink_that_has_never_worked_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_sink_that_has_never_worked_in_many_tries_is_not_waited_for(tmp_path: Path) -> None:
     fan, (memory,), told = build(tmp_path, Memory)
     memory.error = OSError(40, "Too many levels of symbolic links")
-    assert fan.flush()
+    assert [fan.flush() for _ in range(42)] == [False] * 40 + [True] * 2
     memory.error = None
     assert fan.flush()
-    assert [name for name, _ in told] == ["failure"]
+    assert [name for name, _ in told] == ["failure", "note"]
+    memory.error = OSError(40, "Too many levels of symbolic links")
+    assert [fan.flush() for _ in range(42)] == [False] * 42
+
+
+def test_what_comes_and_goes_is_told_once_and_again_only_where_it_stays(tmp_path: Path) -> None:
+    fan, (memory,), told = build(tmp_path, Memory)
+    for error in (OSError(28, "full"), None, OSError(28, "full"), None, OSError(28, "full")):
+        memory.error = error
+        fan.flush()
+    assert told == [("failure", "memory: OSError: [Errno 28] full; nothing to remember"), ("note", "memory works again")]
+    assert fan.tell_unfinished()
+    assert not fan.tell_unfinished()
+    assert told[2:] == told[:1]
+
+
+def test_one_that_cannot_be_closed_leaves_the_others_closed_and_is_told(tmp_path: Path) -> None:
+    class Stuck(Plain):
+        name: ClassVar[str] = "stuck"
+        made: ClassVar[list[Memory]] = []
+
+        def close(self) -> None:
+            raise OSError(28, "full")
+
+    fan, (_, memory), told = build(tmp_path, Stuck, Memory)
+    fan.close()
+    assert (memory.is_closed, told) == (True, [("failure", "stuck: OSError: [Errno 28] full; nothing to remember")])
 
 
 def test_a_bug_in_one_sink_costs_only_its_own_records(tmp_path: Path) -> None:

@@ -116,10 +116,80 @@ def test_truncation_keeps_the_inode_and_puts_the_heading_first(made: AppendFile)
 
 def test_what_waits_is_bounded(made: AppendFile, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_WAITING_BYTES", 10)
-    for line in (b"12345\n", b"abc\n", b"x\n"):
+    for line in (b"12345\n", b"abc\n"):
         made.write(line)
+    with pytest.raises(OSError, match="10 bytes wait to be written, what comes now is left out"):
+        made.write(b"x\n")
     made.flush()
-    assert made.path.read_text() == "fresh\n12345\nabc\n"
+    made.write(b"y\n")
+    made.flush()
+    assert made.path.read_text() == "fresh\n12345\nabc\ny\n"
+
+
+def fails_once(call):
+    """The call, the first time of which ends with EIO."""
+    times = [1]
+
+    def failing(*args, **kwargs):
+        if times:
+            times.pop()
+            raise OSError(errno.EIO, "planted")
+        return call(*args, **kwargs)
+
+    return failing
+
+
+def test_a_place_that_cannot_be_looked_at_gives_no_line_twice(made: AppendFile, small_files, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.write(b"x" * 120 + b"\n")
+    small_files(100)
+    with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+        made.flush()
+    small_files(resource.RLIM_INFINITY)
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "stat", fails_once(os.stat))
+        with pytest.raises(OSError, match="planted"):
+            made.flush()
+    made.flush()
+    assert made.path.read_bytes() == b"fresh\n" + b"x" * 120 + b"\n"
+
+
+def test_a_file_whose_size_cannot_be_told_yet_gets_its_heading_all_the_same(made: AppendFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.write(b"one\n")
+    with monkeypatch.context() as patch:
+
+        def open_and_break(path: Path) -> int:
+            fd = open_shared(path)
+            patch.setattr(files.os, "fstat", fails_once(os.fstat))
+            return fd
+
+        made._open_file = open_and_break
+        with pytest.raises(OSError, match="planted"):
+            made.flush()
+    made._open_file = open_shared
+    made.flush()
+    assert made.path.read_bytes() == b"fresh\none\n"
+
+
+def test_a_close_that_fails_has_closed(made: AppendFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Late news of a network file system. The number then belongs to whatever is opened next."""
+    made.write(b"one\n")
+    made.flush()
+    made.path.rename(tmp_path / "moved")
+    made.write(b"two\n")
+    real = os.close
+
+    def close(fd: int) -> None:
+        real(fd)
+        raise OSError(errno.EIO, "planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "close", close)
+        with pytest.raises(OSError, match="planted"):
+            made.flush()
+    with (tmp_path / "somebody's").open("wb", buffering=0) as other:
+        made.flush()
+        other.write(b"theirs")
+    assert (made.path.read_bytes(), (tmp_path / "somebody's").read_bytes()) == (b"fresh\ntwo\n", b"theirs")
 
 
 def test_links_fifos_and_devices_are_refused_and_untouched(tmp_path: Path) -> None:
