@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flagscale_perf.core.errors import PerfError
+from flagscale_perf.core.shape_sources import Arguments
 
 # argument -> keys that may hold it, the first one present wins
 _KEYS = {
@@ -42,9 +43,10 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     for name in ("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size"):
         if args[name] is None:
             raise PerfError(f"config.json: {_KEYS[name][0]} is missing; add it")
-    args |= _attention(config, args) | _bias(config) | _window(config, args["num_layers"])
+    layers = Arguments(args).layers()
+    args |= _attention(config, args) | _bias(config) | _window(config, layers)
     if args["num_experts"]:
-        args |= _experts(config, args["num_layers"])
+        args |= _experts(config, layers)
     return args
 
 
@@ -74,21 +76,25 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """Which layers are mixtures (DeepSeek: all from the first_k_dense_replace-th; Qwen: decoder_sparse_step) and their shared experts."""
-    first, every = config.get("first_k_dense_replace", 0), config.get("moe_layer_freq", 1)
-    step, dense = config.get("decoder_sparse_step", 1), set(config.get("mlp_only_layers") or ())
+    given, dense = Arguments(config), config.get("mlp_only_layers") or []
+    if not isinstance(dense, list):
+        raise PerfError(f"config.json: mlp_only_layers is {dense!r}; write a list of layers")
+    first, every = given.integer("first_k_dense_replace", 0, least=0), given.integer("moe_layer_freq", 1)
+    step = given.integer("decoder_sparse_step", 1)
     is_moe = [layer >= first and layer % every == 0 and (layer + 1) % step == 0 and layer not in dense for layer in range(layers)]
     shared, gated = config.get("shared_expert_intermediate_size"), config["model_type"] == "qwen2_moe"
     if shared is None and config.get("n_shared_experts"):
-        shared = config["n_shared_experts"] * config["moe_intermediate_size"]
+        shared = given.integer("n_shared_experts") * given.integer("moe_intermediate_size")
     return {"moe_layer_freq": [int(one) for one in is_moe], "moe_shared_expert_intermediate_size": shared, "moe_shared_expert_gate": gated}
 
 
 def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
     """transformers counts the query's own key into the window; Qwen switches it on apart and only for the upper layers."""
-    size = config.get("sliding_window")
+    given = Arguments(config)
+    size = given.optional("sliding_window")
     if size is None or not config.get("use_sliding_window", True):
         return {}
     if config["model_type"].startswith("qwen"):
-        below = config.get("max_window_layers", 0)
+        below = given.integer("max_window_layers", 0, least=0)
         return {"window_size": (size - 1, 0), "window_attn_skip_freq": [int(layer >= below) for layer in range(layers)]}
     return {"window_size": (size - 1, 0)}

@@ -179,11 +179,13 @@ class Ring:
     def create(cls, slots: int = SLOTS, name: str = ANONYMOUS) -> Ring:
         """A new, empty ring, its memory so called in /proc/PID/fd. Raises OSError where not even private memory is to be had."""
         size = _HEADER_BYTES + slots * SLOT_BYTES
-        fd: int | None
+        fd: int | None = None
         try:
             fd = _shared_memory(size, name)
             memory = mmap.mmap(fd, size)
         except (AttributeError, OSError):  # AttributeError: no posix_fallocate on this system
+            if fd is not None:
+                os.close(fd)
             fd, memory = None, mmap.mmap(-1, size)
         words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
         words[_WORD_SLOTS] = slots

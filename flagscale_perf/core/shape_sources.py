@@ -22,7 +22,10 @@ _UNCOUNTED = {
 }
 # Arguments that only FlagScale's vision-language scripts have, whatever their value.
 _OF_VISION_MODELS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
-_PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d+))?\s*\)?")
+_PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d{1,6}))?\s*\)?")
+MAX_LAYERS = 100_000
+MAX_SIZE = 10**12  # of anything else
+MAX_PATTERN = 2000  # characters
 
 
 class Arguments:
@@ -41,8 +44,8 @@ class Arguments:
         value = self.get(name)
         return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else bool(value)
 
-    def integer(self, name: str, default: int | None = None) -> int:
-        """A whole number above 0. Raises PerfError if it is none, or missing without a default."""
+    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number from `least` to MAX_SIZE. Raises PerfError if it is none, or missing without a default."""
         value = self.get(name)
         if value is None and default is not None:
             return default
@@ -50,15 +53,43 @@ class Arguments:
             raise PerfError(f"model: {name} is missing; add it to the arguments")
         try:
             number = int(value)
-        except (TypeError, ValueError):
-            number = 0
-        if number < 1 or isinstance(value, bool) or (isinstance(value, float) and number != value):
-            raise PerfError(f"model: {name} is {value!r}; give a whole number above 0")
+        except (TypeError, ValueError, OverflowError):
+            number = least - 1
+        if number < least or isinstance(value, bool) or (isinstance(value, float) and number != value):
+            raise PerfError(f"model: {name} is {value!r}; give a whole number {'above 0' if least else 'from 0 on'}")
+        if number > MAX_SIZE:
+            raise PerfError(f"model: {name} is {value!r}; give at most {MAX_SIZE}")
         return number
 
     def optional(self, name: str) -> int | None:
         """Like `integer`; None if it is not given."""
         return None if self.get(name) is None else self.integer(name)
+
+    def layers(self) -> int:
+        """How many layers there are. Raises PerfError."""
+        layers = self.integer("num_layers")
+        if layers > MAX_LAYERS:  # each is described one by one
+            raise PerfError(f"model: num_layers is {layers}; give at most {MAX_LAYERS}")
+        return layers
+
+    def factor(self, name: str) -> float:
+        """A number above 0. Raises PerfError if it is none."""
+        try:
+            number = float(self.get(name))
+        except (TypeError, ValueError, OverflowError):
+            number = 0.0
+        if not 0 < number < MAX_SIZE:
+            raise PerfError(f"model: {name} is {self.get(name)!r}; give a number above 0")
+        return number
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list of names, or a text of them with commas or spaces between; empty if not given. Raises PerfError for anything else."""
+        value = self.get(name)
+        if isinstance(value, str):
+            return tuple(value.replace(",", " ").split())
+        if value is not None and not (isinstance(value, Sequence) and all(isinstance(each, str) for each in value)):
+            raise PerfError(f"model: {name} is {value!r}; write a list of names")
+        return tuple(value or ())
 
 
 def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +115,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
     """Megatron's argument names to the fields of `Shape`. Raises PerfError naming what is missing or contradictory."""
     args = Arguments(given)
     _refuse_uncounted(args, given)
-    layers, hidden, heads = args.integer("num_layers"), args.integer("hidden_size"), args.integer("num_attention_heads")
+    layers, hidden, heads = args.layers(), args.integer("hidden_size"), args.integer("num_attention_heads")
     latent, mtp_layers = _latent_attention(args), _count(args, "mtp_num_layers")
     swiglu, geglu = args.flag("swiglu"), args.flag("quick_geglu")
     if swiglu + geglu + args.flag("squared_relu") > 1:
@@ -107,7 +138,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "window": _window(args, layers + mtp_layers),
         "recompute": _recompute(args, layers),
         "lora": _lora(args),
-        "frozen": tuple(args.get("frozen") or ()),
+        "frozen": args.names("frozen"),
         "micro_batch": args.optional("micro_batch_size"),
         "sequence_shards": _sequence_shards(args),
         **_parameter_facts(args),
@@ -183,7 +214,7 @@ def _ffn(args: Arguments, hidden: int, swiglu: bool) -> int:
     if multiple is None:
         return width // 64 * 64
     if args.get("hidden_dim_multiplier") is not None:
-        width = int(width * float(args.get("hidden_dim_multiplier")))
+        width = int(width * args.factor("hidden_dim_multiplier"))
     return _round_up(width, multiple)
 
 
@@ -205,8 +236,7 @@ def _round_up(number: int, multiple: int) -> int:
 def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
     if not args.get("num_experts"):
         return None
-    factor = args.get("moe_expert_capacity_factor")
-    padded = factor is not None and args.flag("moe_pad_expert_input_to_capacity")
+    padded = args.get("moe_expert_capacity_factor") is not None and args.flag("moe_pad_expert_input_to_capacity")
     return Experts(
         count=args.integer("num_experts"),
         topk=args.integer("moe_router_topk", 2),
@@ -215,12 +245,12 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
         shared_ffn_hidden_size=_count(args, "moe_shared_expert_intermediate_size"),
         shared_gate=args.flag("moe_shared_expert_gate"),
         latent_size=args.optional("moe_latent_size"),
-        capacity_factor=float(factor) if padded else None,
+        capacity_factor=args.factor("moe_expert_capacity_factor") if padded else None,
     )
 
 
 def _moe_layers(frequency: Any, layers: int) -> tuple[bool, ...]:
-    """moe_layer_freq as Megatron reads it: every N-th layer from the first, a list of 0 and 1, or such a list as text."""
+    """moe_layer_freq as Megatron reads it: every N-th layer from the first, a list of 0 and 1, or such a list as text. Raises PerfError."""
     pattern = _parse_pattern(frequency) if isinstance(frequency, str) else frequency
     if pattern is None:
         pattern = 1
@@ -234,18 +264,21 @@ def _moe_layers(frequency: Any, layers: int) -> tuple[bool, ...]:
 def _parse_pattern(text: str) -> int | list[int] | None:
     """`([1]+[0]*2)*3` and the like, without evaluating code; None never, an empty list for what it does not understand."""
     stripped = text.replace(" ", "")
-    if stripped.isdigit():
+    if len(stripped) > MAX_PATTERN:
+        return []
+    if re.fullmatch(r"\d{1,9}", stripped):
         return int(stripped)
-    group = re.fullmatch(r"\((.*)\)\*(\d+)", stripped)
+    group = re.fullmatch(r"\((.*)\)\*(\d{1,6})", stripped)
     if group:
         inner = _parse_pattern(group[1])
-        return inner * int(group[2]) if isinstance(inner, list) else []
+        return inner * int(group[2]) if isinstance(inner, list) and len(inner) * int(group[2]) <= MAX_LAYERS else []
     pattern: list[int] = []
     for term in stripped.split("+"):
         match = _PATTERN_TERM.fullmatch(term)
-        if match is None:
+        ones, times = (re.findall(r"[01]", match[1]), int(match[2] or 1)) if match else ([], 1)
+        if match is None or len(pattern) + len(ones) * times > MAX_LAYERS:
             raise PerfError(f"model: moe_layer_freq is {text!r}; write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'")
-        pattern += [int(one) for one in re.findall(r"[01]", match[1])] * int(match[2] or 1)
+        pattern += [int(one) for one in ones] * times
     return pattern
 
 
@@ -253,11 +286,11 @@ def _window(args: Arguments, layers: int) -> Window | None:
     size = args.get("window_size")
     if size is None:
         return None
-    numbers = [int(one) for one in re.findall(r"-?\d+", str(size))]
+    numbers = [int(one) for one in re.findall(r"-?\d{1,12}", str(size))]
     if len(numbers) != 2:
         raise PerfError(f"model: window_size is {size!r}; write two whole numbers, for example 4096,0")
     skip = args.get("window_attn_skip_freq")
-    if isinstance(skip, Sequence) and not isinstance(skip, str):
+    if isinstance(skip, Sequence) and not isinstance(skip, str) and skip:
         return Window(numbers[0], tuple(bool(skip[min(layer, len(skip) - 1)]) for layer in range(layers)))
     every = args.optional("window_attn_skip_freq")
     return Window(numbers[0], tuple(every is None or (layer + 1) % every != 0 for layer in range(layers)))
@@ -267,7 +300,7 @@ def _recompute(args: Arguments, layers: int) -> Recompute:
     if args.get("recompute_granularity_per_stage_micro_batch") is not None:
         return Recompute(known=False)
     granularity = args.get("recompute_granularity") or ("selective" if args.flag("recompute_activations") else None)
-    modules = tuple(args.get("recompute_modules") or ("core_attn",))
+    modules = args.names("recompute_modules") or ("core_attn",)
     if args.flag("moe_layer_recompute") and granularity != "full":
         return Recompute(modules=(*(modules if granularity else ()), "moe"))
     if granularity is None:
@@ -299,7 +332,7 @@ def _lora(args: Arguments) -> Lora | None:
         return None
     if kind != "lora":
         raise PerfError(f"model: peft_type is {kind!r}; only lora is counted")
-    targets = tuple(args.get("lora_target_modules") or LORA_TARGETS[:4])
+    targets = args.names("lora_target_modules") or LORA_TARGETS[:4]
     for target in targets:
         if target not in LORA_TARGETS:
             raise PerfError(f"model: lora_target_modules has {target!r}; write some of {', '.join(LORA_TARGETS)}")

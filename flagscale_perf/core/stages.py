@@ -16,6 +16,9 @@ class Values(Protocol):
     def integer(self, name: str, default: int | None = None) -> int:
         """A whole number above 0."""
 
+    def optional(self, name: str) -> int | None:
+        """Like `integer`; None if it is not given."""
+
     def flag(self, name: str) -> bool:
         """A switch."""
 
@@ -40,8 +43,8 @@ def layers_per_chunk(args: Values, layers: int) -> list[int] | None:
 
 def _layers_per_stage(args: Values, layers: int) -> list[int]:
     stages = args.integer("pipeline_model_parallel_size", 1)
-    first, last = args.get("decoder_first_pipeline_num_layers"), args.get("decoder_last_pipeline_num_layers")
-    ends = sum(int(end) for end in (first, last) if end is not None)
+    first, last = args.optional("decoder_first_pipeline_num_layers"), args.optional("decoder_last_pipeline_num_layers")
+    ends = (first or 0) + (last or 0)
     others = stages - (first is not None) - (last is not None)
     if others < 0 or (layers - ends) % max(others, 1) or (others == 0 and layers != ends):
         raise PerfError(
@@ -49,7 +52,7 @@ def _layers_per_stage(args: Values, layers: int) -> list[int]:
             "change pipeline_model_parallel_size, decoder_first_pipeline_num_layers or decoder_last_pipeline_num_layers"
         )
     middle = [(layers - ends) // others] * others if others else []
-    return [*([int(first)] if first is not None else []), *middle, *([int(last)] if last is not None else [])]
+    return [*([] if first is None else [first]), *middle, *([] if last is None else [last])]
 
 
 def _virtual_stages(args: Values, per_stage: list[int]) -> int:

@@ -28,7 +28,7 @@ MAX_XIDS = 16  # taken from the driver's queue at a time
 
 
 class NvmlReader:
-    """One GPU, or one MIG slice of it. A query that the driver does not know is asked once and never again."""
+    """One GPU, or one MIG slice of it. A query that driver or package does not know is asked once and never again."""
 
     name: ClassVar[str] = "NVML"
 
@@ -87,16 +87,16 @@ class NvmlReader:
             return None
         try:
             return query(*args)
-        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound):
+        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound, AttributeError):  # an older package has not all
             self._refused.add(name)
         except self._nvml.NVMLError:  # the device has gone, or the driver is busy: the next reading may work again
             return None
         return None
 
     def _throttle(self) -> str | None:
-        bits = self._ask("throttle", self._nvml.nvmlDeviceGetCurrentClocksEventReasons, self._device)
+        bits = self._ask("throttle", lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._device))
         if bits is None:
-            bits = self._ask("throttle before 535", self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons, self._device)
+            bits = self._ask("throttle before 535", lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._device))
         return None if bits is None or bits.bit_length() > 32 else ", ".join(sorted(set(_names(bits))))
 
     def _link_state(self, link: int) -> int:

@@ -20,6 +20,7 @@ from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale, Utilisation
 from flagscale_perf.core.window import end_mono_ns
 
 PREFIX = "flagscale_perf_"
+OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
 MHZ, MJ = 1e-6, 1000  # what a value in Hz, in J is divided by
 MAX_LABEL = 128
 EVENTS = ("failure", "drop", "resume", "note", "clock", "suspect", "shed", "slow", "memory", "hardware", "rank", "other")
@@ -115,8 +116,8 @@ class RunMetrics:
 
     def _begin_counters(self) -> None:
         """A counter that has not counted yet is 0: a rate needs a value to begin with."""
-        for outcome in Outcome:
-            self._set("iterations_total", 0, outcome.name.lower())
+        for outcome in OUTCOMES.values():
+            self._set("iterations_total", 0, outcome)
         for event in EVENTS:
             self._set("events_total", 0, event)
         for name in ("samples", "skipped_samples", "tokens", "model_flops", "dropped_records"):
@@ -151,7 +152,7 @@ class RunMetrics:
     def _add_step(self, step: StepRecord) -> None:
         self._set("last_iteration", step.iteration)
         self._set("last_iteration_timestamp_seconds", self._anchor.wall_of(end_mono_ns(step)))
-        self._count("iterations_total", step.iterations, _outcome(step.outcome))
+        self._count("iterations_total", step.iterations, OUTCOMES[step.outcome])
         self._count("samples_total", step.samples)
         self._count("skipped_samples_total", step.skipped_samples)
         self._count("tokens_total", step.tokens)
@@ -221,10 +222,6 @@ class RunMetrics:
         """Adds to a counter; for good gone once a value is not known, as a sum with a hole in it is no sum."""
         before = self._values[name].get(labels)
         self._set(name, None if before is None or value is None else before + value, *labels)
-
-
-def _outcome(code: int) -> str:
-    return Outcome(code).name.lower()
 
 
 def _flops(tflops: float | None) -> float | None:

@@ -79,7 +79,8 @@ class TensorBoardSink:
         hosts = context.header.facts.get("tensorboard_dir")
         directory = Path(hosts) / RUN_NAME if hosts else context.directory / "tensorboard"
         seconds = context.header.start_wall_ns // NS_PER_S
-        self._stem = directory / f"events.out.tfevents.{seconds:010d}.{os.uname().nodename}.{os.getpid()}"
+        host = os.uname().nodename.replace("/", "_")  # whoever names a machine does not choose the directory
+        self._stem = directory / f"events.out.tfevents.{seconds:010d}.{host}.{os.getpid()}"
         self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.content)
         self._writer = RecordWriter(self._file)
 

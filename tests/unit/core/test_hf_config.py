@@ -77,3 +77,20 @@ def test_what_is_missing_or_unknown_is_named():
         ModelShape.from_hf({"model_type": "whisper"})
     with pytest.raises(PerfError, match="vocab_size is missing"):
         ModelShape.from_hf({name: value for name, value in LLAMA3_8B.items() if name != "vocab_size"})
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"sliding_window": "x"}, "sliding_window is 'x'; give a whole number above 0"),
+        ({"num_hidden_layers": 10**12}, "num_layers is 1000000000000; give at most 100000"),
+        ({"decoder_sparse_step": 0}, "decoder_sparse_step is 0; give a whole number above 0"),
+        ({"moe_layer_freq": 0}, "moe_layer_freq is 0; give a whole number above 0"),
+        ({"first_k_dense_replace": "a"}, "first_k_dense_replace is 'a'; give a whole number from 0 on"),
+        ({"mlp_only_layers": 5}, "mlp_only_layers is 5; write a list of layers"),
+        ({"n_shared_experts": 2}, "moe_intermediate_size is missing"),
+    ],
+)
+def test_a_value_that_cannot_be_is_named(more, says):
+    with pytest.raises(PerfError, match=says):
+        ModelShape.from_hf(MIXTRAL_8X7B | more)

@@ -222,3 +222,20 @@ def test_a_concurrent_reader_in_another_process_gets_every_record_once_and_whole
         output, _ = reader.communicate(timeout=60)
     assert output.split()[0] == str(wanted)
     ring.release()
+
+
+NO_ROOM = """
+import os, resource
+from flagscale_perf.core.ring import Ring
+in_use = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (4 << 20),) * 2)
+before = os.dup(0)
+try:
+    Ring.create()
+except OSError as error:
+    print(error.strerror, os.dup(0) - before)
+"""
+
+
+def test_memory_that_cannot_be_mapped_is_given_back(run_python) -> None:
+    assert run_python("-c", NO_ROOM).stdout == "Cannot allocate memory 1\n"

@@ -181,3 +181,45 @@ def test_yaml_sections_become_arguments():
         "tensor_model_parallel_size": 2, "disable_bias_linear": True, "bf16": True, "num_layers": 3, "no_position_embedding": True,
         "lr": 3e-3, "vocab_size": 100, "add_bias_linear": False, "add_position_embedding": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"num_layers": 10**9}, "num_layers is 1000000000; give at most 100000"),
+        ({"num_layers": float("inf")}, "num_layers is inf; give a whole number above 0"),
+        ({"hidden_size": 10**13}, "hidden_size is 10000000000000; give at most 1000000000000"),
+        ({"swiglu": True, "multiple_of": 64, "hidden_dim_multiplier": "big"}, "hidden_dim_multiplier is 'big'; give a number above 0"),
+        (
+            {"num_experts": 4, "moe_expert_capacity_factor": "much", "moe_pad_expert_input_to_capacity": True},
+            "moe_expert_capacity_factor is 'much'; give a number above 0",
+        ),
+        ({"window_size": "4,0", "window_attn_skip_freq": []}, r"window_attn_skip_freq is \[\]; give a whole number above 0"),
+        ({"window_size": "9" * 5000 + ",0"}, "write two whole numbers"),
+        ({"frozen": 5}, "frozen is 5; write a list of names"),
+        ({"recompute_granularity": "selective", "recompute_modules": 5}, "recompute_modules is 5; write a list of names"),
+        ({"peft_type": "lora", "lora_target_modules": [3]}, r"lora_target_modules is \[3\]; write a list of names"),
+        ({"num_experts": 4, "moe_layer_freq": "[0]*9999999999"}, "write a whole number, a list of 0 and 1"),
+        ({"num_experts": 4, "moe_layer_freq": "[0,1]*99999"}, "write a whole number, a list of 0 and 1"),
+        (
+            {
+                "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1,
+                "pipeline_model_parallel_size": 3, "decoder_first_pipeline_num_layers": "two",
+            },
+            "decoder_first_pipeline_num_layers is 'two'; give a whole number above 0",
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_no_size_factor_or_list_is_named(more, says):
+    with pytest.raises(PerfError, match=says):
+        fields(**more)
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "[0]" + "+[0]" * 1000, "(" * 999 + "[0]" + ")*9" * 999, "([0]*60000)*2"])
+def test_a_pattern_of_any_length_takes_no_memory(text):
+    assert fields(num_experts=4, moe_layer_freq=text)["experts"].layers == ()
+
+
+@pytest.mark.parametrize("given", ["core_attn mlp", "core_attn, mlp", ["core_attn", "mlp"]])
+def test_a_list_of_names_may_be_one_text(given):
+    assert fields(recompute_granularity="selective", recompute_modules=given)["recompute"] == Recompute(modules=("core_attn", "mlp"))

@@ -14,6 +14,9 @@ import json, sys
 from dataclasses import asdict
 from flagscale_perf.device.hardware import NoCountersError
 from flagscale_perf.device.nvml import NvmlReader
+for name in sys.argv[2:]:
+    import pynvml
+    delattr(pynvml, name)
 try:
     reader = NvmlReader.open(sys.argv[1])
 except NoCountersError as error:
@@ -52,8 +55,8 @@ def library(tmp_path_factory) -> Path:
 def read(run_python, library):
     """Reads the device twice in a process of its own; the second reading without its time and energy, or the refusal."""
 
-    def run(mode: str = "", device_uuid: str = fake_nvml.DEVICE_UUID, directory: Path = library):
-        done = run_python("-c", READ, device_uuid, env=fake_nvml.environment(directory, mode))
+    def run(mode: str = "", device_uuid: str = fake_nvml.DEVICE_UUID, directory: Path = library, lacks: tuple[str, ...] = ()):
+        done = run_python("-c", READ, device_uuid, *lacks, env=fake_nvml.environment(directory, mode))
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
         if isinstance(answer, dict):
@@ -107,6 +110,11 @@ def test_an_old_library_without_some_functions(read, tmp_path) -> None:
         "ecc_uncorrected", "xid", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlinks_active", "nvlink_tx_bytes", "nvlink_rx_bytes",
     ]  # fmt: skip
     assert read(directory=fake_nvml.build(tmp_path, old=True)) == WHOLE | dict.fromkeys(unknown) | {"throttle": "idle"}
+
+
+def test_an_old_package_without_some_names(read) -> None:
+    lacks = ("nvmlDeviceGetCurrentClocksEventReasons", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "nvmlDeviceGetPcieReplayCounter")
+    assert read(lacks=lacks) == WHOLE | dict.fromkeys(("throttle", "nvlink_tx_bytes", "pcie_replays"))
 
 
 def test_why_there_are_no_counters(read, tmp_path) -> None:

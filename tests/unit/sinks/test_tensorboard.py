@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -107,3 +108,11 @@ def test_without_the_package_it_cannot_be_opened(tmp_path: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
     with pytest.raises(ImportError):
         TensorBoardSink.open(SinkContext(make_header(), tmp_path, print))
+
+
+def test_a_machines_name_chooses_no_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, _, *rest = os.uname()
+    monkeypatch.setattr("os.uname", lambda: os.uname_result((system, "x/../../../../y", *rest)))
+    path = written(tmp_path / "logs", make_header(), make_interval())
+    assert path.parent == tmp_path / "logs" / "tensorboard"
+    assert path.name.endswith(f".x_.._.._.._.._y.{os.getpid()}.0")
