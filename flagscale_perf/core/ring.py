@@ -173,7 +173,7 @@ class Ring:
         self._memory = memory
         self._words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
-        self._head = self._known_tail = self._words[_WORD_TAIL]
+        self._head = self._known_tail = 0  # the producer's
 
     @classmethod
     def create(cls, slots: int = SLOTS, name: str = ANONYMOUS) -> Ring:
@@ -222,7 +222,7 @@ class Ring:
         """The oldest records, at most `limit`; they stay in the ring until `commit`."""
         tail = self._words[_WORD_TAIL]
         records: list[RingRecord] = []
-        while len(records) < min(limit, self.slots):
+        while len(records) < limit:
             record = self._read(tail + len(records))
             if record is None:
                 break

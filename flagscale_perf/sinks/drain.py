@@ -42,7 +42,7 @@ from flagscale_perf.sinks.sources import Sources, TakeRanks
 
 PERIOD_S = 0.5
 FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
-RETRY_S = 0.1
+RETRY_S = 0.04  # so often that a view that never works (`fanout.MAX_VAIN`) is given up while the trainer still waits
 BATCH = 2048
 KILLED = "killed"
 SUSPECT = "suspect"

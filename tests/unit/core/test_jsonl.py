@@ -185,6 +185,12 @@ def test_a_header_of_a_later_schema_is_refused_with_the_cure() -> None:
         decode(json.dumps(content).encode())
 
 
+def test_the_longest_line_there_may_be_is_read() -> None:
+    line = encode(make_step(1))[:-1].ljust(MAX_LINE_BYTES - 1) + b"\n"
+    assert list(read_records(io.BytesIO(line))) == [make_step(1)]
+    assert list(read_records(io.BytesIO(b" " + line))) == [BadLine(1, f"longer than {MAX_LINE_BYTES} bytes")]
+
+
 def test_the_good_lines_of_a_damaged_file_are_kept() -> None:
     long = b'{"kind":"' + b"x" * (3 * MAX_LINE_BYTES) + b'"}\n'
     content = encode(make_step(1)) + b"\0\0\0\n" + encode(make_step(2)) + long + b"\n" + encode(make_step(3)) + encode(make_step(4))[:-9]

@@ -172,6 +172,21 @@ def test_only_a_ring_is_taken_for_one(tmp_path: Path) -> None:
     os.close(fd)
 
 
+def test_a_ring_of_another_version_is_refused(ring: Ring) -> None:
+    ring._memory[0] ^= 1  # the last byte of "FSPERF2", first in memory
+    with pytest.raises(ValueError, match="is no ring of this version"):
+        second_end(ring)
+
+
+def test_a_text_with_one_wrong_byte_is_not_there(ring: Ring) -> None:
+    ring.producer = "rank 7"
+    for offset in range(5120, 5120 + 8 + len("rank 7")):
+        ring._memory[offset] ^= 0x10
+        assert ring.producer is None
+        ring._memory[offset] ^= 0x10
+    assert ring.producer == "rank 7"
+
+
 def test_without_shared_memory_files_a_temporary_file_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
     ring = Ring.create(slots=2)

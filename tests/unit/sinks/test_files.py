@@ -258,10 +258,18 @@ def test_a_file_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, small_files
     small_files(100)
     with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
         replace_file(path, b"x" * 200)
-    assert path.read_bytes() == b"first"
+    assert [(p.name, p.read_bytes()) for p in path.parent.iterdir()] == [("summary", b"first")]
     small_files(resource.RLIM_INFINITY)
     replace_file(path, b"third")
     assert [(p.name, p.read_bytes()) for p in path.parent.iterdir()] == [("summary", b"third")]
+
+
+def test_a_replacement_is_on_the_disk_before_it_takes_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, seen = tmp_path / "summary", []
+    replace_file(path, b"first")
+    monkeypatch.setattr(files.os, "fsync", lambda fd: seen.append((os.fstat(fd).st_size, path.read_bytes())))
+    replace_file(path, b"the second")
+    assert (seen, path.read_bytes()) == ([(10, b"first")], b"the second")
 
 
 def test_what_a_killed_writer_left_of_a_replacement_is_no_hindrance(tmp_path: Path) -> None:
