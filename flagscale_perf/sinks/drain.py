@@ -109,8 +109,7 @@ class Drain:
         self._known: frozenset[FileRecord] = frozenset()  # may be both in the ring and in the run file
         self._has_pruned = False
         self._iteration = task.facts.get("resume_iteration") or 0
-        self._run_file_trouble = ""
-        self._run_file_troubles = 0
+        self._run_file_troubles: set[str] = set()
         self._is_trouble_told = False
         self._told_of_views: set[str] = set()
         self._has_ended = False  # the session's end is in the run file
@@ -148,7 +147,6 @@ class Drain:
         except OSError as error:
             self._run_file_fails(error)
             return False
-        self._run_file_trouble = ""
         if self._is_trouble_told:
             self._is_trouble_told = False
             self._tell("note", f"{RecordsSink.name} works again")
@@ -157,13 +155,10 @@ class Drain:
         return True
 
     def _run_file_fails(self, error: OSError) -> None:
-        """Told when it begins, the first time, the second, the fourth ...: a disk that comes and goes must not flood the console."""
+        """Tells of it unless the same has been told: a disk that comes and goes must not flood the console."""
         trouble = f"{type(error).__name__} {error.errno}"
-        if trouble == self._run_file_trouble:
-            return
-        self._run_file_trouble = trouble
-        self._run_file_troubles += 1
-        if self._run_file_troubles & (self._run_file_troubles - 1) == 0:
+        if trouble not in self._run_file_troubles:
+            self._run_file_troubles.add(trouble)
             self._is_trouble_told = True
             self._tell("failure", describe(RecordsSink, error))
 
