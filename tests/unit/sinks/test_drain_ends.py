@@ -254,3 +254,15 @@ def test_where_nobody_can_tell_whether_the_summary_is_there_it_is_not(
     monkeypatch.setattr(files.os, "stat", Flaky(files.os.stat, 100, only="perf_summary"))
     finish(ring, drain)
     assert ring.summary == ""
+
+
+def test_a_third_writer_repeats_neither_what_the_second_had_to_say_nor_the_heading(ring: Ring, tmp_path: Path, said: list[str]) -> None:
+    for notes in ([], ["the first has died"], ["the first has died", "the second has died"]):
+        drain = make_drain(ring, tmp_path, said, notes=notes, perf_console_output=True)
+        put(ring, 1 + len(notes))
+        drain.cycle()
+        die(drain)
+    finish(ring, make_drain(ring, tmp_path, said, perf_console_output=True))
+    events = [record.text for record in records_in(tmp_path) if isinstance(record, EventRecord)]
+    assert events == ["the first has died", "the second has died"]
+    assert [sum(word in line for line in said) for word in ("Session Started", "the first has died", "the second has died")] == [1, 1, 1]
