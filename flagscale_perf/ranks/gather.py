@@ -59,7 +59,7 @@ class Gathering:
         self._met: set[int] = set()
         self._gone: set[int] = set()
         self._start_ns: int | None = None
-        self._has_failed = self._has_told_silence = self._has_told_missing = self._is_deaf = False
+        self._is_over = self._has_told_silence = self._has_told_missing = self._is_deaf = False
 
     def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """One more step of rank 0."""
@@ -83,15 +83,16 @@ class Gathering:
     def close(self) -> tuple[list[Record], list[str]]:
         """The same at the end of the session."""
         self._walled(self._finish)
+        self._is_over = True
         return self._emptied()
 
     def _walled(self, action: Callable[[], None]) -> None:
-        if self._has_failed:
+        if self._is_over:
             return
         try:
             action()
         except Exception as error:  # whatever it is: the recording goes on without the other ranks
-            self._has_failed = True
+            self._is_over = True
             self._notes.append(f"nothing is recorded of other ranks any more: {type(error).__name__}: {error}")
 
     def _emptied(self) -> tuple[list[Record], list[str]]:

@@ -164,6 +164,14 @@ def test_where_the_files_cannot_be_the_rest_goes_on(tmp_path: Path) -> None:
     assert Outbox(tmp_path, KEY, 8).token() is not None
 
 
+def test_after_the_end_there_is_nothing_more(tmp_path: Path) -> None:
+    gathering = make_gathering(tmp_path, FakeNode())
+    gathering.take()
+    assert texts(gathering.close()[0]) == ["closed"]
+    assert gathering.take() == ([], []), "asked once more while the last records are written"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_hostile_file_is_said_and_the_others_are_read(tmp_path: Path) -> None:
     gathering = make_gathering(tmp_path, FakeNode())
     gathering.take()
