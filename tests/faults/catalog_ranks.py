@@ -21,7 +21,7 @@ RANKS = (
     Fault("rank without memory", "RLIMIT_NOFILE of rank 1 is 3 when it makes its shared memory", LOOP, NODE,
           prepare=do.trouble("memory"), then=NEVER),
     Fault("rank of another user", "rank 1 gives up its user before it begins", LOOP, NODE, prepare=do.trouble("user"), then=NEVER),
-    Fault("rank killed, FlagScale", "SIGKILL to rank 1", TWO_RANKS, at=10, act=do.kill_rank, code=1,
+    Fault("rank killed, FlagScale", "SIGKILL to rank 1", TWO_RANKS, at=3, act=do.kill_rank, code=1,
           says="is gone after iteration"),
     Fault("rank stopped", "SIGSTOP to rank 1 for 5 s", TWO_RANKS, at=10, act=do.stop_rank(5.0), stops_s=5.0, then=HEARD),
     Fault("no fault, a rank elsewhere", "nothing; rank 1 is on a node of its own", LOOP, NODES, then=HEARD),

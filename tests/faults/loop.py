@@ -35,7 +35,7 @@ def main() -> None:
     reason = "completed"
     try:
         with other:
-            _train(int(iterations), logger)
+            _train(int(iterations), logger, ranks.STEP_S if end in (ranks.ONE_NODE, ranks.TWO_NODES) else STEP_S)
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -65,13 +65,13 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any) -> None:
+def _train(iterations: int, logger: Any, step_s: float) -> None:
     from tests.fakes import make_step
 
     state, loss = 1, 10.0
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
-        time.sleep(STEP_S)
+        time.sleep(step_s)
         state = state * 6364136223846793005 % (1 << 64)
         loss -= loss * (state >> 40) / (1 << 30)
         bits = struct.pack(">f", loss).hex()

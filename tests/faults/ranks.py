@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 RANK = 1  # the only other one
-STEP_S = 0.005
+STEP_S = 0.01  # rank 0's, too: time enough to find one another
 NOBODY = 65534
 ONE_NODE, TWO_NODES = "ranks", "nodes"  # ENDs of the loop
 
