@@ -17,7 +17,6 @@ from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.ranks import TWO_NODES, environment_of
 from tests.faults.shim import Shim
-from tests.processes import flagscale as fs
 
 Check = Callable[[Job], None]
 
@@ -64,14 +63,14 @@ def remove_planted(until: int) -> Act:
 def remove_exchange(running: Job) -> None:
     """rm -rf, once both sides have written."""
     exchange = exchange_of(running.directory)
-    fs.wait_until(lambda: (exchange / "node_1.json").exists(), "the other node's file")
+    read_on(running, (exchange / "node_1.json").exists)
     subprocess.run(["rm", "-rf", exchange], check=True)
 
 
 def foreign_files(running: Job) -> None:
     """A pipe that nobody writes into, in the place of a node's file, and a hostile beacon."""
     exchange = exchange_of(running.directory)
-    fs.wait_until((exchange / BEACON).exists, "the beacon")
+    read_on(running, (exchange / BEACON).exists)
     os.mkfifo(exchange / "node_0.json")
     (exchange / "later").write_text("[" * 100_000)
     (exchange / "later").rename(exchange / BEACON)
@@ -79,7 +78,7 @@ def foreign_files(running: Job) -> None:
 
 def kill_rank(running: Job) -> None:
     """SIGKILL to rank 1, once rank 0 knows of it."""
-    fs.wait_until(lambda: 1 in met(running), "rank 1")
+    read_on(running, lambda: 1 in met(running))
     os.kill(_pid(running), signal.SIGKILL)
 
 
@@ -87,7 +86,7 @@ def stop_rank(seconds: float) -> Act:
     """SIGSTOP to rank 1, and SIGCONT."""
 
     def act(running: Job) -> None:
-        fs.wait_until(lambda: 1 in met(running), "rank 1")
+        read_on(running, lambda: 1 in met(running))
         os.kill(_pid(running), signal.SIGSTOP)
         time.sleep(seconds)
         os.kill(_pid(running), signal.SIGCONT)
@@ -97,18 +96,26 @@ def stop_rank(seconds: float) -> Act:
 
 def kill_collector(running: Job) -> None:
     """SIGKILL, once it has been heard."""
-    fs.wait_until(lambda: 1 in met(running), "rank 1")
+    read_on(running, lambda: 1 in met(running))
     running.process_of(COLLECTOR).kill()
 
 
 def stop_collector(running: Job) -> None:
     """SIGSTOP until the training has ended."""
-    fs.wait_until(lambda: 1 in met(running), "rank 1")
+    read_on(running, lambda: 1 in met(running))
     collector = running.process_of(COLLECTOR)
     collector.suspend()
     running.read_until(0)
     running.process.wait()
     collector.resume()
+
+
+def read_on(running: Job, condition: Callable[[], bool]) -> None:
+    """Reads what it prints until the condition holds."""
+    while not condition():
+        last = running.printed[-1][0]
+        running.read_until(last + 1)
+        assert running.printed[-1][0] > last, "the job has ended before"
 
 
 def met(running: Job) -> list[int]:
