@@ -7,6 +7,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from flagscale_perf.core.jsonl import KINDS, MAX_DEPTH
+from flagscale_perf.core.rank_records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import SCHEMA_VERSION, Outcome, Record, RunHeader, StepRecord
 from flagscale_perf.core.window import end_mono_ns
 from tests.fakes import MS, make_event, make_facts, make_header, make_phases, make_reading, make_skipped_data, make_step
@@ -41,7 +42,19 @@ def _any_of(record_type: type[Record]) -> st.SearchStrategy[Any]:
     fields = {name: _values(name, hint) for name, hint in get_type_hints(record_type).items()}
     if record_type is RunHeader:
         fields["schema_version"] = st.integers(-5, SCHEMA_VERSION)
+    elif record_type is RanksRecord:
+        fields["ranks_per_entry"] = st.integers(1, MAX_RANKS_PER_ENTRY)
+        return st.integers(0, 3).flatmap(lambda size: st.builds(RanksRecord, **fields | {name: _column(name, size) for name in _COLUMNS}))
+    elif record_type is StragglerRecord:
+        fields["ranks"] = st.lists(COUNT, min_size=1, max_size=3)
     return st.builds(record_type, **fields)
+
+
+_COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")  # one element an entry
+
+
+def _column(name: str, size: int) -> st.SearchStrategy[list[int | None]]:
+    return st.lists(st.none() | _values(name, int), min_size=size, max_size=size)
 
 
 any_record: st.SearchStrategy[Record] = st.one_of([_any_of(record_type) for record_type in KINDS.values()])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from dataclasses import replace
+from itertools import pairwise
 
 from flagscale_perf.analysis.case import Case, broke, exceeds, percent, slows
 from flagscale_perf.analysis.report import Finding
@@ -125,6 +126,6 @@ def _numbers(ranks: Ranks | None, entries: list[int]) -> list[int]:
 def _named(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    if ranks == list(range(ranks[0], ranks[-1] + 1)):
+    if all(later == earlier + 1 for earlier, later in pairwise(ranks)):
         return f"ranks {ranks[0]}-{ranks[-1]}"
     return f"ranks {', '.join(map(str, ranks[:8]))}{' and others' if len(ranks) > 8 else ''}"

@@ -99,6 +99,7 @@ class _Layout(NamedTuple):
 # Millions of lines have one of few shapes: types of a kind's values -> what is left to check. Only right ones get in.
 _LAYOUTS: dict[str, dict[tuple[type, ...], _Layout]] = {kind: {} for kind in KINDS}
 _MAX_LAYOUTS = 128
+_WHOLE = frozenset({RunHeader, RanksRecord, StragglerRecord})  # rare ones whose fields have to go together
 
 
 def encode(record: Record) -> bytes:
@@ -198,7 +199,7 @@ def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | No
 def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Any:
     if issubclass(record_type, tuple):
         return tuple.__new__(record_type, values)
-    if record_type is RunHeader or len(content) != len(values) + 1:
+    if record_type in _WHOLE or len(content) != len(values) + 1:
         return None
     record = object.__new__(record_type)
     del content["kind"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
+
 
 @dataclass(frozen=True)
 class NodeRecord:
@@ -55,6 +57,13 @@ class RanksRecord:
     silent: list[int]
     silent_count: int
 
+    def __post_init__(self) -> None:
+        columns = (self.iteration_ns, self.work_ns, self.wait_ns, self.data_ns, self.memory_peak_bytes)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("the lists of the ranks do not go together")
+        if len(self.work_ns) > MAX_ENTRIES or not 1 <= self.ranks_per_entry <= MAX_RANKS_PER_ENTRY:
+            raise ValueError("more ranks than there can be")
+
 
 @dataclass(frozen=True)
 class StragglerRecord:
@@ -85,3 +94,7 @@ class StragglerRecord:
     iteration_ns: int
     against: str
     cause: str | None
+
+    def __post_init__(self) -> None:
+        if not self.ranks:
+            raise ValueError("a slow rank that is none")

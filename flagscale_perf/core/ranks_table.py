@@ -9,10 +9,9 @@ from typing import NamedTuple
 
 from flagscale_perf.core.hardware import highest
 from flagscale_perf.core.rank_blocks import Block
-from flagscale_perf.core.rank_records import RanksRecord
+from flagscale_perf.core.rank_records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.core.rank_work import work_of
 
-MAX_ENTRIES = 256
 MAX_SILENT = 64
 MAX_ROUNDS = 8
 

@@ -26,6 +26,7 @@ from flagscale_perf.core.jsonl import dump
 from flagscale_perf.core.rank_blocks import MAX_RANKS, Block, RankIdentity, decode_block
 from flagscale_perf.ranks.node import Gone
 from flagscale_perf.ranks.signature import content_of, identity_of
+from flagscale_perf.sinks.files import make_directory
 
 BEACON = "beacon.json"
 MAX_NODE_BYTES = 4 << 20
@@ -36,7 +37,7 @@ ABANDONED_S = 86_400.0  # a directory that nobody has touched for so long is of 
 _DIRECTORY = re.compile(r"\.ranks_[0-9a-f]{16}")
 _NODE = re.compile(r"node_\d{1,8}\.json")
 _OURS = re.compile(r"(beacon|node_\d{1,8})\.json(\.tmp)?")
-_DIRECTORY_MODE, _FILE_MODE = 0o750, 0o640
+_FILE_MODE = 0o640
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -94,6 +95,11 @@ def directory_name(key: str) -> str:
     return f".ranks_{key}"
 
 
+def _token_in(directory: int) -> str:
+    """Of the beacon. Raises OSError, ValueError."""
+    return _text(_parsed(_read(directory, BEACON, MAX_BEACON_BYTES)).get("token"))
+
+
 class Outbox:
     """A collector's end: one file."""
 
@@ -106,8 +112,8 @@ class Outbox:
         """What the beacon says; None while there is none to be seen."""
         try:
             with _opened(self._path) as directory:
-                return _text(_parsed(_read(directory, BEACON, MAX_BEACON_BYTES))["token"])
-        except (OSError, ValueError, KeyError, TypeError):
+                return _token_in(directory)
+        except (OSError, ValueError):
             return None
 
     def write(self, report: NodeReport) -> None:
@@ -160,16 +166,24 @@ class Inbox:
         self._round: deque[str] = deque()  # files still to be looked at
         self._round_ns = self._touched_ns = monotonic_ns()
         prune(directory, self._path.name)
-        with contextlib.suppress(FileExistsError):
-            self._path.mkdir(_DIRECTORY_MODE)
+        self._make()
+
+    def _make(self) -> None:
+        """The directory, and this job's beacon in it. Raises OSError."""
+        make_directory(self._path)
         with _opened(self._path) as fd:
             _replace(fd, BEACON, dump({"token": self._token}).encode())
 
     def look(self, budget_ns: int) -> Heard:
-        """Reads changed files for so long, but one at least: all of them in turn over several calls. Raises OSError."""
+        """Reads changed files for so long, but one at least: all of them in turn over several calls. Raises OSError.
+
+        What somebody has removed of the directory is made again.
+        """
         heard = Heard()
         now_ns = monotonic_ns()
         deadline_ns = now_ns + budget_ns
+        if not self._has_beacon():
+            self._make()
         with _opened(self._path) as directory:
             if not self._round and now_ns >= self._round_ns:
                 self._begin_round(directory, now_ns)
@@ -183,13 +197,19 @@ class Inbox:
         """A last look at everything, then the directory goes. Raises OSError."""
         self._round, self._round_ns = deque(), 0
         heard = self.look(budget_ns)
-        with _opened(self._path) as directory:
-            if _text(_parsed(_read(directory, BEACON, MAX_BEACON_BYTES)).get("token")) != self._token:
-                return heard  # somebody else's by now
-            _unlink(directory, [BEACON, *(name for name in os.listdir(directory) if _OURS.fullmatch(name))])
-        with contextlib.suppress(OSError):  # a collector that was just writing clears it up
-            self._path.rmdir()
+        with contextlib.suppress(OSError, ValueError), _opened(self._path) as directory:  # what stays goes with its age
+            if _token_in(directory) == self._token:  # and not somebody else's by now
+                _unlink(directory, [BEACON, *(name for name in os.listdir(directory) if _OURS.fullmatch(name))])
+                self._path.rmdir()  # a collector that was just writing clears it up
         return heard
+
+    def _has_beacon(self) -> bool:
+        """Anybody's: of a successor's it is not for us to take the place."""
+        try:
+            with _opened(self._path) as directory:
+                return bool(_token_in(directory))
+        except (OSError, ValueError):
+            return False
 
     def _begin_round(self, directory: int, now_ns: int) -> None:
         self._round_ns = now_ns + int(ROUND_S * NS_PER_S)
@@ -217,6 +237,8 @@ class Inbox:
         """Raises ValueError; what was good before the bad part is kept."""
         if report.token != self._token:
             return
+        if report.first_block + len(report.blocks) < seen.next_block:  # another collector, which counts anew
+            seen.next_block = report.first_block
         known = max(0, seen.next_block - report.first_block)
         if report.first_block > seen.next_block and not seen.has_lost:
             seen.has_lost = True
@@ -269,10 +291,13 @@ def _replace(directory: int, name: str, content: bytes) -> None:
 def _read(directory: int, name: str, limit: int) -> bytes:
     """Raises OSError, ValueError for what is longer or no regular file."""
     fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | _NO_LINK, dir_fd=directory)
-    with os.fdopen(fd, "rb") as file:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise ValueError("no regular file")
-        content = file.read(limit + 1)
+        with open(fd, "rb", closefd=False) as file:
+            content = file.read(limit + 1)
+    finally:
+        os.close(fd)
     if len(content) > limit:
         raise ValueError(f"longer than {limit} bytes")
     return content

@@ -59,7 +59,7 @@ class Gathering:
         self._met: set[int] = set()
         self._gone: set[int] = set()
         self._start_ns: int | None = None
-        self._has_failed = self._has_told_silence = self._has_told_missing = False
+        self._is_over = self._has_told_silence = self._has_told_missing = self._is_deaf = False
 
     def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """One more step of rank 0."""
@@ -83,15 +83,16 @@ class Gathering:
     def close(self) -> tuple[list[Record], list[str]]:
         """The same at the end of the session."""
         self._walled(self._finish)
+        self._is_over = True
         return self._emptied()
 
     def _walled(self, action: Callable[[], None]) -> None:
-        if self._has_failed:
+        if self._is_over:
             return
         try:
             action()
         except Exception as error:  # whatever it is: the recording goes on without the other ranks
-            self._has_failed = True
+            self._is_over = True
             self._notes.append(f"nothing is recorded of other ranks any more: {type(error).__name__}: {error}")
 
     def _emptied(self) -> tuple[list[Record], list[str]]:
@@ -107,9 +108,8 @@ class Gathering:
         if self._start_ns is None:
             self._start_ns = monotonic_ns()
             self._meet([self._job.identity])
-            self._open_inbox()
         self._take_node(self._node.cycle(counts_dead=self._is_alive()))
-        if self._inbox is not None:
+        if self._job.place.has_other_nodes:
             self._hear(lambda inbox: inbox.look(LOOK_NS))
         self._notice_silence(self._start_ns)
 
@@ -123,22 +123,19 @@ class Gathering:
             self._records += self._view.add(block)
         self._records += self._view.close()
 
-    def _open_inbox(self) -> None:
-        place = self._job.place
-        if place.has_other_nodes:
-            try:
-                self._inbox = Inbox(self._job.directory, place.key, place.world_size)
-            except OSError as error:
-                self._tell(f"nothing is known of the ranks of other nodes: {type(error).__name__}: {error}")
-
     def _hear(self, look: Callable[[Inbox], Heard]) -> None:
-        if self._inbox is None:
-            return
+        """The files of other nodes; what does not work is tried again in the next cycle."""
+        place = self._job.place
         try:
+            self._inbox = self._inbox or Inbox(self._job.directory, place.key, place.world_size)
             heard = look(self._inbox)
         except OSError as error:
-            self._tell(f"the files of other nodes cannot be read: {type(error).__name__}: {error}")
+            self._is_deaf = True
+            self._tell(f"the ranks of other nodes are not heard: {type(error).__name__}: {error}; it is tried again all the time")
             return
+        if self._is_deaf:
+            self._is_deaf = False
+            self._tell("the ranks of other nodes are heard again")
         for report in heard.reports:
             self._meet(report.identities)
         for block in heard.blocks:
@@ -185,7 +182,8 @@ class Gathering:
                 f"{self._node.missing} ranks of this node are silent: no process of this user that tells for them is to be seen in /proc"
             )
         place = self._job.place
-        if self._inbox is None or self._has_told_silence or monotonic_ns() - start_ns < SILENCE_NS:
+        is_told = self._has_told_silence or self._is_deaf
+        if is_told or not place.has_other_nodes or monotonic_ns() - start_ns < SILENCE_NS:
             return
         self._has_told_silence = True
         if silent := place.world_size - len(self._met) - self._node.missing:

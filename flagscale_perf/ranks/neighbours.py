@@ -33,11 +33,11 @@ class ProcessStat(NamedTuple):
 
 
 def process_stat(pid: int) -> ProcessStat | None:
-    """None for a process that is gone, also where nobody has taken notice of its end yet."""
+    """None for a process that is gone, also where nobody has taken notice of its end yet. Raises OSError where that cannot be told."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             state, *numbers = file.read().rpartition(")")[2].split()  # from the third field on; the second is in parentheses
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return None if state in "ZXx" else ProcessStat(int(numbers[0]), int(numbers[18]))
 
@@ -67,6 +67,7 @@ class Neighbour:
         self.iteration = 0
         self._ring = ring
         self._start_ticks = start_ticks
+        self._has_told_drops = False
         self._marks = MarksJoin()
         self._phases = PhaseJoin({})
 
@@ -78,6 +79,9 @@ class Neighbour:
             for record in self._marks.take(slot):
                 self._tell(record, told)
         self._ring.commit(len(slots))
+        if self._ring.dropped and not self._has_told_drops:
+            self._has_told_drops = True
+            told.notes.append(f"{self._ring.dropped} of its records are lost, and perhaps more later: more came than was read")
         return told
 
     def _tell(self, record: FileRecord, told: Told) -> None:
@@ -95,8 +99,11 @@ class Neighbour:
         return self._ring.end is not None
 
     def is_running(self) -> bool:
-        """Whether its process is there."""
-        now = process_stat(self.identity.pid)
+        """Whether its process is there, as far as can be told: where no file can be opened, nobody has died of that."""
+        try:
+            now = process_stat(self.identity.pid)
+        except OSError:
+            return True
         return now is not None and now.start_ticks == self._start_ticks
 
     def release(self) -> None:
@@ -151,9 +158,12 @@ class Search:
         return self._expected is not None and len(self.found) >= self._expected
 
     def _candidates(self) -> list[int]:
-        """Every process of this user: first the one beside us and its siblings."""
-        own = process_stat(self._beside)
-        parents = {pid: stat.parent for pid in _pids() if (stat := process_stat(pid)) is not None}
+        """Every process of this user: first the one beside us and its siblings. None where /proc cannot be read now."""
+        try:
+            own = process_stat(self._beside)
+            parents = {pid: stat.parent for pid in _pids() if (stat := process_stat(pid)) is not None}
+        except OSError:
+            return []
         return sorted(parents, key=lambda pid: (pid != self._beside, own is None or parents[pid] != own.parent, pid))
 
     def _rings_of(self, pid: int) -> Iterator[Neighbour]:

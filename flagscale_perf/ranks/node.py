@@ -98,8 +98,8 @@ class Node:
 
     def _take(self, member: _Member, news: News, counts_dead: bool) -> None:
         rank = member.neighbour.identity.rank
-        # Asked before the ring is emptied: nothing can be added to it after that.
-        has_ended, is_running = member.neighbour.has_ended, member.neighbour.is_running()
+        # Asked before the ring is emptied, and in this order: what a process that is gone has not said by now, it never will.
+        is_running, has_ended = member.neighbour.is_running(), member.neighbour.has_ended
         told = member.neighbour.drain()
         readings, remarks = member.sampler.take() if member.sampler is not None else ([], [])
         for reading in readings:

@@ -37,7 +37,7 @@ class Place(NamedTuple):
         except (KeyError, ValueError):
             return None
         job = "\0".join([*(environ.get(name, "") for name in JOB_VARIABLES), str(os.getuid())])
-        return cls(rank, world_size, local_rank, local, hashlib.sha256(job.encode()).hexdigest()[:16])
+        return cls(rank, world_size, local_rank, local, hashlib.sha256(os.fsencode(job)).hexdigest()[:16])
 
     @property
     def has_other_nodes(self) -> bool:

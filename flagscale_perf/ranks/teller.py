@@ -1,13 +1,17 @@
 """The training side of a rank other than 0: it stores what it measures, and somebody finds it.
 
-No thread, no file, no socket: a ring in shared memory, found by its name through /proc by another process of the node. If
-nobody comes, the ring fills up and that is all. On a node without rank 0 the first rank starts the process that comes.
+No file, no socket: a ring in shared memory, found by its name through /proc by another process of the node. If nobody comes,
+the ring fills up and that is all. On a node without rank 0 the first rank starts the process that comes, and waits for its end, on
+a thread of its own that does nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
+import sys
+import threading
 import weakref
 from pathlib import Path
 from subprocess import DEVNULL
@@ -37,18 +41,14 @@ class Teller:
     def start(cls, place: Place, identity: RankIdentity, directory: str) -> Teller:
         """Begins to tell; `directory` of the monitor's files.
 
-        Raises OSError where there is no shared memory, or no process can be started on a node that needs one.
+        Raises OSError where there is no shared memory.
         """
         while _ended:
             _ended.pop().release()
         ring = Ring.create(SLOTS, place.ring_name)
         ring.producer = signed(identity)
-        try:
-            if place.local_rank == 0:
-                _start_collector(place, directory)
-        except OSError:
-            ring.release()
-            raise
+        if place.local_rank == 0:
+            _start_collector(place, directory)
         return cls(ring)
 
     def step(self, record: StepRecord | MarksRecord) -> None:
@@ -86,9 +86,25 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 
 def _start_collector(place: Place, directory: str) -> None:
-    """It ends by itself soon after this process, which never waits for it."""
+    """It ends by itself soon after this process. Started on another thread, as a slow disk may take its time over a new process."""
     task = place._asdict() | {"parent_pid": os.getpid(), "since_ns": monotonic_ns(), "directory": str(Path(directory).absolute())}
     try:
-        companion.start(COLLECTOR, dump(task), stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL)
-    except subprocess.SubprocessError as error:
-        raise OSError(str(error)) from error
+        threading.Thread(target=_collector, args=(dump(task),), name="flagscale_perf collector", daemon=True).start()
+    except RuntimeError as error:
+        _complain(error)
+
+
+def _collector(task: str) -> None:
+    """From its start to its end."""
+    try:
+        companion.start(COLLECTOR, task, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL).wait()
+    except (OSError, subprocess.SubprocessError) as error:
+        _complain(error)
+
+
+def _complain(error: Exception) -> None:
+    """Here, as rank 0 cannot know of it."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+            line = f"flagscale_perf: no collector process: {type(error).__name__}: {error}; nothing is recorded of this node's ranks"
+            print(line, file=sys.stderr, flush=True)

@@ -6,6 +6,7 @@ import errno
 import signal
 
 from tests.faults import injections as do
+from tests.faults.catalog_ranks import RANKS
 from tests.faults.fault import ALL, LATER, REMOVED, Fault
 from tests.faults.job import FLAGSCALE, LOOP, TWO_RANKS
 
@@ -154,4 +155,4 @@ ENDS = (
           prepare=do.python_file("sitecustomize.py", EXIT_IN_A_STEP), code=7),
 )  # fmt: skip
 
-CATALOG: tuple[Fault, ...] = NO_FAULT + DIRECTORY + DISK + SYSTEM + WRITER + ENDS
+CATALOG: tuple[Fault, ...] = NO_FAULT + DIRECTORY + DISK + SYSTEM + WRITER + ENDS + RANKS

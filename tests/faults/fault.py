@@ -30,6 +30,7 @@ class Fault:
         kept_in: where the run file is looked for at the end, below the job's directory.
         says: what must be in the console output or among the recorded events, as proof that the fault was there.
         lines: lines about failures on the console, at most.
+        then: called with the job after its end; asserts what is this fault's own to be checked.
         stops_s: so long the fault itself stops the training.
         times: how often it is run.
         short: part of `make test`.
@@ -48,6 +49,7 @@ class Fault:
     kept_in: str = "perf"
     says: str = ""
     lines: int = 0
+    then: Callable[[Job], None] = lambda running: None
     stops_s: float = 0.0
     times: int = 1
     short: bool = False

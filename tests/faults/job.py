@@ -79,6 +79,13 @@ class Job:
         assert found is not None
         return found
 
+    def process_of(self, word: str, variable: str = "", value: str = "") -> psutil.Process:
+        """The one with this word in its command line, and this in its environment, once it is there."""
+        fs.wait_until(lambda: self._find(word, variable, value) is not None, f"a process of {word}")
+        found = self._find(word, variable, value)
+        assert found is not None
+        return found
+
     def wait_for_step(self, iteration: int) -> None:
         """Until that step is in the run file."""
         fs.wait_until(lambda: any(f'"iteration":{iteration},' in p.read_text() for p in self.logs.glob("perf_records_*")), "a step")

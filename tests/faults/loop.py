@@ -2,17 +2,22 @@
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first). Options are those of `PerfConfig`; without
-`perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
+END: return, exit (with 3), raise, memory (takes 256 MiB first), ranks or nodes (there is another rank, see `tests.faults.ranks`).
+Options are those of `PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are
+allowed) adds to what the host tells.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import time
+from contextlib import nullcontext
 from typing import Any
+
+from tests.faults import ranks
 
 STEP_S = 0.005
 
@@ -21,10 +26,16 @@ def main() -> None:
     iterations, end, *options = sys.argv[1:]
     given = {name: json.loads(value) for name, _, value in (option.partition("=") for option in options)}
     facts = given.pop("facts", {})
-    logger = _start(given, facts) if "perf_log_dir" in given else None
+    logger, other = None, nullcontext()
+    if "perf_log_dir" in given:
+        if end in (ranks.ONE_NODE, ranks.TWO_NODES):
+            facts |= ranks.become_rank_0(end)
+            other = ranks.beside(end, int(iterations), given["perf_log_dir"])
+        logger = _start(given, facts)
     reason = "completed"
     try:
-        _train(int(iterations), logger)
+        with other:
+            _train(int(iterations), logger, ranks.STEP_S if end in (ranks.ONE_NODE, ranks.TWO_NODES) else STEP_S)
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -43,23 +54,24 @@ def main() -> None:
 def _start(options: dict[str, Any], facts: dict[str, Any]) -> Any:
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.perf_logger import PerfLogger
-    from tests.fakes import make_facts
+    from tests.fakes import make_facts, make_identity
 
     config = PerfConfig(enable_perf_monitor=True, **options)
-    return PerfLogger.start(config, make_facts(device_uuid=facts.pop("device_uuid", None), **facts), _say)
+    identity = make_identity(0, pid=os.getpid()) if facts.get("world_size", 1) > 1 else None
+    return PerfLogger.start(config, make_facts(device_uuid=facts.pop("device_uuid", None), **facts), _say, identity)
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any) -> None:
+def _train(iterations: int, logger: Any, step_s: float) -> None:
     from tests.fakes import make_step
 
     state, loss = 1, 10.0
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
-        time.sleep(STEP_S)
+        time.sleep(step_s)
         state = state * 6364136223846793005 % (1 << 64)
         loss -= loss * (state >> 40) / (1 << 30)
         bits = struct.pack(">f", loss).hex()

@@ -16,6 +16,7 @@ from flagscale_perf.cli import main
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.jsonl import decode
 from flagscale_perf.core.phases import PhaseJoin
+from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, StepRecord
 from flagscale_perf.core.summary import RunTotals
 from flagscale_perf.core.utilisation import Scale
@@ -215,6 +216,8 @@ def clean_summary(run: RunFile, records: list[Record]) -> dict:
         elif isinstance(record, StepRecord):
             last = record.iteration
             _add(totals, record, window.add(record, 0, phases.take(record)))
+        elif isinstance(record, NodeRecord | RanksRecord | StragglerRecord):
+            totals.add(record)  # what the other ranks told
         elif isinstance(record, RunEnd):
             end_wall_ns = record.end_wall_ns
     _add(totals, window.close(0), RunEnd("completed", end_wall_ns, last, 0))

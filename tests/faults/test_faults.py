@@ -85,6 +85,7 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
         figures = promises.check()
     assert promises.broken == []
     assert injections.victim_is_untouched(running)
+    fault.then(running)
     return figures
 
 

@@ -1,4 +1,4 @@
-"""Damages run files one after the other until the time is over: `python -m tests.fuzz [--seconds 300] [--first-seed N]`."""
+"""Damages files of runs and of their nodes until the time is over: `python -m tests.fuzz [--seconds 300] [--first-seed N]`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from flagscale_perf.cli import COMMANDS, load_command
+from tests.fuzz.exchange import exchange_findings, whole
 from tests.fuzz.mutations import corpus, mutated
 from tests.fuzz.target import findings, limit_memory
 
@@ -26,11 +27,12 @@ def main() -> int:
     for name in COMMANDS:
         load_command(name)  # what it maps is no memory that a file takes
     limit_memory(MEMORY_BYTES)
-    seeds, seed, found = corpus(), given.first_seed, 0
+    seeds, exchanged, seed, found = corpus(), [whole()], given.first_seed, 0
     until = time.monotonic() + given.seconds
     with tempfile.TemporaryDirectory() as scratch:
         while time.monotonic() < until and seed - given.first_seed < given.files and found < MAX_FINDINGS:
-            for finding in findings(mutated(seed, seeds), Path(scratch)):
+            in_exchange = exchange_findings(mutated(seed, exchanged), Path(scratch))
+            for finding in [*findings(mutated(seed, seeds), Path(scratch)), *in_exchange]:
                 found += 1
                 print(f"seed {seed}: {' '.join(finding.words)}: {finding.what}\n{finding.detail[-3000:]}")
             seed += 1

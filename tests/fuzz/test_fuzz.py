@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.core.jsonl import encode
+from flagscale_perf.core.rank_records import NodeRecord
 from tests.fakes import make_facts, make_header, sample_run
+from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
 from tests.fuzz.target import NAME, UNSAFE, commands, findings
 
@@ -51,6 +53,15 @@ def test_a_harmless_file_has_no_finding_and_a_harmful_reader_has(tmp_path: Path,
     report, watch = findings(hostile, tmp_path)
     assert report.what == "'\\x1b' reached the terminal"
     assert watch.what == "ZeroDivisionError: division by zero"
+
+
+def test_a_whole_exchange_file_is_heard_and_a_harmful_reader_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records, notes = heard(whole(), tmp_path)
+    assert [record.ranks for record in records if isinstance(record, NodeRecord)] == [[0], [1, 2]]
+    assert (notes, exchange_findings(whole(), tmp_path)) == (["rank 1: hot"], [])
+    monkeypatch.setattr("flagscale_perf.core.ranks_view.RanksView.add", lambda view, block: 1 / 0)
+    (found,) = exchange_findings(whole(), tmp_path)
+    assert found.what == "the gathering has ended: nothing is recorded of other ranks any more: ZeroDivisionError: division by zero"
 
 
 def sparse(size_bytes: int, head: bytes = b"") -> Callable[[Path], None]:

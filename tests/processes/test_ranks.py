@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from flagscale_perf.core.rank_records import NodeRecord, RanksRecord
 from flagscale_perf.core.records import EventRecord
 from flagscale_perf.perf_logger import WRITER
@@ -81,6 +83,36 @@ def test_the_successor_of_a_killed_writer_finds_the_neighbours_again(tmp_path: P
             node.tell(rank, "close")
     assert [record.memory_peak_bytes for record in kept(tmp_path, RanksRecord)][-1] == [1 * GB, 2 * GB]
     assert [event.name for event in kept(tmp_path, EventRecord)] == ["failure"]
+
+
+@pytest.mark.parametrize("other", ["job", "start of this job"])
+def test_ranks_of_another_that_live_beside_it_are_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    directories = (tmp_path / "a", tmp_path / "b") if other == "job" else (tmp_path, tmp_path)
+    pids: list[list[int]] = []
+    with nodes(directories[0], range(0, 2)) as (first,):
+        pids.append([pid_of(first.tell(rank, "begin")) for rank in (0, 1)])
+        wait_for("both ranks", lambda: pids_kept(tmp_path) == pids)
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1" if other != "job" else "0")
+        with nodes(directories[1], range(0, 2)) as (second,):
+            pids.append([pid_of(second.tell(0, "begin"))])
+            wait_for("rank 0 alone", lambda: pids_kept(tmp_path) == pids)
+            pids[1].append(pid_of(second.tell(1, "begin")))
+            wait_for("its own rank 1", lambda: pids_kept(tmp_path) == pids)
+            for node in (first, second):
+                for rank in (1, 0):
+                    node.tell(rank, "put", 4)
+                    node.tell(rank, "close")
+    assert pids_kept(tmp_path) == pids
+
+
+def pids_kept(directory: Path) -> list[list[int]]:
+    """Of each run file below the directory, the oldest first: the processes of its ranks, by rank."""
+    found = []
+    for path in sorted(directory.rglob("perf_records_*.jsonl")):
+        records = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
+        pairs = [pair for node in records if node["kind"] == "node" for pair in zip(node["ranks"], node["pids"], strict=True)]
+        found.append([pid for _, pid in sorted(pairs)])
+    return found
 
 
 def test_ranks_that_cannot_be_found_hinder_nothing(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -191,3 +193,48 @@ def test_what_killed_jobs_left_goes_by_its_age(tmp_path: Path) -> None:
         os.utime(tmp_path / name, (1, 1))
     prune(tmp_path, keep="")
     assert sorted(path.name for path in tmp_path.iterdir()) == [".ranks_" + "b" * 16, ".ranks_mine"]
+
+
+def test_what_somebody_removes_is_made_again_and_nothing_is_heard_twice(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path, KEY, 16), Outbox(tmp_path, KEY, 8)
+    token = outbox.token()
+    assert token is not None
+    outbox.write(report(token, make_block(8, 0)))
+    assert inbox.look(LONG_NS).blocks == [make_block(8, 0)]
+    shutil.rmtree(tmp_path / directory_name(KEY))
+    assert inbox.look(LONG_NS) == Heard()
+    assert outbox.token() == token
+    outbox.write(report(token, make_block(8, 0), make_block(8, 1)))
+    assert inbox.look(LONG_NS).blocks == [make_block(8, 1)]
+    (tmp_path / directory_name(KEY) / BEACON).write_text("damaged")
+    inbox.look(LONG_NS)
+    assert outbox.token() == token
+
+
+@pytest.mark.parametrize("damage", [lambda beacon: beacon.write_bytes(b"[]"), lambda beacon: (beacon.unlink(), beacon.mkdir())])
+def test_a_damaged_beacon_costs_nothing_of_the_last_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable) -> None:
+    inbox, outbox = Inbox(tmp_path, KEY, 16), Outbox(tmp_path, KEY, 8)
+    outbox.write(report(inbox._token, make_block(8, 0)))
+    monkeypatch.setattr(inbox, "_has_beacon", lambda: True)  # it is damaged just after that was asked
+    damage(tmp_path / directory_name(KEY) / BEACON)
+    assert inbox.close(LONG_NS).blocks == [make_block(8, 0)]
+
+
+def test_a_collector_that_counts_anew_is_heard(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path, KEY, 16), Outbox(tmp_path, KEY, 8)
+    outbox.write(report(inbox._token, make_block(8, 0), make_block(9, 0), first_block=(1 << 53) - 1))
+    inbox.look(LONG_NS)
+    outbox.write(report(inbox._token, make_block(8, 1)))
+    assert inbox.look(LONG_NS).blocks == [make_block(8, 1)]
+    assert inbox.look(LONG_NS) == Heard()
+
+
+def test_a_directory_in_the_place_of_a_file_takes_no_descriptors(tmp_path: Path) -> None:
+    inbox, outbox = Inbox(tmp_path, KEY, 16), Outbox(tmp_path, KEY, 8)
+    (tmp_path / directory_name(KEY) / "node_8.json").mkdir()
+    assert inbox.look(LONG_NS).complaints == ["node_8.json: no regular file"]
+    (tmp_path / directory_name(KEY) / BEACON).unlink()
+    (tmp_path / directory_name(KEY) / BEACON).mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    assert [outbox.token() for _ in range(3)] == [None] * 3
+    assert len(os.listdir("/proc/self/fd")) == before

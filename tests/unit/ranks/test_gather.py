@@ -154,9 +154,22 @@ def test_where_the_files_cannot_be_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / directory_name(KEY)).write_text("in the way")
     node = FakeNode()
     node.news = News([make_identity(1)])
-    records, notes = make_gathering(tmp_path, node).take()
+    gathering = make_gathering(tmp_path, node)
+    records, notes = gathering.take()
     assert texts(records) == ["met [0]", "met [1]"]
-    assert [note.split(":")[0] for note in notes] == ["nothing is known of the ranks of other nodes"]
+    assert [note.split(":")[0] for note in notes] == ["the ranks of other nodes are not heard"]
+    assert gathering.take() == ([], []), "said once"
+    (tmp_path / directory_name(KEY)).unlink()
+    assert gathering.take() == ([], ["the ranks of other nodes are heard again"])
+    assert Outbox(tmp_path, KEY, 8).token() is not None
+
+
+def test_after_the_end_there_is_nothing_more(tmp_path: Path) -> None:
+    gathering = make_gathering(tmp_path, FakeNode())
+    gathering.take()
+    assert texts(gathering.close()[0]) == ["closed"]
+    assert gathering.take() == ([], []), "asked once more while the last records are written"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_hostile_file_is_said_and_the_others_are_read(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -124,3 +126,25 @@ def test_the_state_of_a_process() -> None:
     assert process_stat(child.pid) is None, "a zombie"
     child.communicate()
     assert process_stat(child.pid) is None
+
+
+@contextmanager
+def no_descriptors() -> Iterator[None]:
+    """This process can open nothing more."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_who_has_no_descriptors_left_takes_nobody_for_dead_and_looks_again_later(rings: list[Ring]) -> None:
+    looking = search(expected=1)
+    with no_descriptors():
+        assert looking.look(1) == []
+    make_ring(rings, 1)
+    (neighbour,) = looking.look(1 + NS_PER_S)
+    with no_descriptors():
+        assert neighbour.is_running()
+    neighbour.release()

@@ -100,6 +100,19 @@ def test_an_announced_end_gives_the_rest_and_is_no_death(beside: Beside) -> None
     assert beside.node.close() == News()
 
 
+def test_who_ends_while_it_is_looked_at_has_not_died(beside: Beside, monkeypatch: pytest.MonkeyPatch) -> None:
+    ring = beside.join()
+    put(ring, 1)
+
+    def goes(neighbour: Neighbour) -> bool:
+        ring.close("completed", 1)
+        return False
+
+    monkeypatch.setattr(Neighbour, "is_running", goes)
+    news = beside.node.cycle(counts_dead=True)
+    assert (news.gone, news.blocks, beside.node.is_over) == ([], blocks_of(1, 1), True)
+
+
 def test_a_death_is_told_once_with_the_last_iteration(beside: Beside) -> None:
     put(beside.join(alive=False), 1, 2)
     beside.join()

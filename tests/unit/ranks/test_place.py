@@ -37,3 +37,7 @@ def test_the_key_tells_jobs_and_restarts_apart_and_no_ranks() -> None:
     assert place(RANK="0", LOCAL_RANK="0").key == place().key
     others = [place(MASTER_PORT="29501"), place(MASTER_ADDR="b"), place(TORCHELASTIC_RESTART_COUNT="1"), place(TORCHELASTIC_RUN_ID="y")]
     assert len({other.key for other in [place(), *others]}) == 5
+
+
+def test_a_name_that_is_no_unicode_is_as_good_as_any() -> None:
+    assert place(TORCHELASTIC_RUN_ID="\udcff").key != place(TORCHELASTIC_RUN_ID="?").key

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -70,21 +73,75 @@ def test_a_full_ring_harms_nobody() -> None:
     for iteration in range(teller_module.SLOTS + 10):
         teller.step(make_step(iteration))
     (neighbour,) = found()
-    assert len(neighbour.drain().steps) == teller_module.SLOTS
+    told = neighbour.drain()
+    assert len(told.steps) == teller_module.SLOTS
+    assert told.notes == ["10 of its records are lost, and perhaps more later: more came than was read"]
+    assert neighbour.drain().notes == [], "said once"
     neighbour.release()
     teller.end("completed")
 
 
-def test_the_first_rank_of_a_node_starts_its_collector(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    started: list[tuple] = []
-    monkeypatch.setattr(companion, "start", lambda *words, **streams: started.append(words))
+FIRST = PLACE._replace(rank=8, local_rank=0)
+
+
+@pytest.fixture
+def collectors() -> Iterator[Callable[[], None]]:
+    """Waits for the threads that have started one."""
+
+    def wait() -> None:
+        for thread in threading.enumerate():
+            if thread.name == "flagscale_perf collector":
+                thread.join(60)
+                assert not thread.is_alive()
+
+    yield wait
+    wait()
+
+
+def test_the_first_rank_of_a_node_starts_its_collector(monkeypatch: pytest.MonkeyPatch, collectors: Callable[[], None]) -> None:
+    started: list[tuple[Any, ...]] = []
+
+    class Started:
+        def __init__(self, *words: str, **streams: Any) -> None:
+            started.append((*words, threading.current_thread() is threading.main_thread()))
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr(companion, "start", Started)
     start().end("completed")
+    collectors()
     assert started == []
-    start(PLACE._replace(rank=8, local_rank=0)).end("completed")
-    ((module, task),) = started
+    start(FIRST).end("completed")
+    collectors()
+    ((module, task, on_training),) = started
+    assert not on_training, "a process on a slow disk may take its time to start"
     assert module == "flagscale_perf.ranks.collect"
     assert f'"parent_pid":{os.getpid()}' in task
     assert f'"directory":"{Path.cwd()}/logs"' in task
+
+
+@pytest.mark.parametrize("error", [OSError("no process"), subprocess.SubprocessError("no process")])
+def test_without_a_collector_one_line_is_said_and_the_training_goes_on(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, collectors: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*words: str, **streams: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(companion, "start", refuse)
+    start(FIRST).end("completed")
+    collectors()
+    said = f"flagscale_perf: no collector process: {type(error).__name__}: no process; nothing is recorded of this node's ranks\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_without_a_thread_there_is_no_collector_either(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    start(FIRST).end("completed")
+    assert "no collector process: RuntimeError: can't start new thread; " in capsys.readouterr().err
 
 
 def test_a_forked_child_tells_nothing() -> None:
