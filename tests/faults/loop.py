@@ -2,8 +2,9 @@
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first). Options are those of `PerfConfig`; without
-`perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
+END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration). Options are those of
+`PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what
+the host tells.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main() -> None:
     logger = _start(given, facts) if "perf_log_dir" in given else None
     reason = "completed"
     try:
-        _train(int(iterations), logger)
+        _train(int(iterations), logger, bytes([1]) * (1 << 20) if end == "leak" else b"")
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -53,14 +54,15 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any) -> None:
+def _train(iterations: int, logger: Any, leaks: bytes) -> None:
     from tests.fakes import make_step
 
-    state, loss = 1, 10.0
+    state, loss, leaked = 1, 10.0, []
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
         time.sleep(STEP_S)
         state = state * 6364136223846793005 % (1 << 64)
+        leaked.append(bytearray(leaks))
         loss -= loss * (state >> 40) / (1 << 30)
         bits = struct.pack(">f", loss).hex()
         if logger is not None:
