@@ -2,14 +2,15 @@
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration). Options are those of
-`PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what
-the host tells.
+END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in step 100, a child that
+leaves with `sys.exit`). Options are those of `PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object;
+NaN and Infinity are allowed) adds to what the host tells.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import struct
 import sys
 import time
@@ -25,7 +26,7 @@ def main() -> None:
     logger = _start(given, facts) if "perf_log_dir" in given else None
     reason = "completed"
     try:
-        _train(int(iterations), logger, bytes([1]) * (1 << 20) if end == "leak" else b"")
+        _train(int(iterations), logger, end)
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -54,15 +55,19 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any, leaks: bytes) -> None:
+def _train(iterations: int, logger: Any, end: str) -> None:
     from tests.fakes import make_step
 
-    state, loss, leaked = 1, 10.0, []
+    state, loss = 1, 10.0
+    leaked: list[bytes] = []
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
         time.sleep(STEP_S)
         state = state * 6364136223846793005 % (1 << 64)
-        leaked.append(bytearray(leaks))
+        if end == "leak":
+            leaked.append(bytes([1]) * (1 << 20))
+        if end == "fork" and iteration == 100:
+            assert os.waitpid(os.fork() or sys.exit(3), 0)[1] == 3 << 8
         loss -= loss * (state >> 40) / (1 << 30)
         bits = struct.pack(">f", loss).hex()
         if logger is not None:

@@ -215,13 +215,16 @@ def clean_summary(run: RunFile, records: list[Record]) -> dict:
     phases, totals = PhaseJoin(header.facts), RunTotals(header)
     last, end_wall_ns = 0, header.start_wall_ns
     for record in records:
+        interval = None
         if isinstance(record, PhaseRecord):
             phases.hold(record)
         elif isinstance(record, StepRecord):
             last = record.iteration
-            _add(totals, record, window.add(record, 0, phases.take(record)))
+            interval = window.add(record, 0, phases.take(record))
         elif isinstance(record, RunEnd):
             end_wall_ns = record.end_wall_ns
+        if not isinstance(record, IntervalRecord | RunEnd):
+            _add(totals, record, interval)
     _add(totals, window.close(0), RunEnd("completed", end_wall_ns, last, 0))
     return totals.as_dict()
 

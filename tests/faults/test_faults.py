@@ -43,6 +43,7 @@ def healthy(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Healthy:
             environment = merged(environment, injections.planted(directory, planted))
             with job(directory, quiet, Start(command, environment)) as running:
                 ended = Ended.of(running, running.end(), host)
+        assert ended.code >= 0, f"the host itself hangs: {ended.output[-3000:]}"
         assert injections.SEEN in ended.output if planted else ended.done == ITERATIONS[host], ended.output[-3000:]
         return ended
 
