@@ -76,18 +76,11 @@ class Job:
 
     def start_another(self) -> None:
         """The same once more in the same directory; nobody reads what it prints."""
-        environment = fs.environment(**self._environment)
-        self._others.append(
-            subprocess.Popen(
-                self._start.words,
-                cwd=self.directory,
-                env=environment,
-                stdin=DEVNULL,
-                stdout=DEVNULL,
-                stderr=DEVNULL,
-                start_new_session=True,
-            )
+        words, environment = self._start.words(self.directory), fs.environment(**self._environment)
+        another = subprocess.Popen(
+            words, cwd=self.directory, env=environment, start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
         )
+        self._others.append(another)
 
     def read_until(self, iteration: int) -> None:
         """Reads its output until that iteration is printed, or all of it."""

@@ -17,6 +17,7 @@ from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.jsonl import decode
 from flagscale_perf.core.phases import PhaseJoin
 from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, StepRecord
+from flagscale_perf.core.session import REALTIME_FILE
 from flagscale_perf.core.summary import RunTotals
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow
@@ -141,6 +142,9 @@ class Promises:
         events = [record for record in records if isinstance(record, EventRecord)]
         if self._fault.loses == NOTHING:
             self._summary(run_file, records)
+            intervals = [record.iteration for record in records if isinstance(record, IntervalRecord)]
+            self._log("text log", run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix(".log"), intervals, 1)
+            self._log("live log", run_file.with_name(REALTIME_FILE), intervals, self._fault.jobs)
         self._report(run_file)
         return [step.iteration for step in steps], [event.text for event in events]
 
@@ -178,6 +182,13 @@ class Promises:
         dropped = written["dropped_records"]
         told = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)
         self._hold(bool(dropped) == told, f"{dropped} records dropped, told: {told}")
+
+    def _log(self, name: str, path: Path, intervals: list[int], sessions: int) -> None:
+        """Every interval of the run file has its line, once for each session that writes the log; a dead writer may take some along."""
+        if any(line.startswith(f"{name}: ") or "ended with code" in line for line in self._said):
+            return
+        shown = [line.split()[2] for line in path.read_text().splitlines() if line.startswith("20")]
+        self._hold(sorted(shown) == sorted(map(str, intervals * sessions)), f"the {name} shows {shown}, not {intervals}")
 
     def _report(self, run_file: Path) -> None:
         out, err = io.StringIO(), io.StringIO()

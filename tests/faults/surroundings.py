@@ -7,7 +7,6 @@ import resource
 import shutil
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -25,6 +24,7 @@ from tests.processes import flagscale as fs
 DISK_BYTES, ROOM_BYTES = 1 << 20, 96 << 10
 BALLAST = "ballast"
 SECOND = 1_700_000_000  # at which sessions begin while the clock stands
+CLIENTS_A_STEP = 10
 WRITER_FILES = 128  # that the writer may open while clients come
 LIMITS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/cgroup"): "memory.max"}
 
@@ -129,11 +129,12 @@ def clients(count: int, words: bytes) -> Act:
         running.held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
         fs.wait_until(lambda: _listens(running.port), "the port")
         resource.prlimit(running.writer().pid, resource.RLIMIT_NOFILE, (WRITER_FILES, limits[1]))
-        for _ in range(count):
+        for number in range(count):
+            if number % CLIENTS_A_STEP == 0:
+                running.read_until(running.printed[-1][0] + 1)
             client = running.held.enter_context(socket.socket())
             client.setblocking(False)
             client.connect_ex(("127.0.0.1", running.port))
-            time.sleep(0.001)  # what a program needs between two, too
             with suppress(OSError):  # turned away, or still waiting
                 client.send(words)
 
