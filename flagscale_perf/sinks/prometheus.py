@@ -47,6 +47,10 @@ class _Exposition:
         content: bytes = self._library.generate_latest(self.registry)
         return content
 
+    def app(self) -> Any:
+        """For a web server: the same, in the format that the client asks for."""
+        return self._library.make_wsgi_app(self.registry)
+
     def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
         is_counter = name.endswith("_total")
         kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
@@ -74,7 +78,6 @@ class PrometheusPortSink:
         self._host, self._port = parse_address(context.header.config["perf_prometheus_port"])
         self._exposition = _Exposition(context)
         self._server: Any = None
-        self._thread: Any = None
 
     @classmethod
     def open(cls, context: SinkContext) -> PrometheusPortSink | None:
@@ -84,7 +87,7 @@ class PrometheusPortSink:
     @property
     def address(self) -> tuple[str, int] | None:
         """Where it listens; None as long as it does not."""
-        return None if self._server is None else self._server.server_address[:2]
+        return None if self._server is None else (self._server.server_name, self._server.server_port)
 
     def write(self, record: Record) -> None:
         """Adds the record."""
@@ -94,19 +97,17 @@ class PrometheusPortSink:
         """Shows what has been added; opens the port if it is not open yet. Raises OSError."""
         self._exposition.publish()
         if self._server is None:
-            from prometheus_client import start_http_server
+            from flagscale_perf.sinks.metrics_server import MetricsServer  # an HTTP server's modules, for whoever serves only
 
             try:
-                self._server, self._thread = start_http_server(self._port, self._host, self._exposition.registry)
+                self._server = MetricsServer(self._host, self._port, self._exposition.app())
             except OSError as error:
                 raise OSError(error.errno, f"{self._host}:{self._port}: {error.strerror}") from None
 
     def close(self) -> None:
         """Gives the port back."""
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
-            self._thread.join()
+            self._server.close()
             self._server = None
 
 

@@ -24,7 +24,8 @@ print(logger.close("completed", 60))
 
 
 def test_the_package_opens_no_connection() -> None:
-    sources = rules.read_sources(REPO, "flagscale_perf/")
+    """But the server that a user asks for with --perf-prometheus-port."""
+    sources = [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.name != "flagscale_perf/sinks/metrics_server.py"]
     found = [f"{s.name}:{line} {name}" for s in sources for line, name in rules._imported(s, set()) if name.split(".")[0] in NETWORK]
     assert found == []
 

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
+from pathlib import Path
 
 from tests.faults import injections as do
+from tests.faults import surroundings as around
 from tests.faults.catalog_ranks import RANKS
 from tests.faults.fault import ALL, LATER, REMOVED, Fault
-from tests.faults.job import FLAGSCALE, LOOP, TWO_RANKS
+from tests.faults.job import FLAGSCALE, LOOP, TWO_RANKS, Job
 
 BROKEN_PACKAGE = 'raise ImportError("planted")\n'
-EXIT_IN_A_STEP = """
-import importlib.abc, sys
-
-class Planted(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name == "flagscale.train.train":
-            import torch
-            calls = [0]
-            def step(self, *args, _original=torch.optim.AdamW.step, **kwargs):
-                calls[0] += 1
-                if calls[0] == 20:
-                    sys.exit(7)
-                return _original(self, *args, **kwargs)
-            torch.optim.AdamW.step = step
-        return None
-
-sys.meta_path.insert(0, Planted())
-"""
+PLANTED_NUMBER = 'self.param_groups[0]["params"][0].data.view(-1)[0] = float("{}")'
+FORK = "os.waitpid(os.fork() or os._exit(0), 0)"
+GO_ON_WITH_NAN = ("--no-check-for-nan-in-loss-and-grad",)
+WITH_PHASES = ("--perf-breakdown", "--perf-log-interval", "1", "--perf-max-overhead", "100")
+SCRAPED = ('perf_prometheus_port="{PORT}"',)
+GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 NO_FAULT = (
     Fault("no fault, loop", "nothing", short=True),
@@ -39,12 +30,12 @@ NO_FAULT = (
 DIRECTORY = (
     Fault(
         "directory unwritable", "every file call in it fails with EACCES (preloaded library)", FLAGSCALE,
-        prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=1, short=True,
+        prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=1,
     ),
-    Fault(
-        "directory read-only", "every file call in it fails with EROFS", LOOP,
-        prepare=do.fails(errno.EROFS), loses=ALL, says="Read-only file system", lines=1,
-    ),
+    Fault("directory unwritable, loop", "every file call in it fails with EACCES", LOOP,
+          prepare=do.fails(errno.EACCES), loses=ALL, says="PermissionError", lines=1, short=True),
+    Fault("directory read-only", "the directory is a file system mounted read-only", LOOP, around=around.read_only_mount, loses=ALL,
+          says="Read-only file system", lines=1),
     Fault("directory missing", "a path of three directories that are not there", LOOP,
           options=('perf_log_dir="deep/er/perf"',), kept_in="deep/er/perf", short=True),
     Fault("directory deleted", "rm -rf while the training runs", FLAGSCALE, at=20, act=do.remove_logs, loses=REMOVED, lines=3),
@@ -58,17 +49,29 @@ DIRECTORY = (
         "run file replaced by a link", "moved away, a symbolic link to somebody's file in its place", LOOP, at=100,
         act=do.replace_run_file_by_link, loses=LATER, kept_in="moved", says="symbolic link", lines=1,
     ),
+    Fault("directory is a link", "a symbolic link to a directory, given as the log directory", LOOP,
+          prepare=around.lies_there("perf", around.link_to_directory), kept_in="elsewhere"),
+    Fault("directory replaced by a link", "moved away, a symbolic link to another directory in its place", LOOP, at=100,
+          act=around.replace_logs_by_link, loses=REMOVED, kept_in="elsewhere", lines=3),
+    Fault("FIFOs in the way", "one lies in the place of every file of the session", LOOP, options=("perf_csv=true",),
+          prepare=around.in_the_way(os.mkfifo), at=1, act=do.fails_now(frozen_s=0), says="live log: ", lines=5),
+    Fault("directories in the way", "one lies in the place of every file of the session", LOOP, options=("perf_csv=true",),
+          prepare=around.in_the_way(Path.mkdir), at=1, act=do.fails_now(frozen_s=0), says="summary: ", lines=5),
+    Fault("two jobs in one directory", "the same job twice, in the same second by the clock", LOOP,
+          prepare=do.fails(frozen_s=around.SECOND), at=1, act=around.two_jobs, jobs=2, short=True),
     Fault("live log is a link", "a symbolic link to somebody's file, planted before the start", LOOP, prepare=do.planted_link,
           says="live log: ", lines=1),
 )  # fmt: skip
 
 DISK = (
-    Fault("disk full for a while", "file calls fail with ENOSPC from iteration 10 to 50", FLAGSCALE, at=10,
-          act=do.fails_for_a_while(50, error=errno.ENOSPC), says="No space left", lines=6),
+    Fault("disk full for a while", "file calls fail with ENOSPC from iteration 10 to 50; with phases", FLAGSCALE,
+          options=WITH_PHASES, at=10, act=do.fails_for_a_while(50, error=errno.ENOSPC), says="No space left", lines=6),
     Fault("disk full for a while, 2 ranks", "file calls fail with ENOSPC from iteration 5 to 25", TWO_RANKS, at=5,
           act=do.fails_for_a_while(25, error=errno.ENOSPC), says="No space left", lines=6),
     Fault("disk full for a while, loop", "file calls fail with ENOSPC from iteration 100 to 200", LOOP, at=100,
           act=do.fails_for_a_while(200, error=errno.ENOSPC), says="No space left", lines=6, short=True),
+    Fault("small disk full for a while", "the directory is a file system with room for 96 KiB, until iteration 250", LOOP,
+          around=around.nearly_full_mount, act=around.make_room, says="No space left", lines=6),
     Fault("disk full at the start", "file calls fail with ENOSPC until iteration 200", LOOP,
           prepare=do.fails(errno.ENOSPC), at=1, act=do.fails_for_a_while(200), says="No space left", lines=6),
     Fault("disk full for good", "file calls fail with ENOSPC from iteration 100 on", LOOP, at=100, act=do.fails_now(error=errno.ENOSPC),
@@ -108,8 +111,29 @@ SYSTEM = (
           says="ended with code -6", lines=1),
     Fault("NVML missing", "a device that no driver's library is there for", LOOP, options=('facts={"device_uuid": "1"}',),
           says="no hardware counters"),
+    Fault("Prometheus port taken", "somebody else listens there", LOOP, options=SCRAPED, around=around.port_taken,
+          says="Prometheus port: ", lines=1),
+    Fault("clients that hang", "20 connect to the Prometheus port, ask, and never read, until after the end", LOOP, options=SCRAPED,
+          at=20, act=around.clients(20, GET)),
+    Fault("1000 clients", "1000 connect to the Prometheus port, ask nothing and stay until after the end", LOOP, options=SCRAPED,
+          at=20, act=around.clients(1000, b"")),
+    Fault("Prometheus textfile unwritable", "its directory is a file", LOOP,
+          options=('perf_prometheus_textfile="{DIRECTORY}/way/metrics.prom"',), prepare=around.lies_there("way", Path.touch),
+          says="Prometheus textfile: NotADirectoryError", lines=1),
+    Fault("Prometheus textfile's disk full", "its directory is a full file system", LOOP,
+          options=('perf_prometheus_textfile="{DIRECTORY}/full/metrics.prom"',), around=around.full_mount,
+          says="Prometheus textfile: OSError", lines=1),
+    Fault("Prometheus textfile is a link", "a symbolic link to somebody's file lies in its place", LOOP,
+          options=('perf_prometheus_textfile="{DIRECTORY}/metrics.prom"',),
+          prepare=around.lies_there("metrics.prom", around.link_to_victim)),
     Fault("NaN and infinity", "the host tells NaN and infinity as its peak and batch", LOOP,
           options=('facts={"peak_flop_per_s": NaN, "model": {"scale": Infinity}}',), short=True),
+    Fault("NaN in the model", "a weight is NaN from step 20 on, and the host goes on", FLAGSCALE, arguments=GO_ON_WITH_NAN,
+          planted=do.in_a_step(PLANTED_NUMBER.format("nan"))),
+    Fault("infinity in the model", "a weight is infinite from step 20 on, and the host goes on", FLAGSCALE, arguments=GO_ON_WITH_NAN,
+          planted=do.in_a_step(PLANTED_NUMBER.format("inf"))),
+    Fault("NaN ends the training", "a weight is NaN from step 20 on, and the host raises", FLAGSCALE,
+          planted=do.in_a_step(PLANTED_NUMBER.format("nan")), reason="exception TypeError"),
     Fault("clock set back", "CLOCK_REALTIME goes back one hour at iteration 20", FLAGSCALE, at=20, act=do.wall_clock(-3600),
           says="the wall clock was set by -3600.0 s"),
     Fault("clock set forward", "CLOCK_REALTIME goes forward one hour at iteration 20", FLAGSCALE, at=20, act=do.wall_clock(3600),
@@ -121,38 +145,45 @@ SYSTEM = (
     Fault("background thread fails", "poll fails with ENOMEM in the training's own process from iteration 50 on", LOOP, at=50,
           act=do.fails_now(poll=errno.ENOMEM), says="no writer process", lines=1),
     Fault("forks in the data loader", "--num-workers 2", FLAGSCALE, arguments=("--num-workers", "2")),
+    Fault("fork in a step", "step 20 forks a child that leaves with os._exit(0)", FLAGSCALE, planted=do.in_a_step(FORK)),
+    Fault("fork in a step, loop", "step 100 forks a child that leaves with sys.exit(3)", LOOP, arguments=("fork",)),
 )  # fmt: skip
 
 WRITER = (
-    Fault("writer killed", "SIGKILL to the writer process", FLAGSCALE, at=20, act=do.kill_writer, says="ended with code -9", lines=1),
+    Fault("writer killed", "SIGKILL to the writer process; with phases", FLAGSCALE, options=WITH_PHASES, at=20,
+          act=do.kill_writer, says="ended with code -9", lines=1),
     Fault("writer killed, 2 ranks", "SIGKILL to the writer process", TWO_RANKS, at=10, act=do.kill_writer, says="ended with code -9",
           lines=1),
     Fault("writer killed, loop", "SIGKILL to the writer process", LOOP, at=100, act=do.kill_writer, says="ended with code -9", lines=1,
           short=True),
+    Fault("writer out of memory", "the kernel kills the writer: its cgroup has no memory left", LOOP, at=100,
+          act=around.limit_memory(0, Job.writer), says="ended with code -9", lines=1),
     Fault("writer stopped", "SIGSTOP to the writer from iteration 20 to 50", FLAGSCALE, at=20, act=do.stop_writer_for_a_while(50)),
     Fault("writer stopped at the end", "SIGSTOP to the writer until the training has ended", LOOP, at=100, act=do.stop_writer_at_the_end),
     Fault("storm of signals", "200 times SIGWINCH, SIGCHLD, SIGURG, SIGCONT to training and writer", FLAGSCALE, at=20, act=do.storm),
-    Fault("debugger stop", "SIGSTOP to the training for 10 s", FLAGSCALE, at=20, act=do.stop_training(10.0), stops_s=10.0),
+    Fault("debugger stop", "SIGSTOP to the training for 60 s", FLAGSCALE, at=20, act=do.stop_training(60.0), stops_s=60.0),
 )  # fmt: skip
 
 ENDS = (
     Fault("kill -9 at random", "SIGKILL to the training at a random moment", LOOP, act=do.send_at_random(signal.SIGKILL, 150),
-          code=-signal.SIGKILL, times=100),
+          code=-signal.SIGKILL, reason="killed", times=100),
     Fault("kill -9 at random, some", "SIGKILL to the training at a random moment", LOOP, act=do.send_at_random(signal.SIGKILL, 150),
-          code=-signal.SIGKILL, times=5, short=True),
-    Fault("kill -9 at random, FlagScale", "SIGKILL to the training at a random moment", FLAGSCALE,
-          act=do.send_at_random(signal.SIGKILL, 50), code=-signal.SIGKILL, times=5),
+          code=-signal.SIGKILL, reason="killed", times=5, short=True),
+    Fault("kill -9 at random, FlagScale", "SIGKILL to the training at a random moment; with phases", FLAGSCALE, options=WITH_PHASES,
+          act=do.send_at_random(signal.SIGKILL, 50), code=-signal.SIGKILL, reason="killed", times=5),
     Fault("SIGTERM at random", "SIGTERM to the training at a random moment", FLAGSCALE, act=do.send_at_random(signal.SIGTERM, 50),
-          code=-signal.SIGTERM, times=2),
+          code=-signal.SIGTERM, reason="killed", times=2),
     Fault("SIGINT at random", "SIGINT to the training at a random moment", FLAGSCALE, act=do.send_at_random(signal.SIGINT, 50),
-          code=-signal.SIGINT, times=2),
-    Fault("SIGTERM to the agent", "SIGTERM to torchrun", TWO_RANKS, at=10, act=do.send(signal.SIGTERM), code=1),
-    Fault("out of memory", "RLIMIT_AS: the training gets no more memory and raises MemoryError", LOOP, arguments=("memory",), at=50,
-          act=do.take_memory, says="MemoryError", code=1),
-    Fault("exception", "the training raises ValueError", LOOP, arguments=("raise",), short=True),
-    Fault("sys.exit", "the training leaves with sys.exit(3)", LOOP, arguments=("exit",), short=True),
+          code=-signal.SIGINT, reason="interrupted", times=2),
+    Fault("SIGTERM to the agent", "SIGTERM to torchrun", TWO_RANKS, at=10, act=do.send(signal.SIGTERM), code=1, reason="killed"),
+    Fault("out of memory, kill", "the kernel kills the training: its cgroup, with the writer in it, has no memory left", LOOP,
+          arguments=("leak",), at=50, act=around.limit_memory(150, Job.rank_0, Job.writer), code=-signal.SIGKILL, reason="killed"),
+    Fault("out of memory, exception", "RLIMIT_AS: the training gets no more memory and raises MemoryError", LOOP, arguments=("memory",),
+          at=50, act=do.take_memory, says="MemoryError", code=1, reason="exception MemoryError"),
+    Fault("exception", "the training raises ValueError", LOOP, arguments=("raise",), reason="exception ValueError", short=True),
+    Fault("sys.exit", "the training leaves with sys.exit(3)", LOOP, arguments=("exit",), reason="exit 3", short=True),
     Fault("sys.exit in a step", "the optimizer calls sys.exit(7) in step 20", FLAGSCALE,
-          prepare=do.python_file("sitecustomize.py", EXIT_IN_A_STEP), code=7),
+          planted=do.in_a_step("sys.exit(7)"), reason="exit 7"),
 )  # fmt: skip
 
 CATALOG: tuple[Fault, ...] = NO_FAULT + DIRECTORY + DISK + SYSTEM + WRITER + ENDS + RANKS

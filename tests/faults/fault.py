@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,11 +22,15 @@ class Fault:
         injected: how, for the page.
         host: which training.
         arguments: added to its command line, in the healthy reference, too.
-        options: added in the monitored run only.
+        options: added in the monitored run only; see `Start`.
+        planted: a sitecustomize.py of the training, and of the healthy reference, too.
         prepare: called with the job's empty directory and the shim before the start; returns variables for the environment.
+        around: called with the job's directory and port; what it holds is there from before the start until everything is checked.
         at: iteration after which `act` is called.
         act: does it to the running job.
         code: exit code of a job that the fault itself ends; None: the healthy reference's.
+        reason: of the end, as the summary has it.
+        jobs: trainings in the directory; each has to keep everything.
         loses: what may be missing from the run file.
         kept_in: where the run file is looked for at the end, below the job's directory.
         says: what must be in the console output or among the recorded events, as proof that the fault was there.
@@ -41,10 +46,14 @@ class Fault:
     host: str = LOOP
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    planted: str = ""
     prepare: Callable[[Path, Shim], dict[str, str]] = lambda directory, shim: {}
+    around: Callable[[Path, int], AbstractContextManager[None]] = lambda directory, port: nullcontext()
     at: int = 0
     act: Callable[[Job], None] = lambda running: None
     code: int | None = None
+    reason: str = "completed"
+    jobs: int = 1
     loses: str = NOTHING
     kept_in: str = "perf"
     says: str = ""

@@ -64,6 +64,43 @@ def python_file(name: str, text: str) -> Prepare:
     return prepare
 
 
+IN_A_STEP = """
+import importlib.abc, os, sys
+
+class Planted(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "flagscale.train.train":
+            import torch
+            calls = [0]
+            def step(self, *args, _original=torch.optim.AdamW.step, **kwargs):
+                calls[0] += 1
+                if calls[0] == 20:
+                    print("SEEN", flush=True)
+                    BODY
+                return _original(self, *args, **kwargs)
+            torch.optim.AdamW.step = step
+        return None
+
+sys.meta_path.insert(0, Planted())
+"""
+SEEN = "planted in step 20"
+
+
+def in_a_step(body: str) -> str:
+    """A sitecustomize.py: FlagScale's optimizer runs this statement, too, in its 20th step. `self` is the optimizer."""
+    return IN_A_STEP.replace("SEEN", SEEN).replace("BODY", body)
+
+
+def planted(directory: Path, text: str) -> dict[str, str]:
+    """The sitecustomize.py, if there is one."""
+    if not text:
+        return {}
+    path = directory / "planted" / "sitecustomize.py"
+    path.parent.mkdir()
+    path.write_text(text)
+    return {MODULES: str(path.parent)}
+
+
 def driver(mode: str) -> Prepare:
     """NVIDIA's library, with that wrong."""
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from subprocess import DEVNULL
 
 import psutil
 
@@ -22,6 +25,25 @@ LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
+MODULES = {LOOP: "tests.faults.loop", FLAGSCALE: "flagscale_perf.launch", TWO_RANKS: "flagscale_perf.launch"}  # that train
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is started.
+
+    Attributes:
+        command, environment: of the process; {DIRECTORY} in a word of it stands for its working directory, {PORT} for `port`.
+        port: a free one.
+    """
+
+    command: list[str]
+    environment: dict[str, str]
+    port: int = field(default_factory=fs.free_port)
+
+    def words(self, directory: Path) -> list[str]:
+        """The command as it is typed."""
+        return [word.replace("{DIRECTORY}", str(directory)).replace("{PORT}", str(self.port)) for word in self.command]
 
 
 class Job:
@@ -31,21 +53,34 @@ class Job:
         directory: its working directory.
         logs: the log directory it was given.
         shim: what fails for it.
+        port: a free one, for its options.
         process: the one started.
+        held: let go after the end of every process.
         output: what it has printed so far.
         printed: of each iteration line: the iteration, and when it was read (monotonic seconds).
         ended_s: when the process had ended.
     """
 
-    def __init__(self, directory: Path, shim: Shim, command: list[str], environment: dict[str, str]) -> None:
-        self.directory, self.shim = directory, shim
+    def __init__(self, directory: Path, shim: Shim, start: Start) -> None:
+        self.directory, self.shim, self.port = directory, shim, start.port
+        self.held = ExitStack()
         self.logs = directory / LOG_DIRECTORY
         self.output = ""
         self.printed: list[tuple[int, float]] = []
         self.ended_s = 0.0
         self._family: set[psutil.Process] = set()
-        self.process = fs.start(command, directory, **environment)
-        shim.set(training=self.process.pid)
+        self._start = start
+        self._environment = shim.environment | {"PYTHONUNBUFFERED": "1"} | start.environment
+        self._others: list[subprocess.Popen[bytes]] = []
+        self.process = fs.start(start.words(directory), directory, **self._environment)
+
+    def start_another(self) -> None:
+        """The same once more in the same directory; nobody reads what it prints."""
+        words, environment = self._start.words(self.directory), fs.environment(**self._environment)
+        another = subprocess.Popen(
+            words, cwd=self.directory, env=environment, start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+        )
+        self._others.append(another)
 
     def read_until(self, iteration: int) -> None:
         """Reads its output until that iteration is printed, or all of it."""
@@ -63,6 +98,8 @@ class Job:
         self.read_until(0)
         code = self.process.wait(fs.DEADLINE_S)
         self.ended_s = time.monotonic()
+        for other in self._others:
+            assert other.wait(fs.DEADLINE_S) == code
         fs.wait_until(lambda: not any(map(_is_alive, self._family)), "the end of every process of the job")
         return code
 
@@ -73,7 +110,7 @@ class Job:
 
     def writer(self) -> psutil.Process:
         """Of rank 0, once it has a run file."""
-        fs.wait_until(lambda: bool(list(self.logs.glob("perf_records_*"))), "a run file")
+        fs.wait_until(lambda: bool(self.run_files()), "a run file")
         fs.wait_until(lambda: self._find("flagscale_perf.perf_logger") is not None, "a writer process")
         found = self._find("flagscale_perf.perf_logger")
         assert found is not None
@@ -88,7 +125,11 @@ class Job:
 
     def wait_for_step(self, iteration: int) -> None:
         """Until that step is in the run file."""
-        fs.wait_until(lambda: any(f'"iteration":{iteration},' in p.read_text() for p in self.logs.glob("perf_records_*")), "a step")
+        fs.wait_until(lambda: any(f'"iteration":{iteration},' in path.read_text() for path in self.run_files()), "a step")
+
+    def run_files(self, directory: str = LOG_DIRECTORY) -> list[Path]:
+        """Those in that directory of the job's."""
+        return sorted(path for path in (self.directory / directory).glob("perf_records_*.jsonl") if path.is_file())
 
     def _find(self, word: str, variable: str = "", value: str = "") -> psutil.Process | None:
         self._see_family()
@@ -99,16 +140,23 @@ class Job:
         return None
 
     def _see_family(self) -> None:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self._family |= set(psutil.Process(self.process.pid).children(recursive=True))
+        for process in (self.process, *self._others):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._family |= set(psutil.Process(process.pid).children(recursive=True))
+
+    def wait(self) -> None:
+        """For the end of what was started, however it ended."""
+        for each in (self.process, *self._others):
+            each.wait()
 
     def kill(self) -> None:
         """It and everything it has started."""
         for process in self._family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        for each in (self.process, *self._others):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -119,9 +167,9 @@ def _is_alive(process: psutil.Process) -> bool:
 
 
 @contextmanager
-def job(directory: Path, shim: Shim, command: list[str], environment: dict[str, str]) -> Iterator[Job]:
+def job(directory: Path, shim: Shim, start: Start) -> Iterator[Job]:
     """A running job; nothing of it outlives the block, or twice the deadline."""
-    running = Job(directory, shim, command, shim.environment | {"PYTHONUNBUFFERED": "1"} | environment)
+    running = Job(directory, shim, start)
     watchdog = threading.Timer(fs.DEADLINE_S, running.kill)
     watchdog.start()
     try:
@@ -130,17 +178,23 @@ def job(directory: Path, shim: Shim, command: list[str], environment: dict[str, 
         watchdog.cancel()
         watchdog.join()
         running.kill()
-        running.process.wait()
+        running.wait()
+        running.held.close()
         if running.process.stdout is not None:
             running.process.stdout.close()
 
 
 def command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple[list[str], dict[str, str]]:
     """What is started, and with which environment; `arguments` follow the host's own."""
+    command, environment = _command_of(host, arguments, monitored)
+    return command, environment | {"FAULT_TRAINING": MODULES[host]}
+
+
+def _command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple[list[str], dict[str, str]]:
     if host == LOOP:
         end, *options = arguments or ("return",)
         monitor = [f'perf_log_dir="{LOG_DIRECTORY}"', *options] if monitored else []
-        return [sys.executable, "-m", "tests.faults.loop", str(ITERATIONS[host]), end, *monitor], {"PYTHONPATH": str(REPO)}
+        return [sys.executable, "-m", MODULES[LOOP], str(ITERATIONS[host]), end, *monitor], {"PYTHONPATH": str(REPO)}
     monitor = ["--enable-perf-monitor", "--perf-log-dir", LOG_DIRECTORY] if monitored else []
     words = fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", str(ITERATIONS[host]), "--tensorboard-dir", TENSORBOARD)
     words += [*arguments, *monitor]

@@ -2,9 +2,9 @@
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first), ranks or nodes (there is another rank, see `tests.faults.ranks`).
-Options are those of `PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are
-allowed) adds to what the host tells.
+END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in step 100, a child that
+leaves with `sys.exit`), ranks or nodes (there is another rank, see `tests.faults.ranks`). Options are those of `PerfConfig`; without
+`perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def main() -> None:
     facts = given.pop("facts", {})
     logger, other = None, nullcontext()
     if "perf_log_dir" in given:
-        if end in (ranks.ONE_NODE, ranks.TWO_NODES):
+        if end in ranks.ENDS:
             facts |= ranks.become_rank_0(end)
             other = ranks.beside(end, int(iterations), given["perf_log_dir"])
         logger = _start(given, facts)
     reason = "completed"
     try:
         with other:
-            _train(int(iterations), logger, ranks.STEP_S if end in (ranks.ONE_NODE, ranks.TWO_NODES) else STEP_S)
+            _train(int(iterations), logger, end)
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -65,14 +65,19 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any, step_s: float) -> None:
+def _train(iterations: int, logger: Any, end: str) -> None:
     from tests.fakes import make_step
 
     state, loss = 1, 10.0
+    leaked: list[bytes] = []
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
-        time.sleep(step_s)
+        time.sleep(ranks.STEP_S if end in ranks.ENDS else STEP_S)
         state = state * 6364136223846793005 % (1 << 64)
+        if end == "leak":
+            leaked.append(bytes([1]) * (1 << 20))
+        if end == "fork" and iteration == 100:
+            assert os.waitpid(os.fork() or sys.exit(3), 0)[1] == 3 << 8
         loss -= loss * (state >> 40) / (1 << 30)
         bits = struct.pack(">f", loss).hex()
         if logger is not None:

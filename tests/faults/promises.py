@@ -16,8 +16,8 @@ from flagscale_perf.cli import main
 from flagscale_perf.core.clock import Anchor
 from flagscale_perf.core.jsonl import decode
 from flagscale_perf.core.phases import PhaseJoin
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, StepRecord
+from flagscale_perf.core.session import REALTIME_FILE
 from flagscale_perf.core.summary import RunTotals
 from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.core.window import IntervalWindow
@@ -37,7 +37,7 @@ class Ended:
     code: int
     output: str
     lines: list[str]
-    losses: list[tuple[int, float]]
+    losses: list[tuple[int, str]]
     done: int
     longest_gap_s: float
     exit_s: float
@@ -46,7 +46,7 @@ class Ended:
     def of(cls, running: Job, code: int, host: str) -> Ended:
         lines = fs.Finished(code, running.output).lines
         curve = running.directory / TENSORBOARD
-        losses = fs.host_losses(curve) if host != LOOP and code == 0 else []
+        losses = [(step, value.hex()) for step, value in fs.host_losses(curve)] if host != LOOP and code == 0 else []
         times = [at for _, at in running.printed]
         gap = max((later - earlier for earlier, later in pairwise(times[1:])), default=0.0)  # the first iteration warms up
         done = max((iteration for iteration, _ in running.printed), default=0)
@@ -121,15 +121,18 @@ class Promises:
             self._hold(ended.losses == healthy.losses, "losses differ from the healthy run's")
 
     def _records(self) -> tuple[list[int], list[str]]:
-        files = sorted((self._running.directory / self._fault.kept_in).glob("perf_records_*.jsonl"))
+        files = self._running.run_files(self._fault.kept_in)
         if self._fault.loses == ALL:
             self._hold(files == [], f"there is a run file: {files}")
             return [], []
-        self._hold(len(files) == 1, f"{len(files)} run files")
-        if len(files) != 1:
-            return [], []
+        self._hold(len(files) == self._fault.jobs, f"{len(files)} run files")
+        kept = [self._session(path) for path in files]
+        return kept[0] if kept else ([], [])
+
+    def _session(self, run_file: Path) -> tuple[list[int], list[str]]:
+        """The steps and the events' texts of one."""
         try:
-            records = [decode(line) for line in files[0].read_bytes().splitlines(keepends=True)]
+            records = [decode(line) for line in run_file.read_bytes().splitlines(keepends=True)]
         except ValueError as error:
             self.broken.append(f"the run file is damaged: {error}")
             return [], []
@@ -138,8 +141,11 @@ class Promises:
         self._hold(all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps), "a step's time cannot be")
         events = [record for record in records if isinstance(record, EventRecord)]
         if self._fault.loses == NOTHING:
-            self._summary(files[0], records)
-        self._report(files[0])
+            self._summary(run_file, records)
+            intervals = [record.iteration for record in records if isinstance(record, IntervalRecord)]
+            self._log("text log", run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix(".log"), intervals, 1)
+            self._log("live log", run_file.with_name(REALTIME_FILE), intervals, self._fault.jobs)
+        self._report(run_file)
         return [step.iteration for step in steps], [event.text for event in events]
 
     def _kept(self, steps: list[int]) -> None:
@@ -153,7 +159,7 @@ class Promises:
 
     def _summary(self, run_file: Path, records: list[Record]) -> None:
         path = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json")
-        if not path.exists():  # the report makes it from the run file; the writer must have said that it could not
+        if not path.is_file():  # the report makes it from the run file; the writer must have said that it could not
             self._hold(any("summary: " in line for line in self._said), "no summary, and nobody says so")
             return
         written = json.loads(path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary"))
@@ -163,6 +169,8 @@ class Promises:
         for summary in both:
             summary.pop("failure_count")
         self._hold(both[0] == both[1] and (not told_late or self._fault.lines > 0), "the report's summary is not the written one")
+        reason = rebuilt["session_info"]["end_reason"]
+        self._hold(reason == self._fault.reason, f"the summary's reason is {reason}")
         clean = clean_summary(RunFile(run_file), records)
         for summary in (clean, rebuilt):
             for name in ("end_reason", "end_time"):
@@ -174,6 +182,13 @@ class Promises:
         dropped = written["dropped_records"]
         told = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)
         self._hold(bool(dropped) == told, f"{dropped} records dropped, told: {told}")
+
+    def _log(self, name: str, path: Path, intervals: list[int], sessions: int) -> None:
+        """Every interval of the run file has its line, once for each session that writes the log; a dead writer may take some along."""
+        if any(line.startswith(f"{name}: ") or "ended with code" in line for line in self._said):
+            return
+        shown = [line.split()[2] for line in path.read_text().splitlines() if line.startswith("20")]
+        self._hold(sorted(shown) == sorted(map(str, intervals * sessions)), f"the {name} shows {shown}, not {intervals}")
 
     def _report(self, run_file: Path) -> None:
         out, err = io.StringIO(), io.StringIO()
@@ -211,15 +226,16 @@ def clean_summary(run: RunFile, records: list[Record]) -> dict:
     phases, totals = PhaseJoin(header.facts), RunTotals(header)
     last, end_wall_ns = 0, header.start_wall_ns
     for record in records:
+        interval = None
         if isinstance(record, PhaseRecord):
             phases.hold(record)
         elif isinstance(record, StepRecord):
             last = record.iteration
-            _add(totals, record, window.add(record, 0, phases.take(record)))
-        elif isinstance(record, NodeRecord | RanksRecord | StragglerRecord):
-            totals.add(record)  # what the other ranks told
+            interval = window.add(record, 0, phases.take(record))
         elif isinstance(record, RunEnd):
             end_wall_ns = record.end_wall_ns
+        if not isinstance(record, IntervalRecord | RunEnd):
+            _add(totals, record, interval)
     _add(totals, window.close(0), RunEnd("completed", end_wall_ns, last, 0))
     return totals.as_dict()
 

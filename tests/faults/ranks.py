@@ -20,7 +20,7 @@ from pathlib import Path
 RANK = 1  # the only other one
 STEP_S = 0.01  # rank 0's, too: time enough to find one another
 NOBODY = 65534
-ONE_NODE, TWO_NODES = "ranks", "nodes"  # ENDs of the loop
+ENDS = ONE_NODE, TWO_NODES = "ranks", "nodes"  # of the loop
 
 
 def environment_of(rank: int, end: str, directory: Path) -> dict[str, str]:

@@ -1,5 +1,6 @@
 /* Preloaded: a disk, clock and system that fail as a control file says, which others may change at any time (see shim.py). */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,15 +27,28 @@ struct control {
     int64_t shift_s;     /* of the wall clock */
     int64_t frozen_s;    /* the wall clock stands there; 0: it goes */
     int64_t hostname;    /* error of gethostname */
-    int64_t threads;     /* error of pthread_create, in the process `training` */
+    int64_t threads;     /* error of pthread_create, in processes that train */
     int64_t poll;        /* error of poll, there too */
-    int64_t training;    /* process id of the training */
-    int64_t calls;       /* file calls below FAULT_PATH so far */
-    int64_t on_training; /* those of them made by the training's first thread */
+    int64_t calls;       /* file calls below FAULT_PATH so far that may fail */
+    int64_t on_training; /* those of them, and looks at names, made by the first thread of a process that trains */
 };
 
 static struct control *control;
 static char path[PATH_MAX];
+static pid_t training; /* this process, and so its first thread, if it was started as `python ... -m FAULT_TRAINING ...` */
+
+static int trains(void) {
+    const char *module = getenv("FAULT_TRAINING");
+    char words[4096];
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+    ssize_t size = module && fd >= 0 ? read(fd, words, sizeof words - 1) : 0;
+    if (fd >= 0) close(fd);
+    if (size <= 0) return 0;
+    words[size] = 0;
+    for (const char *word = words; word < words + size; word += strlen(word) + 1)
+        if (!strcmp(word, "-m")) return !strcmp(word + 3, module); /* the first one: torchrun has the training's behind its own */
+    return 0;
+}
 
 __attribute__((constructor)) static void attach(void) {
     const char *file = getenv("FAULT_CONTROL"), *below = getenv("FAULT_PATH");
@@ -43,7 +57,9 @@ __attribute__((constructor)) static void attach(void) {
     void *map = mmap(0, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
     if (below) strncpy(path, below, sizeof path - 1);
-    if (map != MAP_FAILED) control = map;
+    if (map == MAP_FAILED) return;
+    control = map;
+    if (trains()) training = getpid();
 }
 
 static void *next(const char *name) { return dlsym(RTLD_NEXT, name); }
@@ -54,10 +70,14 @@ static void dawdle(int64_t ms) {
     while (nanosleep(&left, &left)) continue;
 }
 
+static void watch(void) {
+    if (training && syscall(SYS_gettid) == training) __atomic_add_fetch(&control->on_training, 1, __ATOMIC_RELAXED);
+}
+
 /* Whether the call fails; errno says how. */
 static int fails(void) {
     __atomic_add_fetch(&control->calls, 1, __ATOMIC_RELAXED);
-    if (syscall(SYS_gettid) == control->training) __atomic_add_fetch(&control->on_training, 1, __ATOMIC_RELAXED);
+    watch();
     if (control->every > 1 && (uint64_t)control->calls * 0x9e3779b97f4a7c15u % 1000003 % (uint64_t)control->every) return 0;
     if (control->block_ms) dawdle(control->block_ms);
     errno = (int)control->error;
@@ -117,6 +137,21 @@ int fsync(int fd) {
     return is_open_below(fd) && fails() ? -1 : real(fd);
 }
 
+/* Never fails, but a training must not wait for it either. */
+#define LOOK(type, name, more, given)                     \
+    type name(const char *file more) {                    \
+        type (*real)(const char *more) = next(#name);     \
+        if (is_below(file)) watch();                      \
+        return real(file given);                          \
+    }
+#define AND ,
+LOOK(int, stat, AND struct stat *out, AND out)
+LOOK(int, stat64, AND struct stat64 *out, AND out)
+LOOK(int, lstat, AND struct stat *out, AND out)
+LOOK(int, lstat64, AND struct stat64 *out, AND out)
+LOOK(int, unlink, , )
+LOOK(DIR *, opendir, , )
+
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int (*real)(clockid_t, struct timespec *) = next("clock_gettime");
     int result = real(clock, now);
@@ -151,12 +186,12 @@ int gethostname(char *name, size_t size) {
 
 int pthread_create(pthread_t *thread, const pthread_attr_t *how, void *(*run)(void *), void *given) {
     int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) = next("pthread_create");
-    return control && control->threads && getpid() == control->training ? (int)control->threads : real(thread, how, run, given);
+    return control && control->threads && getpid() == training ? (int)control->threads : real(thread, how, run, given);
 }
 
 int poll(struct pollfd *files, nfds_t count, int timeout_ms) {
     int (*real)(struct pollfd *, nfds_t, int) = next("poll");
-    if (!control || !control->poll || getpid() != control->training) return real(files, count, timeout_ms);
+    if (!control || !control->poll || getpid() != training) return real(files, count, timeout_ms);
     errno = (int)control->poll;
     return -1;
 }

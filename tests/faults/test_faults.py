@@ -13,12 +13,12 @@ import pytest
 from tests.faults import injections, results, shim
 from tests.faults.catalog import CATALOG
 from tests.faults.fault import Fault
-from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, command_of, job
+from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, Start, command_of, job
 from tests.faults.promises import Ended, Figures, Promises
 from tests.faults.shim import Shim
 
 MARKS = {False: (pytest.mark.faults,), True: ()}
-Healthy = Callable[[str, tuple[str, ...]], Ended]
+Healthy = Callable[[str, tuple[str, ...], str], Ended]
 
 
 def case(fault: Fault) -> object:
@@ -33,16 +33,18 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def healthy(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Healthy:
-    """The same training without a monitor and without a fault; run once for each command line."""
+    """The same training without a monitor and without a fault; run once for each command line and what is planted."""
 
     @cache
-    def run(host: str, arguments: tuple[str, ...]) -> Ended:
+    def run(host: str, arguments: tuple[str, ...], planted: str) -> Ended:
         directory = tmp_path_factory.mktemp("healthy")
         with calm(library, directory) as quiet:
             command, environment = command_of(host, arguments, monitored=False)
-            with job(directory, quiet, command, environment) as running:
+            environment = merged(environment, injections.planted(directory, planted))
+            with job(directory, quiet, Start(command, environment)) as running:
                 ended = Ended.of(running, running.end(), host)
-        assert ended.done == ITERATIONS[host], ended.output[-3000:]
+        assert ended.code >= 0, f"the host itself hangs: {ended.output[-3000:]}"
+        assert injections.SEEN in ended.output if planted else ended.done == ITERATIONS[host], ended.output[-3000:]
         return ended
 
     return run
@@ -71,29 +73,30 @@ def test_what_is_promised_holds(fault: Fault, library: Path, healthy: Healthy, t
 
 
 def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> Figures:
-    reference = healthy(fault.host, fault.arguments)
+    reference = healthy(fault.host, fault.arguments, fault.planted)
     command, environment = command_of(fault.host, fault.arguments, monitored=True)
-    command += fault.options
+    environment = merged(environment, injections.planted(directory, fault.planted))
     with calm(library, directory) as failing:
-        environment |= prepared(fault, environment, directory, failing)
-        with job(directory, failing, command, environment) as running:
-            if fault.at:
-                running.read_until(fault.at)
-            fault.act(running)
-            ended = Ended.of(running, running.end(), fault.host)
-        promises = Promises(fault, running, ended, reference)
-        figures = promises.check()
+        environment = merged(environment, fault.prepare(directory, failing))
+        start = Start([*command, *fault.options], environment)
+        with fault.around(directory, start.port):
+            with job(directory, failing, start) as running:
+                if fault.at:
+                    running.read_until(fault.at)
+                fault.act(running)
+                ended = Ended.of(running, running.end(), fault.host)
+            promises = Promises(fault, running, ended, reference)
+            figures = promises.check()
     assert promises.broken == []
     assert injections.victim_is_untouched(running)
     fault.then(running)
     return figures
 
 
-def prepared(fault: Fault, environment: dict[str, str], directory: Path, failing: Shim) -> dict[str, str]:
-    more = fault.prepare(directory, failing)
-    if injections.MODULES in more:
-        more[injections.MODULES] += os.pathsep + environment[injections.MODULES]
-    return more
+def merged(environment: dict[str, str], more: dict[str, str]) -> dict[str, str]:
+    """With more variables; modules that are to be imported before others come first."""
+    paths = [each[injections.MODULES] for each in (more, environment) if injections.MODULES in each]
+    return environment | more | {injections.MODULES: os.pathsep.join(paths)}
 
 
 @pytest.fixture(scope="session")

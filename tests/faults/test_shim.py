@@ -47,3 +47,23 @@ def test_what_is_asked_for_fails_and_nothing_else(given: dict[str, int], told: d
     assert json.loads(done.stdout) == told | {"monotonic": True}
     assert (shim.get("calls"), shim.get("on_training")) == (1, 0)
     shim.close()
+
+
+def test_file_calls_of_a_training_are_seen_by_its_first_thread_only(tmp_path: Path) -> None:
+    (tmp_path / "training.py").write_text(
+        "import os, threading\n"
+        "def calls():\n"
+        "    os.makedirs('perf', exist_ok=True)\n"
+        "    os.stat('perf'), os.listdir('perf'), os.stat('perf2' if os.path.exists('perf2') else '.')\n"
+        "calls()\n"
+        "other = threading.Thread(target=calls)\n"
+        "other.start(), other.join()\n"
+        "os.waitpid(os.fork() or (calls(), os._exit(0)), 0)\n"
+    )
+    shim = Shim(build(tmp_path), tmp_path / "control", Path("perf"))
+    for module, seen in (("training", 3), ("somebody.else", 0)):
+        shim.set(on_training=0)
+        environment = shim.environment | {"FAULT_TRAINING": module, "PYTHONPATH": str(tmp_path)}
+        subprocess.run([sys.executable, "-m", "training"], cwd=tmp_path, env=environment, check=True, timeout=60)
+        assert shim.get("on_training") == seen
+    shim.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -10,7 +9,7 @@ from urllib.request import urlopen
 import psutil
 
 from tests.fakes import free_port
-from tests.processes.trainer import DEADLINE_S, text_of, trainer, wait_for
+from tests.processes.trainer import DEADLINE_S, trainer, wait_for
 
 
 def trained_tokens(port: int) -> float | None:
@@ -43,17 +42,3 @@ def test_the_writer_serves_and_a_new_one_goes_on_counting(tmp_path: Path) -> Non
         assert seen == sorted(seen) and seen[0] >= 20 * 1024 and seen[-1] == 25 * 1024
         code, said, _ = training.end("return")
     assert (code, said.strip().endswith(".json"), trained_tokens(port)) == (0, True, None)
-
-
-def test_a_port_in_use_is_one_line_and_ends_nothing(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        with trainer(tmp_path, perf_prometheus_port=str(port)) as training:
-            training.tell("put", 20)
-            wait_for("two lines of the log", lambda: text_of(tmp_path, "perf_metrics_*.log").count(" 5.00 ") == 2)
-            code, _, complaints = training.end("return")
-    assert (code, complaints) == (
-        0,
-        f"flagscale_perf: Prometheus port: OSError: [Errno 98] 127.0.0.1:{port}: Address already in use; no metrics to scrape; "
-        "free the port or give another --perf-prometheus-port, it is tried again all the time\n",
-    )

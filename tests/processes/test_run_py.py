@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import flagscale as fs
+
 RUN_PY = Path(__file__).parents[2] / "run.py"
 DEADLINE_S = 120
 AQUILA = ["--config-path", "./examples/aquila/conf", "--config-name", "train"]
@@ -230,3 +232,18 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
     assert f"  tensorboard {tmp_path}/outputs/tensorboard" in lines
     assert [line.split()[2] for line in lines if line.startswith("20") and not line.startswith("20 ")][:2] == ["5", "10"]
     assert run_py("action=test").stdout.splitlines()[-1] == "test passed"
+
+
+@pytest.mark.host
+def test_stop_keeps_every_step_but_at_most_the_last(run_py, tmp_path) -> None:
+    started = run_py("train.model.train_iters=3000", "experiment.runner.background=true")
+    assert started.returncode == 0, started.stdout + started.stderr
+    output, perf_logs = tmp_path / "outputs/logs/host_0_localhost.output", tmp_path / "outputs/logs/perf_monitor"
+    wait_for(lambda: "iteration       10/" in output.read_text())
+    assert run_py("action=stop").returncode == 0
+    wait_for(lambda: fs.records(perf_logs, "end"))  # the writer outlives the job by a moment
+    steps = [record["iteration"] for record in fs.records(perf_logs)]
+    printed = int(fs.ITERATION.findall(output.read_text())[-1][0])
+    assert steps == list(range(1, len(steps) + 1)) and printed - 1 <= len(steps) <= printed + 1
+    summary = fs.summary(perf_logs)["session_info"]
+    assert (summary["end_reason"], summary["total_iterations"]) == ("killed", len(steps))

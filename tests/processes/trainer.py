@@ -39,7 +39,7 @@ class Trainer:
     """The test's end of one trainer."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
-        """`options` of PerfConfig; `second` (Unix time) replaces the start's wall clock, `device_uuid` is a fact, `env` added to ours."""
+        """`options` of PerfConfig; `device_uuid` is a fact, `env` added to ours."""
         environment = os.environ | options.pop("env", {})
         self.directory = directory
         self.process = subprocess.Popen(
@@ -145,17 +145,14 @@ def steps_in(directory: Path) -> list[int]:
 
 
 def main() -> None:
-    from flagscale_perf import perf_logger
     from flagscale_perf.arguments import PerfConfig
-    from flagscale_perf.core.clock import Anchor, monotonic_ns
+    from flagscale_perf.perf_logger import PerfLogger
     from tests.fakes import make_facts
 
     options = json.loads(sys.argv[1])
-    if second := options.pop("second", None):
-        perf_logger.Anchor.now = lambda: Anchor(second * 10**9, monotonic_ns())  # type: ignore[method-assign]
     facts = make_facts(device_uuid=options.pop("device_uuid", None))
     config = PerfConfig(enable_perf_monitor=True, **options)
-    logger = perf_logger.PerfLogger.start(config, facts, lambda line: print("say", line, flush=True))
+    logger = PerfLogger.start(config, facts, lambda line: print("say", line, flush=True))
     print("ready", flush=True)
     _obey(logger)
 
