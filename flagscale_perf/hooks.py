@@ -17,7 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
-from flagscale_perf.core.errors import PerfError, traceback_lines
+from flagscale_perf.core.errors import PerfError, raised_by_signal, traceback_lines
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.rank_blocks import RankIdentity
@@ -261,6 +261,7 @@ class TrainingHooks:
         if self._logger is not None:
             self._finish()
             self._end(_reason(error))
+        vars(self).pop("_loop", None)  # the host's model may hang on it
 
     @_guarded
     def _finish(self) -> None:
@@ -302,16 +303,20 @@ class TrainingHooks:
             self._say(f"flagscale_perf: {text}")
 
     def _failed(self, event: str, error: Exception) -> None:
-        """Switches the monitor off and says so, once."""
+        """Switches the monitor off and says so, once. Raises what is the host's own."""
+        if raised_by_signal(error):
+            raise error
         self.active, self.mark = False, None
         if self._has_failed:
             return
         self._has_failed = True
-        line = f"monitor switched off at {event}: {type(error).__name__}: {error}"
+        line = f"monitor switched off at {event}: {type(error).__name__}"
+        with contextlib.suppress(Exception):  # an exception may have no text
+            line += f": {error}"
         with contextlib.suppress(Exception):  # the logger may be what failed; the line below says it all the same
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
-        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+        with contextlib.suppress(Exception):  # a closed stderr, or whatever the host has put there, is no reason to end a training
             said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
 

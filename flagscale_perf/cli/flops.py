@@ -92,7 +92,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
         raise PerfError(f"--args {path}: cannot be read ({error}); give a file such as {_EXAMPLE}") from None
     try:
         content = _parse_yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
     if not isinstance(content, Mapping):
         raise PerfError(f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values")

@@ -200,6 +200,7 @@ def test_trial(run_py, starts, tmp_path) -> None:
     ("typed", "message"),
     [
         (["action=fly"], "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run"),
+        (["action=[run]"], "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run"),
         (
             ["train.system.perf_log_interval=0"],
             "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10",

@@ -108,3 +108,11 @@ def test_unknown_recomputation_is_said(model, capsys):
     out = capsys.readouterr().out
     assert "hardware FLOPs are not known" in out
     assert "hardware, causal half" not in out
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.yaml"])
+def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
+    path = tmp_path / name
+    path.write_text("[" * 100_000)
+    assert main(["flops", "--args", str(path)]) == 2
+    assert "is neither JSON nor yaml (maximum recursion depth exceeded" in capsys.readouterr().err
