@@ -167,16 +167,14 @@ class Supervisor:
     def wait(self, timeout_s: float) -> str | None:
         """For the writer's end. The summary's path; None if it takes longer, or could not be written."""
         self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return None
-        self._release()
-        return self._summary or None
+        return None if self._thread.is_alive() else self._release() or None
 
-    def _release(self) -> None:
-        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends."""
+    def _release(self) -> str:
+        """Gives the ring back, by the thread, too, as nobody may wait for it before the process ends. Returns what it says of the summary."""
         if self._summary is None:
             self._summary = self._ring.summary or ""
             self._ring.release()
+        return self._summary
 
     def _run(self) -> None:
         try:
