@@ -170,7 +170,7 @@ class Supervisor:
         return None if self._thread.is_alive() else self._release() or None
 
     def _release(self) -> str:
-        """Gives the ring back, by the thread, too, as nobody may wait for it before the process ends. Returns what it says of the summary."""
+        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns its summary."""
         if self._summary is None:
             self._summary = self._ring.summary or ""
             self._ring.release()
