@@ -79,7 +79,6 @@ def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> di
     envs = {name: value for name, value in plan.env.items() if value is not None} | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint}
     before_start = {"before_start": plan.before_start} if plan.before_start else {}
     experiment = {
-        **{key: value for key, value in section(config, "experiment").items() if key in ("exp_name", "seed")},
         "exp_dir": plan.paths.exp_dir, "envs": envs, "cmds": before_start, "runner": {**runner, "hostfile": hostfile},
         "task": {"type": "train", "backend": "megatron", "entrypoint": os.path.abspath(entrypoint.__file__)},
     }  # fmt: skip
