@@ -11,6 +11,7 @@ import contextlib
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
@@ -34,6 +35,7 @@ __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
 Params = ParamSpec("Params")
 Given = TypeVarTuple("Given")
+_live: weakref.WeakSet[TrainingHooks] = weakref.WeakSet()
 JUDGED_STEPS = (10, 100)  # at least and at most so many make a judgement of the monitor's cost
 
 
@@ -126,8 +128,7 @@ class TrainingHooks:
     """
 
     def __init__(self) -> None:
-        self.active = False
-        self.entered = False
+        self.active = self.entered = False
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
         self._budget: Budget
@@ -141,6 +142,7 @@ class TrainingHooks:
         self._has_failed = False
         self._has_trained = False
         self._has_others = False
+        _live.add(self)
 
     @property
     def takes_marks(self) -> bool:
@@ -319,6 +321,14 @@ class TrainingHooks:
         with contextlib.suppress(Exception):  # a closed stderr, or whatever the host has put there, is no reason to end a training
             said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
+
+
+def _leave_child() -> None:
+    for hooks in list(_live):  # what a forked child does is no part of its parent's training
+        hooks.active, hooks.mark, hooks._logger = False, None, None
+
+
+os.register_at_fork(after_in_child=_leave_child)
 
 
 def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:

@@ -158,6 +158,28 @@ print(rings())
     assert [line.startswith("flagscale_perf: summary in ") for line in lines[-3:]] == [True] * 3
 
 
+def test_a_child_forked_in_a_step_that_leaves_through_the_loop_says_and_writes_nothing(sessions):
+    done, ((_, steps, ended),) = sessions("""
+import os, sys
+with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+    monitor._loop.numbers, numbers = lambda result: 1 / 0 if os.getpid() != pid else numbers(result), monitor._loop.numbers
+    pid = os.getpid()
+    for iteration in range(3):
+        with monitor.step():
+            if os.fork() == 0:
+                sys.exit(0)
+            os.wait()
+        if os.fork() == 0:
+            with monitor.step(), monitor.evaluation():
+                pass
+            raise SystemExit(0)
+        os.wait()
+""")
+    assert (done.returncode, done.stderr, ended) == (0, "", "completed")
+    assert [step["iteration"] for step in steps] == [1, 2, 3]
+    assert done.stdout.count("summary in") == 1
+
+
 @pytest.mark.parametrize("env", [{}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}])
 def test_what_a_step_is_told_wrongly_is_no_reason_to_end_a_training(sessions, env):
     done, _ = sessions(
