@@ -223,9 +223,9 @@ class TrainingHooks:
         if timeline is not None and timeline.trouble:
             self._note(f"phases are not known for every iteration: {timeline.trouble}")
 
-    def phase_failed(self, error: Exception) -> None:
-        """A mark on the timeline raised."""
-        self._failed("a phase", error)
+    def phase_failed(self, error: Exception, event: str = "a phase") -> None:
+        """A mark on the timeline raised, or what else an adapter does for an `event` outside of the wall."""
+        self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
         """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""

@@ -104,7 +104,10 @@ class TrainStep:
         if error is None:
             if self._hooks.active:
                 self._hooks.step_end(self)
-            self._hooks.attach(lambda: self._loop.finished(self.samples))
+            try:
+                self._loop.finished(self.samples)
+            except TypeError as wrong:  # `samples` is no number
+                self._hooks.phase_failed(wrong, "a step")
 
 
 class Break:
