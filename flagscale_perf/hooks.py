@@ -11,13 +11,14 @@ import contextlib
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.core.clock import monotonic_ns, process_start_ns
-from flagscale_perf.core.errors import PerfError, traceback_lines
+from flagscale_perf.core.errors import PerfError, raised_by_signal, traceback_lines
 from flagscale_perf.core.peak_option import PeakOption
 from flagscale_perf.core.phases import ONE_F_ONE_B
 from flagscale_perf.core.rank_blocks import RankIdentity
@@ -34,6 +35,7 @@ __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
 Params = ParamSpec("Params")
 Given = TypeVarTuple("Given")
+_live: weakref.WeakSet[TrainingHooks] = weakref.WeakSet()
 JUDGED_STEPS = (10, 100)  # at least and at most so many make a judgement of the monitor's cost
 
 
@@ -126,8 +128,7 @@ class TrainingHooks:
     """
 
     def __init__(self) -> None:
-        self.active = False
-        self.entered = False
+        self.active = self.entered = False
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
         self._budget: Budget
@@ -141,6 +142,7 @@ class TrainingHooks:
         self._has_failed = False
         self._has_trained = False
         self._has_others = False
+        _live.add(self)
 
     @property
     def takes_marks(self) -> bool:
@@ -221,9 +223,9 @@ class TrainingHooks:
         if timeline is not None and timeline.trouble:
             self._note(f"phases are not known for every iteration: {timeline.trouble}")
 
-    def phase_failed(self, error: Exception) -> None:
-        """A mark on the timeline raised."""
-        self._failed("a phase", error)
+    def phase_failed(self, error: Exception, event: str = "a phase") -> None:
+        """A mark on the timeline raised, or what else an adapter does for an `event` outside of the wall."""
+        self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
         """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""
@@ -261,6 +263,7 @@ class TrainingHooks:
         if self._logger is not None:
             self._finish()
             self._end(_reason(error))
+        vars(self).pop("_loop", None)  # the host's model may hang on it
 
     @_guarded
     def _finish(self) -> None:
@@ -302,18 +305,30 @@ class TrainingHooks:
             self._say(f"flagscale_perf: {text}")
 
     def _failed(self, event: str, error: Exception) -> None:
-        """Switches the monitor off and says so, once."""
+        """Switches the monitor off and says so, once. Raises what is the host's own."""
+        if raised_by_signal(error):
+            raise error
         self.active, self.mark = False, None
         if self._has_failed:
             return
         self._has_failed = True
-        line = f"monitor switched off at {event}: {type(error).__name__}: {error}"
+        line = f"monitor switched off at {event}: {type(error).__name__}"
+        with contextlib.suppress(Exception):  # an exception may have no text
+            line += f": {error}"
         with contextlib.suppress(Exception):  # the logger may be what failed; the line below says it all the same
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
-        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+        with contextlib.suppress(Exception):  # a closed stderr, or whatever the host has put there, is no reason to end a training
             said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
+
+
+def _leave_child() -> None:
+    for hooks in list(_live):  # what a forked child does is no part of its parent's training
+        hooks.active, hooks.mark, hooks._logger = False, None, None
+
+
+os.register_at_fork(after_in_child=_leave_child)
 
 
 def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:

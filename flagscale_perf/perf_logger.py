@@ -152,6 +152,7 @@ class Supervisor:
         self._ending = threading.Event()
         self._lock = threading.Lock()  # of `_writer`
         self._writer: subprocess.Popen[bytes] | None = None
+        self._summary: str | None = None
         self._thread = threading.Thread(target=self._run, name="flagscale_perf", daemon=True)
 
     def start(self) -> None:
@@ -164,13 +165,16 @@ class Supervisor:
         self._wake()
 
     def wait(self, timeout_s: float) -> str | None:
-        """For the writer's end, and gives the ring back. The summary's path; None if it takes longer, or could not be written."""
+        """For the writer's end. The summary's path; None if it takes longer, or could not be written."""
         self._thread.join(timeout_s)
-        if self._thread.is_alive():
-            return None
-        summary = self._ring.summary or None
-        self._ring.release()
-        return summary
+        return None if self._thread.is_alive() else self._release() or None
+
+    def _release(self) -> str:
+        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns its summary."""
+        if self._summary is None:
+            self._summary = self._ring.summary or ""
+            self._ring.release()
+        return self._summary
 
     def _run(self) -> None:
         try:
@@ -181,6 +185,8 @@ class Supervisor:
                 self._run_here()
         except Exception as error:
             _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}", *traceback_lines(self._debug))
+        if self._ending.is_set():
+            self._release()
 
     def _run_process(self) -> bool:
         """One writer process from start to end. True if it died and another one may do better."""

@@ -46,8 +46,10 @@ def _print_host(host: Host) -> None:
 def _device_lines() -> list[str]:
     if importlib.util.find_spec("torch") is None:
         return ["torch is not installed: reading and reporting work, training does not"]
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:  # OSError: one of its libraries
+        return [f"torch is installed but cannot be imported ({error}): reading and reporting work, training does not"]
     if not torch.cuda.is_available():
         return [f"no CUDA device (torch {torch.__version__}): training rehearses on the CPU, MFU is not known"]
     name = torch.cuda.get_device_name()

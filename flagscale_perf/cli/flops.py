@@ -42,7 +42,10 @@ class FlopsCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
-        given, shape = _read_model(args.model)
+        try:
+            given, shape = _read_model(args.model)
+        except (TypeError, OverflowError) as error:  # a list for a number, or a number that is infinite
+            raise PerfError(f"--args {args.model}: a value in it is not of its kind ({error}); mend it") from None
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
         table = count(shape, batch, length, args.packed_seq_lens)
@@ -92,7 +95,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
         raise PerfError(f"--args {path}: cannot be read ({error}); give a file such as {_EXAMPLE}") from None
     try:
         content = _parse_yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
     if not isinstance(content, Mapping):
         raise PerfError(f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values")
@@ -112,7 +115,7 @@ def _parse_yaml(text: str) -> Any:
 
 def _step_size(chosen: int | None, given: Mapping[str, Any], name: str, flag: str) -> int:
     value = given.get(name) if chosen is None else chosen
-    if isinstance(value, int) and value > 0:
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
     raise PerfError(f"{name} is {value!r} in the file; give {flag} N")
 

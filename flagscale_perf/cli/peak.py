@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from argparse import ArgumentParser, Namespace
 from typing import Any
@@ -35,10 +36,13 @@ class PeakCommand(Command):
         torch = _torch()
         kind = "cuda" if torch.cuda.is_available() else "cpu"
         size = _SIZES[kind] if args.size is None else args.size
-        if size < 1 or args.seconds <= 0:
+        if size < 1 or not 0 < args.seconds < math.inf:
             raise PerfError(f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size 4096 --seconds 2")
         peak = self._print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
-        reached, rounds = _measure(torch, kind, getattr(torch, _NAMES[args.dtype]), (size, args.seconds))
+        try:
+            reached, rounds = _measure(torch, kind, getattr(torch, _NAMES[args.dtype]), (size, args.seconds))
+        except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
+            raise PerfError(f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024") from None
         share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
         print(f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size} matrices{share})")
         return 0
@@ -53,8 +57,8 @@ class PeakCommand(Command):
 def _torch() -> Any:
     try:
         import torch
-    except ImportError:
-        raise PerfError("measuring needs torch, which is not installed; look a device up with --device NAME") from None
+    except (ImportError, OSError) as error:  # OSError: one of its libraries
+        raise PerfError(f"measuring needs torch, which cannot be imported ({error}); look a device up with --device NAME") from None
     return torch
 
 

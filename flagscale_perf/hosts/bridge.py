@@ -49,6 +49,10 @@ class BridgeLoop(CoreLoop):
         context: what `on_train_start` was given.
         loop: the module of Bridge's `train`.
         rehearsing: torch.cuda calls land on the CPU.
+
+    Attributes:
+        say: Bridge's own `print_rank_0`, which outlives this object and the model.
+        step_result: what `train_step` has returned, until it is asked for.
     """
 
     def __init__(self, context: Any, loop: ModuleType, rehearsing: bool) -> None:
@@ -56,6 +60,7 @@ class BridgeLoop(CoreLoop):
         self._loop = loop
         super().__init__(context.model, self._training(), rehearsing)
         self.step_result: tuple[Any, ...] | None = None
+        self.say: Callable[[str], None] = lambda line: loop.print_rank_0(line)
 
     def position(self) -> tuple[int, int]:
         """The host counts a step only after `on_train_step_end`."""
@@ -85,10 +90,6 @@ class BridgeLoop(CoreLoop):
         if self._has_varying_lengths():
             raise PerfError("model: dataset.dataloader_type is batch, whose sequences differ in length; their work cannot be counted")
         return super().model_args()
-
-    def say(self, line: str) -> None:
-        """Bridge's own `print_rank_0`."""
-        self._loop.print_rank_0(line)
 
     def facts(self, device: str) -> RunFacts:
         """From the configuration, which Bridge completes during set-up."""
@@ -212,7 +213,10 @@ def _train(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeC
     def train(*args: Any, **kwargs: Any) -> Any:
         if callback.is_asked:
             hooks.attach(callback.before_train)
-        return run(*args, **kwargs)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            callback.loop = None  # the host's model hangs on it
 
     return train
 

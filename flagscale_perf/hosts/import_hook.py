@@ -74,6 +74,8 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> importlib.machinery.ModuleSpec | None:
         for finder in [finder for finder in sys.meta_path if finder is not self]:
+            if not hasattr(finder, "find_spec"):  # of before Python 3.4; later Pythons pass it over, too
+                continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
                 return spec

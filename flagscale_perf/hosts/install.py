@@ -38,6 +38,7 @@ class Installation:
         self.rehearsing = False
         self._asked = asks_for_monitor(argv, environ)
         self._mode = rehearsal_mode(argv, environ)
+        self._pid = os.getpid()
         self._rank = environ.get("RANK", "0")
         self._patches = Patches()
         self._announced: set[str] = set()
@@ -61,7 +62,8 @@ class Installation:
     def tell_if_unused(self) -> None:
         """For when the script has ended well: one line if the monitor was asked for and no training loop ever called it."""
         by_itself = MANUAL_MODULE in sys.modules
-        if self._asked and self._rank == "0" and not self.hooks.entered and not by_itself:
+        is_child = os.getpid() != self._pid  # forked by the script
+        if self._asked and self._rank == "0" and not self.hooks.entered and not by_itself and not is_child:
             line = "nothing was recorded: the script ended without entering a training loop that the monitor knows"
             with contextlib.suppress(OSError, ValueError):  # a closed stderr
                 print(f"flagscale_perf: {line} (flagscale-perf doctor lists them)", file=sys.stderr, flush=True)
@@ -102,7 +104,7 @@ class Installation:
         @functools.wraps(parse_args)
         def parse(*args: Any, **kwargs: Any) -> Any:
             parsed = parse_args(*args, **kwargs)
-            self._check(parsed)
+            self.hooks.attach(lambda: self._check(parsed))
             return parsed
 
         self._patches.set(module, "add_megatron_arguments", add_megatron_arguments)

@@ -104,7 +104,10 @@ class TrainStep:
         if error is None:
             if self._hooks.active:
                 self._hooks.step_end(self)
-            self._loop.finished(self.samples)
+            try:
+                self._loop.finished(self.samples)
+            except TypeError as wrong:  # `samples` is no number
+                self._hooks.phase_failed(wrong, "a step")
 
 
 class Break:
@@ -157,7 +160,8 @@ class ManualLoop(CoreLoop):
         """One global batch."""
         return self.training.global_batch_size
 
-    def say(self, line: str) -> None:
+    @staticmethod
+    def say(line: str) -> None:
         """Only rank 0 has anything to say."""
         print(line, flush=True)
 

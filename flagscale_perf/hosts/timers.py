@@ -10,6 +10,7 @@ from __future__ import annotations
 import dis
 import inspect
 from collections import deque
+from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
@@ -72,11 +73,13 @@ def _telling(host_class: type, hooks: TrainingHooks) -> type:
             pass
         return answers.add(name, log_level, host_call(self, name, log_level))
 
-    def as_the_hosts(self: Any) -> tuple[Any, ...]:
-        return object.__new__, (host_class,), vars(self)
+    # No slots, so that the host's objects can change to this class.
+    return type(host_class.__name__, (host_class,), {"__call__": call, "__reduce__": _as_of(host_class), "__slots__": ()})
 
-    # Copies are of the host's class; no slots, so that its objects can change to this one.
-    return type(host_class.__name__, (host_class,), {"__call__": call, "__reduce__": as_the_hosts, "__slots__": ()})
+
+def _as_of(host_class: type) -> Callable[[Any], tuple[Any, ...]]:
+    """What copy and pickle ask for: copies are of the host's class and tell nothing."""
+    return lambda self: (object.__new__, (host_class,), vars(self))
 
 
 class _Answers:
@@ -141,7 +144,8 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
             except Exception as error:
                 hooks.phase_failed(error)
 
-    return type(host_class.__name__, (host_class,), {"start": start, "stop": stop, "__slots__": ("starts", "stops")})
+    members = {"start": start, "stop": stop, "__reduce__": _as_of(host_class), "__slots__": ("starts", "stops")}
+    return type(host_class.__name__, (host_class,), members)
 
 
 def _measures_nothing(timer: Any) -> bool:
@@ -183,6 +187,10 @@ class Shadow:
 
         for name, value in (("host_timer", host_timer), ("start", start), ("stop", stop)):
             object.__setattr__(self, name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is one of the host's timer."""
+        return object.__new__, (type(self.host_timer),), vars(self.host_timer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.host_timer, name)

@@ -35,7 +35,7 @@ def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
     Returns the exit status. Raises PerfError for a mistake in the configuration.
     """
     name = config.get("action", "run")
-    if name not in ACTIONS:
+    if not isinstance(name, str) or name not in ACTIONS:
         raise PerfError(f"action: {name!r} is not one of {', '.join(ACTIONS)}; write for example action=run")
     if cluster.wants_cluster(config):
         return cluster.dispatch(config, name, open_runner)

@@ -20,6 +20,8 @@ from flagscale_perf.launcher.settings import PERF_KEYS, as_text
 
 _SAFE = re.compile(r"[A-Za-z0-9._/=:,@%+-]*")
 _EXECUTED = re.compile("[\"'`$\\\\\n]")  # inside the double quotes into which FlagScale puts the whole command
+_HOST_LINE = re.compile(r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?")  # what FlagScale takes from a line of the hostfile
+_HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@%-]*")  # no option of ssh, and part of a file's name
 _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_save_dir")
 
 
@@ -43,6 +45,7 @@ def dispatch(config: Mapping[str, Any], action: str, open_runner: OpenRunner) ->
         raise PerfError(f"experiment.runner.hostfile: several machines need FlagScale, which is not installed; {HOW_TO_INSTALL}")
     plan = make_plan(config, cwd, os.environ)
     _refuse_unsafe(plan, config)
+    _refuse_unsafe_hosts(hostfile)
     try:
         _perform(open_runner(root, flagscale_config(plan, config, hostfile)), action, plan)
     except (subprocess.CalledProcessError, ValueError) as error:  # what FlagScale's runner raises for a command or file that fails
@@ -76,7 +79,6 @@ def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> di
     envs = {name: value for name, value in plan.env.items() if value is not None} | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint}
     before_start = {"before_start": plan.before_start} if plan.before_start else {}
     experiment = {
-        **{key: value for key, value in section(config, "experiment").items() if key in ("exp_name", "seed")},
         "exp_dir": plan.paths.exp_dir, "envs": envs, "cmds": before_start, "runner": {**runner, "hostfile": hostfile},
         "task": {"type": "train", "backend": "megatron", "entrypoint": os.path.abspath(entrypoint.__file__)},
     }  # fmt: skip
@@ -104,6 +106,22 @@ def _refuse_unsafe(plan: Plan, config: Mapping[str, Any]) -> None:
         )
     if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.env):
         raise PerfError("experiment.envs: FlagScale's runner needs the devices of a machine; add for example CUDA_VISIBLE_DEVICES=0,1,2,3")
+
+
+def _refuse_unsafe_hosts(hostfile: str) -> None:
+    """FlagScale puts them into commands for ssh and into the script's arguments."""
+    try:
+        with open(hostfile, encoding="utf-8", errors="replace") as file:
+            lines = [line.strip() for line in file]
+    except OSError as error:
+        raise PerfError(f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can be read") from None
+    for number, found in ((number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")):
+        for name in found.groups("host") if found else ():
+            if not _HOST.fullmatch(name):
+                raise PerfError(
+                    f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would harm {name!r};"
+                    " use only letters, digits and ._:@%-"
+                )
 
 
 def _refuse_foreign_stop(runner: Any, plan: Plan) -> None:

@@ -14,7 +14,8 @@ def main() -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Python puts a script's directory first, where this package's modules would shadow others of the same name;
     # the launcher in its turn puts the real script's directory there.
-    sys.path[0] = root
+    if not sys.flags.safe_path:
+        sys.path[0] = root
     sys.path.append(root)
     sys.argv[1:1] = [os.environ[SCRIPT_VARIABLE]]
     runpy.run_module("flagscale_perf.launch", run_name="__main__", alter_sys=True)

@@ -90,8 +90,17 @@ def refuse_if_running(paths: ExperimentPaths) -> None:
 def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
     """Starts the script once, in a session of its own, output appended to the output log.
 
-    Raises PerfError while a job of this experiment runs.
+    Raises PerfError while a job of this experiment runs, and where its files cannot be written.
     """
+    try:
+        return _start(paths)
+    except OSError as error:
+        raise PerfError(
+            f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: {error}; give a directory that can be written"
+        ) from None
+
+
+def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
     with _lock(paths):
         refuse_if_running(paths)
         for stale in (paths.pid_file, paths.exit_file):

@@ -24,7 +24,7 @@ def render(plan: Plan) -> str:
         lines.append(f"unset -v {name}" if value is None else f"export {name}={shlex.quote(value)}")
     if plan.pythonpath:
         lines.append(f"export PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}")
-    return "\n".join([*lines, f"exec {shlex.join(plan.command)}", ""])
+    return "\n".join([*lines, f"exec -- {shlex.join(plan.command)}", ""])
 
 
 def write_script(plan: Plan) -> str:

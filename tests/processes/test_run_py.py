@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.processes import flagscale as fs
 
@@ -115,6 +116,46 @@ def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_pa
     assert f"  output      {tmp_path}/outputs/logs/host_0_localhost.output" in lines
 
 
+HOSTILE = "a b'\"$(touch pwned)`touch pwned`;touch pwned&touch pwned|touch pwned>pwned #\\"
+HOSTILE_KEYS = {
+    "experiment.exp_dir": f"./{HOSTILE}", "experiment.exp_name": HOSTILE, "experiment.task.entrypoint": f"{HOSTILE}.py",
+    "experiment.envs.TOLD": HOSTILE, "experiment.runner.rdzv_id": HOSTILE, "experiment.runner.role": HOSTILE,
+    "experiment.runner.log_dir": HOSTILE, "train.system.perf_log_dir": f"sub/{HOSTILE}", "train.system.logging.tensorboard_dir": HOSTILE,
+    "train.system.logging.log_dir": HOSTILE, "train.system.checkpoint.save": f"sub/{HOSTILE}", "train.model.any": HOSTILE,
+    "train.data.tokenizer_path": HOSTILE, "train.system.logging.wandb_exp_name": HOSTILE,
+}  # fmt: skip
+
+
+def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, starts, tmp_path) -> None:
+    conf = yaml.safe_load((RUN_PY.parent / "conf/train.yaml").read_text())
+    conf["defaults"] = ["_self_", {"override hydra/job_logging": "none"}, {"override hydra/hydra_logging": "none"}]
+    conf["train"] = yaml.safe_load((RUN_PY.parent / "conf/train/demo_llama.yaml").read_text())
+    conf["train"]["system"]["enable_perf_monitor"] = False
+    for path, value in HOSTILE_KEYS.items():
+        *outer, key = path.split(".")
+        place = conf
+        for name in outer:
+            place = place[name]
+        place[key] = value
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/hostile.yaml").write_text(yaml.safe_dump(conf))
+    (tmp_path / "stand_in.py").rename(tmp_path / f"{HOSTILE}.py")
+    typed = ["--config-path", str(tmp_path / "conf"), "--config-name", "hostile"]
+    assert run_py(*typed, "action=dryrun").returncode == 0
+    result = run_py(*typed)
+    assert (result.returncode, result.stderr) == (0, "")
+    (start,) = starts()
+    exp_dir = f"{tmp_path}/{HOSTILE}"
+    given = {word: following for word, following in zip(start["argv"], start["argv"][1:], strict=False) if word.startswith("--")}
+    assert {flag: given[flag] for flag in ("--any", "--tokenizer-path", "--wandb-exp-name", "--save", "--perf-log-dir")} == {
+        "--any": HOSTILE, "--tokenizer-path": HOSTILE, "--wandb-exp-name": HOSTILE, "--save": f"{exp_dir}/sub/{HOSTILE}",
+        "--perf-log-dir": f"{exp_dir}/sub/{HOSTILE}",
+    }  # fmt: skip
+    assert start["env"]["TOLD"] == HOSTILE
+    assert not list(tmp_path.rglob("pwned"))
+    assert f"finished, exit status {result.returncode}" in run_py(*typed, "action=query").stdout
+
+
 def test_exit_status_is_the_jobs(run_py, tmp_path) -> None:
     result = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
     assert result.returncode == 1  # torchrun's own for a worker that failed
@@ -202,6 +243,7 @@ def test_trial(run_py, starts, tmp_path) -> None:
     ("typed", "message"),
     [
         (["action=fly"], "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run"),
+        (["action=[run]"], "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run"),
         (
             ["train.system.perf_log_interval=0"],
             "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10",

@@ -71,9 +71,11 @@ def test_the_last_of_two_contradicting_flags_wins():
     [
         ("--perf-log-interval", "0", "write for example 10"),
         ("--perf-log-interval", "ten", "write for example 10"),
+        ("--perf-log-interval", "1000000001", "write for example 10"),
         ("--perf-max-log-files", "-1", "write for example 10"),
         ("--perf-log-dir", "", "write for example logs/perf_monitor"),
         ("--perf-log-dir", "a\nb", "write for example logs/perf_monitor"),
+        ("--perf-log-dir", "a\x7fb", "write for example logs/perf_monitor"),
         ("--perf-memory-tracking", "maybe", "write true or false"),
         ("--perf-peak-tflops", "nan", "write for example 989.4"),
         ("--perf-peak-tflops", "-3", "write for example 989.4"),
@@ -138,3 +140,20 @@ def test_names_follow_from_the_field():
     assert env_of("perf_log_dir") == "FLAGSCALE_PERF_LOG_DIR"
     assert env_of("enable_perf_monitor") == "FLAGSCALE_PERF_ENABLE_MONITOR"
     assert env_of("rehearse_on_cpu") == "FLAGSCALE_PERF_REHEARSE_ON_CPU"
+
+
+@pytest.mark.parametrize("name", ["perf_log_interval", "perf_max_overhead", "perf_peak_tflops", "perf_prometheus_port"])
+def test_true_is_no_number(name):
+    with pytest.raises(PerfError, match=f"^{flag_of(name)}: "):
+        PerfConfig(**{name: True})
+
+
+@pytest.mark.parametrize("text", ["None", "null", ""])
+def test_an_unset_variable_means_the_default(text):
+    assert PerfConfig.from_args({}, {"FLAGSCALE_PERF_LOG_DIR": text, "FLAGSCALE_PERF_MEMORY_TRACKING": text}) == PerfConfig()
+
+
+def test_a_flag_that_the_host_adds_later_keeps_the_hosts_default():
+    parser = add_perf_arguments(argparse.ArgumentParser(conflict_handler="resolve"))
+    parser.add_argument("--perf-memory-tracking", type=int, default=0)
+    assert PerfConfig.from_args(parser.parse_args([]), {}).perf_memory_tracking is False

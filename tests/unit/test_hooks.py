@@ -1,5 +1,8 @@
 """The loop's events and the wall around them, with a loop and a logger that only note what they are told."""
 
+import gc
+import signal
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -301,3 +304,93 @@ def test_a_resume_is_an_event(logger):
     hooks.train_start(FakeLoop(facts=replace(FACTS, resume_iteration=40)))
     hooks.train_end(None)
     assert logger.started[0].events == [("resume", 40, "resumed after iteration 40")]
+
+
+class Watchdog(Exception):
+    """What a host's own signal handler raises."""
+
+
+def handler_of_args(*given):
+    raise Watchdog
+
+
+def handler(number, frame):
+    raise Watchdog
+
+
+@pytest.mark.parametrize("its_handler", [handler, handler_of_args, SimpleNamespace(method=handler).method])
+def test_what_a_signal_handler_of_the_host_raises_inside_passes_and_the_monitor_goes_on(its_handler, logger, capsys):
+    loop, hooks = FakeLoop(), TrainingHooks()
+    hooks.train_start(loop)
+    position, before = loop.position, signal.signal(signal.SIGUSR1, its_handler)
+    loop.position = lambda: signal.raise_signal(signal.SIGUSR1)
+    try:
+        with pytest.raises(Watchdog) as passed:
+            hooks.step_start()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert passed.value.__context__ is None
+    assert hooks.active
+    loop.position = position
+    hooks.step_start()
+    hooks.step_end("result")
+    hooks.train_end(None)
+    assert [record.iteration for record in logger.started[0].records] == [1]
+    assert logger.started[0].events == []
+    assert capsys.readouterr().err == ""
+
+
+def test_an_exception_that_only_looks_like_a_handlers_is_ours(capsys):
+    def ours(number, frame):
+        raise Watchdog
+
+    TrainingHooks().attach(lambda: ours(10, None))
+    assert capsys.readouterr().err == "flagscale_perf: monitor switched off at attach: Watchdog:  (training goes on without it)\n"
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
+def test_an_interruption_passes_and_what_was_finished_is_kept(interruption, logger):
+    loop, hooks = FakeLoop(), TrainingHooks()
+    hooks.train_start(loop)
+    hooks.step_start()
+    hooks.step_end("result")
+    loop.position = lambda: (_ for _ in ()).throw(interruption)
+    with pytest.raises(interruption):
+        hooks.step_start()
+    hooks.train_end(interruption())
+    (session,) = logger.started
+    assert [record.iteration for record in session.records] == [1]
+    assert session.reasons == ["interrupted" if interruption is KeyboardInterrupt else "completed"]
+
+
+def test_an_exception_without_a_text_is_said_by_its_type(capsys):
+    class Mute(Exception):
+        def __str__(self):
+            raise RuntimeError("no text")
+
+    def fail():
+        raise Mute
+
+    TrainingHooks().attach(fail)
+    assert capsys.readouterr().err == "flagscale_perf: monitor switched off at attach: Mute (training goes on without it)\n"
+
+
+def test_a_stderr_that_raises_anything_is_no_reason_to_end_a_training(monkeypatch):
+    monkeypatch.setattr(hooks_module.sys, "stderr", SimpleNamespace())  # AttributeError at the first use
+    hooks = TrainingHooks()
+    hooks.train_start(SimpleNamespace())
+    assert not hooks.active
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_hosts_loop_is_let_go_when_training_has_ended(fails, logger, monkeypatch):
+    loop, hooks = FakeLoop(), TrainingHooks()
+    if fails:
+        monkeypatch.setattr(logger, "start", None)
+    loop.say = print  # an adapter's `say` may be kept, until the summary is written
+    hooks.train_start(loop)
+    hooks.train_end(None)
+    gone = weakref.ref(loop)
+    del loop
+    gc.collect()
+    assert gone() is None

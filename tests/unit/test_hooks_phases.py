@@ -228,6 +228,36 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     assert [record.iteration for record in records_of(logger, PhaseRecord)] == list(range(1, 12))
 
 
+@pytest.mark.parametrize("tracks", [True, False])
+def test_memory_is_read_at_the_interval_where_it_is_asked_for(logger, clock, monkeypatch, tracks):
+    device = FakeDevice()
+    monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: device)
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=config(perf_memory_tracking=tracks, perf_log_interval=10)))
+    run_of(hooks, clock, 21, cost_ns=0)
+    assert device.asked.count("memory") == (2 if tracks else 0)
+
+
+@pytest.mark.parametrize(("interval", "judged"), [(1, 10), (20, 20), (1000, 100)])
+def test_as_many_steps_as_the_interval_are_judged_but_not_too_few_or_too_many(logger, clock, interval, judged):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=interval)))
+    run_of(hooks, clock, judged + 1, cost_ns=MS)  # the first one is warm-up, and the last one has not ended
+    assert hooks.takes_marks
+    run_of(hooks, clock, 1, cost_ns=MS)
+    assert not hooks.takes_marks
+
+
+def test_a_later_training_is_told_again_what_it_lacks(logger):
+    hooks = TrainingHooks()
+    for _ in range(2):
+        hooks.train_start(FakeLoop(config=config()))
+        hooks.step_start()
+        hooks.step_end("result")
+        hooks.train_end(None)
+    assert [[name for name, *_ in session.events] for session in logger.started] == [["note"]] * 2
+
+
 def test_within_budget_nothing_is_shed_and_a_single_dear_step_is_no_reason(logger, clock):
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(config=config(perf_max_overhead=1.0, perf_log_interval=10)))

@@ -108,3 +108,25 @@ def test_unknown_recomputation_is_said(model, capsys):
     out = capsys.readouterr().out
     assert "hardware FLOPs are not known" in out
     assert "hardware, causal half" not in out
+
+
+@pytest.mark.parametrize("name", ["model.json", "model.yaml"])
+def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
+    path = tmp_path / name
+    path.write_text("[" * 100_000)
+    assert main(["flops", "--args", str(path)]) == 2
+    assert "is neither JSON nor yaml (maximum recursion depth exceeded" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ['"sliding_window": "x"', '"sliding_window": [1]', '"max_position_embeddings": 1e999', '"recompute_modules": 1', '"swiglu": {}'],
+)
+def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wrong):
+    path = tmp_path / "model.json"
+    path.write_text(
+        '{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 32,'
+        f' "vocab_size": 16, "global_batch_size": true, "seq_length": 8, {wrong}}}'
+    )
+    assert main(["flops", "--args", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(("--args ", "config.json: ", "global_batch_size is True in the file"))

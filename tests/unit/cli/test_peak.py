@@ -40,3 +40,25 @@ def test_what_cannot_be_measured_is_said(capsys):
     fp8, size = capsys.readouterr().err.splitlines()
     assert "look fp8 up with --device NAME" in fp8
     assert "both must be above 0" in size
+
+
+def test_what_torch_cannot_do_is_a_mistake_of_the_user(capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for words in (["--size", "3000000"], ["--seconds", "nan"], ["--seconds", "inf"]):
+        assert main(["peak", *words]) == 2
+    size, nan, inf = capsys.readouterr().err.splitlines()
+    assert size.startswith("--size 3000000 --dtype bf16: ")
+    assert size.endswith("; write for example --size 1024")
+    assert "both must be above 0" in nan
+    assert "both must be above 0" in inf
+
+
+def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
+    done = run_python("-m", "flagscale_perf.cli", "peak")
+    assert (done.returncode, done.stderr) == (
+        2, "measuring needs torch, which cannot be imported (libcudart.so: no such file); look a device up with --device NAME\n",
+    )  # fmt: skip
+    doctor = run_python("-m", "flagscale_perf.cli", "doctor")
+    assert "torch is installed but cannot be imported (libcudart.so: no such file): reading and" in doctor.stdout
+    assert doctor.stderr == ""

@@ -1,6 +1,8 @@
 """The callback and the wrappers, on stand-in modules shaped like Bridge 0.3.1's; the real one is in tests/processes."""
 
+import gc
 import sys
+import weakref
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -145,6 +147,25 @@ def test_steps_have_the_hosts_integers_and_an_abandoned_one_does_not_count(modul
     patched(modules, hooks)
     pretrain.train(pretrain.normalize_callbacks(None))
     assert [event[0] for event in hooks.events] == ["train_start", "train_end"]
+
+
+def test_the_hosts_model_is_let_go_when_training_has_ended(modules, context):
+    class Model:
+        config = None
+
+    hooks, kept = TrainingHooks(), []
+    hooks.train_start = lambda loop: kept.append(loop.say)  # as a session does, until its summary is written
+    modules[0].train = lambda manager: manager.fire("on_train_start", context)
+    modules[1].print_rank_0 = print
+    patched(modules, hooks)
+    context.model = [Model()]
+    gone = weakref.ref(context.model[0])
+    manager = modules[0].normalize_callbacks([])
+    modules[0].train(manager)
+    assert len(kept) == 1
+    context.model = None
+    gc.collect()
+    assert gone() is None
 
 
 def test_batches_of_varying_length_have_no_flops(context):

@@ -80,3 +80,10 @@ def test_a_module_that_does_not_exist_is_still_not_found(make_hook):
     make_hook(before={"watched_none": lambda: None}, after={"watched_none": lambda module: None})
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("watched_none")
+
+
+def test_a_finder_of_the_old_protocol_is_passed_over(modules, make_hook, monkeypatch):
+    monkeypatch.setattr(sys, "meta_path", [object(), *sys.meta_path])
+    seen = []
+    hook = make_hook(after={"watched_a": lambda module: seen.append(module.__name__)})
+    assert hook.find_spec("watched_a", None).name == "watched_a"

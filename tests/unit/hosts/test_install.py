@@ -308,6 +308,15 @@ def test_a_host_that_adds_the_same_flag_later_keeps_its_own(installed, arguments
     assert arguments_module.parse_args(["--host-monitor"]).perf_log_dir == "the host's"
 
 
+def test_a_parser_that_returns_something_else_is_told_and_ends_nothing(installed, arguments_module, capsys):
+    installed.undo()
+    arguments_module.parse_args = lambda: (1, 2)
+    installed.install()
+    installed._patch_arguments(arguments_module)
+    assert arguments_module.parse_args() == (1, 2)
+    assert "flagscale_perf: monitor switched off at attach: TypeError: " in capsys.readouterr().err
+
+
 def test_a_wrong_environment_value_ends_before_training(installed, arguments_module, monkeypatch, capsys):
     monkeypatch.setenv("FLAGSCALE_PERF_LOG_INTERVAL", "never")
     with pytest.raises(SystemExit) as refused:

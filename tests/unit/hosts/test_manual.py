@@ -119,3 +119,79 @@ def test_a_wrong_variable_is_refused_before_training(monkeypatch):
     monkeypatch.setenv("FLAGSCALE_PERF_LOG_INTERVAL", "never")
     with pytest.raises(PerfError, match="FLAGSCALE_PERF_LOG_INTERVAL"):
         LoopMonitor(SimpleNamespace(), Training(8, 2, 4))
+
+
+def test_trainings_of_one_process_leave_neither_models_nor_memory_behind(run_python):
+    done = run_python(
+        "-c",
+        LOOP
+        + """
+import gc, os, time, weakref
+
+class Model:
+    config = config
+
+def train():
+    model = Model()
+    with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+        with monitor.step():
+            pass
+    return weakref.ref(model)
+
+def rings():
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    return sum("flagscale_perf" in os.readlink(link) for link in links if os.path.lexists(link))
+
+models = [train() for _ in range(3)]
+gc.collect()
+print([model() for model in models])
+deadline = time.monotonic() + 60
+while rings() and time.monotonic() < deadline:  # given back when their writers have ended
+    time.sleep(0.02)
+print(rings())
+""",
+        env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert lines[-5:-3] == ["[None, None, None]", "0"]
+    assert [line.startswith("flagscale_perf: summary in ") for line in lines[-3:]] == [True] * 3
+
+
+def test_a_child_forked_in_a_step_that_leaves_through_the_loop_says_and_writes_nothing(sessions):
+    done, ((_, steps, ended),) = sessions("""
+import os, sys
+with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+    monitor._loop.numbers, numbers = lambda result: 1 / 0 if os.getpid() != pid else numbers(result), monitor._loop.numbers
+    pid = os.getpid()
+    for iteration in range(3):
+        with monitor.step():
+            if os.fork() == 0:
+                sys.exit(0)
+            os.wait()
+        if os.fork() == 0:
+            with monitor.step(), monitor.evaluation():
+                pass
+            raise SystemExit(0)
+        os.wait()
+""")
+    assert (done.returncode, done.stderr, ended) == (0, "", "completed")
+    assert [step["iteration"] for step in steps] == [1, 2, 3]
+    assert done.stdout.count("summary in") == 1
+
+
+@pytest.mark.parametrize("env", [{}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}])
+def test_what_a_step_is_told_wrongly_is_no_reason_to_end_a_training(sessions, env):
+    done, _ = sessions(
+        """
+with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+    with monitor.step() as step:
+        step.samples = None
+print("trained")
+""",
+        **env,
+    )
+    assert done.returncode == 0
+    assert "trained" in done.stdout
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("flagscale_perf: monitor switched off at ")

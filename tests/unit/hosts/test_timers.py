@@ -1,5 +1,6 @@
 """The timers' class for the length of a training, on a stand-in of it; the host's real one is in tests/contract/test_timers.py."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -233,3 +234,45 @@ def test_a_phase_without_a_timer_of_the_host(hooks):
     timer.start()
     timer.stop()
     assert hooks.told == [FORWARD, ~FORWARD]
+
+
+class MeasuringTimer:
+    def __init__(self):
+        self.value = 5
+
+    def start(self, barrier=False):
+        self.value += 1
+
+    def stop(self, barrier=False):
+        self.value += 1
+
+
+class IdleTimer(MeasuringTimer):
+    def start(self, barrier=False):
+        return
+
+    def stop(self, barrier=False):
+        return
+
+
+class NamedTimers:
+    def __init__(self, kind):
+        self.made = {"optimizer": kind()}
+
+    def __call__(self, name, log_level=None):
+        return self.made[name]
+
+
+@pytest.mark.parametrize("kind", [MeasuringTimer, IdleTimer])
+def test_copies_of_a_timer_and_of_all_are_of_the_hosts_classes_and_tell_nothing(hooks, kind):
+    timers = telling(hooks, NamedTimers(kind))
+    timer = timers("optimizer")
+    timer.value = 7
+    for copied in (copy.copy(timer), copy.deepcopy(timer)):
+        copied.start()
+        assert (type(copied), vars(copied).keys()) == (kind, {"value"})
+    assert timer.__reduce_ex__(4)[1:] == ((kind,), {"value": 7})  # what a pickle would hold
+    for copied in (copy.copy(timers), copy.deepcopy(timers)):
+        copied("optimizer").start()
+        assert (type(copied), type(copied("optimizer"))) == (NamedTimers, kind)
+    assert hooks.told == []

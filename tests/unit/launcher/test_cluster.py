@@ -179,3 +179,54 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(job, opened
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
     with pytest.raises(PerfError, match=r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each machine$"):
         dispatch(job, "run", opened[1])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "$(touch,pwned)",
+        "`x`",
+        "a;b",
+        "a&b",
+        "a|b",
+        "-oProxyCommand=x",
+        "a'b",
+        'a"b',
+        "../a",
+        "a/b",
+        "a>b",
+        "a*",
+        "a\\b",
+        "\u202ea",
+        "é",
+        "{a,b}",
+    ],
+)
+@pytest.mark.parametrize("line", ["{} slots=8", "node0 slots=8 type={}", "  {}  slots=1   type=A100 # the last"])
+def test_names_of_hosts_that_a_shell_or_ssh_would_take_for_more_are_refused(job, opened, tmp_path, line, name) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"# the {name} nodes\nnode1 slots=8 type=A100\n\n{line.format(name)}\n")
+    with pytest.raises(PerfError) as refusal:
+        dispatch(job, "run", opened[1])
+    assert str(refusal.value) == (
+        f"experiment.runner.hostfile: line 4 of '{hosts}': FlagScale's runner would harm {name!r}; use only letters, digits and ._:@%-"
+    )
+    assert opened[0] == []
+
+
+def test_names_that_hosts_have_pass(job, opened, tmp_path) -> None:
+    (tmp_path / "hosts").write_text(
+        "# two\nworker-0.cluster_a slots=8 type=A100\nme@10.0.0.1 slots=8 type=BI-V150\nfe80::1%eth0 slots=8 # last\n"
+    )
+    assert dispatch(job, "run", opened[1]) == 0
+
+
+def test_a_hostfile_that_cannot_be_read_is_refused(job, opened, monkeypatch) -> None:
+    def fail(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(cluster, "open", fail, raising=False)
+    with pytest.raises(
+        PerfError, match=r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can be read$"
+    ):
+        dispatch(job, "run", opened[1])

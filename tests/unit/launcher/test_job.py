@@ -178,3 +178,14 @@ def test_killed_job_has_no_exit_status(paths, start, tmp_path) -> None:
     assert exit_code(paths) is None
     assert start("exit 0").wait() == 0  # a stale pid file does not stand in the way
     assert exit_code(paths) == 0
+
+
+@pytest.mark.parametrize("name", ["output", "pid_file", "lock_file"])
+def test_a_directory_in_the_place_of_a_file_is_a_mistake_of_the_user(paths, name) -> None:
+    os.mkdir(getattr(paths, name))
+    with pytest.raises(PerfError) as refusal:
+        start_job(paths)
+    assert str(refusal.value) == (
+        f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: [Errno 21] Is a directory: {getattr(paths, name)!r};"
+        " give a directory that can be written"
+    )

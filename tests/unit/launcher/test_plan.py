@@ -136,3 +136,20 @@ def test_wrong_option_of_the_monitor_is_refused(config) -> None:
     with pytest.raises(PerfError) as refusal:
         make_plan(config, HERE, {})
     assert str(refusal.value) == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
+
+
+def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
+    config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
+    command = make_plan(config, HERE, {}).command
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == ["--standalone", "--nproc_per_node", "1"]
+
+
+def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> None:
+    for directory in (tmp_path, tmp_path / "FlagScale"):
+        (directory / "vocab.json").write_text("")
+    config["train"]["data"] = {"vocab_file": "vocab.json"}
+    assert make_plan(config, str(tmp_path), {}).settings["vocab_file"].value == "vocab.json"
+
+
+def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
+    assert make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir == f"{tmp_path}/exp/from_caller"

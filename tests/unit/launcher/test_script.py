@@ -126,7 +126,7 @@ def test_whole_script(config, tmp_path) -> None:
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
         "export A='it'\"'\"'s'\n"
         f"export PYTHONPATH={':'.join(plan.pythonpath)}${{PYTHONPATH:+:${{PYTHONPATH}}}}\n"
-        "exec /usr/bin/python3 -m torch.distributed.run --standalone --nproc_per_node 2 -m flagscale_perf.launch"
+        "exec -- /usr/bin/python3 -m torch.distributed.run --standalone --nproc_per_node 2 -m flagscale_perf.launch"
         f" {root}/flagscale/train/train_gpt.py --enable-perf-monitor --num-layers 2 --perf-log-dir {tmp_path}/exp/logs/perf_monitor\n"
     )
 
@@ -144,3 +144,12 @@ def test_directory_that_takes_no_script_is_refused(config) -> None:
     os.makedirs(plan.paths.script)
     with pytest.raises(PerfError, match=r"^experiment.exp_dir: cannot write .*: Is a directory; give a directory that can be written$"):
         write_script(plan)
+
+
+@pytest.mark.parametrize("python", ["-a", "-c", "--", "-x y", "$(touch pwned)", "A=b"])
+def test_a_python_that_is_none_runs_nothing_else(config, tmp_path, python) -> None:
+    config["experiment"]["task"]["python"] = python
+    done = subprocess.run(["bash", write_script(make_plan(config, str(tmp_path), {}))], capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert f"exec: {python}: not found" in done.stderr
+    assert not list(tmp_path.rglob("pwned"))

@@ -100,7 +100,16 @@ def test_settings_remember_where_they_are_written() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a", ["--k", "a"]), ("", ["--k", ""]), ("-1.5", ["--k", "-1.5"]), ("-x", ["--k=-x"]), ("--k", ["--k=--k"]), ("-1e5", ["--k=-1e5"])],
+    [
+        ("a", ["--k", "a"]),
+        ("", ["--k", ""]),
+        ("-1.5", ["--k", "-1.5"]),
+        ("-x", ["--k=-x"]),
+        ("--k", ["--k=--k"]),
+        ("-1.", ["--k=-1."]),
+        ("-.", ["--k=-."]),
+        ("-1e5", ["--k=-1e5"]),
+    ],
 )
 def test_value_that_looks_like_an_option_is_tied_to_its_flag(text, expected) -> None:
     assert option("--k", text) == expected
