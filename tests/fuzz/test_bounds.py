@@ -47,8 +47,9 @@ def run() -> Lines:
             yield encode(make_interval(iteration, throttle=LONG[:MAX_TEXT]))
 
 
-def straggler(number: int) -> StragglerRecord:
-    return StragglerRecord(number, number, False, [number], "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
+def straggler(number: int, ranks: int = 1) -> StragglerRecord:
+    slow = [number * 1000 + place for place in range(ranks)]
+    return StragglerRecord(number, number, False, slow, "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
 
 
 def many_names() -> Lines:
@@ -56,7 +57,7 @@ def many_names() -> Lines:
 
 
 def many_stragglers() -> Lines:
-    yield from (encode(straggler(number)) for number in range(50_000))
+    yield from (encode(straggler(number, 500)) for number in range(15_000))
 
 
 def long_texts() -> Lines:
