@@ -5,7 +5,6 @@ Reading keeps the good lines of a damaged file: a line that is no record comes o
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -39,7 +38,6 @@ KINDS: dict[str, type[Record]] = {
     "end": RunEnd,
 }
 MAX_LINE_BYTES = 1 << 20
-BLOCK_BYTES = 1 << 16  # parsed at once
 MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; everything that walks it later may recurse
 MAX_ITEMS = 1024  # of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
 MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
@@ -142,17 +140,12 @@ def decode(line: bytes) -> Record:
         raise ValueError("not UTF-8") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"no JSON: {error.msg} at character {error.pos + 1}") from None
-    return _record(content, b"-" in line)
-
-
-def _record(content: Any, has_minus: bool) -> Record:
-    """`has_minus`: there may be numbers below 0."""
     if not isinstance(content, dict):
         raise ValueError("no JSON object")
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
         raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
-    return _quickly(kind, content, has_minus) or _checked_version(_checked(kind, content))
+    return _quickly(kind, content, b"-" in line) or _checked_version(_checked(kind, content))
 
 
 def _parsed(text: str) -> Any:
@@ -283,50 +276,18 @@ def _finite_float(text: str) -> float:
 def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
     """Every line of the file as a record or a `BadLine`, in constant memory."""
     number = 0
-    while block := _next_block(file):
-        records = _all_of(block)
-        if records is not None:
-            number += len(records)
-            yield from records
-            continue
-        for line in io.BytesIO(block):
-            number += 1
-            yield _one_of(number, line)
-            if len(line) > MAX_LINE_BYTES:
-                _skip_line(file, line)  # after telling it: who wants the header alone need not read on
-
-
-def _next_block(file: BinaryIO) -> bytes:
-    """Whole lines, but for the end of the file and a line that is too long."""
-    block = file.read(BLOCK_BYTES)
-    return block if block.endswith(b"\n") else block + file.readline(MAX_LINE_BYTES + 1)
-
-
-def _all_of(block: bytes) -> list[Record] | None:
-    """The block's records, parsed together in half the time; None unless it is sure that each line is one record.
-
-    A line that begins with the kind, holds that word once and no escape cannot have a part of another line's record in it, nor two records.
-    """
-    lines = block.count(b"\n")
-    is_plain = block.endswith(b"\n") and len(block) <= MAX_LINE_BYTES and b"\\" not in block
-    if not is_plain or block.count(b'"kind"') != lines or (b"\n" + block).count(b'\n{"kind":') != lines:
-        return None
-    try:
-        contents, has_minus = _JSON.decode(f"[{block[:-1].decode()}]".replace("\n", ",\n")), b"-" in block
-        return [_record(content, has_minus) for content in contents] if len(contents) == lines else None
-    except (ValueError, RecursionError):
-        return None  # the lines one by one tell what is wrong
-
-
-def _one_of(number: int, line: bytes) -> Record | BadLine:
-    if len(line) > MAX_LINE_BYTES:
-        return BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")
-    if not line.endswith(b"\n"):
-        return BadLine(number, "cut off", torn=True)
-    try:
-        return decode(line)
-    except ValueError as error:
-        return BadLine(number, str(error))
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            yield BadLine(number, f"longer than {MAX_LINE_BYTES} bytes")  # first: who wants the header alone need not read on
+            _skip_line(file, line)
+        elif not line.endswith(b"\n"):
+            yield BadLine(number, "cut off", torn=True)
+        else:
+            try:
+                yield decode(line)
+            except ValueError as error:
+                yield BadLine(number, str(error))
 
 
 def _skip_line(file: BinaryIO, line: bytes) -> None:

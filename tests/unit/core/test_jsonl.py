@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
-from flagscale_perf.core.jsonl import BLOCK_BYTES, MAX_ITEMS, MAX_LINE_BYTES, MAX_TEXT, BadLine, decode, dump, encode, read_records
+from flagscale_perf.core.jsonl import MAX_ITEMS, MAX_LINE_BYTES, MAX_TEXT, BadLine, decode, dump, encode, read_records
 from flagscale_perf.core.rank_records import NodeRecord
 from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_skipped_data, make_step
@@ -221,23 +221,3 @@ def test_a_long_text_of_an_event_is_cut_and_not_lost() -> None:
 
 def _line(kind: str, fields: dict[str, object]) -> bytes:
     return json.dumps({"kind": kind} | fields).encode()
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b'{"kind":"x"}\n', b"{},{}\n", b"\n", b"\xff\n", b'{"kind":"event","text":"\n', b"[" * 5000 + b"\n",
-        b"x" * (MAX_LINE_BYTES + 1) + b"\n",
-        b'{"kind":"end","a":[{}\n{"kind":"end"}]}\n', encode(RunEnd("a", 1, 2, 0))[:-1] + b"," + encode(RunEnd("b", 1, 2, 0)),
-        b'{"kind":"end","reason":"\\u0041","end_wall_ns":1,"last_iteration":2,"dropped":-0}\n', b"{}\n{}\n",
-    ],
-)  # fmt: skip
-def test_many_lines_at_once_are_what_each_is_alone(damage: bytes) -> None:
-    good = b"".join(map(encode, RECORDS))
-    content = good * (BLOCK_BYTES // len(good)) + damage + good
-    assert list(read_records(io.BytesIO(content))) == [_alone(*numbered) for numbered in enumerate(io.BytesIO(content), 1)]
-
-
-def _alone(number: int, line: bytes) -> Record | BadLine:
-    (found,) = read_records(io.BytesIO(line))
-    return found._replace(number=number) if isinstance(found, BadLine) else found
