@@ -135,15 +135,33 @@ def node_record(**overrides: Any) -> NodeRecord:
     return NodeRecord(**fields | overrides)
 
 
+def _troubled_ranks(iteration: int) -> RanksRecord:
+    """Ranks 0 to 5 load data 100 ms longer; rank 5 takes 200 ms more while it is slow. Whoever works less waits for who works most."""
+    work_ns = [1070 * MS] * 6 + [970 * MS] * 2
+    work_ns[5] += 200 * MS if _is_slow(iteration) else 0
+    iteration_ns = max(work_ns) + 30 * MS
+    return ranks_record(
+        iteration,
+        iteration_ns=[iteration_ns] * 8,
+        work_ns=work_ns,
+        wait_ns=[iteration_ns - dur_ns for dur_ns in work_ns],
+        data_ns=[105 * MS] * 6 + [5 * MS] * 2,
+    )
+
+
+def _is_slow(iteration: int) -> bool:
+    return 300 < iteration <= 500
+
+
 TROUBLED = Plan(
     facts={"process_start_ns": -400 * SECOND},
     step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {},
-    extra=lambda number: {"data_loading_ns": 100 * MS, "exposed_grad_comm_ns": 200 * MS if 300 < number <= 500 else 0},
+    extra=lambda number: {"data_loading_ns": 100 * MS, "exposed_grad_comm_ns": 200 * MS if _is_slow(number) else 0},
     reading=lambda number: {"throttle": "power"},
     also=[
         node_record(),
-        *(ranks_record(number, data_ns=[105 * MS] * 4 + [5 * MS] * 4) for number in range(10, STEPS, 10)),
+        *map(_troubled_ranks, range(10, STEPS + 1, 10)),
         StragglerRecord(301, 500, True, [5], "node0", "NVIDIA H200", 0, "forward", 200 * MS, 1300 * MS, "peers", "clock capped by power"),
-        make_event("rank", at_ns=350 * SECOND, iteration=310, text="rank 5 on node0 works 200 ms longer than its peers"),
+        make_event("slow", at_ns=371 * SECOND, iteration=310, text="rank 5 on node0 works 200 ms longer than its peers"),
     ],
 )

@@ -38,7 +38,8 @@ from flagscale_perf.core.session import Labels
 from flagscale_perf.core.summary import RUNNING, RunTotals
 from flagscale_perf.core.utilisation import Scale
 
-MAX_EVENTS = 50
+MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
+OTHER_EVENTS = "other"
 MS_PER_S = 1000
 _KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
 _CLASSES = {
@@ -146,8 +147,10 @@ class RunFold:
         self._trend.add(interval)
 
     def _add_event(self, event: EventRecord) -> None:
-        self._event_counts[event.name] += 1
-        if self._event_counts[event.name] <= MAX_EVENTS and len(self._event_counts) <= MAX_EVENTS:
+        is_known = event.name in self._event_counts or len(self._event_counts) < MAX_EVENTS
+        name = event.name if is_known else OTHER_EVENTS
+        self._event_counts[name] += 1
+        if is_known and self._event_counts[name] <= MAX_EVENTS:
             self._events.append(event)
 
     def _add_end(self, end: RunEnd) -> None:

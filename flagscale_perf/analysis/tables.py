@@ -166,7 +166,7 @@ class Monitor:
         dropped_records: lost because the disk did not keep up.
         failure_count: events "failure".
         events: the first 50 of each name, in the order of the file.
-        event_counts: how many there are by name.
+        event_counts: how many there are by name; those of a name beyond the first 50 names are "other".
     """
 
     self_cost_share: float | None

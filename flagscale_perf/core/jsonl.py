@@ -39,6 +39,8 @@ KINDS: dict[str, type[Record]] = {
 }
 MAX_LINE_BYTES = 1 << 20
 MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; everything that walks it later may recurse
+MAX_ITEMS = 1024  # of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
+MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
 _MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
 _MAX_NS = 1 << 63  # keeps every time within the years a datetime has
 _NAMES = {record_type: kind for kind, record_type in KINDS.items()}
@@ -88,12 +90,12 @@ class _Layout(NamedTuple):
     Attributes:
         integers: gets the integers out of the values.
         integer_fields: theirs.
-        nested: fields with values inside, which have to be looked at one by one.
+        sized: texts and fields with values inside, which have to be looked at one by one.
     """
 
     integers: Callable[[tuple[Any, ...]], tuple[int, ...]]
     integer_fields: list[_Field]
-    nested: list[_Field]
+    sized: list[_Field]
 
 
 # Millions of lines have one of few shapes: types of a kind's values -> what is left to check. Only right ones get in.
@@ -103,7 +105,9 @@ _WHOLE = frozenset({RunHeader, RanksRecord, StragglerRecord})  # rare ones whose
 
 
 def encode(record: Record) -> bytes:
-    """The record's line, newline included. NaN and infinities become null."""
+    """The record's line, newline included. NaN and infinities become null, and the text of an event ends at `MAX_TEXT`."""
+    if isinstance(record, EventRecord) and len(record.text) > MAX_TEXT:
+        record = record._replace(text=record.text[: MAX_TEXT - 3] + "...")
     fields: dict[str, Any] = asdict(record) if is_dataclass(record) else record._asdict()
     return (dump({"kind": _NAMES[type(record)]} | fields) + "\n").encode()
 
@@ -164,8 +168,8 @@ def _checked(kind: str, content: dict[str, Any]) -> Record:
 
 def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
     places = [place for place, value in enumerate(values) if type(value) is int]
-    nested = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list)]
-    return _Layout(_getter(places), [fields[place] for place in places], nested)
+    sized = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list, str)]
+    return _Layout(_getter(places), [fields[place] for place in places], sized)
 
 
 def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
@@ -190,7 +194,7 @@ def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | No
     if max(integers) >= _MAX_NS or (has_minus and min(integers) <= -_MAX_NS):  # _MAX_NS is the lowest limit there is
         for field in layout.integer_fields:
             _value(content, field)
-    for field in layout.nested:
+    for field in layout.sized:
         _value(content, field)
     record: Record | None = _made(KINDS[kind], values, content)
     return record
@@ -213,14 +217,29 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
     value = content.get(field.name)
     if type(value) not in field.types:  # exact: True is no integer here
         raise ValueError(f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}")
+    if type(value) is str:
+        return _text(value, field.name)
     parts = _parts(value) if field.values else [value]
     if field.values and any(type(part) not in field.values for part in parts):
         raise ValueError(f"field {field.name!r} holds what is not {' or '.join(t.__name__ for t in field.values)}")
+    if field.values and value is not None and _is_large(value):
+        raise ValueError(f"field {field.name!r} holds more than {MAX_ITEMS} values, or a text of more than {MAX_TEXT} characters")
     if field.values is None and type(value) in (dict, list):
         _check_free(value, field.name)
     limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
     if any(type(part) is int and not -limit < part < limit for part in parts):
         raise ValueError(f"field {field.name!r} is out of range")
+    return value
+
+
+def _is_large(value: list[Any] | dict[str, Any]) -> bool:
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    return len(value) > MAX_ITEMS or any(type(part) is str and len(part) > MAX_TEXT for part in parts)
+
+
+def _text(value: str, name: str) -> str:
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"field {name!r} has more than {MAX_TEXT} characters")
     return value
 
 

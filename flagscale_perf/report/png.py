@@ -149,8 +149,9 @@ def _ranks(axes: Axes, report: Report) -> None:
     from matplotlib.ticker import MaxNLocator
 
     rows = [[_NAN if value is None else value for value in column] for column in zip(*ranks.work_ms, strict=True)]
-    first, last = ranks.stretches[0][0], ranks.stretches[-1][1]
-    image = axes.imshow(rows, aspect="auto", cmap=_HEAT_MAP, interpolation="nearest", extent=(first, last, len(rows) - 0.5, -0.5))
+    begins = [*(first for first, _ in ranks.stretches), ranks.stretches[-1][1]]  # stretches differ in length
+    image = axes.pcolormesh(begins, [row - 0.5 for row in range(len(rows) + 1)], rows, cmap=_HEAT_MAP)
+    axes.invert_yaxis()
     axes.set_ylabel("rank" if len(ranks.entries) == ranks.entries[-1].last_rank + 1 else "first rank")
     axes.yaxis.set_major_formatter(lambda place, _: _rank_label(report, place))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))

@@ -138,7 +138,8 @@ class TraceEvents:
     def _straggler(self, straggler: StragglerRecord) -> Iterator[Event]:
         key = tuple(straggler.ranks)
         if not straggler.is_over:
-            self._slow[key] = straggler
+            if key in self._slow or len(self._slow) < REMEMBERED:
+                self._slow[key] = straggler
             return
         self._slow.pop(key, None)
         yield from self._slow_stretch(straggler)

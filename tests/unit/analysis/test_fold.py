@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.fold import RunFold, read_report
+from flagscale_perf.analysis.fold import MAX_EVENTS, RunFold, read_report
 from flagscale_perf.analysis.report import Node, Report
 from flagscale_perf.analysis.tables import RankEntry, Reading
 from flagscale_perf.cli.report import FORMATS
@@ -184,3 +184,12 @@ def test_it_takes_records_as_they_come() -> None:
         if isinstance(record, StepRecord | IntervalRecord):
             seen.append(fold.report(Reading("here", fold.records(), 0, []), is_live=True).overview.iterations)
     assert (seen[0], seen[-1], seen == sorted(seen)) == (1, 25, True)
+
+
+def test_names_of_events_beyond_the_first_ones_are_counted_together(tmp_path: Path) -> None:
+    path = tmp_path / "perf_records_20240129_103000.jsonl"
+    names = [f"name {number}" for number in range(MAX_EVENTS + 10)]
+    path.write_bytes(b"".join(map(encode, [make_header(), *(make_event(name) for name in [*names, names[0]])])))
+    monitor = read_report(path).monitor
+    assert monitor.event_counts == {names[0]: 2} | dict.fromkeys(names[1:MAX_EVENTS], 1) | {"other": 10}
+    assert [event.name for event in monitor.events] == [*names[:MAX_EVENTS], names[0]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, asdict, replace
 
 import pytest
 
-from flagscale_perf.core.jsonl import MAX_LINE_BYTES, BadLine, decode, dump, encode, read_records
+from flagscale_perf.core.jsonl import MAX_ITEMS, MAX_LINE_BYTES, MAX_TEXT, BadLine, decode, dump, encode, read_records
 from flagscale_perf.core.rank_records import NodeRecord
 from flagscale_perf.core.records import SCHEMA_VERSION, Record, RunEnd
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_skipped_data, make_step
@@ -203,3 +203,27 @@ def test_the_good_lines_of_a_damaged_file_are_kept() -> None:
         make_step(3),
         BadLine(7, "cut off", torn=True),
     ]
+
+
+def test_what_is_too_much_for_one_record_is_refused() -> None:
+    texts = {"text": "x" * (MAX_TEXT + 1)}
+    with pytest.raises(ValueError, match=f"field 'text' has more than {MAX_TEXT} characters"):
+        decode(_line("event", make_event()._asdict() | texts))
+    node = NodeRecord("node0", list(range(MAX_ITEMS)), [1], ["x" * MAX_TEXT], [0])
+    assert decode(encode(node)) == node
+    reason = f"holds more than {MAX_ITEMS} values, or a text of more than {MAX_TEXT} characters"
+    for more in ({"ranks": list(range(MAX_ITEMS + 1))}, {"devices": ["x" * (MAX_TEXT + 1)]}):
+        with pytest.raises(ValueError, match=f"field '{next(iter(more))}' {reason}"):
+            decode(_line("node", asdict(node) | more))
+    with pytest.raises(ValueError, match=f"field 'phases_ns' {reason}"):
+        decode(_line("interval", asdict(make_interval()) | {"phases_ns": {"x" * (MAX_TEXT + 1): 1}}))
+
+
+def test_a_long_text_of_an_event_is_cut_and_not_lost() -> None:
+    read = decode(encode(make_event(text="x" * MAX_TEXT + "y")))
+    assert read == make_event(text="x" * (MAX_TEXT - 3) + "...")
+    assert decode(encode(make_event(text="x" * MAX_TEXT))) == make_event(text="x" * MAX_TEXT)
+
+
+def _line(kind: str, fields: dict[str, object]) -> bytes:
+    return json.dumps({"kind": kind} | fields).encode()

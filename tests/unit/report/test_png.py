@@ -7,13 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from matplotlib.collections import QuadMesh
+from matplotlib.figure import Figure
 
 from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.core.errors import PerfError
 from flagscale_perf.core.records import RunEnd
 from flagscale_perf.report import png
 from tests.fakes import make_facts, make_header, make_step, sample_run
-from tests.synthetic import TROUBLED, write
+from tests.synthetic import TROUBLED, ranks_record, write
 from tests.unit.report.test_text import report_of
 
 
@@ -71,3 +73,13 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(PerfError, match=r"needs matplotlib; pip install 'flagscale_perf\[figures\]'"):
         png.render(report_of(tmp_path, sample_run()))
+
+
+def test_stretches_of_ranks_stand_where_they_were(tmp_path: Path) -> None:
+    stretches = [ranks_record(10), ranks_record(15, first_iteration=11), ranks_record(100, first_iteration=16)]
+    axes = Figure().add_subplot()
+    png._ranks(axes, report_of(tmp_path, [make_header(), *stretches]))
+    (cells,) = axes.collections
+    assert isinstance(cells, QuadMesh)
+    assert cells.get_coordinates()[0, :, 0].tolist() == [1, 11, 16, 100]
+    assert axes.get_ylim() == (7.5, -0.5)
