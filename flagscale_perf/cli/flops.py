@@ -42,10 +42,7 @@ class FlopsCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
-        try:
-            given, shape = _read_model(args.model)
-        except (TypeError, OverflowError) as error:  # a list for a number, or a number that is infinite
-            raise PerfError(f"--args {args.model}: a value in it is not of its kind ({error}); mend it") from None
+        given, shape = _read_model(args.model)
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
         table = count(shape, batch, length, args.packed_seq_lens)

@@ -129,4 +129,4 @@ def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wron
         f' "vocab_size": 16, "global_batch_size": true, "seq_length": 8, {wrong}}}'
     )
     assert main(["flops", "--args", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(("--args ", "config.json: ", "global_batch_size is True in the file"))
+    assert capsys.readouterr().err.startswith(("--args ", "model: ", "config.json: ", "global_batch_size is True in the file"))
