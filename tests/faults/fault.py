@@ -29,7 +29,7 @@ class Fault:
         at: iteration after which `act` is called.
         act: does it to the running job.
         code: exit code of a job that the fault itself ends; None: the healthy reference's.
-        reason: of the end, as the summary has it.
+        reason: of the end, as the summary has it; a regular expression.
         jobs: trainings in the directory; each has to keep everything.
         loses: what may be missing from the run file.
         kept_in: where the run file is looked for at the end, below the job's directory.
