@@ -42,7 +42,7 @@ from flagscale_perf.ranks.place import Place
 from flagscale_perf.ranks.signature import identity_of, signed
 from flagscale_perf.sinks.drain import RETRY_S, Drain, DrainTask
 from flagscale_perf.sinks.host_run import HostRun
-from flagscale_perf.sinks.sources import OneRank, RankSource, Sources, TakeReadings, no_readings
+from flagscale_perf.sinks.sources import OneRank, RankSource, Sources, TakeReadings, Unheard, no_readings
 
 WRITER = "flagscale_perf.perf_logger"
 MAX_WRITERS = 3  # processes one run may use up
@@ -254,7 +254,8 @@ class Supervisor:
         """The writer's work on this thread."""
         has_device = self._task.facts.get("device_uuid") is not None
         readings = _nothing_but("no hardware counters: they are read in a writer process only") if has_device else no_readings
-        Drain(self._ring, self._task, self._print, _complain, Sources(readings)).run(self._pause, lambda: False)
+        ranks = Unheard("nothing is recorded of other ranks: they are read in a writer process only") if self._task.identity else OneRank()
+        Drain(self._ring, self._task, self._print, _complain, Sources(readings, ranks)).run(self._pause, lambda: False)
 
     def _pause(self, seconds: float) -> None:
         if self._ending.is_set():

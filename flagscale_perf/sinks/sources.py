@@ -58,6 +58,21 @@ class OneRank:
     close = take
 
 
+class Unheard(OneRank):
+    """Where nobody hears the other ranks."""
+
+    def __init__(self, note: str) -> None:
+        """`note` says why, once."""
+        self._notes = [note]
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """The note."""
+        notes, self._notes = self._notes, []
+        return [], notes
+
+    close = take
+
+
 @dataclass(frozen=True)
 class Sources:
     """Of one drain.

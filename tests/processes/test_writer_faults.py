@@ -10,11 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from flagscale_perf.analysis.summary import summarize
+from flagscale_perf.core.records import EventRecord, StepRecord
+from flagscale_perf.core.ring import SLOTS
 from flagscale_perf.sinks import realtime
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.realtime import RealtimeSink
 from tests.fakes import make_header, make_interval
-from tests.processes.trainer import Trainer, ended_summary, steps_in, text_of, trainer, wait_for
+from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
 
 
 def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
@@ -77,6 +80,27 @@ def test_a_writer_that_hangs_holds_up_the_end_only_so_long_and_finishes_alone(tm
         summary = ended_summary(tmp_path)
         training.process.communicate()
     assert (summary["session_info"]["end_reason"], summary["totals"]["train_steps"]) == ("completed", 12)
+
+
+def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(tmp_path: Path) -> None:
+    with trainer(tmp_path) as training:
+        writer = training.writer()
+        writer.suspend()
+        training.tell("put", SLOTS + 1000)
+        writer.resume()
+        wait_for("the queue's last record", lambda: f'"iteration":{SLOTS},' in text_of(tmp_path, "perf_records_*"))
+        training.tell("put", 10)
+        code, _, stderr = training.end("return")
+    assert steps_in(tmp_path) == [*range(1, SLOTS + 1), *range(SLOTS + 1001, SLOTS + 1011)]
+    summary = ended_summary(tmp_path)
+    assert (code, summary["dropped_records"], summary["totals"]["train_steps"]) == (0, 1000, SLOTS + 10)
+    told = "1000 records lost so far: more came than the disk took"
+    assert stderr == f"flagscale_perf: {told}\n"
+    records = records_in(tmp_path)
+    place = next(place for place, record in enumerate(records) if isinstance(record, EventRecord) and record.text == told)
+    assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
+    (run_file,) = tmp_path.glob("perf_records_*")
+    assert summarize(run_file).summary == summary
 
 
 def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_path: Path) -> None:

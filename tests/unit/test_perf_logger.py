@@ -18,7 +18,7 @@ from flagscale_perf.core.jsonl import decode
 from flagscale_perf.core.records import EventRecord, StepRecord
 from flagscale_perf.core.ring import Ring
 from flagscale_perf.perf_logger import PerfLogger
-from tests.fakes import make_facts, make_step
+from tests.fakes import make_facts, make_identity, make_step
 
 LONG_S = 60.0
 
@@ -126,6 +126,16 @@ def test_a_thread_of_the_training_never_reads_the_device(tmp_path: Path, said: l
     events = [record for record in map(decode, run_file.read_bytes().splitlines()) if isinstance(record, EventRecord)]
     assert [event.text for event in events] == ["no hardware counters: they are read in a writer process only"]
     assert set(summary_of(path)["hardware"].values()) == {None}
+
+
+def test_a_thread_of_the_training_hears_no_other_ranks_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
+    config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
+    PerfLogger.start(config, make_facts(world_size=2), print, make_identity(0)).close("completed", LONG_S)
+    (run_file,) = tmp_path.glob("perf_records_*.jsonl")
+    events = [record for record in map(decode, run_file.read_bytes().splitlines()) if isinstance(record, EventRecord)]
+    note = "nothing is recorded of other ranks: they are read in a writer process only"
+    assert [(event.name, event.text) for event in events] == [("rank", note)]
 
 
 def test_without_shared_memory_a_thread_does_the_work(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
