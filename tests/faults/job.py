@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from subprocess import DEVNULL
 
 import psutil
@@ -57,7 +58,7 @@ class Job:
         process: the one started.
         held: let go after the end of every process.
         output: what it has printed so far.
-        printed: of each iteration line: the iteration, and when it was read (monotonic seconds).
+        printed: of each iteration line: the iteration, and when it was printed (monotonic seconds).
         ended_s: when the process had ended.
     """
 
@@ -73,6 +74,16 @@ class Job:
         self._environment = shim.environment | {"PYTHONUNBUFFERED": "1"} | start.environment
         self._others: list[subprocess.Popen[bytes]] = []
         self.process = fs.start(start.words(directory), directory, **self._environment)
+        self._lines: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        """Puts what it prints into the queue, whatever the test is doing meanwhile: when, must be true."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put((line, time.monotonic()))
+        self._lines.put(None)
 
     def start_another(self) -> None:
         """The same once more in the same directory; nobody reads what it prints."""
@@ -83,15 +94,16 @@ class Job:
         self._others.append(another)
 
     def read_until(self, iteration: int) -> None:
-        """Reads its output until that iteration is printed, or all of it."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        """Takes in its output until that iteration is printed, or all of it."""
+        while (printed := self._lines.get()) is not None:
+            line, at_s = printed
             self.output += line
             if found := fs.ITERATION.search(line):
-                self.printed.append((int(found[1]), time.monotonic()))
+                self.printed.append((int(found[1]), at_s))
                 self._see_family()
                 if self.printed[-1][0] == iteration:
                     return
+        self._lines.put(None)  # for the next time
 
     def end(self) -> int:
         """Waits for the end of it and of everything it has started; returns the exit code."""
@@ -148,6 +160,9 @@ class Job:
         """For the end of what was started, however it ended."""
         for each in (self.process, *self._others):
             each.wait()
+        self._reader.join()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def kill(self) -> None:
         """It and everything it has started."""
@@ -180,8 +195,6 @@ def job(directory: Path, shim: Shim, start: Start) -> Iterator[Job]:
         running.kill()
         running.wait()
         running.held.close()
-        if running.process.stdout is not None:
-            running.process.stdout.close()
 
 
 def command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple[list[str], dict[str, str]]:
