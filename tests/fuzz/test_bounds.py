@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.core.jsonl import MAX_ITEMS, MAX_TEXT, encode
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.core.jsonl import MAX_TEXT, encode
+from flagscale_perf.core.rank_records import MAX_ENTRIES, NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_step
 from tests.fuzz.mutations import TEXTS
 from tests.fuzz.target import NAME, UNSAFE
@@ -23,7 +23,9 @@ import resource, sys
 from flagscale_perf.cli import main
 resource.setrlimit(resource.RLIMIT_CPU, ({CPU_S}, {CPU_S}))
 code = main(sys.argv[1:])
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024, file=sys.stderr)
+with open("/proc/self/status") as status:  # ru_maxrss would count what was there before the exec, too
+    (peak_kib,) = [int(line.split()[1]) for line in status if line.startswith("VmHWM:")]
+print(peak_kib // 1024, file=sys.stderr)
 sys.exit(code)
 """
 LONG = "".join(text for text in TEXTS if len(text) < 1000 and text != "\ud800") * 1000
@@ -86,7 +88,7 @@ def as_much_as_is_read() -> Lines:
     for number in range(2000):
         yield encode(make_interval(number * 10, throttle=LONG[:MAX_TEXT]))
     for number in range(200):
-        figures = [[number + place for place in range(MAX_ITEMS)] for _ in range(5)]
+        figures = [[number + place for place in range(MAX_ENTRIES)] for _ in range(5)]
         yield encode(RanksRecord(number * 10, number * 10 + 9, 1, *figures, silent=[], silent_count=0))
 
 
@@ -98,7 +100,7 @@ FORMATS = [
     ("report", "--all-sessions"),
     ("watch", "--once"),
     ("trace-export",),
-    *(("compare", "--format", name) for name in ("text", "markdown", "json", "html")),
+    *(("compare", "--format", name) for name in ("text", "html")),
 ]
 
 
