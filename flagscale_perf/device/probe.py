@@ -140,9 +140,13 @@ class CudaProbe:
 
 
 def current_device(rehearsing: bool) -> DeviceProbe:
-    """The probe for this process. `rehearsing`: torch.cuda is a pretence, so there is no device to ask."""
+    """The probe for this process. `rehearsing`: torch.cuda is a pretence, so there is no device to ask.
+
+    A host that trains on a device has set CUDA up by its first step. Where it has not, asking what is there would: memory of every device
+    taken by a context, and children that can no longer fork into CUDA.
+    """
     if rehearsing:
         return NoDevice("CPU (rehearsal)")
     import torch
 
-    return CudaProbe(torch.cuda) if torch.cuda.is_available() else NoDevice()
+    return CudaProbe(torch.cuda) if torch.cuda.is_initialized() else NoDevice()

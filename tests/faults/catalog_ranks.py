@@ -29,6 +29,8 @@ RANKS = (
     Fault("collector stopped", "SIGSTOP to it until the training has ended", LOOP, NODES, at=100, act=do.stop_collector, then=LOST),
     Fault("exchange removed", "rm -rf of the directory in which nodes tell of their ranks", LOOP, NODES, at=50, act=do.remove_exchange,
           then=HEARD),
+    Fault("exchange on a full disk", "a full tmpfs of its own where nodes tell of their ranks, until iteration 200", LOOP, NODES, at=50,
+          act=do.full_exchange(200), then=HEARD),
     Fault("exchange is a file", "a file in its place from the start", LOOP, NODES, prepare=do.exchange_is_a_file,
           says="the ranks of other nodes are not heard", then=NEVER),
     Fault("exchange is a file for a while", "a file in its place, until iteration 100", LOOP, NODES, prepare=do.exchange_is_a_file, at=1,

@@ -17,6 +17,7 @@ from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.ranks import TWO_NODES, environment_of
 from tests.faults.shim import Shim
+from tests.faults.surroundings import BALLAST, DISK_BYTES, mounted
 
 Check = Callable[[Job], None]
 
@@ -65,6 +66,20 @@ def remove_exchange(running: Job) -> None:
     exchange = exchange_of(running.directory)
     read_on(running, (exchange / "node_1.json").exists)
     subprocess.run(["rm", "-rf", exchange], check=True)
+
+
+def full_exchange(until: int) -> Act:
+    """Both sides have written; then the disk with their files is full, until that iteration."""
+
+    def act(running: Job) -> None:
+        exchange = exchange_of(running.directory)
+        read_on(running, (exchange / "node_1.json").exists)
+        with mounted(exchange, f"size={DISK_BYTES},mode=700"):
+            (exchange / BALLAST).write_bytes(bytes(DISK_BYTES))
+            running.read_until(until)
+            assert not (exchange / "node_1.json").exists(), "the disk was not full"
+
+    return act
 
 
 def foreign_files(running: Job) -> None:

@@ -32,7 +32,7 @@ LIMITS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/
 @contextmanager
 def mounted(path: Path, options: str) -> Iterator[None]:
     """A small file system there; skips the test where nobody may mount."""
-    path.mkdir()
+    path.mkdir(exist_ok=True)
     done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"needs the right to mount: {done.stderr.strip()}")

@@ -1,10 +1,13 @@
 """The probe on a real device: right times, right memory, and not one synchronise."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from flagscale_perf.device.peaks import find_peak
-from flagscale_perf.device.probe import CudaProbe
+from flagscale_perf.device.probe import CudaProbe, current_device
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -45,3 +48,18 @@ def test_memory_is_the_allocators():
 def test_the_devices_name_is_one_the_table_can_be_asked_about():
     peak = find_peak(CudaProbe(torch.cuda).name, "bf16")
     assert peak.source
+
+
+def test_the_device_is_asked_once_the_host_uses_it():
+    torch.cuda.init()
+    assert current_device(rehearsing=False).name == torch.cuda.get_device_name()
+
+
+def test_a_host_that_trains_on_the_cpu_gets_no_cuda_context():
+    script = """
+import torch
+from flagscale_perf.device.probe import current_device
+print(current_device(rehearsing=False).name, torch.cuda.is_initialized())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["CPU", "False"]

@@ -2,59 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests.processes.trainer import REPO, trainer, wait_for
+from tests.terminal import Terminal, terminal
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed; the terminal that these tests look at is its")
 
 
-class Screen:
-    """A terminal of 100 x 30 in which `watch` runs."""
-
-    def __init__(self, socket: Path, *words: str) -> None:
-        self._tmux = ["tmux", "-S", str(socket), "-f", os.devnull]
-        command = [sys.executable, "-m", "flagscale_perf.cli", "watch", *words]
-        environment = os.environ | {"PYTHONPATH": str(REPO), "LC_ALL": "C.UTF-8"}
-        echo = 'stty -a | tr " " "\\n" | grep -x -e -echo -e echo'
-        shell = f'trap : INT; {" ".join(command)}; echo "exit status $?, terminal: $({echo})"; cat'
-        subprocess.run(
-            [*self._tmux, "new-session", "-d", "-x", "100", "-y", "30", "sh", "-c", shell], cwd=REPO, env=environment, check=True
-        )
-
-    def text(self) -> str:
-        done = subprocess.run([*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=True)
-        return done.stdout
-
-    def wait_for(self, *texts: str) -> str:
-        """What is shown, once all of these are."""
-        return wait_for(f"{texts} on the screen", lambda: all(each in (shown := self.text()) for each in texts) and shown)
-
-    def press(self, key: str) -> None:
-        subprocess.run([*self._tmux, "send-keys", key], check=True)
-
-    def resize(self, columns: int) -> None:
-        subprocess.run([*self._tmux, "resize-window", "-x", str(columns), "-y", "30"], check=True)
-
-    def close(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], check=True)
+ECHO = 'stty -a | tr " " "\\n" | grep -x -e -echo -e echo'
 
 
-@contextmanager
-def watching(tmp_path: Path, *words: str) -> Iterator[Screen]:
-    screen = Screen(tmp_path / "tmux", *words)
-    try:
-        yield screen
-    finally:
-        screen.close()
+def watching(tmp_path: Path, logs: Path) -> AbstractContextManager[Terminal]:
+    command = ["env", f"PYTHONPATH={REPO}", sys.executable, "-m", "flagscale_perf.cli", "watch", str(logs)]
+    return terminal(tmp_path, command, then=f'echo "exit status $?, terminal: $({ECHO})"')
+
+
+def wait_for_text(screen: Terminal, *texts: str) -> str:
+    """What is shown, once all of these are."""
+    return wait_for(f"{texts} on the screen", lambda: all(each in (shown := screen.text()) for each in texts) and shown)
 
 
 def test_a_live_run_its_kill_and_the_session_after_it(tmp_path: Path) -> None:
@@ -62,21 +33,21 @@ def test_a_live_run_its_kill_and_the_session_after_it(tmp_path: Path) -> None:
     with trainer(logs) as training:
         training.tell("put", 20)
         training.writer()
-        with watching(tmp_path, str(logs)) as screen:
-            shown = screen.wait_for("RUNNING", "iteration 20 of 100", "2 intervals")
+        with watching(tmp_path, logs) as screen:
+            shown = wait_for_text(screen, "RUNNING", "iteration 20 of 100", "2 intervals")
             assert ["TFLOPS/GPU", "5.00", "5.00", "5.00", "▄▄"] in [line.split() for line in shown.splitlines()]
             training.tell("put", 20)
-            screen.wait_for("iteration 40 of 100", "4 intervals")
+            wait_for_text(screen, "iteration 40 of 100", "4 intervals")
             screen.resize(40)
             assert max(len(line) for line in wait_for("a narrow screen", lambda: narrow(screen.text()))) <= 40
             screen.resize(100)
             training.kill()
-            screen.wait_for("KILLED", "iteration 40 of 100")
+            wait_for_text(screen, "KILLED", "iteration 40 of 100")
             with trainer(logs) as again:
                 again.tell("put", 3)
-                screen.wait_for("RUNNING", "iteration 3 of 100", "before it: killed after iteration 40")
+                wait_for_text(screen, "RUNNING", "iteration 3 of 100", "before it: killed after iteration 40")
                 screen.press("q")
-                screen.wait_for("RUNNING  session", "exit status 0, terminal: echo")  # the last frame stays, the terminal is as it was
+                wait_for_text(screen, "RUNNING  session", "exit status 0, terminal: echo")  # the last frame, and the terminal as before
 
 
 def narrow(shown: str) -> list[str] | None:
@@ -89,11 +60,11 @@ def test_a_run_whose_writer_is_killed_too(tmp_path: Path) -> None:
     with trainer(logs) as training:
         training.tell("put", 20)
         writer = training.writer()
-        with watching(tmp_path, str(logs)) as screen:
-            screen.wait_for("RUNNING", "iteration 20 of 100")
+        with watching(tmp_path, logs) as screen:
+            wait_for_text(screen, "RUNNING", "iteration 20 of 100")
             training.process.send_signal(19)  # SIGSTOP: it must not replace its writer
             writer.kill()
             training.kill()
-            screen.wait_for("KILLED", "no end was recorded and nobody writes the run file any more")
+            wait_for_text(screen, "KILLED", "no end was recorded and nobody writes the run file any more")
             screen.press("C-c")
-            screen.wait_for("exit status 130, terminal: echo")
+            wait_for_text(screen, "exit status 130, terminal: echo")

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flagscale_perf.device.probe import CudaProbe, Memory, NoDevice
+from flagscale_perf.device.probe import CudaProbe, Memory, NoDevice, current_device
 
 STATS = {
     "allocated_bytes": {"all": {"current": 3, "peak": 5}},
@@ -47,3 +47,13 @@ def test_memory_is_what_the_allocator_counts(stats, expected) -> None:
 def test_the_cpu_has_neither() -> None:
     probe = NoDevice()
     assert (probe.uuid, probe.memory_bytes, probe.memory()) == (None, None, None)
+
+
+def test_cuda_that_the_host_has_not_set_up_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched(*_: object) -> None:
+        raise AssertionError("asked a device that nobody uses")
+
+    for name in ("is_available", "get_device_name", "get_device_properties", "current_device"):
+        monkeypatch.setattr(f"torch.cuda.{name}", touched)
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: False)
+    assert isinstance(current_device(rehearsing=False), NoDevice)
