@@ -13,13 +13,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import subprocess
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from subprocess import PIPE, STDOUT
@@ -27,10 +26,9 @@ from typing import Any
 
 from flagscale_perf import companion
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.clock import NS_PER_S, Anchor, monotonic_ns
+from flagscale_perf.core.clock import Anchor, monotonic_ns
 from flagscale_perf.core.errors import traceback_lines
 from flagscale_perf.core.jsonl import dump
-from flagscale_perf.core.printable import printable
 from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, StepRecord
 from flagscale_perf.core.ring import Ring
@@ -40,16 +38,14 @@ from flagscale_perf.ranks.neighbours import Search
 from flagscale_perf.ranks.node import Node
 from flagscale_perf.ranks.place import Place
 from flagscale_perf.ranks.signature import identity_of, signed
-from flagscale_perf.sinks.drain import RETRY_S, Drain, DrainTask
+from flagscale_perf.sinks.drain import Drain, DrainTask
 from flagscale_perf.sinks.host_run import HostRun
+from flagscale_perf.sinks.outlet import LOG, TROUBLE, Outlet, lines_of
+from flagscale_perf.sinks.pulse import Watcher
 from flagscale_perf.sinks.sources import OneRank, RankSource, Sources, TakeReadings, Unheard, no_readings
 
 WRITER = "flagscale_perf.perf_logger"
 MAX_WRITERS = 3  # processes one run may use up
-ALIVE_CHECK_S = 1.0
-MAX_UNHEARD_BYTES = 1 << 18
-# How a line from the writer begins: what to do with it.
-_LOG, _TROUBLE, _FINISHED = "log ", "trouble ", "finished"
 
 Say = Callable[[str], None]
 
@@ -153,6 +149,7 @@ class Supervisor:
         self._lock = threading.Lock()  # of `_writer`
         self._writer: subprocess.Popen[bytes] | None = None
         self._summary: str | None = None
+        self._is_hang_told = False
         self._thread = threading.Thread(target=self._run, name="flagscale_perf", daemon=True)
 
     def start(self) -> None:
@@ -166,8 +163,26 @@ class Supervisor:
 
     def wait(self, timeout_s: float) -> str | None:
         """For the writer's end. The summary's path; None if it takes longer, or could not be written."""
+        before = self._beats()
         self._thread.join(timeout_s)
-        return None if self._thread.is_alive() else self._release() or None
+        if not self._thread.is_alive():
+            return self._release() or None
+        if before and self._beats() == before:
+            self._say_hung("what is not written 5 s after the training is lost; `flagscale-perf report` shows what is there")
+        return None
+
+    def _beats(self) -> int:
+        with contextlib.suppress(ValueError):  # the thread has just given the ring back
+            return self._ring.beats
+        return 0
+
+    def _say_hung(self, cost: str) -> None:
+        """Once a session."""
+        if not self._is_hang_told:
+            self._is_hang_told = True
+            with self._lock:
+                who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
+            _complain(f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not answer{who}; {cost}")
 
     def _release(self) -> str:
         """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns its summary."""
@@ -194,12 +209,17 @@ class Supervisor:
         if fd is None:
             self._note("no shared memory for a writer process")
             return False
-        last = ""
+        last, watcher = "", Watcher(self._ring)
+
+        def look() -> None:
+            if watcher.stands_still():
+                self._say_hung(f"training goes on; {self._ring.slots} records have room in memory, what comes beyond is lost and counted")
+
         try:
             with companion.start(WRITER, pass_fds=(fd,), stdin=PIPE, stdout=PIPE, stderr=STDOUT) as writer:
                 try:
                     self._brief(writer)
-                    for line in _lines_of(writer):
+                    for line in lines_of(writer, look):
                         last = self._heard(line) or last
                 finally:
                     self._set_writer(None)  # before its pipes are closed
@@ -235,10 +255,10 @@ class Supervisor:
 
     def _heard(self, line: str) -> str:
         """Acts on a line of the writer; returns it if the writer did not mean to say it (a traceback's)."""
-        if line.startswith(_LOG):
-            self._print(line.removeprefix(_LOG))
-        elif line.startswith(_TROUBLE) or self._debug:  # with --perf-debug lines of a traceback, too
-            _complain(line.removeprefix(_TROUBLE))
+        if line.startswith(LOG):
+            self._print(line.removeprefix(LOG))
+        elif line.startswith(TROUBLE) or self._debug:  # with --perf-debug lines of a traceback, too
+            _complain(line.removeprefix(TROUBLE))
         else:
             return line
         return ""
@@ -268,32 +288,6 @@ def _bootstrap(ring: Ring, task: DrainTask) -> dict[str, Any]:
     return asdict(task) | {"directory": str(task.directory), "ring_fd": ring.fd, "parent_pid": os.getpid()}
 
 
-def _lines_of(writer: subprocess.Popen[bytes]) -> Iterator[str]:
-    """What the writer says, until it has finished or died.
-
-    A child forked by the training may hold the pipe's other end, so the pipe's end alone does not tell.
-    """
-    if writer.stdout is None:
-        return
-    fd = writer.stdout.fileno()
-    os.set_blocking(fd, False)
-    poll = select.poll()  # not select(): a training may have more than 1024 descriptors
-    poll.register(fd, select.POLLIN)
-    rest = b""
-    while poll.poll(ALIVE_CHECK_S * 1000) or writer.poll() is None:
-        try:
-            chunk = os.read(fd, 1 << 16)
-        except BlockingIOError:
-            continue
-        if not chunk:
-            return
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line == _FINISHED.encode():
-                return
-            yield line.decode("utf-8", "replace")
-
-
 def _complain(*lines: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
@@ -302,46 +296,6 @@ def _complain(*lines: str) -> None:
 
 def _ignore(line: str) -> None:
     """Prints nothing."""
-
-
-class _Outlet:
-    """The writer's end of the pipe to the trainer; never waits for it."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._waiting = b""
-        os.set_blocking(fd, False)
-
-    def log(self, line: str) -> None:
-        """A line for the host's console."""
-        self._send(_LOG, line)
-
-    def trouble(self, line: str) -> None:
-        """A line for stderr."""
-        self._send(_TROUBLE, line)
-
-    def finish(self) -> None:
-        """Says that all is done; gives a busy console a moment."""
-        self._send(_FINISHED, "")
-        deadline_ns = monotonic_ns() + NS_PER_S
-        while self._waiting and monotonic_ns() < deadline_ns:
-            time.sleep(RETRY_S)
-            self.push()
-
-    def push(self) -> None:
-        """Hands over as much as the pipe takes now."""
-        try:
-            while self._waiting:
-                self._waiting = self._waiting[os.write(self._fd, self._waiting) :]
-        except BlockingIOError:
-            return  # the console is busy: later
-        except OSError:
-            self._waiting = b""  # nobody listens any more
-
-    def _send(self, kind: str, text: str) -> None:
-        if len(self._waiting) < MAX_UNHEARD_BYTES:
-            self._waiting += f"{kind}{printable(text)}\n".encode()
-        self.push()
 
 
 def _readings(device_uuid: str | None, replaces: bool) -> TakeReadings:
@@ -382,7 +336,7 @@ def main() -> None:
 
     ring = Ring.attach(task.pop("ring_fd"))
     companion.end_after_parent(is_orphan, lambda: ring.saved)
-    outlet, alarm = _Outlet(1), companion.Alarm(0)
+    outlet, alarm = Outlet(1), companion.Alarm(0)
     task |= {"anchor": Anchor(**task["anchor"]), "directory": Path(task["directory"]), "may_serve": True}
     drain_task = DrainTask(**task)
     ranks = _ranks(drain_task, parent_pid, lambda: not is_orphan(), alarm)

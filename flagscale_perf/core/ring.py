@@ -1,6 +1,6 @@
 """The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer (the writer).
 
-    page 0, 1   header: magic, sizes, tail, dropped; end reason, session id, summary path and producer as checksummed texts
+    page 0, 1   header: magic, sizes, tail, beats, dropped; end reason, session id, summary path and producer as checksummed texts
     then        65,536 slots of 256 bytes: crc32 | kind | length | sequence number | record
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is lost when that
@@ -25,7 +25,7 @@ SLOT_BYTES = 256
 SLOTS = 65_536
 _HEADER_BYTES = 8192
 # 64-bit words of the header; producer and consumer write to different cache lines
-_WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL = 0, 1, 8, 9, 16
+_WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL, _WORD_BEATS = 0, 1, 8, 9, 16, 17
 _PREFIX = struct.Struct("<BxHQ")  # kind, length, sequence number; after the 4 bytes of the checksum
 _PREFIX_FIELDS = 3
 _CRC_BYTES = 4
@@ -160,7 +160,9 @@ class RingEnd(NamedTuple):
 
 
 class Ring:
-    """One end of the ring. The producer calls `put` and `close` and sets `producer`, the consumer `take` and `commit`, and sets the rest.
+    """One end of the ring.
+
+    The producer calls `put` and `close` and sets `producer`; the consumer calls `take`, `commit` and `beat`, and sets the rest.
 
     Attributes:
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process only.
@@ -237,6 +239,15 @@ class Ring:
     def saved(self) -> int:
         """Records given back by `commit` so far."""
         return self._words[_WORD_TAIL]
+
+    def beat(self) -> None:
+        """The consumer gets on with its work."""
+        self._words[_WORD_BEATS] += 1
+
+    @property
+    def beats(self) -> int:
+        """How often it has said so."""
+        return self._words[_WORD_BEATS]
 
     @property
     def dropped(self) -> int:

@@ -34,6 +34,7 @@ from flagscale_perf.core.window import IntervalWindow
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.fanout import FanOut, describe
 from flagscale_perf.sinks.files import make_directory, open_new
+from flagscale_perf.sinks.pulse import Pulse
 from flagscale_perf.sinks.records import RecordsSink
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.replay import replay
@@ -95,6 +96,7 @@ class Drain:
     ) -> None:
         """`emit` prints a line of the log, `complain` a line about trouble."""
         self._ring = ring
+        self._pulse = Pulse(ring)
         self._task = task
         self._emit = emit
         self._complain = complain
@@ -130,10 +132,13 @@ class Drain:
 
     def cycle(self) -> bool:
         """Brings what is in the ring to its places. False while something is not there that may still come there."""
+        self._notice_stall()
         self._notice_clock()
         self._notice_drops()
         is_safe = self._save()
-        return (self._views is None or self._views.flush()) and is_safe and not self._own
+        is_shown = self._views is None or self._views.flush()
+        self._notice_stall()
+        return is_shown and is_safe and not self._own
 
     def _save(self) -> bool:
         """Brings everything into the run file; False if the disk does not take it now."""
@@ -144,6 +149,7 @@ class Drain:
             while self._fill():
                 self._run_file.flush()
                 self._hand_on()
+                self._notice_stall()
         except OSError as error:
             self._run_file_fails(error)
             return False
@@ -184,6 +190,7 @@ class Drain:
         known: deque[FileRecord] = deque(maxlen=4 * BATCH)  # a batch, and what was remarked between its records
         try:
             for record in replay(self._path("records")):
+                self._pulse.go_on()
                 views.rebuild(record)
                 self._watch.look(record)  # what there was to say has been said
                 self._has_ended |= isinstance(record, RunEnd)
@@ -361,6 +368,13 @@ class Drain:
             if not self._has_complained_of_drops:
                 self._has_complained_of_drops = True
                 self._complain(f"flagscale_perf: {text}")
+
+    def _notice_stall(self) -> None:
+        """The trainer has told the console meanwhile."""
+        if (stood_s := self._pulse.beat()) is not None:
+            self._own.append(
+                self._event("failure", f"the writer stood still for {stood_s:.0f} s: its disk did not answer, or it was stopped")
+            )
 
     def _notice_clock(self) -> None:
         """Labels keep the start's clock; a clock that was set since is worth a line."""

@@ -14,7 +14,7 @@ from tests.faults.catalog import CATALOG
 
 REPO = Path(__file__).parents[2]
 PAGE = results.PAGE.read_text()
-SAYS = {"_complain", "_tell", "say", "_note", "_nothing_but", "event", "_event", "_announce", "print", "Remark"}
+SAYS = {"_complain", "_tell", "say", "_note", "_nothing_but", "event", "_event", "_announce", "print", "Remark", "_say_hung"}
 SPEAKERS = ("core", "device", "sinks", "hosts", "hooks", "perf_logger", "ranks")
 NOT_SPOKEN = "flagscale_perf/sinks/text_format.py"  # the lines of the log
 LITERAL = re.compile(r"[A-Za-z].{8,}")  # of a text, what a reader could search the page for

@@ -19,6 +19,7 @@ FORK = "os.waitpid(os.fork() or os._exit(0), 0)"
 GO_ON_WITH_NAN = ("--no-check-for-nan-in-loss-and-grad",)
 WITH_PHASES = ("--perf-breakdown", "--perf-log-interval", "1", "--perf-max-overhead", "100")
 SCRAPED = ('perf_prometheus_port="{PORT}"',)
+STILL, STOOD = "the writer stands still: the disk of", "the writer stood still for 1"  # told at once; recorded when it is over
 GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 NO_FAULT = (
@@ -86,16 +87,19 @@ DISK = (
           says="Input/output error", lines=6),
     Fault("short writes", "every write takes a single byte", LOOP, prepare=do.fails(byte=1)),
     Fault("writes take 5 s", "every file call from iteration 20 on takes 5 s, until the end", FLAGSCALE, at=20,
-          act=do.fails_now(block_ms=5000), loses=LATER),
+          act=do.fails_now(block_ms=5000), loses=LATER, says=STILL, lines=1),
     Fault("writes take 5 s for a while", "file calls from iteration 100 to 200 take 5 s", LOOP, at=100,
-          act=do.fails_for_a_while(200, block_ms=5000), loses=LATER),
+          act=do.fails_for_a_while(200, block_ms=5000), loses=LATER, lines=1),
+    Fault("disk stands still for a while", "a file call takes 13 s", LOOP, ("slow",), at=20,
+          act=do.fails_for_a_while(40, block_ms=13_000), says=STOOD, lines=1),
     Fault("writes never return", "file calls from iteration 20 on never return", FLAGSCALE, at=20, act=do.fails_now(block_ms=-1),
-          loses=LATER),
+          loses=LATER, says=STILL, lines=1),
     Fault("writes never return, 2 ranks", "file calls from iteration 10 on never return", TWO_RANKS, at=10,
-          act=do.fails_now(block_ms=-1), loses=LATER),
+          act=do.fails_now(block_ms=-1), loses=LATER, says=STILL, lines=1),
     Fault("writes never return, loop", "file calls from iteration 100 on never return", LOOP, at=100, act=do.fails_now(block_ms=-1),
-          loses=LATER, short=True),
-    Fault("nothing ever opens", "the first file call never returns", LOOP, prepare=do.fails(block_ms=-1), loses=ALL),
+          loses=LATER, says=STILL, lines=1, short=True),
+    Fault("nothing ever opens", "the first file call never returns", LOOP, prepare=do.fails(block_ms=-1), loses=ALL, says=STILL,
+          lines=1),
     Fault("no descriptors left", "RLIMIT_NOFILE of the writer is 3 until iteration 280, and the text log is removed", LOOP, at=50,
           act=do.take_descriptors_for_a_while(280),
           says="Too many open files", lines=6),
@@ -159,7 +163,10 @@ WRITER = (
     Fault("writer out of memory", "the kernel kills the writer: its cgroup has no memory left", LOOP, at=100,
           act=around.limit_memory(0, Job.writer), says="ended with code -9", lines=1),
     Fault("writer stopped", "SIGSTOP to the writer from iteration 20 to 50", FLAGSCALE, at=20, act=do.stop_writer_for_a_while(50)),
-    Fault("writer stopped at the end", "SIGSTOP to the writer until the training has ended", LOOP, at=100, act=do.stop_writer_at_the_end),
+    Fault("writer stopped for long", "SIGSTOP to the writer from iteration 20 to 250, 14 s", LOOP, ("slow",), at=20,
+          act=do.stop_writer_for_a_while(250), says="training goes on; 65536 records", lines=1),
+    Fault("writer stopped at the end", "SIGSTOP to the writer until the training has ended", LOOP, at=100, act=do.stop_writer_at_the_end,
+          says=STILL, lines=1),
     Fault("storm of signals", "200 times SIGWINCH, SIGCHLD, SIGURG, SIGCONT to training and writer", FLAGSCALE, at=20, act=do.storm),
     Fault("debugger stop", "SIGSTOP to the training for 60 s", FLAGSCALE, at=20, act=do.stop_training(60.0), stops_s=60.0),
 )  # fmt: skip

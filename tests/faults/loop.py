@@ -3,8 +3,9 @@
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
 END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in step 100, a child that
-leaves with `sys.exit`), ranks or nodes (there is another rank, see `tests.faults.ranks`). Options are those of `PerfConfig`; without
-`perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
+leaves with `sys.exit`), slow (long enough for what takes 10 s), ranks or nodes (there is another rank, see `tests.faults.ranks`).
+Options are those of `PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed)
+adds to what the host tells.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 
 from tests.faults import ranks
 
-STEP_S = 0.005
+STEP_S = {"slow": 0.06} | dict.fromkeys(ranks.ENDS, ranks.STEP_S)
+DEFAULT_STEP_S = 0.005
 
 
 def main() -> None:
@@ -72,7 +74,7 @@ def _train(iterations: int, logger: Any, end: str) -> None:
     leaked: list[bytes] = []
     for iteration in range(1, iterations + 1):
         began = time.monotonic()
-        time.sleep(ranks.STEP_S if end in ranks.ENDS else STEP_S)
+        time.sleep(STEP_S.get(end, DEFAULT_STEP_S))
         state = state * 6364136223846793005 % (1 << 64)
         if end == "leak":
             leaked.append(bytes([1]) * (1 << 20))
