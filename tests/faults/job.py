@@ -116,9 +116,11 @@ class Job:
         return code
 
     def rank_0(self) -> psutil.Process:
-        """The process that trains and writes."""
+        """The process that trains; it is older than its data loaders, which have its command line, too."""
         self._see_family()
-        return self._find("flagscale_perf.launch", "RANK", "0") or psutil.Process(self.process.pid)
+        started = psutil.Process(self.process.pid)
+        trains = [process for process in (started, *self._family) if _is(process, "flagscale_perf.launch", "RANK", "0")]
+        return min(trains, key=psutil.Process.create_time, default=started)
 
     def writer(self) -> psutil.Process:
         """Of rank 0, once it has a run file."""
@@ -145,11 +147,7 @@ class Job:
 
     def _find(self, word: str, variable: str = "", value: str = "") -> psutil.Process | None:
         self._see_family()
-        for process in self._family:
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-                if _is_alive(process) and word in process.cmdline() and (not variable or process.environ().get(variable) == value):
-                    return process
-        return None
+        return next((process for process in self._family if _is(process, word, variable, value)), None)
 
     def _see_family(self) -> None:
         for process in (self.process, *self._others):
@@ -179,6 +177,13 @@ def _is_alive(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def _is(process: psutil.Process, word: str, variable: str, value: str) -> bool:
+    """Whether it is alive, has the word in its command line, and the variable so in its environment."""
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+        return _is_alive(process) and word in process.cmdline() and (not variable or process.environ().get(variable) == value)
+    return False
 
 
 @contextmanager
