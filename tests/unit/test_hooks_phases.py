@@ -269,7 +269,7 @@ def test_within_budget_nothing_is_shed_and_a_single_dear_step_is_no_reason(logge
     assert len(records_of(logger, PhaseRecord)) == 50
 
 
-ALLOWED = {"is_available", "current_device", "get_device_name", "get_device_properties", "Event"}
+ALLOWED = {"is_initialized", "current_device", "get_device_name", "get_device_properties", "Event"}
 ALLOWED |= {"is_current_stream_capturing", "memory_stats_as_nested_dict"}
 
 
@@ -300,7 +300,7 @@ def test_nothing_is_waited_for_on_a_device_whose_events_are_three_steps_late(log
         return call
 
     functions = (types.FunctionType, types.BuiltinFunctionType)
-    answers = {"is_available": True, "get_device_name": "late", "is_current_stream_capturing": False}
+    answers = {"is_initialized": True, "get_device_name": "late", "is_current_stream_capturing": False}
     answers["get_device_properties"] = types.SimpleNamespace(total_memory=10)
     answers["memory_stats_as_nested_dict"] = {"allocated_bytes": {"all": {"current": 5, "peak": 6}}}
     for where, module in (("cuda", torch.cuda), ("distributed", torch.distributed)):
