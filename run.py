@@ -1,4 +1,5 @@
-"""Starts a training job from a two-level Hydra configuration: `python run.py`, `python run.py action=dryrun train=7b ...`.
+"""Starts a training job from a two-level Hydra configuration: `python run.py`, `python run.py action=dryrun
+train=7b ...`.
 
 See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 """
@@ -12,9 +13,9 @@ import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hosts.flagscale_runner import train_runner
 from flagscale_perf.launcher.actions import perform
+from flagscale_perf.spine.errors import PerfError
 
 
 @hydra.main(version_base=None, config_path="conf", config_name="train")  # type: ignore[untyped-decorator]

@@ -7,7 +7,9 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
-VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "flagscale_perf/__init__.py").read_text(encoding="utf-8"), re.MULTILINE)
+VERSION = re.search(
+    r'^__version__ = "(.+)"$', (HERE / "flagscale_perf/__init__.py").read_text(encoding="utf-8"), re.MULTILINE
+)
 
 setup(
     name="flagscale-perf",
@@ -20,7 +22,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
     package_data={"flagscale_perf": ["py.typed"], "flagscale_perf.report": ["page.css", "page.js"]},
-    install_requires=[],  # monitoring, reading and reporting need the standard library and, for training, the host's torch
+    # monitoring, reading and reporting need the standard library and, for training, the host's torch
+    install_requires=[],
     extras_require={
         "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
         "tensorboard": ["tensorboard>=2.14"],

@@ -2,8 +2,9 @@
 
 python benchmarks/bench_flops_peers.py [--peers-dir DIR] [--random N] [--seed S] [--full]
 
-The truth is a count: Megatron-Core's GPTModel, forward and backward, every product counted from its operands' shapes
-(tests/oracle). Every formula is called in its own package at run time; nothing of it is here. Not a test: it asserts nothing.
+The truth is a count: Megatron-Core's GPTModel, forward and backward, every product counted from its operands'
+shapes (tests/oracle). Every formula is called in its own package at run time; nothing of it is here. Not a
+test: it asserts nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, SLOW, Args, ran
 
 REPO = Path(__file__).resolve().parents[1]
 OURS = "ours"
-BY_DEFAULT = ("gpt3_175b", "llama3_8b", "qwen3_0_6b", "qwen2_5_7b_lora")  # of the full-size models: seconds each
+BY_DEFAULT = (
+    "gpt3_175b",
+    "llama3_8b",
+    "qwen3_0_6b",
+    "qwen2_5_7b_lora",
+)  # of the full-size models: seconds each
 ROUNDING = 1e-12  # most peers calculate in floating point; for ours exact is integer equality
 INSTALL = "pip install --no-deps --target DIR -r benchmarks/peers/requirements.txt, then --peers-dir DIR"
 
@@ -56,7 +62,10 @@ def main() -> None:
     options = parse_options()
     named = NAMED | (NEWER if NEWER_CORE.is_dir() else {})
     rows = {name: args for name, args in named.items() if not changes_hardware_flops_only(args)}
-    rows |= {name.removesuffix("_recompute"): without_recompute(args) for name, args in full_size(options.full).items()}
+    rows |= {
+        name.removesuffix("_recompute"): without_recompute(args)
+        for name, args in full_size(options.full).items()
+    }
     drawn = random_configurations(options.random, options.seed)
     truths = count_all(rows | drawn)
     table = ask_all(rows | drawn, truths, options.peers_dir)
@@ -71,20 +80,41 @@ def main() -> None:
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers-dir", type=Path, metavar="DIR", help=f"where the peers are that .venv does not have; {INSTALL}")
-    parser.add_argument("--random", type=int, default=100, metavar="N", help="random models besides the named ones (default: 100)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--peers-dir",
+        type=Path,
+        metavar="DIR",
+        help=f"where the peers are that .venv does not have; {INSTALL}",
+    )
+    parser.add_argument(
+        "--random",
+        type=int,
+        default=100,
+        metavar="N",
+        help="random models besides the named ones (default: 100)",
+    )
     parser.add_argument("--seed", type=int, default=20240, help="of the random models (default: 20240)")
-    parser.add_argument("--full", action="store_true", help="every full-size model, DeepSeek-V3 with its 671 B parameters, too (minutes)")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="every full-size model, DeepSeek-V3 with its 671 B parameters, too (minutes)",
+    )
     return parser.parse_args()
 
 
-# ---- the models ---------------------------------------------------------------------------------------------------------
+# ---- the models --------------------------------------------------------------------------------
 
 
 def changes_hardware_flops_only(args: Args) -> bool:
-    """Recomputation and capacity do not change model FLOPs; behind a window the count still multiplies what the mask hides."""
-    return any(name in args for name in ("recompute_granularity", "moe_pad_expert_input_to_capacity", "window_size"))
+    """Recomputation and capacity do not change model FLOPs; behind a window the count still multiplies what
+    the mask hides.
+    """
+    return any(
+        name in args for name in ("recompute_granularity", "moe_pad_expert_input_to_capacity", "window_size")
+    )
 
 
 def full_size(all_of_them: bool) -> dict[str, Args]:
@@ -95,15 +125,20 @@ def without_recompute(args: Args) -> Args:
     return {name: value for name, value in args.items() if not name.startswith("recompute_")}
 
 
-# ---- the truth ----------------------------------------------------------------------------------------------------------
+# ---- the truth ---------------------------------------------------------------------------------
 
 
 def count_all(configurations: Mapping[str, Args]) -> dict[str, Truth]:
     """Model FLOPs of each, by convention."""
     counts: dict[str, Answer] = {}
-    # Megatron-Core keeps tensors in globals, so models on the CPU and on the meta device are counted in processes of their own.
+    # Megatron-Core keeps tensors in globals, so models on the CPU and on the meta device are counted in
+    # processes of their own.
     for on_meta, is_newer in ((False, False), (False, True), (True, False)):
-        group = {name: args for name, args in configurations.items() if (bool(args.get("meta")), name in NEWER) == (on_meta, is_newer)}
+        group = {
+            name: args
+            for name, args in configurations.items()
+            if (bool(args.get("meta")), name in NEWER) == (on_meta, is_newer)
+        }
         counts |= counted(group, [NEWER_CORE] if is_newer else bundled_core()) if group else {}
     return {name: model_flops(found["components"]) for name, found in counts.items()}
 
@@ -114,10 +149,12 @@ def model_flops(components: Mapping[str, Mapping[str, int]]) -> Truth:
     return {"full": sum(done.values()), "causal_half": sum(done.values()) - attention // 2}
 
 
-# ---- the answers --------------------------------------------------------------------------------------------------------
+# ---- the answers -------------------------------------------------------------------------------
 
 
-def ask_all(configurations: Mapping[str, Args], truths: Mapping[str, Truth], peers_dir: Path | None) -> dict[str, dict[str, Cell]]:
+def ask_all(
+    configurations: Mapping[str, Args], truths: Mapping[str, Truth], peers_dir: Path | None
+) -> dict[str, dict[str, Cell]]:
     """Formula -> model -> cell."""
     table = {OURS: {name: our_cell(args, truths[name]) for name, args in configurations.items()}}
     for name, peer in PEERS.items():
@@ -126,14 +163,20 @@ def ask_all(configurations: Mapping[str, Args], truths: Mapping[str, Truth], pee
             continue
         answers = ask(name, list(configurations.values()), peers_dir)
         exact = [truths[model][peer.convention] for model in configurations]
-        table[name] = {model: cell(*pair) for model, pair in zip(configurations, zip(answers, exact, strict=True), strict=True)}
+        table[name] = {
+            model: cell(*pair)
+            for model, pair in zip(configurations, zip(answers, exact, strict=True), strict=True)
+        }
     return table
 
 
 def our_cell(args: Args, truth: Truth) -> Cell:
     """The convention where we are worse, in integers."""
     totals = count(ModelShape.from_args(args), args["batch"], args["seq_length"]).totals
-    pairs = [(totals["model_flops_causal_half"], truth["causal_half"]), (totals["model_flops_full_attention"], truth["full"])]
+    pairs = [
+        (totals["model_flops_causal_half"], truth["causal_half"]),
+        (totals["model_flops_full_attention"], truth["full"]),
+    ]
     worst = max(pairs, key=lambda pair: abs(pair[0] - pair[1]) / pair[1])
     return Cell("0", "exact") if worst[0] == worst[1] else error_cell(worst[0] / worst[1] - 1)
 
@@ -151,11 +194,25 @@ def error_cell(error: float) -> Cell:
 
 
 def ask(name: str, configurations: Sequence[Args], peers_dir: Path | None) -> list[Answer]:
-    """The peer's answers, from a process that has it on its path. Raises RuntimeError where it does not even start."""
+    """The peer's answers, from a process that has it on its path. Raises RuntimeError where it does not even
+    start.
+    """
     paths = [REPO, *bundled_core()] if PEERS[name].bundled else [REPO, str(peers_dir)]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths)), "TORCHDYNAMO_DISABLE": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, paths)),
+        "TORCHDYNAMO_DISABLE": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     command = [sys.executable, "-m", "benchmarks.peers.worker", name]
-    done = subprocess.run(command, input=json.dumps(configurations), capture_output=True, text=True, cwd=REPO, env=environment, check=False)
+    done = subprocess.run(
+        command,
+        input=json.dumps(configurations),
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        env=environment,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(f"{name} did not start:\n{done.stderr[-4000:]}")
     answers: list[Answer] = json.loads(done.stdout.splitlines()[-1])
@@ -171,21 +228,33 @@ def version_of(peer: Peer, peers_dir: Path | None) -> str | None:
 
 def version_in(distribution: str, directory: Path | None) -> str | None:
     path = [] if directory is None else [str(directory)]
-    return next((found.version for found in importlib.metadata.distributions(name=distribution, path=path)), None)
+    return next(
+        (found.version for found in importlib.metadata.distributions(name=distribution, path=path)), None
+    )
 
 
-# ---- the page -----------------------------------------------------------------------------------------------------------
+# ---- the page ----------------------------------------------------------------------------------
 
 
 def print_head(options: argparse.Namespace, rows: int, drawn: int) -> None:
-    print(f"n          {rows} named and {drawn} random models (seed {options.seed}); model FLOPs of one step, forward and backward")
+    print(
+        f"n          {rows} named and {drawn} random models (seed {options.seed}); model FLOPs of one step, forward and backward"
+    )
     host, newer = version_of(PEERS["FlagScale"], None), version_in("megatron-core", NEWER_CORE)
-    print(f"count      Megatron-Core of flag-scale {host}; where that lacks the option, megatron-core {newer or 'not installed: left out'}")
+    print(
+        f"count      Megatron-Core of flag-scale {host}; where that lacks the option, megatron-core {newer or 'not installed: left out'}"
+    )
     print("attention  each is held against the count under its author's convention; ours against both")
-    print("adapters   HF 6N and verl are not told of them; torchtitan and litgpt have gate and up adapted apart")
+    print(
+        "adapters   HF 6N and verl are not told of them; torchtitan and litgpt have gate and up adapted apart"
+    )
     for name, peer in PEERS.items():
         version = version_of(peer, options.peers_dir)
-        found = f"{peer.distribution} {version}, {peer.formula} ({peer.convention})" if version else f"not installed: {INSTALL}"
+        found = (
+            f"{peer.distribution} {version}, {peer.formula} ({peer.convention})"
+            if version
+            else f"not installed: {INSTALL}"
+        )
         print(f"{name:10} {found}")
     print()
     print("error in %; 0 is exact to the FLOP (floating-point rounding of the others forgiven),")
@@ -206,7 +275,12 @@ def print_crashes(table: Mapping[str, Mapping[str, Cell]]) -> None:
 
 def print_verdicts(rows: Sequence[str], title: str, table: Mapping[str, Mapping[str, Cell]]) -> None:
     print(f"{f'of {len(rows)} {title}':36}" + "".join(f"{name:>11}" for name in table))
-    wanted = {"exact": ("exact",), "within 1 %": ("exact", "near"), "unsupported": ("unsupported",), "crash": ("crash",)}
+    wanted = {
+        "exact": ("exact",),
+        "within 1 %": ("exact", "near"),
+        "unsupported": ("unsupported",),
+        "crash": ("crash",),
+    }
     for label, verdicts in wanted.items():
         numbers = (sum(cells[row].verdict in verdicts for row in rows) for cells in table.values())
         missing = [all(cells[row].verdict == "missing" for row in rows) for cells in table.values()]

@@ -1,8 +1,9 @@
 """What one training step costs with the monitor, beside what a user would put into the loop instead.
 
-All arms run in one process, in shuffled blocks of steps, around the same stand-in train step. What the monitor adds is the
-difference to the same loop with the same timers that nobody listens to; each difference is between medians of one round, the
-figure is the median over the rounds. The bars are printed beside it; exits 1 where one is missed.
+All arms run in one process, in shuffled blocks of steps, around the same stand-in train step. What the
+monitor adds is the difference to the same loop with the same timers that nobody listens to; each difference
+is between medians of one round, the figure is the median over the rounds. The bars are printed beside it;
+exits 1 where one is missed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,13 @@ def spin(*_: Any) -> tuple[Any, ...]:
 NAMES = (
     *("batch-generator", "forward-compute", "backward-compute") * 2,
     *("forward-backward", "all-grads-sync", "embedding-grads-all-reduce"),
-    *("optimizer", "optimizer-copy-to-main-grad", "optimizer-inner-step", "optimizer-clip-main-grad", "interval-time"),
+    *(
+        "optimizer",
+        "optimizer-copy-to-main-grad",
+        "optimizer-inner-step",
+        "optimizer-clip-main-grad",
+        "interval-time",
+    ),
 )
 
 
@@ -89,24 +96,40 @@ class Arm(NamedTuple):
 def loop(directory: Path, monitor: str, timers: bool, **options: Any) -> Arm:
     """A module with a Megatron loop's names and one pass of its loop, with the host's timers or none.
 
-    `monitor`: "none" installed, "off" (installed and not asked for), "on", or on with "phases". `options` are further ones of
-    `PerfConfig`.
+    `monitor`: "none" installed, "off" (installed and not asked for), "on", or on with "phases". `options` are
+    further ones of `PerfConfig`.
     """
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.hooks import TrainingHooks
     from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop, patch_steps
     from flagscale_perf.hosts.patching import Patches
 
-    model = dict(num_layers=2, hidden_size=64, num_attention_heads=4, ffn_hidden_size=256, padded_vocab_size=1024, seq_length=64)
+    model = dict(
+        num_layers=2,
+        hidden_size=64,
+        num_attention_heads=4,
+        ffn_hidden_size=256,
+        padded_vocab_size=1024,
+        seq_length=64,
+    )
     parallel = dict(tensor_model_parallel_size=1, pipeline_model_parallel_size=1, data_parallel_size=1)
     asked, breakdown = monitor in ("on", "phases"), monitor == "phases"
-    options |= {"enable_perf_monitor": asked, "perf_log_dir": str(directory), "perf_breakdown": breakdown, "perf_max_overhead": 100}
+    options |= {
+        "enable_perf_monitor": asked,
+        "perf_log_dir": str(directory),
+        "perf_breakdown": breakdown,
+        "perf_max_overhead": 100,
+    }
     config = PerfConfig(**options).as_dict()
     args = SimpleNamespace(
         **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
         global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,
     )  # fmt: skip
-    hooks, module, global_vars = TrainingHooks(), ModuleType("loop"), ModuleType("megatron.training.global_vars")
+    hooks, module, global_vars = (
+        TrainingHooks(),
+        ModuleType("loop"),
+        ModuleType("megatron.training.global_vars"),
+    )
     host_timers = Timers()
     vars(global_vars).update(get_args=lambda: args, get_timers=lambda: host_timers)
     sys.modules[global_vars.__name__] = global_vars
@@ -140,7 +163,14 @@ def summary_writer(directory: Path) -> Arm:
     def step() -> None:
         spin()
         number = next(steps)
-        for tag in ("tflops_per_gpu", "tflops_total", "samples_per_second", "tokens_per_second", "current_gb", "peak_gb"):
+        for tag in (
+            "tflops_per_gpu",
+            "tflops_total",
+            "samples_per_second",
+            "tokens_per_second",
+            "current_gb",
+            "peak_gb",
+        ):
             writer.add_scalar(tag, 1.0, number)
 
     return Arm(step, writer.close)
@@ -208,15 +238,25 @@ def main() -> int:
         medians = measure(arms)
         for arm in arms.values():
             arm.close()
-    added = {name: [us - base for us, base in zip(medians[name], medians[BASES[name]], strict=True)] for name in BASES}
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
+    added = {
+        name: [us - base for us, base in zip(medians[name], medians[BASES[name]], strict=True)]
+        for name in BASES
+    }
+    print(
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    )
     print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm")
     print(f"{'added to one step':28} {'median us':>10} {'quartiles of the rounds':>26}  compared with")
     for name, values in added.items():
         low, middle, high = statistics.quantiles(values, n=4)
         print(f"{name:28} {middle:10.1f} {f'{low:.1f} to {high:.1f}':>26}  {BASES[name]}")
-    phases, plain = (statistics.median(added[name]) for name in ("flagscale_perf with phases", "flagscale_perf"))
-    bars = {"with phases": (phases, PHASES_BAR_US), "a start and a stop": ((phases - plain) / len(NAMES), PAIR_BAR_US)}
+    phases, plain = (
+        statistics.median(added[name]) for name in ("flagscale_perf with phases", "flagscale_perf")
+    )
+    bars = {
+        "with phases": (phases, PHASES_BAR_US),
+        "a start and a stop": ((phases - plain) / len(NAMES), PAIR_BAR_US),
+    }
     for what, (value, bar) in bars.items():
         print(f"{what:28} {value:10.2f} us, bar {bar} us: {'met' if value <= bar else 'missed'}")
     return int(any(value > bar for value, bar in bars.values()))

@@ -2,14 +2,16 @@
 
     python benchmarks/bench_overhead.py [--rounds 60] [--steps 100000]
 
-First a tiny GPT through FlagScale's unmodified train_gpt.py on the CPU, one process, the arm changed between steps
-(`peers/paired_run.py`): the ratio of each step to the median of the six nearest baseline steps. (At a log point the training thread does
-nothing else on the CPU: the writer makes the intervals. The baseline has the monitor's wrappers in it, told to do nothing.)
+First a tiny GPT through FlagScale's unmodified train_gpt.py on the CPU, one process, the arm changed between
+steps (`peers/paired_run.py`): the ratio of each step to the median of the six nearest baseline steps. (At a
+log point the training thread does nothing else on the CPU: the writer makes the intervals. The baseline has
+the monitor's wrappers in it, told to do nothing.)
 
-Then a synthetic feed of `--steps` steps through the same hooks: microseconds on the training thread, whether they grow, and the
-memory of trainer and writer. "Off" is installed and not asked for, with the 28 calls of a step's timers. Memory is compared from
-the step on at which the ring has been filled once: it is 16.8 MB that both processes map, and a page counts to a process when
-that first touches it. Exits 1 where a bar is missed, with a line for each.
+Then a synthetic feed of `--steps` steps through the same hooks: microseconds on the training thread, whether
+they grow, and the memory of trainer and writer. "Off" is installed and not asked for, with the 28 calls of a
+step's timers. Memory is compared from the step on at which the ring has been filled once: it is 16.8 MB that
+both processes map, and a page counts to a process when that first touches it. Exits 1 where a bar is missed,
+with a line for each.
 """
 
 from __future__ import annotations
@@ -50,10 +52,29 @@ OFF_BAR_US, PHASES_BAR_US, LOG_BAR_US, GROWTH_BAR, MEMORY_BAR_MB = 0.1, 10.0, 10
 def paired(rounds: int, scratch: Path) -> dict[str, list[float]]:
     """Arm -> ratios of its steps to the baseline near them, on the real run."""
     output = scratch / "times.json"
-    words = [str(ROOT / "benchmarks/peers/paired_run.py"), str(output), str(rounds), str(fs.train_gpt()), *fs.TINY]
-    words += ["--train-iters", str(steps_to_train(rounds)), "--log-interval", "1000000", "--enable-perf-monitor", "--perf-breakdown"]
+    words = [
+        str(ROOT / "benchmarks/peers/paired_run.py"),
+        str(output),
+        str(rounds),
+        str(fs.train_gpt()),
+        *fs.TINY,
+    ]
+    words += [
+        "--train-iters",
+        str(steps_to_train(rounds)),
+        "--log-interval",
+        "1000000",
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+    ]
     words += ["--perf-log-dir", "perf", "--perf-max-overhead", "100"]
-    worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    worker = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(fs.free_port()),
+    }
     process = fs.start([sys.executable, *fs.launched(*words)], scratch, **worker)
     printed, _ = process.communicate()
     if process.returncode or not output.exists():
@@ -99,7 +120,9 @@ def catch_up(arm: Arm, backlog: int) -> None:
 
 
 class Memory(NamedTuple):
-    """Resident megabytes of this process and of a writer, and how many of these are in files and shared memory."""
+    """Resident megabytes of this process and of a writer, and how many of these are in files and shared
+    memory.
+    """
 
     trainer: float
     writer: float
@@ -115,7 +138,9 @@ def memory_mb(arm: Arm) -> Memory:
     """Of the arm's writer, the last one started, once that has nothing to do."""
     catch_up(arm, 0)
     trainer = psutil.Process()
-    writer = max((child for child in trainer.children() if WRITER in child.cmdline()), key=psutil.Process.create_time)
+    writer = max(
+        (child for child in trainer.children() if WRITER in child.cmdline()), key=psutil.Process.create_time
+    )
     ours, its = trainer.memory_info(), writer.memory_info()
     return Memory(*(size / 1e6 for size in (ours.rss, its.rss, ours.shared, its.shared)))
 
@@ -128,7 +153,13 @@ def dearest_us(times: Sequence[int]) -> float:
 def fed(steps: int, scratch: Path) -> dict[str, float]:
     """The synthetic feed's figures by name; microseconds are differences to the same loop unmonitored."""
     arms: dict[str, Arm] = {}
-    for name, monitor in {"plain": "none", "timers": "none", "off": "off", "on": "on", "phases": "phases"}.items():
+    for name, monitor in {
+        "plain": "none",
+        "timers": "none",
+        "off": "off",
+        "on": "on",
+        "phases": "phases",
+    }.items():
         directory = scratch / name
         directory.mkdir()
         arms[name] = loop(directory, monitor, timers=name in ("timers", "off", "phases"))
@@ -169,26 +200,43 @@ def fed(steps: int, scratch: Path) -> dict[str, float]:
 
 def main() -> int:
     """Prints both tables; 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=60, help="of all arms in the real run")
-    parser.add_argument("--steps", type=int, default=100_000, help="of the synthetic feed with phases; 1000000 for the whole bar")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=100_000,
+        help="of the synthetic feed with phases; 1000000 for the whole bar",
+    )
     given = parser.parse_args()
     random.seed(0)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         compared = paired(given.rounds, Path(scratch))
         figures = fed(given.steps, Path(scratch))
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start")
-    print(f"real     tiny GPT, 1 rank, CPU rehearsal; {given.rounds} rounds, {TIMED} timed steps of each arm in each")
+    print(
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start"
+    )
+    print(
+        f"real     tiny GPT, 1 rank, CPU rehearsal; {given.rounds} rounds, {TIMED} timed steps of each arm in each"
+    )
     print(f"{'step over the baseline near it':32} {'median':>8}  {'95 % interval':>18} {'steps':>6}")
     for arm in ARMS:
         low, high = interval(compared[arm])
-        print(f"{arm:32} {statistics.median(compared[arm]):8.4f}  {f'[{low:.4f}, {high:.4f}]':>18} {len(compared[arm]):6}")
+        print(
+            f"{arm:32} {statistics.median(compared[arm]):8.4f}  {f'[{low:.4f}, {high:.4f}]':>18} {len(compared[arm]):6}"
+        )
     print(f"{'--log-straggler':32} {'-':>8}  it needs a CUDA device")
-    print(f"feed     {given.steps} steps with phases, 28 marks each; it waits for the writer while {BACKLOG} records are behind")
+    print(
+        f"feed     {given.steps} steps with phases, 28 marks each; it waits for the writer while {BACKLOG} records are behind"
+    )
     for who in ("trainer", "writer"):
         grown, shared = figures[f"early {who}"], figures[f"early {who} shared"]
-        print(f"         in its first {FILLED} steps the {who} grew by {grown:.1f} MB, {shared:.1f} of them the ring's pages and files")
+        print(
+            f"         in its first {FILLED} steps the {who} grew by {grown:.1f} MB, {shared:.1f} of them the ring's pages and files"
+        )
     bars = {
         "off": ("off, us a step with 28 timer calls", OFF_BAR_US),
         "on": ("on, us a step", PHASES_BAR_US),
@@ -199,7 +247,11 @@ def main() -> int:
         "writer": ("writer's memory grew later by MB", MEMORY_BAR_MB),
         "dropped": ("records dropped", 0.0),
     }
-    missed = [f"{what}: {figures[name]:.2f}, bar {bar:g}" for name, (what, bar) in bars.items() if figures[name] > bar]
+    missed = [
+        f"{what}: {figures[name]:.2f}, bar {bar:g}"
+        for name, (what, bar) in bars.items()
+        if figures[name] > bar
+    ]
     for name, (what, bar) in bars.items():
         print(f"{what:32} {figures[name]:8.2f}  bar {bar:g}")
     for line in missed:

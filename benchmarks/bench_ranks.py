@@ -2,7 +2,8 @@
 
 python benchmarks/bench_ranks.py [--ranks N] [--rounds N] [--even-rounds N]
 
-A simulated job (tests/rank_simulator.py), block by block through the encoding they are sent in. Not a test: it asserts nothing.
+A simulated job (tests/rank_simulator.py), block by block through the encoding they are sent in. Not a test:
+it asserts nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from flagscale_perf.core.jsonl import encode
-from flagscale_perf.core.rank_blocks import BLOCK_STEPS, Block, decode_block, encode_block
-from flagscale_perf.core.rank_records import StragglerRecord
-from flagscale_perf.core.ranks_view import RanksView
-from flagscale_perf.core.records import EventRecord
-from flagscale_perf.core.stragglers import Stragglers
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, decode_block, encode_block
+from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.ranks.stragglers import Stragglers
+from flagscale_perf.training.ranks.view import RanksView
 from tests.fakes import make_interval
 from tests.rank_simulator import Job, Noise, Simulation, Slow
 
@@ -33,10 +34,20 @@ PER_NODE = 8
 STEP_S = 5.0  # of a job of this size, only to put the cost beside something
 ONSET = 12 * BLOCK_STEPS + 2
 TRIALS = 20
-JOBS = (Job(data=2), Job(data=8), Job(tensor=8, data=4), Job(tensor=2, data=4, stages=4), Job(stages=8), Job(data=64), Job(data=1024))
+JOBS = (
+    Job(data=2),
+    Job(data=8),
+    Job(tensor=8, data=4),
+    Job(tensor=2, data=4, stages=4),
+    Job(stages=8),
+    Job(data=64),
+    Job(data=1024),
+)
 NOISES = {
     "steps differ by 1 %": Noise(step=0.01, hiccup=0.0001),
-    "by 2 %, hiccups, drift": Noise(step=0.02, heavy=0.005, drift=0.005, common=0.01, hiccup=0.0001, uneven=0.005),
+    "by 2 %, hiccups, drift": Noise(
+        step=0.02, heavy=0.005, drift=0.005, common=0.01, hiccup=0.0001, uneven=0.005
+    ),
     "by 5 %": Noise(step=0.05),
     "drift of 2 %, 2 % of all": Noise(step=0.02, drift=0.02, common=0.02),
 }
@@ -54,24 +65,41 @@ class Cost:
 
 
 def main() -> None:
-    """Measures and prints: machine, cost of a round, memory, who was named; then rates of alarms and of detection."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Measures and prints: machine, cost of a round, memory, who was named; then rates of alarms and of
+    detection.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--ranks", type=int, default=10_000, help="of the large job (default: 10000)")
-    parser.add_argument("--rounds", type=int, default=30, help=f"of {BLOCK_STEPS} steps, of the large job (default: 30)")
-    parser.add_argument("--even-rounds", type=int, default=1000, help="of even steps, of each smaller job (default: 1000)")
+    parser.add_argument(
+        "--rounds", type=int, default=30, help=f"of {BLOCK_STEPS} steps, of the large job (default: 30)"
+    )
+    parser.add_argument(
+        "--even-rounds", type=int, default=1000, help="of even steps, of each smaller job (default: 1000)"
+    )
     options = parser.parse_args()
-    print(f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     large_job(options.ranks, options.rounds)
-    print(f"\nfalse alarms in {options.even_rounds * BLOCK_STEPS} even steps (1024 ranks: a tenth of them), and how often a rank")
-    print(f"that becomes 10 % slow is named within 20 steps (of {TRIALS} trials; 1024 ranks: of {TRIALS // 4})")
+    print(
+        f"\nfalse alarms in {options.even_rounds * BLOCK_STEPS} even steps (1024 ranks: a tenth of them), and how often a rank"
+    )
+    print(
+        f"that becomes 10 % slow is named within 20 steps (of {TRIALS} trials; 1024 ranks: of {TRIALS // 4})"
+    )
     print(f"{'ranks: TP x DP x PP':22}" + "".join(f"{name:>28}" for name in NOISES))
     for job in JOBS:
-        cells = [f"{alarms(job, noise, options.even_rounds)} alarms, {detected(job, noise)} named" for noise in NOISES.values()]
+        cells = [
+            f"{alarms(job, noise, options.even_rounds)} alarms, {detected(job, noise)} named"
+            for noise in NOISES.values()
+        ]
         name = f"{job.size}: {job.tensor} x {job.data} x {job.stages}"
         print(f"{name:22}" + "".join(f"{cell:>28}" for cell in cells), flush=True)
 
 
-# ---- one large job --------------------------------------------------------------------------------------------------------
+# ---- one large job -----------------------------------------------------------------------------
 
 
 def large_job(ranks: int, rounds: int) -> None:
@@ -88,23 +116,38 @@ def large_job(ranks: int, rounds: int) -> None:
             if isinstance(record, EventRecord):
                 print(f"told       {record.text} (at iteration {record.iteration}, slow from {ONSET} on)")
     start = time.process_time()
-    cost.written_bytes += sum(len(encode(record)) for record in (*view.summary_due(make_interval(1)), *view.close()))
+    cost.written_bytes += sum(
+        len(encode(record)) for record in (*view.summary_due(make_interval(1)), *view.close())
+    )
     table_s = time.process_time() - start
     cpu_s = (cost.decode_s + cost.look_s) / rounds
     nodes = -(-ranks // PER_NODE)
-    print(f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {BLOCK_STEPS} steps; rank {slow_rank} 10 % slow in forward")
-    print(f"rank 0     {cpu_s:.2f} s CPU a round ({cost.decode_s / rounds:.2f} s decoding, {cost.look_s / rounds:.2f} s looking)")
+    print(
+        f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {BLOCK_STEPS} steps; rank {slow_rank} 10 % slow in forward"
+    )
+    print(
+        f"rank 0     {cpu_s:.2f} s CPU a round ({cost.decode_s / rounds:.2f} s decoding, {cost.look_s / rounds:.2f} s looking)"
+    )
     busy = 100 * cpu_s / (BLOCK_STEPS * STEP_S)
-    print(f"           with steps of {STEP_S:g} s: {busy:.1f} % of one core; a table of all ranks {table_s:.2f} s")
-    print(f"node       {1e3 * cost.encode_s / rounds / nodes:.2f} ms CPU a round, {cost.sent_bytes / rounds / nodes:.0f} bytes")
-    print(f"all nodes  {cost.sent_bytes / rounds / 1e6:.2f} MB a round; the run file: {cost.written_bytes / rounds:.0f} bytes a round")
+    print(
+        f"           with steps of {STEP_S:g} s: {busy:.1f} % of one core; a table of all ranks {table_s:.2f} s"
+    )
+    print(
+        f"node       {1e3 * cost.encode_s / rounds / nodes:.2f} ms CPU a round, {cost.sent_bytes / rounds / nodes:.0f} bytes"
+    )
+    print(
+        f"all nodes  {cost.sent_bytes / rounds / 1e6:.2f} MB a round; the run file: {cost.written_bytes / rounds:.0f} bytes a round"
+    )
     print(f"memory     {(resident_kib() - before_kib) / 1024:.0f} MiB more, the simulation's own included")
 
 
 def one_round(view: RanksView, blocks: Sequence[Block], cost: Cost) -> list[object]:
     """The round's way from the nodes to the view."""
     start = time.process_time()
-    lines = [json.dumps([encode_block(block) for block in blocks[at : at + PER_NODE]]) for at in range(0, len(blocks), PER_NODE)]
+    lines = [
+        json.dumps([encode_block(block) for block in blocks[at : at + PER_NODE]])
+        for at in range(0, len(blocks), PER_NODE)
+    ]
     encoded = time.process_time()
     arrived = [decode_block(content) for line in lines for content in json.loads(line)]
     decoded = time.process_time()
@@ -120,12 +163,16 @@ def resident_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-# ---- how often it is right ------------------------------------------------------------------------------------------------
+# ---- how often it is right ---------------------------------------------------------------------
 
 
 def named(job: Job, simulation: Simulation, rounds: int) -> list[StragglerRecord]:
     stragglers, who = Stragglers({}), job.identities()
-    found = [each for blocks in simulation.rounds(rounds) for each in stragglers.look((who[block.rank], block) for block in blocks)]
+    found = [
+        each
+        for blocks in simulation.rounds(rounds)
+        for each in stragglers.look((who[block.rank], block) for block in blocks)
+    ]
     return [each for each in found if not each.is_over]
 
 
@@ -135,12 +182,16 @@ def alarms(job: Job, noise: Noise, rounds: int) -> int:
 
 
 def detected(job: Job, noise: Noise) -> int:
-    """Trials in which the slow rank is among those named in time; onsets at every place in a block, after 160 steps."""
+    """Trials in which the slow rank is among those named in time; onsets at every place in a block, after 160
+    steps.
+    """
     hits = 0
     for trial in range(TRIALS if job.size < 1000 else TRIALS // 4):
         rank, onset = trial % job.size, 160 + trial % BLOCK_STEPS
         simulation = Simulation(job, noise, (Slow((rank,), 0.10, "forward", onset),), seed=trial)
-        hits += any(rank in each.ranks and each.iteration <= onset + 20 for each in named(job, simulation, 37))
+        hits += any(
+            rank in each.ranks and each.iteration <= onset + 20 for each in named(job, simulation, 37)
+        )
     return hits
 
 

@@ -1,4 +1,5 @@
-"""What one `PerfLogger.step` costs the training thread, packing included, while a writer process drains the ring.
+"""What one `PerfLogger.step` costs the training thread, packing included, while a writer process drains the
+ring.
 
 python benchmarks/bench_ring.py [STEPS]
 """
@@ -39,7 +40,9 @@ def main() -> None:
     summary = logger.close("completed", timeout_s=30)
     floor_ns = sorted(empty_ns)[len(empty_ns) // 2]
     costs_ns.sort()
-    print(f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     print(f"n        {steps} (pair of clock readings alone: {floor_ns} ns, included below)")
     print(f"median   {costs_ns[steps // 2] / 1000:.2f} us")
     print(f"p99      {costs_ns[steps * 99 // 100] / 1000:.2f} us")

@@ -1,10 +1,11 @@
-"""How often `flagscale-perf compare` errs on real runs of FlagScale on this machine: A/A pairs, and a planted slowdown.
+"""How often `flagscale-perf compare` errs on real runs of FlagScale on this machine: A/A pairs, and a planted
+slowdown.
 
 python benchmarks/compare_real_runs.py DIRECTORY [ROUNDS]
 
-Each round trains three times, one after the other (about a minute and a half): a tiny model as it is, the same with sleeps in forward and
-backward that take most of the step, and that with 5 % of the step more in the backward. Runs that are in the directory already
-are not made again.
+Each round trains three times, one after the other (about a minute and a half): a tiny model as it is, the
+same with sleeps in forward and backward that take most of the step, and that with 5 % of the step more in the
+backward. Runs that are in the directory already are not made again.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from flagscale_perf.analysis.bootstrap import deviation, mean, median
-from flagscale_perf.analysis.compare import CompareOptions, compare
-from flagscale_perf.analysis.judge import SAME
+from flagscale_perf.analysis.compare.bootstrap import deviation, mean, median
+from flagscale_perf.analysis.compare.compare import CompareOptions, compare
+from flagscale_perf.analysis.compare.judge import SAME
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
@@ -36,7 +37,9 @@ Runs = dict[str, list[Path]]
 
 
 class Rate(NamedTuple):
-    """Of so many comparisons: how many found a difference, how many named a phase, how many named the backward first."""
+    """Of so many comparisons: how many found a difference, how many named a phase, how many named the
+    backward first.
+    """
 
     comparisons: int
     different: int
@@ -49,15 +52,21 @@ def main() -> None:
     """Trains, compares and prints the rates."""
     directory = Path(sys.argv[1])
     runs = _train_all(directory, int(sys.argv[2]) if len(sys.argv) > 2 else 7)
-    print(f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared, Python {platform.python_version()}")
+    print(
+        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared, Python {platform.python_version()}"
+    )
     for kind, files in runs.items():
         middles = [_median_ms(file) for file in files]
         spread = 100 * deviation(middles) / mean(middles)
-        print(f"{kind:8} {len(files)} runs, medians {min(middles):.1f} to {max(middles):.1f} ms, standard deviation {spread:.2f} %")
+        print(
+            f"{kind:8} {len(files)} runs, medians {min(middles):.1f} to {max(middles):.1f} ms, standard deviation {spread:.2f} %"
+        )
     print(f"{'':34}{'n':>5}{'different':>11}{'phase named':>13}{'backward first':>16}{'visible':>9}")
     for label, rate in _rates(runs):
         visible = f"{100 * rate.visible:.1f} %"
-        print(f"{label:34}{rate.comparisons:5}{rate.different:11}{rate.named:13}{rate.backward_first:16}{visible:>9}")
+        print(
+            f"{label:34}{rate.comparisons:5}{rate.different:11}{rate.named:13}{rate.backward_first:16}{visible:>9}"
+        )
 
 
 def _rates(runs: Runs) -> list[tuple[str, Rate]]:
@@ -110,7 +119,14 @@ def _train(directory: Path, kind: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     if not list(directory.glob("perf/perf_summary_*.json")):
         script = [fs.train_gpt()] if kind == PLAIN else [padded_stages.__file__, fs.train_gpt()]
-        options = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 5, "--perf-log-dir", "perf"]
+        options = [
+            "--enable-perf-monitor",
+            "--perf-breakdown",
+            "--perf-max-overhead",
+            5,
+            "--perf-log-dir",
+            "perf",
+        ]
         command = [*script, *fs.TINY, "--train-iters", ITERATIONS[kind], *options]
         seconds = BACKWARD_S + (PLANTED_S / MICROBATCHES if kind == SLOWER else 0)
         pads = {"PADDED_FORWARD_S": str(FORWARD_S), "PADDED_BACKWARD_S": str(seconds)}
@@ -122,7 +138,11 @@ def _train(directory: Path, kind: str) -> Path:
 
 
 def _median_ms(file: Path) -> float:
-    steps = [row for row in map(json.loads, file.read_text().splitlines()) if row["kind"] == "step" and row["iteration"] > 10]
+    steps = [
+        row
+        for row in map(json.loads, file.read_text().splitlines())
+        if row["kind"] == "step" and row["iteration"] > 10
+    ]
     return median([row["iteration_ns"] / 1e6 for row in steps])
 
 

@@ -2,10 +2,12 @@
 
     python benchmarks/soak.py [--steps 1000000]
 
-A synthetic loop with 28 marks a step calls the same hooks as a real one. Its steps take microseconds, so now and then, outside of what is
-timed, it waits until the writer has fewer than 20 000 records in the ring: the writer sets the pace and nothing may be dropped. After each
-tenth of the steps the writer is let finish what is there; then memory, the training thread's time and the writer's CPU time are taken. At
-the end the files are weighed, the run is rebuilt from its run file, and the two summaries are compared. Exits 1 where a bar is missed.
+A synthetic loop with 28 marks a step calls the same hooks as a real one. Its steps take microseconds, so now
+and then, outside of what is timed, it waits until the writer has fewer than 20 000 records in the ring: the
+writer sets the pace and nothing may be dropped. After each tenth of the steps the writer is let finish what
+is there; then memory, the training thread's time and the writer's CPU time are taken. At the end the files
+are weighed, the run is rebuilt from its run file, and the two summaries are compared. Exits 1 where a bar is
+missed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import psutil  # noqa: E402
 from bench_hot_path import Arm, loop  # noqa: E402
 from bench_overhead import WRITER, catch_up, feed, memory_mb  # noqa: E402
 
-from flagscale_perf.analysis.summary import summarize  # noqa: E402
+from flagscale_perf.training.analysis.summary import summarize  # noqa: E402
 from tests.fakes import free_port  # noqa: E402
 
 PARTS = 10
@@ -39,7 +41,9 @@ MEMORY_BAR_MB, GROWTH_BAR, DISK_BAR_MB = 20.0, 1.1, 50.0
 
 
 class Part(NamedTuple):
-    """A tenth of the steps: microseconds a step of the training thread and of the writer's CPU, MB resident of both."""
+    """A tenth of the steps: microseconds a step of the training thread and of the writer's CPU, MB resident
+    of both.
+    """
 
     step_us: float
     writer_us: float
@@ -76,7 +80,11 @@ def soak(arm: Arm, steps: int) -> list[Part]:
 
 def files_of(directory: Path) -> dict[str, int]:
     """Bytes by name."""
-    return {str(path.relative_to(directory)): path.stat().st_size for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(directory)): path.stat().st_size
+        for path in sorted(directory.rglob("*"))
+        if path.is_file()
+    }
 
 
 def rebuilt(directory: Path) -> tuple[bool, int]:
@@ -106,14 +114,20 @@ def bars_of(parts: list[Part], files: dict[str, int], steps: int, dropped: int) 
 
 def main() -> int:
     """Prints the tenths, the files and the bars; 1 if one is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=1_000_000)
     steps = parser.parse_args().steps // PARTS * PARTS
     load, start_s = os.getloadavg()[0], time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         textfile = str(directory / "metrics.prom")
-        options = {"perf_csv": True, "perf_prometheus_port": str(free_port()), "perf_prometheus_textfile": textfile}
+        options = {
+            "perf_csv": True,
+            "perf_prometheus_port": str(free_port()),
+            "perf_prometheus_textfile": textfile,
+        }
         arm = loop(directory, monitor="phases", timers=True, **options)
         feed(arm, 100)
         catch_up(arm, 0)
@@ -124,18 +138,31 @@ def main() -> int:
         is_same, train_steps = rebuilt(directory)
     steps += 100
     took_s = time.monotonic() - start_s
-    print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start")
-    print(f"soak     {steps} steps with phases, 28 marks each, in {took_s:.0f} s; text, realtime, summary, TensorBoard, CSV, Prometheus")
-    print(f"{'tenth':>5} {'training thread us':>19} {'writer CPU us':>14} {'trainer MB':>11} {'writer MB':>10}")
+    print(
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start"
+    )
+    print(
+        f"soak     {steps} steps with phases, 28 marks each, in {took_s:.0f} s; text, realtime, summary, TensorBoard, CSV, Prometheus"
+    )
+    print(
+        f"{'tenth':>5} {'training thread us':>19} {'writer CPU us':>14} {'trainer MB':>11} {'writer MB':>10}"
+    )
     for number, part in enumerate(parts, 1):
-        print(f"{number:5} {part.step_us:19.1f} {part.writer_us:14.1f} {part.trainer_mb:11.1f} {part.writer_mb:10.1f}")
+        print(
+            f"{number:5} {part.step_us:19.1f} {part.writer_us:14.1f} {part.trainer_mb:11.1f} {part.writer_mb:10.1f}"
+        )
     print(f"{'file':60} {'MB':>8} {'bytes a step':>13} {'MB/h at 5/s':>12}")
     for name, size in files.items():
         print(f"{name:60} {size / 1e6:8.2f} {size / steps:13.1f} {size / steps * STEPS_PER_HOUR / 1e6:12.2f}")
     bars = bars_of(parts, files, steps, dropped)
-    bars += [Bar("steps missing in the rebuilt summary", steps - train_steps, 0), Bar("summaries that differ", float(not is_same), 0)]
+    bars += [
+        Bar("steps missing in the rebuilt summary", steps - train_steps, 0),
+        Bar("summaries that differ", float(not is_same), 0),
+    ]
     for bar in bars:
-        print(f"{'held' if bar.figure <= bar.limit else 'MISSED'}   {bar.what:40} {bar.figure:10.2f}  bar {bar.limit:g}")
+        print(
+            f"{'held' if bar.figure <= bar.limit else 'MISSED'}   {bar.what:40} {bar.figure:10.2f}  bar {bar.limit:g}"
+        )
     return 1 if any(bar.figure > bar.limit for bar in bars) else 0
 
 

@@ -1,4 +1,5 @@
-"""Options: one dataclass is the single source of the argparse flags, the environment variables and the yaml keys.
+"""Options: one dataclass is the single source of the argparse flags, the environment variables and the yaml
+keys.
 
     field  perf_log_interval
     flag   --perf-log-interval N
@@ -17,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
 
-from flagscale_perf.core.address import parse_address
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.peak_option import PeakOption
+from flagscale_perf.device.peak_option import PeakOption
+from flagscale_perf.spine.address import parse_address
+from flagscale_perf.spine.errors import PerfError
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
 GROUP_TITLE = "flagscale_perf"
@@ -60,7 +61,9 @@ def _parse_port(text: str) -> str:
 def _parse_textfile(text: str) -> str:
     path = _parse_directory(text)
     if not os.path.isabs(path) or not path.endswith(".prom"):
-        raise PerfError(f"{text!r} is no absolute path that ends in .prom; write for example /var/lib/node_exporter/flagscale_perf.prom")
+        raise PerfError(
+            f"{text!r} is no absolute path that ends in .prom; write for example /var/lib/node_exporter/flagscale_perf.prom"
+        )
     return path
 
 
@@ -96,11 +99,18 @@ def _option(default: Any, parse: Callable[[str], Any], help_text: str, metavar: 
 
 @dataclass(frozen=True)
 class PerfConfig:
-    """Every option of the monitor. Field names are the yaml keys; see the module's docstring for flags and variables."""
+    """Every option of the monitor. Field names are the yaml keys; see the module's docstring for flags and
+    variables.
+    """
 
     enable_perf_monitor: bool = _option(False, parse_bool, "switch the performance monitor on")
     perf_log_interval: int = _option(10, _parse_count, "iterations between two lines of the log", "N")
-    perf_log_dir: str = _option("logs/perf_monitor", _parse_directory, "directory of the monitor's files, the same on all nodes", "PATH")
+    perf_log_dir: str = _option(
+        "logs/perf_monitor",
+        _parse_directory,
+        "directory of the monitor's files, the same on all nodes",
+        "PATH",
+    )
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
@@ -109,7 +119,10 @@ class PerfConfig:
         None, _parse_peak, "dense peak of one device in TFLOP/s, or NAME=TFLOPS,... for each type; overrides the built-in table", "TFLOPS",
     )  # fmt: skip
     perf_max_overhead: float = _option(
-        0.1, _parse_percent, "percent of the training time the monitor may take; above it, it switches parts of itself off", "PERCENT"
+        0.1,
+        _parse_percent,
+        "percent of the training time the monitor may take; above it, it switches parts of itself off",
+        "PERCENT",
     )
     perf_prometheus_port: str | None = _option(
         None, _parse_port, "serve metrics to Prometheus on this port of 127.0.0.1, or at HOST:PORT", "PORT",
@@ -118,7 +131,9 @@ class PerfConfig:
         None, _parse_textfile, "keep this .prom file for node_exporter's textfile collector; an absolute path", "PATH",
     )  # fmt: skip
     perf_csv: bool = _option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
-    perf_wandb: bool = _option(False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process")
+    perf_wandb: bool = _option(
+        False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process"
+    )
     rehearse_on_cpu: str = _option(
         "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",
@@ -134,8 +149,8 @@ class PerfConfig:
 
     @classmethod
     def from_args(cls, args: Any, environ: Mapping[str, str] | None = None) -> PerfConfig:
-        """From the host's parsed arguments (namespace or dict; only read). Missing or None fields fall back to the
-        environment, then to the default. Raises PerfError."""
+        """From the host's parsed arguments (namespace or dict; only read). Missing or None fields fall back
+        to the environment, then to the default. Raises PerfError."""
         given = args if isinstance(args, Mapping) else vars(args)
         values = _from_environment(os.environ if environ is None else environ)
         values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
@@ -152,7 +167,9 @@ def flag_of(name: str) -> str:
 
 
 def env_of(name: str) -> str:
-    """`perf_log_dir` -> `FLAGSCALE_PERF_LOG_DIR`; `enable_perf_monitor` -> `FLAGSCALE_PERF_ENABLE_MONITOR`."""
+    """`perf_log_dir` -> `FLAGSCALE_PERF_LOG_DIR`; `enable_perf_monitor` ->
+    `FLAGSCALE_PERF_ENABLE_MONITOR`.
+    """
     return ENV_PREFIX + name.replace("perf_", "").upper()
 
 
@@ -173,7 +190,11 @@ def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
                 default=argparse.SUPPRESS, help=f"same as {flag} false",
             )  # fmt: skip
     if not _knows(parser, "--tensorboard"):
-        group.add_argument("--tensorboard", action="store_true", help="accepted for convenience; --tensorboard-dir says where")
+        group.add_argument(
+            "--tensorboard",
+            action="store_true",
+            help="accepted for convenience; --tensorboard-dir says where",
+        )
     return parser
 
 

@@ -1,9 +1,10 @@
 """FLOPs of a training step, exact to the FLOP: `ModelShape` in, one number for every component and phase out.
 
-Three conventions for attention, which do not change anything else: `full` counts every (query, key) pair of a sequence, s * s;
-`causal_half` counts s * s / 2 (what Megatron reports, and what our TFLOPS are); `visible` counts the pairs the mask really
-leaves, s (s + 1) / 2, less under a sliding window. Packed documents see only themselves: the sum over their lengths.
-Model FLOPs are forward and backward (for MFU), hardware FLOPs add recomputation and padding of experts (for HFU).
+Three conventions for attention, which do not change anything else: `full` counts every (query, key) pair of a
+sequence, s * s; `causal_half` counts s * s / 2 (what Megatron reports, and what our TFLOPS are); `visible`
+counts the pairs the mask really leaves, s (s + 1) / 2, less under a sliding window. Packed documents see only
+themselves: the sum over their lengths. Model FLOPs are forward and backward (for MFU), hardware FLOPs add
+    recomputation and padding of experts (for HFU).
 """
 
 from __future__ import annotations
@@ -14,21 +15,29 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.hf_config import args_from_hf
-from flagscale_perf.core.parts import decoder, dense_mlp, dense_or_mixture, grouped_attention, latent_attention
-from flagscale_perf.core.shape import Shape
-from flagscale_perf.core.shape_sources import fields_from_args
-from flagscale_perf.core.tape import EXPERT_ROW, PHASES, TOKEN, Tape, Unit
+from flagscale_perf.flops.hf import args_from_hf
+from flagscale_perf.flops.parts import (
+    decoder,
+    dense_mlp,
+    dense_or_mixture,
+    grouped_attention,
+    latent_attention,
+)
+from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.sources import fields_from_args
+from flagscale_perf.flops.tape import EXPERT_ROW, PHASES, TOKEN, Tape, Unit
+from flagscale_perf.spine.errors import PerfError
 
 CONVENTIONS = ("full", "causal_half", "visible")
 
 
-# ---- families: how each is composed, and how it is told from the others -------------------------------------------------
+# ---- families: how each is composed, and how it is told from the others ------------------------
 
 
 def gpt(tape: Tape) -> None:
-    """GPT-2, GPT-3 (arXiv:2005.14165): multi-head attention, feed-forward of two matrices, or three with quick_geglu."""
+    """GPT-2, GPT-3 (arXiv:2005.14165): multi-head attention, feed-forward of two matrices, or three with
+    quick_geglu.
+    """
     decoder(tape, grouped_attention, dense_mlp)
 
 
@@ -38,12 +47,16 @@ def llama(tape: Tape) -> None:
 
 
 def aquila(tape: Tape) -> None:
-    """Aquila 2 (arXiv:2408.07410): as LLaMA; the feed-forward width may follow from multiple_of and hidden_dim_multiplier."""
+    """Aquila 2 (arXiv:2408.07410): as LLaMA; the feed-forward width may follow from multiple_of and
+    hidden_dim_multiplier.
+    """
     decoder(tape, grouped_attention, dense_mlp)
 
 
 def qwen(tape: Tape) -> None:
-    """Qwen 2.5 and 3 (arXiv:2412.15115, 2505.09388): a head width of its own; dense, or fine-grained experts with a shared gate."""
+    """Qwen 2.5 and 3 (arXiv:2412.15115, 2505.09388): a head width of its own; dense, or fine-grained experts
+    with a shared gate.
+    """
     decoder(tape, grouped_attention, dense_or_mixture)
 
 
@@ -53,7 +66,9 @@ def mixtral(tape: Tape) -> None:
 
 
 def deepseek(tape: Tape) -> None:
-    """DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437): latent attention, fine-grained and shared experts, further prediction."""
+    """DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437): latent attention, fine-grained and shared experts,
+    further prediction.
+    """
     decoder(tape, latent_attention, dense_or_mixture)
 
 
@@ -76,7 +91,11 @@ class Family(NamedTuple):
 
 
 def _looks_like_qwen(shape: Shape) -> bool:
-    return shape.qk_norm or (shape.qkv_bias and not shape.linear_bias) or bool(shape.experts and shape.experts.shared_gate)
+    return (
+        shape.qk_norm
+        or (shape.qkv_bias and not shape.linear_bias)
+        or bool(shape.experts and shape.experts.shared_gate)
+    )
 
 
 FAMILIES = (
@@ -90,7 +109,7 @@ FAMILIES = (
 )
 
 
-# ---- the shape, and what one unit of it costs ---------------------------------------------------------------------------
+# ---- the shape, and what one unit of it costs --------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -99,7 +118,8 @@ class ModelShape(Shape):
 
     @classmethod
     def from_args(cls, args: Any) -> ModelShape:
-        """From Megatron's or FlagScale's parsed arguments, a namespace or a mapping of their names; only read.
+        """From Megatron's or FlagScale's parsed arguments, a namespace or a mapping of their names; only
+        read.
 
         Raises PerfError naming what is missing or contradictory.
         """
@@ -107,13 +127,17 @@ class ModelShape(Shape):
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From the contents of a Hugging Face `config.json`. Raises PerfError, also for a `model_type` of no known family."""
+        """From the contents of a Hugging Face `config.json`. Raises PerfError, also for a `model_type` of no
+        known family.
+        """
         model_type = config.get("model_type")
         for family in FAMILIES:
             if model_type in family.hf_types:
                 return cls.from_args(args_from_hf(config, family.name, family.gated))
         known = ", ".join(sorted(name for family in FAMILIES for name in family.hf_types))
-        raise PerfError(f"config.json: model_type is {model_type!r}, known are {known}; give Megatron-style arguments instead")
+        raise PerfError(
+            f"config.json: model_type is {model_type!r}, known are {known}; give Megatron-style arguments instead"
+        )
 
     @property
     def family(self) -> str:
@@ -136,7 +160,7 @@ def _walk(shape: Shape) -> Tape:
     return tape
 
 
-# ---- a step: how many units it has --------------------------------------------------------------------------------------
+# ---- a step: how many units it has -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -156,7 +180,9 @@ class Step:
     def __post_init__(self) -> None:
         """Refuses impossible sizes. Raises PerfError."""
         if self.num_sequences < 1 or self.seq_length < 1:
-            raise PerfError(f"a step of {self.num_sequences} sequences of {self.seq_length} tokens is none; both must be above 0")
+            raise PerfError(
+                f"a step of {self.num_sequences} sequences of {self.seq_length} tokens is none; both must be above 0"
+            )
         if self.packed is not None and (min(self.packed, default=0) < 1 or sum(self.packed) > self.tokens):
             raise PerfError(
                 f"packed lengths must be above 0 and sum up to at most {self.num_sequences} x {self.seq_length} = {self.tokens} tokens; "
@@ -174,7 +200,11 @@ class Step:
             return 2 * self.tokens * self.seq_length
         lengths = self.packed
         if convention == "causal_half":
-            return self.tokens * self.seq_length if lengths is None else sum(length * length for length in lengths)
+            return (
+                self.tokens * self.seq_length
+                if lengths is None
+                else sum(length * length for length in lengths)
+            )
         if lengths is None:
             return self.num_sequences * _double_visible(self.seq_length, unit.window_left)
         return sum(_double_visible(length, unit.window_left) for length in lengths)
@@ -212,29 +242,39 @@ class Measure:
 
     def total(self, *phases: str) -> int:
         """FLOPs of the step in these phases, all components together."""
-        return sum(self.flops(per_unit, term.unit) for term, per_unit in _walk(self.shape).flops.items() if term.phase in phases)
+        return sum(
+            self.flops(per_unit, term.unit)
+            for term, per_unit in _walk(self.shape).flops.items()
+            if term.phase in phases
+        )
 
     def _expert_rows(self) -> int:
-        """Tokens times the experts they go to; capacity as Megatron-Core's `get_capacity` rounds it, in each forward pass."""
+        """Tokens times the experts they go to; capacity as Megatron-Core's `get_capacity` rounds it, in each
+        forward pass.
+        """
         moe, step = self.shape.experts, self.step
         if moe is None:
             return 0
         if not self.padded or moe.capacity_factor is None:
             return step.tokens * moe.topk
-        routed = (self.shape.micro_batch or step.num_sequences) * step.seq_length // self.shape.sequence_shards
+        routed = (
+            (self.shape.micro_batch or step.num_sequences) * step.seq_length // self.shape.sequence_shards
+        )
         capacity = math.ceil(routed * moe.topk / moe.count * moe.capacity_factor)
         return step.tokens // routed * moe.count * capacity
 
 
-# ---- what others call ---------------------------------------------------------------------------------------------------
+# ---- what others call --------------------------------------------------------------------------
 
 
 class Packed(NamedTuple):
     """What a host tells of the packed documents of one step; None for what it does not tell.
 
     Attributes:
-        tokens: real ones, the sum of the documents' lengths; not told, all of the step's count, padding included.
-        squared_lengths: sum of the squares of their lengths; not told, the tokens count as documents as long as a sequence.
+        tokens: real ones, the sum of the documents' lengths; not told, all of the step's count, padding
+            included.
+        squared_lengths: sum of the squares of their lengths; not told, the tokens count as documents as long
+            as a sequence.
     """
 
     tokens: int | None
@@ -246,29 +286,37 @@ class StepFlops(NamedTuple):
 
     Attributes:
         model_flops: forward and backward.
-        hardware_flops: the same with recomputation and padded experts; None if the host's recomputation varies, or if experts
-            are padded to a capacity that follows from micro-batches of unknown length.
+        hardware_flops: the same with recomputation and padded experts; None if the host's recomputation
+            varies, or if experts are padded to a capacity that follows from micro-batches of unknown length.
     """
 
     model_flops: int
     hardware_flops: int | None
 
 
-def step_flops(shape: ModelShape, num_sequences: int, seq_length: int, packed: Packed | None = None) -> StepFlops:
-    """FLOPs of a step of `num_sequences` sequences of `seq_length` tokens; remembered, so asking again costs a look-up.
+def step_flops(
+    shape: ModelShape, num_sequences: int, seq_length: int, packed: Packed | None = None
+) -> StepFlops:
+    """FLOPs of a step of `num_sequences` sequences of `seq_length` tokens; remembered, so asking again costs
+    a look-up.
 
-    Packed steps, of which no two are alike, cost two multiplications instead. Raises PerfError for sizes that no step has.
+    Packed steps, of which no two are alike, cost two multiplications instead. Raises PerfError for sizes that
+    no step has.
     """
     if packed is None:
         return _step_flops(shape, num_sequences, seq_length)
     tokens = num_sequences * seq_length if packed.tokens is None else packed.tokens
     squared = tokens * seq_length if packed.squared_lengths is None else packed.squared_lengths
     model, hardware = _packed_slopes(shape)
-    return StepFlops(model.flops(tokens, squared), None if hardware is None else hardware.flops(tokens, squared))
+    return StepFlops(
+        model.flops(tokens, squared), None if hardware is None else hardware.flops(tokens, squared)
+    )
 
 
 class _Slopes(NamedTuple):
-    """FLOPs, attention causal_half, as a linear function of a step's tokens and its documents' squared lengths."""
+    """FLOPs, attention causal_half, as a linear function of a step's tokens and its documents' squared
+    lengths.
+    """
 
     token: int
     squared_length: int
@@ -281,7 +329,9 @@ class _Slopes(NamedTuple):
 def _packed_slopes(shape: ModelShape) -> tuple[_Slopes, _Slopes | None]:
     """Of model and of hardware FLOPs."""
     knows_rows = shape.experts is None or shape.experts.capacity_factor is None
-    return _slopes(shape, "fwd", "bwd"), _slopes(shape, *PHASES) if shape.recompute.known and knows_rows else None
+    return _slopes(shape, "fwd", "bwd"), _slopes(
+        shape, *PHASES
+    ) if shape.recompute.known and knows_rows else None
 
 
 def _slopes(shape: ModelShape, *phases: str) -> _Slopes:
@@ -290,7 +340,9 @@ def _slopes(shape: ModelShape, *phases: str) -> _Slopes:
         if term.phase not in phases:
             continue
         if term.unit.kind == "pair":
-            squared_length += per_unit // 2  # half of the square is seen; a multiply-add is two, so nothing is cut off
+            squared_length += (
+                per_unit // 2
+            )  # half of the square is seen; a multiply-add is two, so nothing is cut off
         else:
             token += per_unit * (shape.experts.topk if term.unit == EXPERT_ROW and shape.experts else 1)
     return _Slopes(token, squared_length)
@@ -327,8 +379,12 @@ class FlopsTable:
         return asdict(self)
 
 
-def count(shape: ModelShape, num_sequences: int, seq_length: int, packed_seq_lens: Sequence[int] | None = None) -> FlopsTable:
-    """Every component and phase of a step, and its totals under each convention. Raises PerfError for sizes that no step has."""
+def count(
+    shape: ModelShape, num_sequences: int, seq_length: int, packed_seq_lens: Sequence[int] | None = None
+) -> FlopsTable:
+    """Every component and phase of a step, and its totals under each convention. Raises PerfError for sizes
+    that no step has.
+    """
     step = Step(num_sequences, seq_length)
     packed = None if packed_seq_lens is None else Step(num_sequences, seq_length, tuple(packed_seq_lens))
     tape, real = _walk(shape), Measure(shape, step, "full", padded=True)

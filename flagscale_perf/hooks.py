@@ -1,7 +1,7 @@
 """The training loop's events, and the wall between the monitor and the training.
 
-A host adapter calls one method per event and hands itself in as a `Loop`; whatever goes wrong behind these methods stays
-behind them: it is counted, said once, and switches the monitor off. This module knows no host.
+A host adapter calls one method per event and hands itself in as a `Loop`; whatever goes wrong behind these
+methods stays behind them: it is counted, said once, and switches the monitor off. This module knows no host.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.clock import monotonic_ns, process_start_ns
-from flagscale_perf.core.errors import PerfError, raised_by_signal, traceback_lines
-from flagscale_perf.core.peak_option import PeakOption
-from flagscale_perf.core.phases import ONE_F_ONE_B
-from flagscale_perf.core.rank_blocks import RankIdentity
-from flagscale_perf.core.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
-from flagscale_perf.ranks.place import Place
-from flagscale_perf.ranks.teller import Teller
+from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
+from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_lines
+from flagscale_perf.training.phases import ONE_F_ONE_B
+from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.ranks.teller import Teller
+from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
@@ -61,10 +61,14 @@ class Loop(Protocol):
         """The options in force. Raises PerfError."""
 
     def facts(self, device: str) -> RunFacts:
-        """What the host knows about the run; `device` is the device's name. Peak and model are filled in here."""
+        """What the host knows about the run; `device` is the device's name. Peak and model are filled in
+        here.
+        """
 
     def device_types(self) -> Mapping[str, int]:
-        """Type of device -> how many ranks have one, where a job knows that its devices differ; else empty."""
+        """Type of device -> how many ranks have one, where a job knows that its devices differ; else
+        empty.
+        """
 
     def model_args(self) -> Any:
         """The host's arguments that describe the model (read only)."""
@@ -73,7 +77,9 @@ class Loop(Protocol):
         """Iterations finished or skipped and samples consumed before the step that begins now."""
 
     def numbers(self, result: Any) -> StepNumbers | None:
-        """Of the step that has just returned `result`; None when the host does not count it as an iteration."""
+        """Of the step that has just returned `result`; None when the host does not count it as an
+        iteration.
+        """
 
     def skipped_samples(self) -> int:
         """Samples the host is passing over without a step."""
@@ -85,7 +91,9 @@ class Loop(Protocol):
         """Prints through the host's rank-0 printing."""
 
 
-def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Callable[Concatenate[TrainingHooks, Params], None]:
+def _guarded(
+    event: Callable[Concatenate[TrainingHooks, Params], None],
+) -> Callable[Concatenate[TrainingHooks, Params], None]:
     """The wall: an `event` that raises switches the monitor off and training goes on."""
 
     def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
@@ -99,7 +107,8 @@ def _guarded(event: Callable[Concatenate[TrainingHooks, Params], None]) -> Calla
 
 
 def _measured(event: Callable[[TrainingHooks, int, *Given], None]) -> Callable[[TrainingHooks, *Given], None]:
-    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own cost.
+    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own
+    cost.
 
     The event gets the meter's first reading as the time at which it happened.
     """
@@ -122,9 +131,11 @@ class TrainingHooks:
     Attributes:
         active: False unless this process monitors; adapters test it before anything else.
         entered: whether a training loop has ever begun, monitored or not.
-        mark: takes the marks (`core.marks`) of the train step that is under way; None outside of one and where they are not
-            recorded. It is called for every phase, hence directly: an adapter gives what it raises to `phase_failed`.
-        time_mark: measures how long an adapter's way to `mark` takes, in nanoseconds; set by the adapter that tells phases.
+        mark: takes the marks (`training.marks`) of the train step that is under way; None outside of one and
+            where they are not recorded. It is called for every phase, hence directly: an adapter gives what
+            it raises to `phase_failed`.
+        time_mark: measures how long an adapter's way to `mark` takes, in nanoseconds; set by the adapter that
+            tells phases.
     """
 
     def __init__(self) -> None:
@@ -174,11 +185,16 @@ class TrainingHooks:
         if config.perf_breakdown and loop.names_phases():
             self._monitor.timeline = device.timeline(self.time_mark())
         self._max_overhead = config.perf_max_overhead
-        self._budget = Budget(config.perf_max_overhead / 100, min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]))
+        self._budget = Budget(
+            config.perf_max_overhead / 100,
+            min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]),
+        )
         self._noted = set()
         self.active = True
 
-    def _begin_recording(self, config: PerfConfig, place: Place | None, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
+    def _begin_recording(
+        self, config: PerfConfig, place: Place | None, device: DeviceProbe
+    ) -> tuple[RunFacts, CountFlops]:
         """Rank 0 writes the run's files."""
         loop = self._loop
         facts, flops = _facts_and_flops(loop, config, device)
@@ -186,14 +202,20 @@ class TrainingHooks:
             self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
         self._has_others = place is not None and place.world_size > 1
         self._say = loop.say
-        self._logger = PerfLogger.start(config, facts, loop.say, _identity(loop, device) if self._has_others else None)
+        self._logger = PerfLogger.start(
+            config, facts, loop.say, _identity(loop, device) if self._has_others else None
+        )
         for reason in facts.missing:
             loop.say(f"flagscale_perf: not available: {reason}")
         if facts.resume_iteration:
-            self._logger.event("resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}")
+            self._logger.event(
+                "resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}"
+            )
         return facts, flops
 
-    def _begin_telling(self, config: PerfConfig, place: Place, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
+    def _begin_telling(
+        self, config: PerfConfig, place: Place, device: DeviceProbe
+    ) -> tuple[RunFacts, CountFlops]:
         """Any other rank only measures; rank 0 counts the work and says what there is to say."""
         self._say = _say_nothing
         self._logger = Teller.start(place, _identity(self._loop, device), config.perf_log_dir)
@@ -228,7 +250,9 @@ class TrainingHooks:
         self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
-        """The host logs the step; sums over its packed documents of their lengths and the squares of these, where it has them."""
+        """The host logs the step; sums over its packed documents of their lengths and the squares of these,
+        where it has them.
+        """
         self._monitor.logged_ns = monotonic_ns()
         if real_tokens is not None or squared_lengths is not None:
             self._told_packed(Packed(real_tokens, squared_lengths))
@@ -271,7 +295,9 @@ class TrainingHooks:
 
     @_guarded
     def _end(self, reason: str) -> None:
-        """With other ranks the files are waited for when the process ends: here, the others would wait in the host's next collective."""
+        """With other ranks the files are waited for when the process ends: here, the others would wait in the
+        host's next collective.
+        """
         logger, self._logger = self._logger, None
         if logger is None:
             return
@@ -295,7 +321,9 @@ class TrainingHooks:
             taken = self._budget.add(record)
             if taken is not None and self.active and (part := self._monitor.shed()):
                 limit = f"more than --perf-max-overhead {self._max_overhead:g} allows"
-                self._note(f"{part} switched off: the monitor takes {taken * 100:.2g} % of the time, {limit}", "shed")
+                self._note(
+                    f"{part} switched off: the monitor takes {taken * 100:.2g} % of the time, {limit}", "shed"
+                )
 
     def _note(self, text: str, name: str = "note") -> None:
         """Records an event and says it, once a session."""
@@ -315,10 +343,14 @@ class TrainingHooks:
         line = f"monitor switched off at {event}: {type(error).__name__}"
         with contextlib.suppress(Exception):  # an exception may have no text
             line += f": {error}"
-        with contextlib.suppress(Exception):  # the logger may be what failed; the line below says it all the same
+        with contextlib.suppress(
+            Exception
+        ):  # the logger may be what failed; the line below says it all the same
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
-        with contextlib.suppress(Exception):  # a closed stderr, or whatever the host has put there, is no reason to end a training
+        with contextlib.suppress(
+            Exception
+        ):  # a closed stderr, or whatever the host has put there, is no reason to end a training
             said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
 
@@ -332,7 +364,9 @@ os.register_at_fork(after_in_child=_leave_child)
 
 
 def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:
-    return RankIdentity(loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep())
+    return RankIdentity(
+        loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep()
+    )
 
 
 def _say_nothing(line: str) -> None:
@@ -342,9 +376,14 @@ def _say_nothing(line: str) -> None:
 def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
     facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
     if device.uuid is None:
-        facts = replace(facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"])
+        facts = replace(
+            facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"]
+        )
     if facts.world_size > 1 and Place.of(os.environ) is None:
-        facts = replace(facts, missing=[*facts.missing, "other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"])
+        facts = replace(
+            facts,
+            missing=[*facts.missing, "other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"],
+        )
     facts = _with_peak(loop, config, facts)
     if config.perf_breakdown:
         facts = replace(facts, missing=[*facts.missing, *_missing_phases(loop, facts)])
@@ -353,7 +392,9 @@ def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tup
     except PerfError as error:
         return replace(facts, missing=[*facts.missing, f"TFLOPS, MFU and HFU ({error})"]), _unknown_flops
     if not shape.recompute.known:
-        facts = replace(facts, missing=[*facts.missing, "HFU (recomputation varies by pipeline stage and micro-batch)"])
+        facts = replace(
+            facts, missing=[*facts.missing, "HFU (recomputation varies by pipeline stage and micro-batch)"]
+        )
     facts = replace(facts, model_family=shape.family, model=shape.as_dict())
     return facts, _flops_of(shape, facts.seq_length or 0)
 
@@ -361,7 +402,11 @@ def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tup
 def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
     given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
     ranks = loop.device_types()
-    peak = mean_peak(given, ranks, facts.world_size) if len(ranks) > 1 else peak_in_force(given, facts.device, facts.dtype or "")
+    peak = (
+        mean_peak(given, ranks, facts.world_size)
+        if len(ranks) > 1
+        else peak_in_force(given, facts.device, facts.dtype or "")
+    )
     return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
 
 
@@ -369,7 +414,9 @@ def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
     if not loop.names_phases():
         return ["phases (the host has no timers to tell them)"]
     if facts.pipeline_schedule not in (None, ONE_F_ONE_B):
-        return [f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {facts.pipeline_schedule})"]
+        return [
+            f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {facts.pipeline_schedule})"
+        ]
     return []
 
 

@@ -1,4 +1,6 @@
-"""`python -m flagscale_perf.launch SCRIPT ARGS...`: run an unmodified training script with the monitor's hooks in."""
+"""`python -m flagscale_perf.launch SCRIPT ARGS...`: run an unmodified training script with the monitor's
+hooks in.
+"""
 
 from __future__ import annotations
 

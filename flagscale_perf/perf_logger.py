@@ -4,8 +4,9 @@
                                                                         |
     side thread of the trainer  <---- lines for the console, troubles --+
 
-The writer is a fresh interpreter of its own process session. It notices the end of its parent by itself. If it dies, the
-next one goes on where it stopped; where no process can be started, the side thread does the same work.
+The writer is a fresh interpreter of its own process session. It notices the end of its parent by itself. If
+it dies, the next one goes on where it stopped; where no process can be started, the side thread does the same
+work.
 """
 
 from __future__ import annotations
@@ -24,25 +25,26 @@ from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import Any
 
-from flagscale_perf import companion
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.clock import Anchor, monotonic_ns
-from flagscale_perf.core.errors import traceback_lines
-from flagscale_perf.core.jsonl import dump
-from flagscale_perf.core.rank_blocks import RankIdentity
-from flagscale_perf.core.records import EventRecord, MarksRecord, RunFacts, StepRecord
-from flagscale_perf.core.ring import Ring
 from flagscale_perf.device.sampler import Sampler
-from flagscale_perf.ranks.gather import Gathering, Job
-from flagscale_perf.ranks.neighbours import Search
-from flagscale_perf.ranks.node import Node
-from flagscale_perf.ranks.place import Place
-from flagscale_perf.ranks.signature import identity_of, signed
-from flagscale_perf.sinks.drain import Drain, DrainTask
-from flagscale_perf.sinks.host_run import HostRun
-from flagscale_perf.sinks.outlet import LOG, TROUBLE, Outlet, lines_of
-from flagscale_perf.sinks.pulse import Watcher
-from flagscale_perf.sinks.sources import OneRank, RankSource, Sources, TakeReadings, Unheard, no_readings
+from flagscale_perf.sinks.wandb import HostRun
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.clock import Anchor, monotonic_ns
+from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.ranks.gather import Gathering, Job
+from flagscale_perf.training.ranks.identity import identity_of, signed
+from flagscale_perf.training.ranks.neighbours import Search
+from flagscale_perf.training.ranks.node import Node
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.writer.drain import Drain, DrainTask
+from flagscale_perf.writer.outlet import LOG, TROUBLE, Outlet, lines_of
+from flagscale_perf.writer.pulse import Watcher
+from flagscale_perf.writer.sources import OneRank, RankSource, Sources, TakeReadings, Unheard, no_readings
 
 WRITER = "flagscale_perf.perf_logger"
 MAX_WRITERS = 3  # processes one run may use up
@@ -51,7 +53,9 @@ Say = Callable[[str], None]
 
 
 class PerfLogger:
-    """The training side. `step` and `event` are called on the training thread only; nothing here raises or blocks it."""
+    """The training side. `step` and `event` are called on the training thread only; nothing here raises or
+    blocks it.
+    """
 
     def __init__(self, ring: Ring | None, supervisor: Supervisor | None) -> None:
         """Use `start`."""
@@ -62,7 +66,9 @@ class PerfLogger:
         _live.add(self)
 
     @classmethod
-    def start(cls, config: PerfConfig, facts: RunFacts, say: Say, identity: RankIdentity | None = None) -> PerfLogger:
+    def start(
+        cls, config: PerfConfig, facts: RunFacts, say: Say, identity: RankIdentity | None = None
+    ) -> PerfLogger:
         """Begins a session and returns at once; the files appear a moment later.
 
         Args:
@@ -77,7 +83,10 @@ class PerfLogger:
             supervisor = Supervisor(ring, _task(config, facts, identity), HostRun(say))
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the training goes on
-            _complain(f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}", *traceback_lines(config.perf_debug))
+            _complain(
+                f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}",
+                *traceback_lines(config.perf_debug),
+            )
             if ring is not None:
                 ring.release()
             return cls(None, None)
@@ -96,7 +105,9 @@ class PerfLogger:
             ring.put(EventRecord(name, monotonic_ns(), iteration, text))
 
     def end(self, reason: str) -> None:
-        """Ends the session for `reason` (see `RunEnd`) and waits for nothing; `close` may follow. In a forked child it does nothing."""
+        """Ends the session for `reason` (see `RunEnd`) and waits for nothing; `close` may follow. In a forked
+        child it does nothing.
+        """
         ring, self._ring = self._ring, None
         if ring is not None and self._supervisor is not None and os.getpid() == self._pid:
             ring.close(reason, monotonic_ns())
@@ -105,8 +116,8 @@ class PerfLogger:
     def close(self, reason: str, timeout_s: float = 2.0) -> str | None:
         """Ends the session unless `end` has, and waits for its files, at most `timeout_s`.
 
-        Returns the summary's path; None if it is not there in time (the writer goes on without us). Calling it again
-        returns the same; in a forked child it does nothing.
+        Returns the summary's path; None if it is not there in time (the writer goes on without us). Calling
+        it again returns the same; in a forked child it does nothing.
         """
         self.end(reason)
         supervisor, self._supervisor = self._supervisor, None
@@ -134,11 +145,19 @@ def _task(config: PerfConfig, facts: RunFacts, identity: RankIdentity | None) ->
     # Through JSON, so that every drain sees the same whatever the host has put into the facts.
     plain = json.loads(dump({"config": config.as_dict(), "facts": asdict(facts)}))
     directory = Path(config.perf_log_dir).absolute()
-    return DrainTask(plain["config"], plain["facts"], Anchor.now(), directory, identity=None if identity is None else signed(identity))
+    return DrainTask(
+        plain["config"],
+        plain["facts"],
+        Anchor.now(),
+        directory,
+        identity=None if identity is None else signed(identity),
+    )
 
 
 class Supervisor:
-    """A daemon thread of the trainer that keeps a writer running; asleep unless the writer has something to say."""
+    """A daemon thread of the trainer that keeps a writer running; asleep unless the writer has something to
+    say.
+    """
 
     def __init__(self, ring: Ring, task: DrainTask, say: Say) -> None:
         self._ring = ring
@@ -168,7 +187,9 @@ class Supervisor:
         if not self._thread.is_alive():
             return self._release() or None
         if before and self._beats() == before:
-            self._say_hung("what is not written 5 s after the training is lost; `flagscale-perf report` shows what is there")
+            self._say_hung(
+                "what is not written 5 s after the training is lost; `flagscale-perf report` shows what is there"
+            )
         return None
 
     def _beats(self) -> int:
@@ -182,10 +203,14 @@ class Supervisor:
             self._is_hang_told = True
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
-            _complain(f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not answer{who}; {cost}")
+            _complain(
+                f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not answer{who}; {cost}"
+            )
 
     def _release(self) -> str:
-        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns its summary."""
+        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns
+        its summary.
+        """
         if self._summary is None:
             self._summary = self._ring.summary or ""
             self._ring.release()
@@ -199,7 +224,10 @@ class Supervisor:
             if self._ring.summary is None:
                 self._run_here()
         except Exception as error:
-            _complain(f"flagscale_perf: recording has ended: {type(error).__name__}: {error}", *traceback_lines(self._debug))
+            _complain(
+                f"flagscale_perf: recording has ended: {type(error).__name__}: {error}",
+                *traceback_lines(self._debug),
+            )
         if self._ending.is_set():
             self._release()
 
@@ -213,7 +241,9 @@ class Supervisor:
 
         def look() -> None:
             if watcher.stands_still():
-                self._say_hung(f"training goes on; {self._ring.slots} records have room in memory, what comes beyond is lost and counted")
+                self._say_hung(
+                    f"training goes on; {self._ring.slots} records have room in memory, what comes beyond is lost and counted"
+                )
 
         try:
             with companion.start(WRITER, pass_fds=(fd,), stdin=PIPE, stdout=PIPE, stderr=STDOUT) as writer:
@@ -227,7 +257,9 @@ class Supervisor:
             self._note(f"no writer process: {type(error).__name__}: {error}")
             return False
         if self._ring.summary is None:
-            self._note(f"writer process {writer.pid} ended with code {writer.returncode}{': ' if last else ''}{last}")
+            self._note(
+                f"writer process {writer.pid} ended with code {writer.returncode}{': ' if last else ''}{last}"
+            )
         return self._ring.summary is None
 
     def _note(self, trouble: str) -> None:
@@ -268,14 +300,27 @@ class Supervisor:
             self._say(line)
         except Exception as error:  # the host's printing is not ours to trust
             self._say = _ignore
-            _complain(f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it", *traceback_lines(self._debug))
+            _complain(
+                f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it",
+                *traceback_lines(self._debug),
+            )
 
     def _run_here(self) -> None:
         """The writer's work on this thread."""
         has_device = self._task.facts.get("device_uuid") is not None
-        readings = _nothing_but("no hardware counters: they are read in a writer process only") if has_device else no_readings
-        ranks = Unheard("nothing is recorded of other ranks: they are read in a writer process only") if self._task.identity else OneRank()
-        Drain(self._ring, self._task, self._print, _complain, Sources(readings, ranks)).run(self._pause, lambda: False)
+        readings = (
+            _nothing_but("no hardware counters: they are read in a writer process only")
+            if has_device
+            else no_readings
+        )
+        ranks = (
+            Unheard("nothing is recorded of other ranks: they are read in a writer process only")
+            if self._task.identity
+            else OneRank()
+        )
+        Drain(self._ring, self._task, self._print, _complain, Sources(readings, ranks)).run(
+            self._pause, lambda: False
+        )
 
     def _pause(self, seconds: float) -> None:
         if self._ending.is_set():
@@ -299,11 +344,15 @@ def _ignore(line: str) -> None:
 
 
 def _readings(device_uuid: str | None, replaces: bool) -> TakeReadings:
-    """The device's counters, read in this process. Not after a writer has died: its end may have been the driver's doing."""
+    """The device's counters, read in this process. Not after a writer has died: its end may have been the
+    driver's doing.
+    """
     if device_uuid is None:
         return no_readings
     if replaces:
-        return _nothing_but("no hardware counters any more: the writer process before this one has died, perhaps by the driver")
+        return _nothing_but(
+            "no hardware counters any more: the writer process before this one has died, perhaps by the driver"
+        )
     sampler = Sampler(device_uuid)
     sampler.start()
     return sampler.take
@@ -320,12 +369,16 @@ def _ranks(task: DrainTask, trainer: int, is_alive: Callable[[], bool], alarm: c
     if place is None or task.identity is None:
         return OneRank()
     expected = None if place.local_world_size is None else place.local_world_size - 1
-    node = Node(Search(place.key, trainer, expected, task.anchor.mono_ns), alarm.watch, reads_devices=not task.notes)
+    node = Node(
+        Search(place.key, trainer, expected, task.anchor.mono_ns), alarm.watch, reads_devices=not task.notes
+    )
     return Gathering(Job(place, identity_of(task.identity), task.facts, task.directory), node, is_alive)
 
 
 def main() -> None:
-    """The writer process: reads its task from stdin, drains the ring until the trainer has closed it or is gone."""
+    """The writer process: reads its task from stdin, drains the ring until the trainer has closed it or is
+    gone.
+    """
     companion.settle()
     with open(0, "rb", buffering=0, closefd=False) as stdin:
         task = json.loads(stdin.readline())

@@ -1,7 +1,7 @@
 """Clock marks and the host's numbers in, one StepRecord per finished iteration out. No I/O, no rank logic.
 
-An iteration runs from the start of its train step to the start of the next one (or to the end of training), less the
-evaluation and the checkpoint saving in between. See docs/metrics.md.
+An iteration runs from the start of its train step to the start of the next one (or to the end of training),
+less the evaluation and the checkpoint saving in between. See docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from flagscale_perf.core.marks import in_slots
-from flagscale_perf.core.records import MarksRecord, Outcome, StepRecord
 from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
+from flagscale_perf.training.marks import in_slots
+from flagscale_perf.training.records import MarksRecord, Outcome, StepRecord
 
 # Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
 MAX_PENDING = 8
@@ -24,7 +24,8 @@ Flops = tuple[int | None, int | None]  # model, hardware
 CountFlops = Callable[[int, Packed | None], Flops]
 Emit = Callable[[StepRecord | MarksRecord], None]
 
-# A step's record without its device time, the events of that, what took its marks, and what `Timeline.end` gave for it.
+# A step's record without its device time, the events of that, what took its marks, and what `Timeline.end`
+# gave for it.
 _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
@@ -50,11 +51,12 @@ class StepNumbers(NamedTuple):
 
 
 class PerfMonitor:
-    """State machine over the marks of one training loop. Every mark is a `core.clock.monotonic_ns` value.
+    """State machine over the marks of one training loop. Every mark is a `spine.clock.monotonic_ns` value.
 
     Args:
         emit: takes each finished record, in order.
-        flops: samples, and their documents where the host tells them -> (model, hardware) FLOPs of one step over all GPUs.
+        flops: samples, and their documents where the host tells them -> (model, hardware) FLOPs of one step
+            over all GPUs.
         device: probe of this rank's device.
         memory_interval: read the memory every so many iterations; 0 for never.
         iteration: iterations finished before this session (the resume point).
@@ -62,12 +64,14 @@ class PerfMonitor:
     Attributes:
         timeline: marks the phases; None where they are not asked for or no longer.
         self_ns: what the monitor has taken of the training thread since the last record; its caller counts.
-        loop_top_ns: mark of the loop's last new pass, set by the caller; where the loop then skips data without a step, the
-            last iteration ends here.
+        loop_top_ns: mark of the loop's last new pass, set by the caller; where the loop then skips data
+            without a step, the last iteration ends here.
         logged_ns: mark of the host's logging of the iteration, set by the caller.
     """
 
-    def __init__(self, emit: Emit, flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int) -> None:
+    def __init__(
+        self, emit: Emit, flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int
+    ) -> None:
         self.timeline: Timeline | None = None
         self.self_ns = 0
         self.loop_top_ns: int | None = None
@@ -98,7 +102,9 @@ class PerfMonitor:
         return self._last
 
     def loop_left(self, now_ns: int) -> None:
-        """The loop is over: the last iteration ends here, less the pauses in it, and what the host tidies up is no part of it."""
+        """The loop is over: the last iteration ends here, less the pauses in it, and what the host tidies up
+        is no part of it.
+        """
         self._left_ns = now_ns - sum(self._paused_ns.values())
 
     def step_start(self, now_ns: int, finished: int, consumed: int) -> None:
@@ -146,7 +152,9 @@ class PerfMonitor:
             self._numbers = self._numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:
-        """Evaluation or checkpoint saving begins; inside another one of the same kind it does not count again."""
+        """Evaluation or checkpoint saving begins; inside another one of the same kind it does not count
+        again.
+        """
         self._pause_start_ns.setdefault(kind, now_ns)
 
     def resume(self, kind: Pause, now_ns: int) -> None:
@@ -273,7 +281,9 @@ class PerfMonitor:
         self._give_out_pending(leave=MAX_PENDING)
 
     def _give_out_pending(self, leave: int) -> None:
-        """Emits, in order, what is complete; more than `leave` pending ones go out without what the device owes them."""
+        """Emits, in order, what is complete; more than `leave` pending ones go out without what the device
+        owes them.
+        """
         while self._pending and self._give_out(self._pending[0], is_forced=len(self._pending) > leave):
             self._pending.popleft()
 
@@ -299,7 +309,8 @@ class PerfMonitor:
 class Budget:
     """What the monitor may take of the training's time, judged over a fixed number of steps at a time.
 
-    Judged is the median step: one in which the system runs somebody else, or Python collects garbage, tells nothing.
+    Judged is the median step: one in which the system runs somebody else, or Python collects garbage, tells
+    nothing.
     """
 
     def __init__(self, max_share: float, steps: int) -> None:

@@ -1,6 +1,8 @@
-"""A page in headless Chromium, driven over a pipe by the DevTools protocol: nothing but the browser has to be installed.
+"""A page in headless Chromium, driven over a pipe by the DevTools protocol: nothing but the browser has to be
+installed.
 
-`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]` keeps a picture of a page.
+`python -m tests.browser PAGE.html OUT.png [--width 1440] [--at '#trend'] [--height 900] [--theme light]`
+keeps a picture of a page.
 """
 
 from __future__ import annotations
@@ -69,7 +71,10 @@ class Browser:
         """The result. Raises RuntimeError with what the browser says is wrong."""
         self._number += 1
         session = {"sessionId": self._session} if self._session else {}
-        _write(self._to, json.dumps({"id": self._number, "method": method, "params": params} | session).encode() + b"\0")
+        _write(
+            self._to,
+            json.dumps({"id": self._number, "method": method, "params": params} | session).encode() + b"\0",
+        )
         while True:
             message = self._next()
             if message.get("id") == self._number:
@@ -86,11 +91,24 @@ class Browser:
         return answer["result"].get("value")
 
     def show(self, page: Path, width: int, theme: str) -> None:
-        """Loads it and waits until its charts are drawn or it complains. Raises TimeoutError where neither happens."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        """Loads it and waits until its charts are drawn or it complains. Raises TimeoutError where neither
+        happens.
+        """
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
         self.call("Page.navigate", url=page.resolve().as_uri())
-        self.wait_until(lambda: bool(self.seen.complaints) or self.evaluate("document.documentElement?.dataset.drawn === 'true'"))
+        self.wait_until(
+            lambda: (
+                bool(self.seen.complaints)
+                or self.evaluate("document.documentElement?.dataset.drawn === 'true'")
+            )
+        )
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         """Until it holds; what the page did meanwhile is heard. Raises TimeoutError where it never does."""
@@ -105,7 +123,13 @@ class Browser:
         """PNG of the page from that element (a CSS selector) on, to the end or so high."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         top = self.evaluate(f"document.querySelector({at!r}).getBoundingClientRect().top + scrollY")
-        clip = {"x": 0, "y": top, "width": size["width"], "height": height or size["height"] - top, "scale": 1}
+        clip = {
+            "x": 0,
+            "y": top,
+            "width": size["width"],
+            "height": height or size["height"] - top,
+            "scale": 1,
+        }
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(shot["data"])
 
@@ -123,7 +147,9 @@ class Browser:
     def _note(self, message: dict[str, Any]) -> None:
         params = message.get("params", {})
         match message.get("method"):
-            case "Network.requestWillBeSent" if not params["request"]["url"].startswith(("data:", "blob:")):  # pictures in the page
+            case "Network.requestWillBeSent" if not params["request"]["url"].startswith(
+                ("data:", "blob:")
+            ):  # pictures in the page
                 self.seen.requests.append(params["request"]["url"])
             case "Runtime.exceptionThrown":
                 self.seen.complaints.append(json.dumps(params["exceptionDetails"]))
@@ -149,15 +175,30 @@ def _write(file: int, message: bytes) -> None:
 
 @contextmanager
 def browser() -> Iterator[Browser]:
-    """A browser that ends with the block. It finds its ends of the two pipes as files 3 and 4, as the protocol has it."""
+    """A browser that ends with the block. It finds its ends of the two pipes as files 3 and 4, as the
+    protocol has it.
+    """
     program = find_browser()
     if program is None:
         raise FileNotFoundError(f"none of {BROWSERS} is on the PATH")
     (theirs_in, ours_out), (ours_in, theirs_out) = _pipe(), _pipe()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        start = [sys.executable, "-c", _START, str(theirs_in), str(theirs_out), program, *_FLAGS, f"--user-data-dir={profile}"]
+        start = [
+            sys.executable,
+            "-c",
+            _START,
+            str(theirs_in),
+            str(theirs_out),
+            program,
+            *_FLAGS,
+            f"--user-data-dir={profile}",
+        ]
         process = subprocess.Popen(
-            start, pass_fds=(theirs_in, theirs_out), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            start,
+            pass_fds=(theirs_in, theirs_out),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         os.close(theirs_in)
         os.close(theirs_out)
@@ -180,7 +221,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("page", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--width", type=int, default=1440)
-    parser.add_argument("--at", default="html", metavar="SELECTOR", help="where the picture begins (default: at the top)")
+    parser.add_argument(
+        "--at", default="html", metavar="SELECTOR", help="where the picture begins (default: at the top)"
+    )
     parser.add_argument("--height", type=int, help="of the picture (default: to the end of the page)")
     parser.add_argument("--theme", choices=["light", "dark"], default="light")
     args = parser.parse_args(arguments)
@@ -188,7 +231,9 @@ def main(arguments: list[str]) -> None:
         tab.show(args.page, args.width, args.theme)
         picture = Image.open(io.BytesIO(tab.picture(args.at, args.height))).convert("RGB")
         picture.quantize(_COLOURS, dither=Image.Dither.NONE).save(args.out, optimize=True)
-        print(f"{args.out}: {tab.evaluate('document.querySelectorAll(`.chart path`).length')} paths, {tab.seen}")
+        print(
+            f"{args.out}: {tab.evaluate('document.querySelectorAll(`.chart path`).length')} paths, {tab.seen}"
+        )
 
 
 if __name__ == "__main__":

@@ -16,10 +16,12 @@ from tests.leaks import Traces, left_behind
 
 REPO = Path(__file__).parents[1]
 
-# A shell starts its background jobs with SIGINT ignored, and what a test starts would inherit that; in a terminal nobody does.
+# A shell starts its background jobs with SIGINT ignored, and what a test starts would inherit that; in a
+# terminal nobody does.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# The same examples every time, and no deadline that a busy machine could miss; HYPOTHESIS_PROFILE=deep looks further.
+# The same examples every time, and no deadline that a busy machine could miss; HYPOTHESIS_PROFILE=deep looks
+# further.
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True, database=None)
 settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -30,7 +32,9 @@ RunPython = Callable[..., Completed]
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """Fails a test that leaves a thread, child process, socket, file, import hook, variable or directory behind."""
+    """Fails a test that leaves a thread, child process, socket, file, import hook, variable or directory
+    behind.
+    """
     before = Traces.now()
     yield
     found = left_behind(before)
@@ -48,11 +52,13 @@ def repo() -> Path:
 def run_python(tmp_path: Path) -> RunPython:
     """Runs `python ARGS...` in an empty directory, this package importable, and waits for its end.
 
-    `run_python("-c", code)`; keywords: `timeout_s`, `env` (added to the environment), `cwd`. Returns stdout and stderr as text.
-    A run that outlasts its time is killed with everything it started, and fails the test.
+    `run_python("-c", code)`; keywords: `timeout_s`, `env` (added to the environment), `cwd`. Returns stdout
+    and stderr as text. A run that outlasts its time is killed with everything it started, and fails the test.
     """
 
-    def run(*args: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, cwd: Path = tmp_path) -> Completed:
+    def run(
+        *args: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, cwd: Path = tmp_path
+    ) -> Completed:
         command = [sys.executable, *map(str, args)]
         process = subprocess.Popen(
             command, cwd=cwd, env=_environment() | dict(env or {}), text=True, start_new_session=True,

@@ -1,4 +1,6 @@
-"""Builds a libnvidia-ml.so.1 of our own, so that the real nvidia-ml-py runs against a driver that fails as we like."""
+"""Builds a libnvidia-ml.so.1 of our own, so that the real nvidia-ml-py runs against a driver that fails as we
+like.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ def build(directory: Path, old: bool = False) -> Path:
     assert compiler, "needs a C compiler"
     defines = ["-DOLD"] if old else []
     target = directory / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", target, _SOURCE], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", target, _SOURCE], check=True
+    )
     return directory
 
 

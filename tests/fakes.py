@@ -6,25 +6,22 @@ import socket
 from dataclasses import asdict
 from typing import Any
 
-from flagscale_perf.core.clock import Anchor
-from flagscale_perf.core.marks import STARTS, STOPS, in_slots
-from flagscale_perf.core.rank_blocks import RankIdentity
-from flagscale_perf.core.records import (
-    SCHEMA_VERSION,
-    EventRecord,
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.marks import STARTS, STOPS, in_slots
+from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
     MarksRecord,
     Outcome,
     PhaseRecord,
     Record,
-    RunEnd,
     RunFacts,
-    RunHeader,
     StepRecord,
 )
-from flagscale_perf.core.utilisation import Scale
-from flagscale_perf.core.window import IntervalWindow, end_mono_ns
+from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -91,7 +88,9 @@ def make_skipped_data(iteration: int, iterations: int = 1, **overrides: Any) -> 
 
 
 def make_phases(iteration: int = 1, **overrides: Any) -> PhaseRecord:
-    """The phases of `make_step`'s step, on a stage of a pipeline: 80 ms of phases, 10 ms of other, 10 ms between the steps."""
+    """The phases of `make_step`'s step, on a stage of a pipeline: 80 ms of phases, 10 ms of other, 10 ms
+    between the steps.
+    """
     fields: dict[str, Any] = dict.fromkeys(PhaseRecord._fields) | {
         "iteration": iteration,
         "data_loading_ns": 2 * MS,
@@ -110,7 +109,9 @@ def make_phases(iteration: int = 1, **overrides: Any) -> PhaseRecord:
 
 
 def make_marks(iteration: int = 1, **overrides: Any) -> MarksRecord:
-    """What `make_step`'s step tells of `make_phases`' phases, one after the other: the ring has this, the run file those."""
+    """What `make_step`'s step tells of `make_phases`' phases, one after the other: the ring has this, the run
+    file those.
+    """
     marks, at_ns = [], iteration * 100 * MS
     for phase, own_ns in enumerate(make_phases(iteration, **overrides)[1:-2]):
         if own_ns:
@@ -121,7 +122,9 @@ def make_marks(iteration: int = 1, **overrides: Any) -> MarksRecord:
 
 
 def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
-    """Ten of `make_step`s: 1 s at 640 W, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and HFU as `SCALE` has them."""
+    """Ten of `make_step`s: 1 s at 640 W, 80 samples, 10240 tokens, 40 TFLOP, 50 with recomputation; MFU and
+    HFU as `SCALE` has them.
+    """
     fields: dict[str, Any] = {
         "iteration": iteration,
         "first_iteration": iteration - 9,
@@ -188,7 +191,9 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
 
 
 def make_identity(rank: int = 1, **overrides: Any) -> RankIdentity:
-    """A rank on "node0" without a device, whose process has the number 1000 + rank; each in a lockstep of its own."""
+    """A rank on "node0" without a device, whose process has the number 1000 + rank; each in a lockstep of its
+    own.
+    """
     fields: dict[str, Any] = {
         "rank": rank,
         "hostname": "node0",
@@ -208,7 +213,9 @@ def make_event(name: str = "note", **overrides: Any) -> EventRecord:
 
 
 def make_facts(**overrides: Any) -> RunFacts:
-    """A job of 8 devices with a peak of 100 TFLOP/s each, without a TensorBoard of its own, whose process began at -2 s."""
+    """A job of 8 devices with a peak of 100 TFLOP/s each, without a TensorBoard of its own, whose process
+    began at -2 s.
+    """
     fields: dict[str, Any] = {
         "package_version": "0.1.0",
         "host": "FlagScale 0.8.0",
@@ -245,7 +252,9 @@ def make_facts(**overrides: Any) -> RunFacts:
     return RunFacts(**fields | overrides)
 
 
-def make_header(session_id: str = "20240129_103000", facts: RunFacts | None = None, **config: Any) -> RunHeader:
+def make_header(
+    session_id: str = "20240129_103000", facts: RunFacts | None = None, **config: Any
+) -> RunHeader:
     """The header of a session that began on 2024-01-29 10:30:00 UTC, when the monotonic clock stood at 0.
 
     Of the options it has those that anything behind the header reads.
@@ -256,7 +265,13 @@ def make_header(session_id: str = "20240129_103000", facts: RunFacts | None = No
         start_wall_ns=1_706_524_200 * SECOND,
         start_mono_ns=0,
         facts=asdict(facts or make_facts()),
-        config={"perf_log_interval": 10, "perf_breakdown": False, "perf_console_output": False, "perf_max_log_files": 10} | config,
+        config={
+            "perf_log_interval": 10,
+            "perf_breakdown": False,
+            "perf_console_output": False,
+            "perf_max_log_files": 10,
+        }
+        | config,
     )
 
 
@@ -278,7 +293,8 @@ def sample_intervals() -> list[IntervalRecord]:
 
 
 def sample_run() -> list[Record]:
-    """A run of 25 steps with everything in it: warm-up, skips, evaluation, a failure, a partial last interval, an end.
+    """A run of 25 steps with everything in it: warm-up, skips, evaluation, a failure, a partial last
+    interval, an end.
 
     The device is read every half second, hot and at its power limit at 2 s.
     """
@@ -287,7 +303,12 @@ def sample_run() -> list[Record]:
     records: list[Record] = [header]
     steps = [make_step(1, warmup=1, iteration_ns=400 * MS)]
     steps += [make_step(i, memory_peak_bytes=i * 10**8) for i in range(2, 20)]
-    steps += [make_step(20, eval_ns=500 * MS, checkpoint_ns=250 * MS), make_skipped_data(23, 3), make_step(24), make_step(25)]
+    steps += [
+        make_step(20, eval_ns=500 * MS, checkpoint_ns=250 * MS),
+        make_skipped_data(23, 3),
+        make_step(24),
+        make_step(25),
+    ]
     readings = [make_reading(n * SECOND // 2) for n in range(4)]
     readings.append(make_reading(2 * SECOND, temperature_c=80, sm_clock_mhz=1400, throttle="power"))
     for step in steps:
@@ -298,7 +319,12 @@ def sample_run() -> list[Record]:
         records += [step] if interval is None else [step, interval]
         if step.iteration == 12:
             records.append(
-                make_event("failure", at_ns=1300 * MS, iteration=12, text="summary: OSError: [Errno 28] No space left on device")
+                make_event(
+                    "failure",
+                    at_ns=1300 * MS,
+                    iteration=12,
+                    text="summary: OSError: [Errno 28] No space left on device",
+                )
             )
     last = window.close()
     assert last is not None

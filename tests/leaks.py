@@ -13,10 +13,18 @@ from pathlib import Path
 
 import psutil
 
-OUR_MODULES = ("flagscale_perf", "tests", "test_")  # whose import hooks count; six and setuptools install hooks of their own
+OUR_MODULES = (
+    "flagscale_perf",
+    "tests",
+    "test_",
+)  # whose import hooks count; six and setuptools install hooks of their own
 PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
 GRACE_S = 10.0
-MAY_STILL_END = ("thread", "child process", "open")  # a thread told to stop, a child told to end: they get GRACE_S for it
+MAY_STILL_END = (
+    "thread",
+    "child process",
+    "open",
+)  # a thread told to stop, a child told to end: they get GRACE_S for it
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,10 @@ class Traces:
         if self.import_hooks != before.import_hooks:
             found.append(f"sys.meta_path holds {self.import_hooks}, before {before.import_hooks}")
         changed = {name for name, _ in self.environment.items() ^ before.environment.items()}
-        found += [f"environment variable {n}={self.environment.get(n)!r}, before {before.environment.get(n)!r}" for n in changed]
+        found += [
+            f"environment variable {n}={self.environment.get(n)!r}, before {before.environment.get(n)!r}"
+            for n in changed
+        ]
         if self.directory != before.directory:
             found.append(f"working directory {self.directory}, before {before.directory}")
         return sorted(found)

@@ -1,4 +1,6 @@
-"""A job of many ranks, simulated block by block: who works how long, and who waits for whom. Seeded, so that every number comes again."""
+"""A job of many ranks, simulated block by block: who works how long, and who waits for whom. Seeded, so that
+every number comes again.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,18 @@ from dataclasses import dataclass, field
 
 import numpy
 
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.rank_blocks import BLOCK_STEPS, Block, RankIdentity
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, RankIdentity
 
 MS = 1_000_000
 # What an even rank does in a step, in milliseconds.
-WORK_MS = {"data_loading": 2.0, "forward": 30.0, "backward": 60.0, "optimizer_inner_step": 6.0, "optimizer_copy_param": 2.0}
+WORK_MS = {
+    "data_loading": 2.0,
+    "forward": 30.0,
+    "backward": 60.0,
+    "optimizer_inner_step": 6.0,
+    "optimizer_copy_param": 2.0,
+}
 SYNC_MS = 5.0  # what a reduction takes when nobody is late
 OTHER_MS = 1.0
 _NOISY = tuple(WORK_MS)
@@ -63,7 +71,15 @@ class Job:
         """Eight ranks a node."""
         per_stage = self.tensor * self.data
         return [
-            RankIdentity(rank, f"host-{rank // 8}", 1000 + rank, "NVIDIA H200", f"uuid-{rank}", rank // per_stage, rank // self.tensor)
+            RankIdentity(
+                rank,
+                f"host-{rank // 8}",
+                1000 + rank,
+                "NVIDIA H200",
+                f"uuid-{rank}",
+                rank // per_stage,
+                rank // self.tensor,
+            )
             for rank in range(self.size)
         ]
 
@@ -84,19 +100,26 @@ class Slow:
 class Simulation:
     """Blocks of a job, round by round."""
 
-    def __init__(self, job: Job, noise: Noise | None = None, slow: tuple[Slow, ...] = (), seed: int = 1) -> None:
+    def __init__(
+        self, job: Job, noise: Noise | None = None, slow: tuple[Slow, ...] = (), seed: int = 1
+    ) -> None:
         self._job, self._noise, self._slow = job, noise or Noise(), slow
         self._random = numpy.random.default_rng(seed)
         self._drift, self._common = numpy.zeros(job.size), 0.0
         self._uneven = 1 + self._noise.uneven * self._random.standard_normal(job.size)
         per_stage = job.tensor * job.data
-        self._weight = self._uneven * numpy.array([job.heavier.get(rank // per_stage, 1.0) for rank in range(job.size)])
+        self._weight = self._uneven * numpy.array(
+            [job.heavier.get(rank // per_stage, 1.0) for rank in range(job.size)]
+        )
 
     def rounds(self, count: int, first: int = 1) -> Iterator[list[Block]]:
         """The blocks with the numbers from `first` on, each round's by rank."""
         for number in range(first, first + count):
             steps = [self._step(number * BLOCK_STEPS + step) for step in range(BLOCK_STEPS)]
-            medians = {phase: numpy.median([step[phase] for step in steps], axis=0).astype(int).tolist() for phase in steps[0]}
+            medians = {
+                phase: numpy.median([step[phase] for step in steps], axis=0).astype(int).tolist()
+                for phase in steps[0]
+            }
             yield [self._block(rank, number, medians) for rank in range(self._job.size)]
 
     def _factors(self) -> numpy.ndarray:
@@ -104,7 +127,12 @@ class Simulation:
         fresh = (1 - noise.memory**2) ** 0.5
         self._drift = noise.memory * self._drift + fresh * draw.standard_normal(size)
         self._common = noise.memory * self._common + fresh * draw.standard_normal()
-        factors = 1 + noise.step * draw.standard_normal(size) + noise.drift * self._drift + noise.common * self._common
+        factors = (
+            1
+            + noise.step * draw.standard_normal(size)
+            + noise.drift * self._drift
+            + noise.common * self._common
+        )
         if noise.heavy:
             factors = factors + noise.heavy * draw.standard_t(3, size)
         if noise.hiccup:

@@ -1,4 +1,6 @@
-"""Reports made by hand, for what renders them: a small one, one without anything, and one whose every text is hostile."""
+"""Reports made by hand, for what renders them: a small one, one without anything, and one whose every text is
+hostile.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from flagscale_perf.analysis.report import (
     SlowStep,
     Trend,
 )
-from flagscale_perf.analysis.tables import (
+from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
     Happening,
@@ -92,7 +94,10 @@ def finding(**changed: Any) -> Finding:
 
 def bar(wall_s: float, **shares: float | None) -> GoodputBar:
     """The wall time by classes, by their shares."""
-    parts = [GoodputPart(key, label, _times(shares.get(key, 0.0), wall_s), shares.get(key, 0.0)) for key, label in PARTS.items()]
+    parts = [
+        GoodputPart(key, label, _times(shares.get(key, 0.0), wall_s), shares.get(key, 0.0))
+        for key, label in PARTS.items()
+    ]
     return GoodputBar(wall_s, parts, shares.get("productive"))
 
 
@@ -107,7 +112,9 @@ def small() -> Report:
         findings=[finding()],
         unjudged=["throttling: no counters were read"],
         figures=figures(),
-        trend=Trend([point(10), point(20, max_ms=3000.0), point(30)], 3, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0),
+        trend=Trend(
+            [point(10), point(20, max_ms=3000.0), point(30)], 3, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0
+        ),
         phases=Phases(0, [], None, None, None, None, None),
         ranks=None,
         stragglers=[],
@@ -116,7 +123,12 @@ def small() -> Report:
         goodput=bar(80.0, startup=0.2, productive=0.7, idle=0.1, data_stall=None),
         monitor=Monitor(0.0004, 0, 0, [], {}),
         files={"records": "perf_records_20240129_103000.jsonl"},
-        reading=Reading("logs/perf_records_20240129_103000.jsonl", {"header": 1, "step": 30, "interval": 3, "end": 1}, 0, []),
+        reading=Reading(
+            "logs/perf_records_20240129_103000.jsonl",
+            {"header": 1, "step": 30, "interval": 3, "end": 1},
+            0,
+            [],
+        ),
     )
 
 
@@ -126,7 +138,16 @@ def bare() -> Report:
         Overview, session_id="20240129_103000", end_reason="killed", started="2024-01-29 10:30:00", ended="2024-01-29 10:30:00",
         iterations=0, skipped_iterations=0, resume_iteration=0, parallel={}, missing=["the peak"], nodes=[], config={},
     )  # fmt: skip
-    none = unknown(Figures, suspect_intervals=0, train_s=0.0, eval_s=0.0, checkpoint_s=0.0, samples=0, skipped_samples=0, tokens=0)
+    none = unknown(
+        Figures,
+        suspect_intervals=0,
+        train_s=0.0,
+        eval_s=0.0,
+        checkpoint_s=0.0,
+        samples=0,
+        skipped_samples=0,
+        tokens=0,
+    )
     return replace(
         small(), overview=seen, findings=[], unjudged=[], figures=none, trend=Trend([], 0, [], 0, 0.0), goodput=bar(0.0),
         monitor=Monitor(None, 0, 0, [], {}), files={}, reading=Reading("run.jsonl", {"header": 1}, 1, [SkippedLine(2, "no JSON")]),
@@ -134,7 +155,9 @@ def bare() -> Report:
 
 
 def hostile() -> Report:
-    """The small one, and wherever a text of a run is shown it is one that wants to be a script, a request or a picture."""
+    """The small one, and wherever a text of a run is shown it is one that wants to be a script, a request or
+    a picture.
+    """
     bad = HOSTILE
     return replace(
         small(),

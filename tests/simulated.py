@@ -1,12 +1,14 @@
-"""Runs whose truth is known: steps that remember each other, with heavy tails, in runs that differ a little as a whole."""
+"""Runs whose truth is known: steps that remember each other, with heavy tails, in runs that differ a little
+as a whole.
+"""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.steps import Step
-from flagscale_perf.core.phases import PHASES
+from flagscale_perf.training.analysis.steps import Step
+from flagscale_perf.training.phases import PHASES
 
 SHARES = {"data_loading": 0.02, "forward": 0.30, "backward": 0.55, "optimizer": 0.05, "other": 0.08}
 ITERATION_MS = 100
@@ -14,7 +16,9 @@ ITERATION_MS = 100
 
 @dataclass(frozen=True)
 class Process:
-    """How steps vary: each phase by an autoregressive process of first order, a few of them by half as much again, and from run to run."""
+    """How steps vary: each phase by an autoregressive process of first order, a few of them by half as much
+    again, and from run to run.
+    """
 
     memory: float = 0.6
     step_noise: float = 0.03
@@ -28,7 +32,9 @@ def simulate(seed: int, steps: int, process: Process, **slower: float) -> list[S
     columns = {name: _column(chance, steps, share, process) for name, share in SHARES.items()}
     for name, share in slower.items():
         columns[name] = [value + share * ITERATION_MS for value in columns[name]]
-    return [_step(number, {name: column[number] for name, column in columns.items()}) for number in range(steps)]
+    return [
+        _step(number, {name: column[number] for name, column in columns.items()}) for number in range(steps)
+    ]
 
 
 def _column(chance: random.Random, steps: int, share: float, process: Process) -> list[float]:

@@ -1,4 +1,6 @@
-"""Hypothesis strategies: records of every kind, as a run makes them and as anybody may write them into a file."""
+"""Hypothesis strategies: records of every kind, as a run makes them and as anybody may write them into a
+file.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,21 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from flagscale_perf.core.jsonl import KINDS, MAX_DEPTH
-from flagscale_perf.core.rank_records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
-from flagscale_perf.core.records import SCHEMA_VERSION, Outcome, Record, RunHeader, StepRecord
-from flagscale_perf.core.window import end_mono_ns
-from tests.fakes import MS, make_event, make_facts, make_header, make_phases, make_reading, make_skipped_data, make_step
+from flagscale_perf.spine.jsonl import KINDS, MAX_DEPTH
+from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
+from flagscale_perf.training.ranks.records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
+from flagscale_perf.training.records import Outcome, Record, StepRecord
+from flagscale_perf.training.window import end_mono_ns
+from tests.fakes import (
+    MS,
+    make_event,
+    make_facts,
+    make_header,
+    make_phases,
+    make_reading,
+    make_skipped_data,
+    make_step,
+)
 
 ANY_TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and every control character, too
 NS = st.integers(1 - 2**63, 2**63 - 1)
@@ -29,7 +41,9 @@ def json_values(depth: int = MAX_DEPTH - 1) -> st.SearchStrategy[Any]:
 
 def _values(name: str, hint: Any) -> st.SearchStrategy[Any]:
     if type(None) in get_args(hint):
-        return st.none() | st.one_of([_values(name, part) for part in get_args(hint) if part is not type(None)])
+        return st.none() | st.one_of(
+            [_values(name, part) for part in get_args(hint) if part is not type(None)]
+        )
     if get_origin(hint) is list:
         return st.lists(_values(name, get_args(hint)[0]), max_size=3)
     if get_origin(hint) is dict:
@@ -44,7 +58,9 @@ def _any_of(record_type: type[Record]) -> st.SearchStrategy[Any]:
         fields["schema_version"] = st.integers(-5, SCHEMA_VERSION)
     elif record_type is RanksRecord:
         fields["ranks_per_entry"] = st.integers(1, MAX_RANKS_PER_ENTRY)
-        return st.integers(0, 3).flatmap(lambda size: st.builds(RanksRecord, **fields | {name: _column(name, size) for name in _COLUMNS}))
+        return st.integers(0, 3).flatmap(
+            lambda size: st.builds(RanksRecord, **fields | {name: _column(name, size) for name in _COLUMNS})
+        )
     elif record_type is StragglerRecord:
         fields["ranks"] = st.lists(COUNT, min_size=1, max_size=3)
     return st.builds(record_type, **fields)
@@ -72,11 +88,20 @@ _STEP = st.tuples(
 
 @st.composite
 def runs(draw: st.DrawFn, max_steps: int = 15) -> list[Record]:
-    """What one session of a run records, header first: steps one after the other, phases, readings and events between them."""
+    """What one session of a run records, header first: steps one after the other, phases, readings and events
+    between them.
+    """
     records: list[Record] = [make_header(facts=make_facts(pipeline_parallel=2, pipeline_schedule="1f1b"))]
     at_ns, iteration, has_begun = draw(st.integers(0, 10**10)), draw(st.integers(0, 50)), False
-    for kind, iteration_ns, eval_ns, checkpoint_ns, company, loading_ns in draw(st.lists(_STEP, max_size=max_steps)):
-        times = {"start_ns": at_ns, "iteration_ns": iteration_ns, "eval_ns": eval_ns, "checkpoint_ns": checkpoint_ns}
+    for kind, iteration_ns, eval_ns, checkpoint_ns, company, loading_ns in draw(
+        st.lists(_STEP, max_size=max_steps)
+    ):
+        times = {
+            "start_ns": at_ns,
+            "iteration_ns": iteration_ns,
+            "eval_ns": eval_ns,
+            "checkpoint_ns": checkpoint_ns,
+        }
         step = _step(kind, iteration, times)
         if step.outcome != Outcome.DATA_SKIPPED and not has_begun:
             step, has_begun = step._replace(warmup=1), True

@@ -1,7 +1,8 @@
 """Runs with one planted cause each, as the writer would record them, and a healthy one.
 
-The healthy run: 8 devices, 600 steps of 1 s, 40 % MFU, a start-up of 5 s; nothing to find. A plan changes what it says of a
-step; everything that is derived (intervals, phases that add up) follows, so the true gain is known by construction.
+The healthy run: 8 devices, 600 steps of 1 s, 40 % MFU, a start-up of 5 s; nothing to find. A plan changes
+what it says of a step; everything that is derived (intervals, phases that add up) follows, so the true gain
+is known by construction.
 """
 
 from __future__ import annotations
@@ -11,17 +12,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.core.clock import Anchor
-from flagscale_perf.core.jsonl import encode
-from flagscale_perf.core.phases import PhaseJoin
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
-from flagscale_perf.core.records import HardwareRecord, PhaseRecord, Record, RunEnd, StepRecord
-from flagscale_perf.core.utilisation import Scale
-from flagscale_perf.core.window import IntervalWindow, end_mono_ns
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_phases, make_reading, make_step
 
 STEPS = 600
-SHAPE = {"seq_length": 4096, "micro_batch_size": 1, "train_iters": 10_000, "peak_flop_per_s": 1e15, "process_start_ns": -4 * SECOND}
+SHAPE = {
+    "seq_length": 4096,
+    "micro_batch_size": 1,
+    "train_iters": 10_000,
+    "peak_flop_per_s": 1e15,
+    "process_start_ns": -4 * SECOND,
+}
 PHASES = {
     "data_loading_ns": 5 * MS,
     "forward_ns": 300 * MS,
@@ -74,13 +82,19 @@ def records_of(plan: Plan) -> list[Record]:
         join.hold(phases)
         interval = window.add(step, phases=join.take(step))
         records += [reading, phases, step] if interval is None else [reading, phases, step, interval]
-    return [*records, *plan.also, RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, STEPS, 0)]
+    return [
+        *records,
+        *plan.also,
+        RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, STEPS, 0),
+    ]
 
 
 def _pair(plan: Plan, number: int, start_ns: int) -> tuple[PhaseRecord, StepRecord]:
     extra = plan.extra(number)
     times = PHASES | {name: (PHASES.get(name) or 0) + more for name, more in extra.items()}
-    iteration_ns = sum(dur_ns for dur_ns in times.values() if dur_ns is not None) + (number % 3) * 2 * MS  # nothing is quite even
+    iteration_ns = (
+        sum(dur_ns for dur_ns in times.values() if dur_ns is not None) + (number % 3) * 2 * MS
+    )  # nothing is quite even
     times["other_ns"] = (times["other_ns"] or 0) + (number % 3) * 2 * MS
     fields: dict[str, Any] = {
         "start_ns": start_ns,
@@ -136,7 +150,9 @@ def node_record(**overrides: Any) -> NodeRecord:
 
 
 def _troubled_ranks(iteration: int) -> RanksRecord:
-    """Ranks 0 to 5 load data 100 ms longer; rank 5 takes 200 ms more while it is slow. Whoever works less waits for who works most."""
+    """Ranks 0 to 5 load data 100 ms longer; rank 5 takes 200 ms more while it is slow. Whoever works less
+    waits for who works most.
+    """
     work_ns = [1070 * MS] * 6 + [970 * MS] * 2
     work_ns[5] += 200 * MS if _is_slow(iteration) else 0
     iteration_ns = max(work_ns) + 30 * MS
@@ -156,12 +172,33 @@ def _is_slow(iteration: int) -> bool:
 TROUBLED = Plan(
     facts={"process_start_ns": -400 * SECOND},
     step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {},
-    extra=lambda number: {"data_loading_ns": 100 * MS, "exposed_grad_comm_ns": 200 * MS if _is_slow(number) else 0},
+    extra=lambda number: {
+        "data_loading_ns": 100 * MS,
+        "exposed_grad_comm_ns": 200 * MS if _is_slow(number) else 0,
+    },
     reading=lambda number: {"throttle": "power"},
     also=[
         node_record(),
         *map(_troubled_ranks, range(10, STEPS + 1, 10)),
-        StragglerRecord(301, 500, True, [5], "node0", "NVIDIA H200", 0, "forward", 200 * MS, 1300 * MS, "peers", "clock capped by power"),
-        make_event("slow", at_ns=371 * SECOND, iteration=310, text="rank 5 on node0 works 200 ms longer than its peers"),
+        StragglerRecord(
+            301,
+            500,
+            True,
+            [5],
+            "node0",
+            "NVIDIA H200",
+            0,
+            "forward",
+            200 * MS,
+            1300 * MS,
+            "peers",
+            "clock capped by power",
+        ),
+        make_event(
+            "slow",
+            at_ns=371 * SECOND,
+            iteration=310,
+            text="rank 5 on node0 works 200 ms longer than its peers",
+        ),
     ],
 )

@@ -1,4 +1,6 @@
-"""Others' formulas for the FLOPs of a training step, each called as its own package has it, in a process of its own."""
+"""Others' formulas for the FLOPs of a training step, each called as its own package has it, in a process of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,43 @@ class Peer(NamedTuple):
 
 
 PEERS = {
-    "FlagScale": Peer("megatron_style", "flag-scale", "causal_half", "flagscale.train.train.num_floating_point_operations", bundled=True),
-    "FS _fs": Peer("megatron_style", "flag-scale", "causal_half", "flagscale.train.train.num_floating_point_operations_fs", bundled=True),
+    "FlagScale": Peer(
+        "megatron_style",
+        "flag-scale",
+        "causal_half",
+        "flagscale.train.train.num_floating_point_operations",
+        bundled=True,
+    ),
+    "FS _fs": Peer(
+        "megatron_style",
+        "flag-scale",
+        "causal_half",
+        "flagscale.train.train.num_floating_point_operations_fs",
+        bundled=True,
+    ),
     "Megatron": Peer(
-        "megatron_style", "flag-scale", "causal_half", "megatron.training.training.num_floating_point_operations", bundled=True
+        "megatron_style",
+        "flag-scale",
+        "causal_half",
+        "megatron.training.training.num_floating_point_operations",
+        bundled=True,
     ),
     "HF 6N": Peer(
-        "transformers_style", "transformers", "causal_half", "transformers.Trainer.floating_point_ops: no attention term", bundled=True
+        "transformers_style",
+        "transformers",
+        "causal_half",
+        "transformers.Trainer.floating_point_ops: no attention term",
+        bundled=True,
     ),
-    "Bridge": Peer("bridge", "megatron-bridge", "causal_half", "megatron.bridge.training.utils.flop_utils.num_floating_point_operations"),
-    "verl": Peer("transformers_style", "verl", "causal_half", "verl.utils.flops_counter.FlopsCounter.estimate_flops"),
+    "Bridge": Peer(
+        "bridge",
+        "megatron-bridge",
+        "causal_half",
+        "megatron.bridge.training.utils.flop_utils.num_floating_point_operations",
+    ),
+    "verl": Peer(
+        "transformers_style", "verl", "causal_half", "verl.utils.flops_counter.FlopsCounter.estimate_flops"
+    ),
     "torchtitan": Peer("titan", "torchtitan", "full", "each model's Config.get_nparams_and_flops"),
     "litgpt": Peer("lit", "litgpt", "full", "litgpt.utils.estimate_flops"),
 }

@@ -11,12 +11,23 @@ from benchmarks.peers.imports import StandIns, bare_package
 from benchmarks.peers.megatron_style import DEFAULTS
 from flagscale_perf.flops_calculator import ModelShape
 
-# What the formula imports for annotations, for asking whether a run is LoRA, for packed data sets and for printing.
-UNUSED = ("megatron.bridge.peft", "megatron.bridge.training.config", "megatron.bridge.data", "megatron.bridge.utils.common_utils")
+# What the formula imports for annotations, for asking whether a run is LoRA, for packed data sets and for
+# printing.
+UNUSED = (
+    "megatron.bridge.peft",
+    "megatron.bridge.training.config",
+    "megatron.bridge.data",
+    "megatron.bridge.utils.common_utils",
+)
 
 
 def load(name: str) -> Callable[[dict[str, Any], ModelShape], float]:
-    for package in ("megatron.bridge", "megatron.bridge.training", "megatron.bridge.training.utils", "megatron.bridge.utils"):
+    for package in (
+        "megatron.bridge",
+        "megatron.bridge.training",
+        "megatron.bridge.training.utils",
+        "megatron.bridge.utils",
+    ):
         bare_package(package)
     StandIns(*UNUSED).install()
     module = importlib.import_module("megatron.bridge.training.utils.flop_utils")
@@ -24,7 +35,9 @@ def load(name: str) -> Callable[[dict[str, Any], ModelShape], float]:
 
     def formula(args: dict[str, Any], shape: ModelShape) -> float:
         peft = lora() if shape.lora else None
-        return module.num_floating_point_operations(SimpleNamespace(model=provider(args, shape), peft=peft), args["batch"])
+        return module.num_floating_point_operations(
+            SimpleNamespace(model=provider(args, shape), peft=peft), args["batch"]
+        )
 
     return formula
 

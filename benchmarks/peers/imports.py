@@ -1,4 +1,6 @@
-"""Reaches one module of a large package without what its other modules need (GPU kernels, Ray, Transformer Engine)."""
+"""Reaches one module of a large package without what its other modules need (GPU kernels, Ray, Transformer
+Engine).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from typing import Any
 
 
 def bare_package(name: str) -> None:
-    """Makes a package importable without running its `__init__`; its modules are still found in its directory.
+    """Makes a package importable without running its `__init__`; its modules are still found in its
+    directory.
 
     Raises ModuleNotFoundError where it is not installed.
     """
@@ -24,7 +27,9 @@ def bare_package(name: str) -> None:
 
 
 class StandIn(ModuleType):
-    """A module whose every attribute is an empty class: enough to be imported, annotated with and asked for by isinstance."""
+    """A module whose every attribute is an empty class: enough to be imported, annotated with and asked for
+    by isinstance.
+    """
 
     __path__: Sequence[str] = []
 

@@ -30,7 +30,9 @@ def load(name: str) -> Callable[[dict[str, Any], ModelShape], float]:
         if shape.lora:
             lora.mark_only_lora_as_trainable(model)
         for frozen in shape.frozen:
-            model.get_submodule(PARTS.get(frozen) or frozen.replace("layers.", "transformer.h.")).requires_grad_(False)
+            model.get_submodule(
+                PARTS.get(frozen) or frozen.replace("layers.", "transformer.h.")
+            ).requires_grad_(False)
         return args["batch"] * estimate_flops(model, training=True)
 
     return formula
@@ -53,8 +55,15 @@ def _latent(shape: ModelShape) -> dict[str, Any]:
         return {}
     if shape.latent.q_lora_rank is None:
         raise UnsupportedModelError("latent attention only with a low rank for queries")
-    ranks = {"q_lora_rank": shape.latent.q_lora_rank, "kv_lora_rank": shape.latent.kv_lora_rank, "v_head_dim": shape.latent.v_head_dim}
-    widths = {"qk_nope_head_dim": shape.latent.qk_head_dim, "qk_rope_head_dim": shape.latent.qk_pos_emb_head_dim}
+    ranks = {
+        "q_lora_rank": shape.latent.q_lora_rank,
+        "kv_lora_rank": shape.latent.kv_lora_rank,
+        "v_head_dim": shape.latent.v_head_dim,
+    }
+    widths = {
+        "qk_nope_head_dim": shape.latent.qk_head_dim,
+        "qk_rope_head_dim": shape.latent.qk_pos_emb_head_dim,
+    }
     return {"latent_attention": ranks | widths, "n_query_groups": shape.heads, "norm_qk": False}
 
 
@@ -74,6 +83,13 @@ def _adapters(shape: ModelShape) -> dict[str, Any]:
     if shape.lora is None:
         return {}
     targets = set(shape.lora.targets)
-    if not targets <= set(ADAPTED) or len(targets & {"linear_fc1", "linear_fc2"}) == 1 or shape.experts or shape.latent:
+    if (
+        not targets <= set(ADAPTED)
+        or len(targets & {"linear_fc1", "linear_fc2"}) == 1
+        or shape.experts
+        or shape.latent
+    ):
         raise UnsupportedModelError("adapters only on attention and the whole dense feed-forward block")
-    return {"lora_r": shape.lora.dim} | dict.fromkeys((name for target in targets for name in ADAPTED[target]), True)
+    return {"lora_r": shape.lora.dim} | dict.fromkeys(
+        (name for target in targets for name in ADAPTED[target]), True
+    )

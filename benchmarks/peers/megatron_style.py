@@ -1,4 +1,6 @@
-"""FlagScale's two formulas and the one of the Megatron-LM it brings along; they take Megatron's parsed arguments."""
+"""FlagScale's two formulas and the one of the Megatron-LM it brings along; they take Megatron's parsed
+arguments.
+"""
 
 from __future__ import annotations
 

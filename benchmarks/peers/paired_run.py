@@ -1,9 +1,11 @@
-"""FlagScale's own training script with a switch that sets another arm every few steps; writes what each step took.
+"""FlagScale's own training script with a switch that sets another arm every few steps; writes what each step
+took.
 
     python -m flagscale_perf.launch benchmarks/peers/paired_run.py OUTPUT ROUNDS train_gpt.py ARGUMENTS
 
-One process, so that every arm meets the same machine. The order of the arms is drawn anew in every round. A step is timed from
-its start to the start of the next one, so what happens between two steps counts, too; the first steps of an arm do not.
+One process, so that every arm meets the same machine. The order of the arms is drawn anew in every round. A
+step is timed from its start to the start of the next one, so what happens between two steps counts, too; the
+first steps of an arm do not.
 """
 
 from __future__ import annotations
@@ -40,7 +42,14 @@ class Switch:
         """The monitor has started, phases included."""
         self.hooks, self._timeline = hooks, hooks._monitor.timeline
 
-    def set(self, monitor: bool = False, phases: bool = False, level: int = 0, barrier: bool = False, profile: bool = False) -> None:
+    def set(
+        self,
+        monitor: bool = False,
+        phases: bool = False,
+        level: int = 0,
+        barrier: bool = False,
+        profile: bool = False,
+    ) -> None:
         """What is on from now on."""
         if self._profiler is not None:
             self._profiler.stop()
@@ -90,7 +99,9 @@ def schedule(rounds: int, switch: Switch) -> Iterator[str | None]:
         yield None
 
 
-def timed(original: Callable[..., Any], plan: Iterator[str | None], out: list[tuple[str, int]]) -> Callable[..., Any]:
+def timed(
+    original: Callable[..., Any], plan: Iterator[str | None], out: list[tuple[str, int]]
+) -> Callable[..., Any]:
     """`train_step` that goes through the plan and notes (arm, nanoseconds)."""
     state: dict[str, Any] = {"arm": None, "start_ns": 0}
 

@@ -1,4 +1,6 @@
-"""torchtitan's formulas; each of its models' configurations has one, which takes the model, built on the meta device."""
+"""torchtitan's formulas; each of its models' configurations has one, which takes the model, built on the meta
+device.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 from benchmarks.peers import UnsupportedModelError
 from benchmarks.peers.imports import StandIns
 from benchmarks.peers.transformers_style import deepseek_experts
-from flagscale_perf.core.shape import Experts, LatentAttention
+from flagscale_perf.flops.shape import Experts, LatentAttention
 from flagscale_perf.flops_calculator import ModelShape
 
 BACKENDS = {"attn_backend": "flex"}
@@ -49,7 +51,9 @@ def _adapted(config: Any, shape: ModelShape) -> Any:
     if shape.lora is None:
         return config
     if shape.experts or shape.latent:
-        raise UnsupportedModelError("adapters only on the linear layers of dense models with grouped attention")
+        raise UnsupportedModelError(
+            "adapters only on the linear layers of dense models with grouped attention"
+        )
     from torchtitan.components.lora import LoRAConverter
 
     targets = [name for target in shape.lora.targets for name in ADAPTED[target]]
@@ -92,7 +96,9 @@ def _qwen_mixture(shape: ModelShape, experts: Experts, length: int) -> Any:
     sizes = _sizes(shape) | EXPERT_BACKENDS | {"n_kv_heads": shape.kv_groups, "head_dim": shape.head_dim}
     mixture = {"moe_hidden_dim": experts.ffn_hidden_size, "num_experts": experts.count, "top_k": experts.topk}
     rope = CosSinRoPE.Config(dim=shape.head_dim, max_seq_len=length)
-    return qwen3.Qwen3Model.Config(**_common(shape), layers=qwen3._build_qwen3_moe_layers(**sizes, **mixture, rope=rope))
+    return qwen3.Qwen3Model.Config(
+        **_common(shape), layers=qwen3._build_qwen3_moe_layers(**sizes, **mixture, rope=rope)
+    )
 
 
 def _deepseek(shape: ModelShape, latent: LatentAttention, length: int) -> Any:
@@ -100,7 +106,11 @@ def _deepseek(shape: ModelShape, latent: LatentAttention, length: int) -> Any:
     from torchtitan.models.common import ComplexRoPE
 
     dense, shared = deepseek_experts(shape.experts) if shape.experts else (shape.layers, 0)
-    width, count, topk = (shape.experts.ffn_hidden_size, shape.experts.count, shape.experts.topk) if shape.experts else (1, 1, 1)
+    width, count, topk = (
+        (shape.experts.ffn_hidden_size, shape.experts.count, shape.experts.topk)
+        if shape.experts
+        else (1, 1, 1)
+    )
     layers = deepseek_v3._build_dsv3_layers(
         **_sizes(shape), **EXPERT_BACKENDS, n_dense_layers=dense, q_lora_rank=latent.q_lora_rank or 0, kv_lora_rank=latent.kv_lora_rank,
         qk_nope_head_dim=latent.qk_head_dim, qk_rope_head_dim=latent.qk_pos_emb_head_dim, v_head_dim=latent.v_head_dim, mscale=1.0,

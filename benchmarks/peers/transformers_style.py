@@ -1,6 +1,8 @@
-"""The formulas that take a Hugging Face model: transformers' own 6 N, and verl's, which reads the configuration.
+"""The formulas that take a Hugging Face model: transformers' own 6 N, and verl's, which reads the
+configuration.
 
-A model is given to them as the one of transformers' families that has the same matrices; norms and biases don't matter here.
+A model is given to them as the one of transformers' families that has the same matrices; norms and biases
+don't matter here.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Any
 
 from benchmarks.peers import UnsupportedModelError
 from benchmarks.peers.imports import bare_package
-from flagscale_perf.core.shape import Experts, LatentAttention
+from flagscale_perf.flops.shape import Experts, LatentAttention
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
@@ -29,7 +31,9 @@ def _load_trainer() -> Callable[[dict[str, Any], ModelShape], float]:
     def formula(args: dict[str, Any], shape: ModelShape) -> float:
         with torch.device("meta"):
             trainer: Any = SimpleNamespace(model=AutoModelForCausalLM.from_config(hf_config(shape)))
-            return Trainer.floating_point_ops(trainer, {"input_ids": torch.empty(args["batch"], args["seq_length"])})
+            return Trainer.floating_point_ops(
+                trainer, {"input_ids": torch.empty(args["batch"], args["seq_length"])}
+            )
 
     return formula
 
@@ -51,7 +55,9 @@ def _load_verl() -> Callable[[dict[str, Any], ModelShape], float]:
 
 
 def hf_config(shape: ModelShape) -> Any:
-    """A transformers configuration with the same matrices. Raises UnsupportedModelError where no family has them."""
+    """A transformers configuration with the same matrices. Raises UnsupportedModelError where no family has
+    them.
+    """
     from transformers import AutoConfig
 
     _refuse(shape.output_gate, "output gate")
@@ -63,7 +69,11 @@ def hf_config(shape: ModelShape) -> Any:
     else:
         values = _dense(shape)
     _refuse(bool(shape.mtp_layers) and not shape.latent, f"further prediction in {values['model_type']}")
-    common = {"vocab_size": shape.vocab, "tie_word_embeddings": shape.tied_embeddings, "num_hidden_layers": shape.layers}
+    common = {
+        "vocab_size": shape.vocab,
+        "tie_word_embeddings": shape.tied_embeddings,
+        "num_hidden_layers": shape.layers,
+    }
     sizes = {"hidden_size": shape.hidden, "num_attention_heads": shape.heads}
     return AutoConfig.for_model(**common | sizes | values)
 
@@ -75,9 +85,18 @@ def _refuse(condition: bool, what: str) -> None:
 
 def _dense(shape: ModelShape) -> dict[str, Any]:
     if shape.gated:
-        kind = "qwen3" if shape.qk_norm else "qwen2" if shape.qkv_bias and shape.head_dim * shape.heads == shape.hidden else "llama"
+        kind = (
+            "qwen3"
+            if shape.qk_norm
+            else "qwen2"
+            if shape.qkv_bias and shape.head_dim * shape.heads == shape.hidden
+            else "llama"
+        )
         return {"model_type": kind, "intermediate_size": shape.ffn} | _grouped(shape)
-    _refuse(shape.kv_groups != shape.heads or shape.head_dim * shape.heads != shape.hidden, "two matrices and a head width or groups")
+    _refuse(
+        shape.kv_groups != shape.heads or shape.head_dim * shape.heads != shape.hidden,
+        "two matrices and a head width or groups",
+    )
     return {"model_type": "gpt2", "n_inner": shape.ffn}
 
 
@@ -90,13 +109,24 @@ def _mixture(shape: ModelShape, experts: Experts) -> dict[str, Any]:
     _refuse(bool(experts.shared_ffn_hidden_size) and not experts.shared_gate, "shared experts without a gate")
     values = {"intermediate_size": shape.ffn, "num_experts_per_tok": experts.topk} | _grouped(shape)
     if not experts.shared_ffn_hidden_size and all(experts.layers) and not shape.qk_norm:
-        return values | {"model_type": "mixtral", "num_local_experts": experts.count, "intermediate_size": experts.ffn_hidden_size}
+        return values | {
+            "model_type": "mixtral",
+            "num_local_experts": experts.count,
+            "intermediate_size": experts.ffn_hidden_size,
+        }
     dense = [layer for layer, is_moe in enumerate(experts.layers) if not is_moe]
-    values |= {"num_experts": experts.count, "moe_intermediate_size": experts.ffn_hidden_size, "mlp_only_layers": dense}
+    values |= {
+        "num_experts": experts.count,
+        "moe_intermediate_size": experts.ffn_hidden_size,
+        "mlp_only_layers": dense,
+    }
     if not experts.shared_ffn_hidden_size:
         return values | {"model_type": "qwen3_moe"}
     _refuse(shape.head_dim * shape.heads != shape.hidden, "a head width and shared experts")
-    return values | {"model_type": "qwen2_moe", "shared_expert_intermediate_size": experts.shared_ffn_hidden_size}
+    return values | {
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": experts.shared_ffn_hidden_size,
+    }
 
 
 def _deepseek(shape: ModelShape, latent: LatentAttention) -> dict[str, Any]:
@@ -116,7 +146,9 @@ def _deepseek(shape: ModelShape, latent: LatentAttention) -> dict[str, Any]:
 
 
 def deepseek_experts(experts: Experts) -> tuple[int, int]:
-    """How many dense layers come first, and how many shared experts there are. Raises UnsupportedModelError for any other arrangement."""
+    """How many dense layers come first, and how many shared experts there are. Raises UnsupportedModelError
+    for any other arrangement.
+    """
     dense = len(experts.layers) - sum(experts.layers)
     _refuse(any(experts.layers[:dense]), "dense layers after mixtures")
     _refuse(experts.shared_gate, "latent attention and a gate of the shared experts")

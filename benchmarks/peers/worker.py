@@ -1,4 +1,5 @@
-"""Asks one peer: `python -m benchmarks.peers.worker NAME`, a JSON list of configurations in, on the last line a JSON list of answers out.
+"""Asks one peer: `python -m benchmarks.peers.worker NAME`, a JSON list of configurations in, on the last line
+a JSON list of answers out.
 
 An answer has one key: `flops` of a step, `unsupported` with the reason, or `crash` with what the peer raised.
 """

@@ -1,8 +1,10 @@
-"""The analysis of the documentation, as it is printed there: the newest summary of a directory into pandas and matplotlib.
+"""The analysis of the documentation, as it is printed there: the newest summary of a directory into pandas
+and matplotlib.
 
 python examples/analysis/plot_summary.py [LOG_DIR]        (default: logs/perf_monitor)
 
-Needs pandas and matplotlib. Without a display set MPLBACKEND=Agg; then nothing is shown and the figures are printed.
+Needs pandas and matplotlib. Without a display set MPLBACKEND=Agg; then nothing is shown and the figures are
+printed.
 """
 
 import glob

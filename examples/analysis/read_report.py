@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.training.analysis.fold import read_report
 
 report = read_report(find_run_file(Path(sys.argv[1])))
 

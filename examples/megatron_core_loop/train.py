@@ -1,4 +1,5 @@
-"""A plain Megatron-Core training loop, monitored: a small GPT on made-up tokens, data-parallel over all ranks.
+"""A plain Megatron-Core training loop, monitored: a small GPT on made-up tokens, data-parallel over all
+ranks.
 
     torchrun --nproc_per_node=2 train.py --enable-perf-monitor
     python -m flagscale_perf.launch train.py --enable-perf-monitor        # one process, also without a GPU
@@ -17,7 +18,11 @@ from typing import Any
 import torch
 import torch.distributed
 from megatron.core import parallel_state
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    finalize_model_grads,
+)
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
 from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.optimizer import MegatronOptimizer, OptimizerConfig, get_megatron_optimizer
@@ -44,7 +49,9 @@ def main() -> None:
     optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-3, bf16=False), [model])
     start = load(args.checkpoint, model)
     global_batch = world_size * MICRO_BATCH * args.microbatches
-    training = Training(SEQ_LENGTH, MICRO_BATCH, global_batch, args.train_iters, start, start * global_batch)  # monitor
+    training = Training(
+        SEQ_LENGTH, MICRO_BATCH, global_batch, args.train_iters, start, start * global_batch
+    )  # monitor
 
     monitor = LoopMonitor(model, training, PerfConfig.from_args(args))  # monitor
     config.timers = optimizer.config.timers = monitor.timers  # monitor: Megatron-Core tells it the phases
@@ -78,7 +85,13 @@ def parse() -> argparse.Namespace:
 
 def start_ranks() -> int:
     """Process groups of this run, one process alone included; returns the number of ranks."""
-    for name, value in {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29511"}.items():
+    for name, value in {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29511",
+    }.items():
         os.environ.setdefault(name, value)
     if device().type == "cuda":
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -94,8 +107,12 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.accelerator.is_available() else "cpu")
 
 
-def train_step(model: torch.nn.Module, optimizer: MegatronOptimizer, iteration: int, microbatches: int) -> tuple[float, bool]:
-    """Forward, backward and update over one global batch. Returns the loss of the last micro-batch and whether there was an update."""
+def train_step(
+    model: torch.nn.Module, optimizer: MegatronOptimizer, iteration: int, microbatches: int
+) -> tuple[float, bool]:
+    """Forward, backward and update over one global batch. Returns the loss of the last micro-batch and
+    whether there was an update.
+    """
     timers = model.config.timers  # monitor
     timers("zero-grad").start()  # monitor
     model.zero_grad_buffer()
@@ -121,14 +138,18 @@ def evaluate(model: torch.nn.Module) -> None:
 
 
 def batches(iteration: int) -> Iterator[torch.Tensor]:
-    """Endless micro-batches of this iteration and rank: runs of consecutive tokens, so that there is something to learn."""
+    """Endless micro-batches of this iteration and rank: runs of consecutive tokens, so that there is
+    something to learn.
+    """
     generator = torch.Generator().manual_seed(1_000_003 * iteration + torch.distributed.get_rank())
     while True:
         first = torch.randint(VOCABULARY, (MICRO_BATCH, 1), generator=generator)
         yield (first + torch.arange(SEQ_LENGTH + 1)) % VOCABULARY
 
 
-def forward_step(data: Iterator[torch.Tensor], model: torch.nn.Module) -> tuple[torch.Tensor, Callable[..., Any]]:
+def forward_step(
+    data: Iterator[torch.Tensor], model: torch.nn.Module
+) -> tuple[torch.Tensor, Callable[..., Any]]:
     """One micro-batch; returns the losses of its tokens and what makes one number of them."""
     model.config.timers("batch-generator").start()  # monitor
     tokens = next(data).to(device())

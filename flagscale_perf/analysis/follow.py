@@ -1,4 +1,6 @@
-"""A run file read while it is written: what is new since the last look, and the session that comes after it."""
+"""A run file read while it is written: what is new since the last look, and the session that comes after
+it.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
-from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.jsonl import MAX_LINE_BYTES, decode
-from flagscale_perf.core.records import Record, RunHeader
-from flagscale_perf.core.session import age_key, file_names, session_of
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, decode
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import age_key, file_names, session_of
+from flagscale_perf.training.records import Record
 
 TAIL_BYTES = 4 << 20  # of a longer file only so much of its end is read: some 10 000 records
 CHUNK_BYTES = 1 << 20
@@ -20,7 +23,8 @@ GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it; then the fi
 
 
 class Follower:
-    """Follows one run file, or, given a directory, always its newest one; also where it is removed and begun anew.
+    """Follows one run file, or, given a directory, always its newest one; also where it is removed and begun
+    anew.
 
     Attributes:
         path: of the file.
@@ -45,7 +49,9 @@ class Follower:
         self._grown_ns: int | None = None
 
     def poll(self) -> Iterator[Record]:
-        """What is new, each session's header first; goes over to a newer session. Raises PerfError for a file that is no run file."""
+        """What is new, each session's header first; goes over to a newer session. Raises PerfError for a file
+        that is no run file.
+        """
         yield from self._new_records()
         newer = self._newer()
         if newer is not None:
@@ -84,7 +90,9 @@ class Follower:
     def _is_replaced(self) -> bool:
         """After a removal its writer begins a new file of the same name."""
         try:
-            return self._file is not None and not os.path.samestat(os.fstat(self._file.fileno()), self.path.stat())
+            return self._file is not None and not os.path.samestat(
+                os.fstat(self._file.fileno()), self.path.stat()
+            )
         except OSError:
             return False  # not yet
 
@@ -103,7 +111,9 @@ class Follower:
             if self._grown_ns is not None:
                 self._grown_ns = monotonic_ns()
         if self._grown_ns is None:
-            self._grown_ns = monotonic_ns() - GRACE_NS  # that there was something at the first look tells nothing
+            self._grown_ns = (
+                monotonic_ns() - GRACE_NS
+            )  # that there was something at the first look tells nothing
 
     def _open(self) -> RunHeader | None:
         """The header; None of a file that its writer has only just made."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
-from flagscale_perf.analysis.summary import KILLED
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.goodput import Goodput, SessionGoodput
-from flagscale_perf.core.records import RunEnd, StepRecord
-from flagscale_perf.core.session import file_names
-from flagscale_perf.core.summary import RUNNING
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.analysis.summary import KILLED
+from flagscale_perf.training.goodput import Goodput, SessionGoodput
+from flagscale_perf.training.records import StepRecord
+from flagscale_perf.training.summary import RUNNING
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,11 @@ class History:
 
 
 def stitch(directory: Path) -> History:
-    """Reads every session of the directory as restarts of one experiment. Raises PerfError if there is none that can be read.
+    """Reads every session of the directory as restarts of one experiment. Raises PerfError if there is none
+    that can be read.
 
-    A session goes on after its resume point, so whatever an earlier one did behind that point was done in vain.
+    A session goes on after its resume point, so whatever an earlier one did behind that point was done in
+    vain.
     """
     runs, unreadable = _runs_in(directory)
     sessions: list[Session] = []

@@ -1,7 +1,9 @@
-"""What a report says, as data: every number a text, page or figure shows, in the unit its name has, so that rendering computes nothing.
+"""What a report says, as data: every number a text, page or figure shows, in the unit its name has, so that
+rendering computes nothing.
 
-Frozen and JSON-ready: `as_dict` has dicts, lists, texts, numbers and None only. None means "not known", never 0. Shares are
-parts of 1. Figures that `perf_summary_*.json` has, too, are the same numbers. Texts may come from anywhere: escape them.
+Frozen and JSON-ready: `as_dict` has dicts, lists, texts, numbers and None only. None means "not known", never
+0. Shares are parts of 1. Figures that `perf_summary_*.json` has, too, are the same numbers. Texts may come
+from anywhere: escape them.
 """
 
 from __future__ import annotations
@@ -9,15 +11,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
-from flagscale_perf.core.jsonl import finite
+from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.training.analysis.tables import (
+    GoodputBar,
+    Hardware,
+    Memory,
+    Monitor,
+    Phases,
+    Ranks,
+    Reading,
+    Straggler,
+)
 
 REPORT_VERSION = 1
 
 
 @dataclass(frozen=True)
 class Node:
-    """The ranks of one node: how many, the lowest and the highest number, and the names of their devices, each once."""
+    """The ranks of one node: how many, the lowest and the highest number, and the names of their devices,
+    each once.
+    """
 
     hostname: str
     ranks: int
@@ -82,7 +95,9 @@ class Overview:
 
 @dataclass(frozen=True)
 class Figures:
-    """The run in numbers, without the first iteration, except `first_iteration_ms` and what is a total: those are of all iterations."""
+    """The run in numbers, without the first iteration, except `first_iteration_ms` and what is a total: those
+    are of all iterations.
+    """
 
     tflops_per_gpu: float | None
     min_tflops_per_gpu: float | None
@@ -123,9 +138,11 @@ class Point:
         is_slow: one of its steps is slow, see `SlowStep`.
         eval_s, checkpoint_s: in it, all together.
         memory_gb, memory_peak_gb, memory_reserved_gb: at its end.
-        power_w, tokens_per_joule, sm_clock_mhz (lowest), temperature_c (highest), throttle: of rank 0's device.
-        phases_ms: a mean step's phases by `core.phases.PHASES`; None where not measured.
-        groups_ms: the same added up by `core.phases.GROUPS`, for a stacked area; 0 for what the host did not name.
+        power_w, tokens_per_joule, sm_clock_mhz (lowest), temperature_c (highest), throttle: of rank 0's
+        device.
+        phases_ms: a mean step's phases by `training.phases.PHASES`; None where not measured.
+        groups_ms: the same added up by `training.phases.GROUPS`, for a stacked area; 0 for what the host did
+            not name.
         bubble_ms, imbalance_ms: of a mean step; in the group "Pipe".
     """
 
@@ -178,7 +195,8 @@ class Trend:
     """The run over time.
 
     Attributes:
-        points: intervals, oldest first; of a long run every second, fourth ... one, at most some 2000, always with the last.
+        points: intervals, oldest first; of a long run every second, fourth ... one, at most some 2000, always
+            with the last.
         intervals: how many the file has.
         slow_steps: the longest ones, in the order of time, at most 100.
         slow_step_count: how many there are.
@@ -194,7 +212,9 @@ class Trend:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says where the limit is from."""
+    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says
+    where the limit is from.
+    """
 
     figure: str
     value: float
@@ -205,7 +225,9 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Change:
-    """Something to change: the host's flags (or variables) as they are written, and in words what to do with them."""
+    """Something to change: the host's flags (or variables) as they are written, and in words what to do with
+    them.
+    """
 
     flags: list[str]
     text: str
@@ -221,7 +243,8 @@ class Finding:
         cost_s: time of the session that it takes; None for a risk or a doubt, which costs nothing yet.
         cost_share: that of the wall time.
         gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
-        gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between them.
+        gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
+            them.
         evidence: at least one.
         first_iteration, iteration: where; None for the whole run.
         ranks: whose; empty for all or where it is not known.

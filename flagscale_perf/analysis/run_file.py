@@ -8,21 +8,25 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.jsonl import BadLine, read_records
-from flagscale_perf.core.records import Record, RunHeader
-from flagscale_perf.core.session import age_key, file_names, session_of
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import BadLine, read_records
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import age_key, file_names, session_of
+from flagscale_perf.training.records import Record
 
 MAX_BAD_LINES = 20
 
 
 def find_run_file(path: Path, session_id: str | None = None) -> Path:
-    """The run file meant by a file's or a directory's path: of a directory the newest session, or the one asked for.
+    """The run file meant by a file's or a directory's path: of a directory the newest session, or the one
+    asked for.
 
     Raises PerfError naming what is there instead.
     """
     if not path.exists():
-        raise PerfError(f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl in it")
+        raise PerfError(
+            f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl in it"
+        )
     if not path.is_dir():
         return path
     sessions = sessions_in(path)
@@ -36,9 +40,13 @@ def sessions_in(directory: Path) -> list[str]:
     try:
         sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key)
     except OSError as error:
-        raise PerfError(f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir") from None
+        raise PerfError(
+            f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir"
+        ) from None
     if not sessions:
-        raise PerfError(f"no perf_records_*.jsonl in {str(directory)!r}; give the directory of --perf-log-dir")
+        raise PerfError(
+            f"no perf_records_*.jsonl in {str(directory)!r}; give the directory of --perf-log-dir"
+        )
     return sessions
 
 
@@ -97,7 +105,9 @@ class RunFile:
 
 
 def open_regular(path: Path) -> int:
-    """A descriptor to read the file. Raises PerfError where there is none, and for a pipe, a device or a directory, without waiting."""
+    """A descriptor to read the file. Raises PerfError where there is none, and for a pipe, a device or a
+    directory, without waiting.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"
 
@@ -34,26 +34,32 @@ EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output has
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. Wrong usage, `--help` and `--version` end in argparse's SystemExit.
+    """Runs one command; returns its exit code. Wrong usage, `--help` and `--version` end in argparse's
+    SystemExit.
 
     Args:
         argv: the words after the program's name; default the process's own.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is no reason to stop
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # what a terminal's encoding lacks is no reason to stop
     try:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
-        from flagscale_perf.core.printable import printable
+        from flagscale_perf.spine.units import printable
 
-        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)  # it may name a file that somebody else named
+        print(
+            "\n".join(map(printable, str(error).split("\n"))), file=sys.stderr
+        )  # it may name a file that somebody else named
         return EXIT_MISTAKE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at its end: let that go nowhere instead of into a traceback.
+        # The interpreter flushes stdout once more at its end: let that go nowhere instead of into a
+        # traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     return code

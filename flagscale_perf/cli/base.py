@@ -9,7 +9,8 @@ from argparse import ArgumentParser, Namespace
 class Command(ABC):
     """One command of `flagscale-perf`: the class `<Name>Command` in the file `cli/<name>.py`.
 
-    A command gets its answer from analysis and report (or hosts, device ...) and prints it; it computes nothing itself.
+    A command gets its answer from analysis and report (or hosts, device ...) and prints it; it computes
+    nothing itself.
     """
 
     def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - a command without arguments leaves it as it is
@@ -17,4 +18,6 @@ class Command(ABC):
 
     @abstractmethod
     def run(self, args: Namespace) -> int:
-        """Does it; returns the exit code. Raises PerfError for a mistake of the user: its text goes to stderr, exit 2."""
+        """Does it; returns the exit code. Raises PerfError for a mistake of the user: its text goes to
+        stderr, exit 2.
+        """

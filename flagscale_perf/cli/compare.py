@@ -6,20 +6,22 @@ import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
-from flagscale_perf.analysis.compare import DEFAULT_WARMUP, CompareOptions, compare
+from flagscale_perf.analysis.compare.compare import DEFAULT_WARMUP, CompareOptions, compare
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.report.compare import render_json, render_markdown, render_text
 from flagscale_perf.report.compare_html import render_html
-from flagscale_perf.sinks.files import replace_file
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
 
 EXIT_SLOWER = 1
 _RENDERERS = {"text": render_text, "markdown": render_markdown, "html": render_html, "json": render_json}
 
 
 class CompareCommand(Command):
-    """Says whether one configuration is slower than another, in which phase, and whether that is more than noise."""
+    """Says whether one configuration is slower than another, in which phase, and whether that is more than
+    noise.
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which runs, what is too slow, which form."""
@@ -47,7 +49,9 @@ class CompareCommand(Command):
             help="iterations to leave out after a start (default: %(default)s)",
         )
         parser.add_argument("--format", choices=_RENDERERS, default="text", help="default: %(default)s")
-        parser.add_argument("-o", "--output", type=Path, metavar="OUT", help="a file to write instead of printing")
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="OUT", help="a file to write instead of printing"
+        )
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is nothing to compare."""

@@ -22,16 +22,29 @@ class DoctorCommand(Command):
     def run(self, args: Namespace) -> int:
         """Prints the findings; 0 if a host is found on which the monitor works, else 1."""
         _line("monitor", f"flagscale_perf {__version__}, Python {sys.version.split()[0]} ({sys.prefix})")
-        _line("activation", f"on ({autostart.pth_path()})" if autostart.is_enabled() else "off; flagscale-perf enable switches it on")
+        _line(
+            "activation",
+            f"on ({autostart.pth_path()})"
+            if autostart.is_enabled()
+            else "off; flagscale-perf enable switches it on",
+        )
         for line in _device_lines():
             _line("device", line)
-        _line("tensorboard", _version_or("tensorboard", "not installed: no TensorBoard scalars; pip install tensorboard"))
-        _line("hydra", _version_or("hydra-core", "not installed: run.py does not work; pip install hydra-core"))
+        _line(
+            "tensorboard",
+            _version_or("tensorboard", "not installed: no TensorBoard scalars; pip install tensorboard"),
+        )
+        _line(
+            "hydra", _version_or("hydra-core", "not installed: run.py does not work; pip install hydra-core")
+        )
         hosts = find_hosts()
         for host in hosts:
             _print_host(host)
         if not hosts:
-            _line("host", "none found; pip install --no-deps flag-scale==0.8.0, or put Megatron-LM on PYTHONPATH")
+            _line(
+                "host",
+                "none found; pip install --no-deps flag-scale==0.8.0, or put Megatron-LM on PYTHONPATH",
+            )
         return 0 if any(host.works for host in hosts) else 1
 
 
@@ -40,7 +53,11 @@ def _print_host(host: Host) -> None:
     _line("host", host.name)
     _line("loop", f"{host.loop} ({host.source})")
     for point in host.points:
-        _line("", f"{'found  ' if point.found else 'MISSING'}  {point.name}" + ("" if point.found else f": without it no {point.cost}"))
+        _line(
+            "",
+            f"{'found  ' if point.found else 'MISSING'}  {point.name}"
+            + ("" if point.found else f": without it no {point.cost}"),
+        )
 
 
 def _device_lines() -> list[str]:
@@ -49,9 +66,13 @@ def _device_lines() -> list[str]:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries
-        return [f"torch is installed but cannot be imported ({error}): reading and reporting work, training does not"]
+        return [
+            f"torch is installed but cannot be imported ({error}): reading and reporting work, training does not"
+        ]
     if not torch.cuda.is_available():
-        return [f"no CUDA device (torch {torch.__version__}): training rehearses on the CPU, MFU is not known"]
+        return [
+            f"no CUDA device (torch {torch.__version__}): training rehearses on the CPU, MFU is not known"
+        ]
     name = torch.cuda.get_device_name()
     peak = find_peak(name, "bf16")
     rate = f"bf16 peak {peak.flop_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak.flop_per_s else peak.source

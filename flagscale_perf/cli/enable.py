@@ -16,6 +16,8 @@ class EnableCommand(Command):
         was_enabled = autostart.is_enabled()
         path = autostart.enable()
         print(f"{'already enabled' if was_enabled else 'enabled'}: {path}")
-        print("Training scripts run by this Python now understand --enable-perf-monitor; other programs load nothing of it.")
+        print(
+            "Training scripts run by this Python now understand --enable-perf-monitor; other programs load nothing of it."
+        )
         print("flagscale-perf disable takes it back.")
         return 0

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.shape_sources import args_from_yaml
+from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
+from flagscale_perf.spine.errors import PerfError
 
 _EXAMPLE = "model.json"
 _TOTALS = {
@@ -35,9 +35,24 @@ class FlopsCommand(Command):
             "--args", type=Path, required=True, metavar="FILE", dest="model",
             help="the model: JSON of Megatron's argument names, a FlagScale training yaml, or a Hugging Face config.json",
         )  # fmt: skip
-        parser.add_argument("--batch-size", type=_above_zero, metavar="N", help="sequences (default: the file's global_batch_size)")
-        parser.add_argument("--seq-length", type=_above_zero, metavar="N", help="tokens of one sequence (default: the file's seq_length)")
-        parser.add_argument("--packed-seq-lens", type=_lengths, metavar="A,B,...", help="lengths of the documents in the whole batch")
+        parser.add_argument(
+            "--batch-size",
+            type=_above_zero,
+            metavar="N",
+            help="sequences (default: the file's global_batch_size)",
+        )
+        parser.add_argument(
+            "--seq-length",
+            type=_above_zero,
+            metavar="N",
+            help="tokens of one sequence (default: the file's seq_length)",
+        )
+        parser.add_argument(
+            "--packed-seq-lens",
+            type=_lengths,
+            metavar="A,B,...",
+            help="lengths of the documents in the whole batch",
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object of exact integers")
 
     def run(self, args: Namespace) -> int:
@@ -51,7 +66,9 @@ class FlopsCommand(Command):
 
 
 def render(table: FlopsTable, seq_length: int) -> str:
-    """The table as text: exact FLOPs, and each component's share of all the work, attention counted in full."""
+    """The table as text: exact FLOPs, and each component's share of all the work, attention counted in
+    full.
+    """
     work = sum(sum(phases.values()) for phases in table.components.values())
     rows = [("component", "forward", "backward", "recompute", "share")]
     for name, phases in table.components.items():
@@ -63,12 +80,19 @@ def render(table: FlopsTable, seq_length: int) -> str:
         "FLOPs of one step, core attention in full (s x s pairs)",
         "",
         *(
-            "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))])
+            "  ".join(
+                [
+                    row[0].ljust(widths[0]),
+                    *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
+                ]
+            )
             for row in rows
         ),
         "",
     ]
-    known = {text: f"{table.totals[name]:,}" for name, text in _TOTALS.items() if table.totals[name] is not None}
+    known = {
+        text: f"{table.totals[name]:,}" for name, text in _TOTALS.items() if table.totals[name] is not None
+    }
     width = max(len(number) for number in known.values())
     lines += [f"{text:<26}  {number:>{width}}" for text, number in known.items()]
     if table.totals["hardware_flops_causal_half"] is None:
@@ -95,7 +119,9 @@ def _parse(path: Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
     if not isinstance(content, Mapping):
-        raise PerfError(f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values")
+        raise PerfError(
+            f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values"
+        )
     return content
 
 

@@ -8,23 +8,46 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.spine.errors import PerfError
 
 _TERA = 1e12
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_SIZES = {"cuda": 8192, "cpu": 1024}  # sides of the square matrices: large enough to reach the plateau, small enough for any memory
+_SIZES = {
+    "cuda": 8192,
+    "cpu": 1024,
+}  # sides of the square matrices: large enough to reach the plateau, small enough for any memory
 
 
 class PeakCommand(Command):
-    """Prints a device's datasheet peak and, apart from it, what this machine reaches with large matrix products."""
+    """Prints a device's datasheet peak and, apart from it, what this machine reaches with large matrix
+    products.
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which device, which type, how long."""
-        parser.add_argument("--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing')
-        parser.add_argument("--dtype", choices=["bf16", "fp16", "fp32", "fp8"], default="bf16", help="data type (default: bf16)")
-        parser.add_argument("--size", type=int, metavar="N", help="measure with N x N matrices (default: 8192 on a GPU, 1024 on a CPU)")
-        parser.add_argument("--seconds", type=float, default=2.0, metavar="S", help="measure for at least S seconds (default: 2)")
+        parser.add_argument(
+            "--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing'
+        )
+        parser.add_argument(
+            "--dtype",
+            choices=["bf16", "fp16", "fp32", "fp8"],
+            default="bf16",
+            help="data type (default: bf16)",
+        )
+        parser.add_argument(
+            "--size",
+            type=int,
+            metavar="N",
+            help="measure with N x N matrices (default: 8192 on a GPU, 1024 on a CPU)",
+        )
+        parser.add_argument(
+            "--seconds",
+            type=float,
+            default=2.0,
+            metavar="S",
+            help="measure for at least S seconds (default: 2)",
+        )
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError where there is nothing to measure with."""
@@ -32,24 +55,36 @@ class PeakCommand(Command):
             self._print_datasheet(args.device, args.dtype)
             return 0
         if args.dtype == "fp8":
-            raise PerfError("--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up with --device NAME")
+            raise PerfError(
+                "--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up with --device NAME"
+            )
         torch = _torch()
         kind = "cuda" if torch.cuda.is_available() else "cpu"
         size = _SIZES[kind] if args.size is None else args.size
         if size < 1 or not 0 < args.seconds < math.inf:
-            raise PerfError(f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size 4096 --seconds 2")
+            raise PerfError(
+                f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size 4096 --seconds 2"
+            )
         peak = self._print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
         try:
             reached, rounds = _measure(torch, kind, getattr(torch, _NAMES[args.dtype]), (size, args.seconds))
         except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
-            raise PerfError(f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024") from None
+            raise PerfError(
+                f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024"
+            ) from None
         share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
-        print(f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size} matrices{share})")
+        print(
+            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size} matrices{share})"
+        )
         return 0
 
     def _print_datasheet(self, name: str, dtype: str) -> float | None:
         found = find_peak(name, dtype)
-        figure = f"{found.flop_per_s / _TERA:g} TFLOP/s ({found.source})" if found.flop_per_s else f"unknown ({found.source})"
+        figure = (
+            f"{found.flop_per_s / _TERA:g} TFLOP/s ({found.source})"
+            if found.flop_per_s
+            else f"unknown ({found.source})"
+        )
         print(f"device     {name}\ndtype      {dtype}\ndatasheet  {figure}")
         return found.flop_per_s
 
@@ -58,12 +93,16 @@ def _torch() -> Any:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries
-        raise PerfError(f"measuring needs torch, which cannot be imported ({error}); look a device up with --device NAME") from None
+        raise PerfError(
+            f"measuring needs torch, which cannot be imported ({error}); look a device up with --device NAME"
+        ) from None
     return torch
 
 
 def _measure(torch: Any, kind: str, dtype: Any, effort: tuple[int, float]) -> tuple[float, int]:
-    """Best FLOP/s of products of square matrices, and how many there were; `effort` is their side and the seconds to spend."""
+    """Best FLOP/s of products of square matrices, and how many there were; `effort` is their side and the
+    seconds to spend.
+    """
     size, seconds = effort
     left, right = (torch.randn(size, size, device=kind, dtype=dtype) for _ in range(2))
     out = torch.empty(size, size, device=kind, dtype=dtype)

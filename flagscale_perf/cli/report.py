@@ -7,17 +7,24 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.history import stitch
 from flagscale_perf.analysis.report import Report
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.printable import printable
 from flagscale_perf.report.history import render_history
-from flagscale_perf.sinks.files import replace_file
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.units import printable
+from flagscale_perf.training.analysis.fold import read_report
 
-FORMATS = ("text", "markdown", "html", "json", "csv", "png")  # each a module of flagscale_perf.report with `render(report)`
+FORMATS = (
+    "text",
+    "markdown",
+    "html",
+    "json",
+    "csv",
+    "png",
+)  # each a module of flagscale_perf.report with `render(report)`
 BINARY = "png"
 EXIT_NOTHING_READ = 1
 
@@ -27,17 +34,37 @@ class ReportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and what to make of it."""
-        parser.add_argument("run", type=Path, metavar="RUN_DIR_OR_FILE", help="the --perf-log-dir of a run, or one perf_records_*.jsonl")
-        which = parser.add_mutually_exclusive_group()
-        which.add_argument("--all-sessions", action="store_true", help="where the time of all sessions of the directory together went")
-        which.add_argument("--session", metavar="ID", help="a session of the directory, such as 20240129_103000 (default: the newest)")
         parser.add_argument(
-            "--format", choices=FORMATS, default="text", help="text (default), markdown, html, json, csv (the trend) or png"
+            "run",
+            type=Path,
+            metavar="RUN_DIR_OR_FILE",
+            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
         )
-        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal")
+        which = parser.add_mutually_exclusive_group()
+        which.add_argument(
+            "--all-sessions",
+            action="store_true",
+            help="where the time of all sessions of the directory together went",
+        )
+        which.add_argument(
+            "--session",
+            metavar="ID",
+            help="a session of the directory, such as 20240129_103000 (default: the newest)",
+        )
+        parser.add_argument(
+            "--format",
+            choices=FORMATS,
+            default="text",
+            help="text (default), markdown, html, json, csv (the trend) or png",
+        )
+        parser.add_argument(
+            "-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal"
+        )
 
     def run(self, args: Namespace) -> int:
-        """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises PerfError where there is no run."""
+        """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises
+        PerfError where there is no run.
+        """
         if args.all_sessions:
             return _history(args)
         if args.format == BINARY and args.output is None:
@@ -49,7 +76,9 @@ class ReportCommand(Command):
 
 def _history(args: Namespace) -> int:
     if args.format != "text":
-        raise PerfError(f"--all-sessions is text only, not {args.format!r}; leave --format out, or --all-sessions")
+        raise PerfError(
+            f"--all-sessions is text only, not {args.format!r}; leave --format out, or --all-sessions"
+        )
     _put(render_history(stitch(args.run)), args.output)
     return 0
 
@@ -62,15 +91,22 @@ def _put(content: str | bytes, path: Path | None) -> None:
     try:
         replace_file(path, data)
     except OSError as error:
-        raise PerfError(f"cannot write {str(path)!r}: {error.strerror or error}; give -o another place") from None
+        raise PerfError(
+            f"cannot write {str(path)!r}: {error.strerror or error}; give -o another place"
+        ) from None
 
 
 def _judged(report: Report, args: Namespace) -> int:
     reading = report.reading
     if reading.skipped and args.format == "csv":
         first = reading.first_skipped[0]
-        print(f"{reading.skipped} lines of {reading.path} are no records; line {first.number}: {printable(first.reason)}", file=sys.stderr)
+        print(
+            f"{reading.skipped} lines of {reading.path} are no records; line {first.number}: {printable(first.reason)}",
+            file=sys.stderr,
+        )
     if not reading.skipped or sum(reading.records.values()) > 1:
         return 0
-    print(f"{reading.path}: none of the {reading.skipped} lines behind the header is a record", file=sys.stderr)
+    print(
+        f"{reading.path}: none of the {reading.skipped} lines behind the header is a record", file=sys.stderr
+    )
     return EXIT_NOTHING_READ

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.report.trace_events import trace_lines
+from flagscale_perf.spine.errors import PerfError
 
 
 class TraceExportCommand(Command):
@@ -18,12 +18,29 @@ class TraceExportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is and where the trace goes."""
-        parser.add_argument("run", type=Path, metavar="RUN_DIR_OR_FILE", help="the --perf-log-dir of a run, or one perf_records_*.jsonl")
-        parser.add_argument("--session", metavar="ID", help="a session of the directory, such as 20240129_103000 (default: the newest)")
-        parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="default: perf_trace_<session>.json here; - for stdout")
+        parser.add_argument(
+            "run",
+            type=Path,
+            metavar="RUN_DIR_OR_FILE",
+            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
+        )
+        parser.add_argument(
+            "--session",
+            metavar="ID",
+            help="a session of the directory, such as 20240129_103000 (default: the newest)",
+        )
+        parser.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="default: perf_trace_<session>.json here; - for stdout",
+        )
 
     def run(self, args: Namespace) -> int:
-        """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no room."""
+        """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
+        room.
+        """
         run = RunFile(find_run_file(args.run, args.session))
         lines = trace_lines(run.header, run)
         if str(args.output) == "-":

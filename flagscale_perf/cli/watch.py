@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
-from flagscale_perf.analysis.live import LiveRun
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.records import RunHeader
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.analysis.live import LiveRun
 
 PERIOD_S = 1.0
 QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
@@ -32,8 +32,17 @@ class WatchCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and whether once is enough."""
-        parser.add_argument("run", type=Path, metavar="RUN_DIR_OR_FILE", help="the --perf-log-dir of a run, or one perf_records_*.jsonl")
-        parser.add_argument("--session", metavar="ID", help="stay with this session of the directory (default: always the newest)")
+        parser.add_argument(
+            "run",
+            type=Path,
+            metavar="RUN_DIR_OR_FILE",
+            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
+        )
+        parser.add_argument(
+            "--session",
+            metavar="ID",
+            help="stay with this session of the directory (default: always the newest)",
+        )
         parser.add_argument("--once", action="store_true", help="print one frame and end, for scripts")
 
     def run(self, args: Namespace) -> int:
@@ -41,7 +50,9 @@ class WatchCommand(Command):
         try:
             from flagscale_perf.report.watch import Frame, as_text
         except ImportError:
-            raise PerfError("watch needs the package rich; pip install 'flagscale-perf[watch]', or use `flagscale-perf report`") from None
+            raise PerfError(
+                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use `flagscale-perf report`"
+            ) from None
         follower = Follower(args.run, args.session)
         view = _View(follower)
         with contextlib.closing(follower):
@@ -78,7 +89,9 @@ class _View:
     def notes(self) -> tuple[str, ...]:
         """One line each."""
         follower = self._follower
-        partial = f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
+        partial = (
+            f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
+        )
         skipped = f"{follower.skipped} lines are no records and were left out" if follower.skipped else ""
         return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Protocol
 
-from flagscale_perf.core.hardware import POWER_MW
-from flagscale_perf.core.records import HardwareRecord
+from flagscale_perf.training.hardware import POWER_MW
+from flagscale_perf.training.records import HardwareRecord
 
 
 class NoCountersError(Exception):
@@ -13,7 +13,8 @@ class NoCountersError(Exception):
 
 
 class HardwareReader(Protocol):
-    """One vendor's counters of one device. Used on one thread of the writer process only: any call may take long, or for ever.
+    """One vendor's counters of one device. Used on one thread of the writer process only: any call may take
+    long, or for ever.
 
     Attributes:
         name: for messages.

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from flagscale_perf.core.clock import monotonic_ns
-from flagscale_perf.core.records import HardwareRecord
 from flagscale_perf.device.hardware import NoCountersError, believed
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.records import HardwareRecord
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons, nvml.h.
 _REASONS = {
@@ -28,7 +28,9 @@ MAX_XIDS = 16  # taken from the driver's queue at a time
 
 
 class NvmlReader:
-    """One GPU, or one MIG slice of it. A query that driver or package does not know is asked once and never again."""
+    """One GPU, or one MIG slice of it. A query that driver or package does not know is asked once and never
+    again.
+    """
 
     name: ClassVar[str] = "NVML"
 
@@ -37,7 +39,11 @@ class NvmlReader:
         self._nvml = nvml
         self._device = device
         self._refused: set[str] = set()
-        self._links = [link for link in range(nvml.NVML_NVLINK_MAX_LINKS) if self._ask(f"link {link}", self._link_state, link) is not None]
+        self._links = [
+            link
+            for link in range(nvml.NVML_NVLINK_MAX_LINKS)
+            if self._ask(f"link {link}", self._link_state, link) is not None
+        ]
         self._xids = self._ask("xid", self._xid_queue)
 
     @classmethod
@@ -46,7 +52,9 @@ class NvmlReader:
         try:
             import pynvml
         except ImportError:
-            raise NoCountersError("the package nvidia-ml-py is not installed; pip install nvidia-ml-py") from None
+            raise NoCountersError(
+                "the package nvidia-ml-py is not installed; pip install nvidia-ml-py"
+            ) from None
         try:
             pynvml.nvmlInit()
             return cls(pynvml, _find(pynvml, device_uuid))
@@ -68,8 +76,12 @@ class NvmlReader:
             "pcie_generation": lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(device),
             "pcie_width": lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device),
             "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(device),
-            "pcie_tx_bytes_per_s": lambda: nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB,
-            "pcie_rx_bytes_per_s": lambda: nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB,
+            "pcie_tx_bytes_per_s": lambda: (
+                nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB
+            ),
+            "pcie_rx_bytes_per_s": lambda: (
+                nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB
+            ),
             "nvlink_tx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
             "nvlink_rx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
             "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(device).used,
@@ -87,16 +99,25 @@ class NvmlReader:
             return None
         try:
             return query(*args)
-        except (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound, AttributeError):  # an older package has not all
+        except (
+            self._nvml.NVMLError_NotSupported,
+            self._nvml.NVMLError_FunctionNotFound,
+            AttributeError,
+        ):  # an older package has not all
             self._refused.add(name)
-        except self._nvml.NVMLError:  # the device has gone, or the driver is busy: the next reading may work again
+        except (
+            self._nvml.NVMLError
+        ):  # the device has gone, or the driver is busy: the next reading may work again
             return None
         return None
 
     def _throttle(self) -> str | None:
         bits = self._ask("throttle", lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(self._device))
         if bits is None:
-            bits = self._ask("throttle before 535", lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._device))
+            bits = self._ask(
+                "throttle before 535",
+                lambda: self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(self._device),
+            )
         return None if bits is None or bits.bit_length() > 32 else ", ".join(sorted(set(_names(bits))))
 
     def _link_state(self, link: int) -> int:

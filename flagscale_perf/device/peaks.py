@@ -1,8 +1,9 @@
 """Dense peak FLOP/s of known chips: the denominator of MFU. Never a sparse figure, never a neighbour's.
 
-Each row has its source and how far it is trusted: A where independent tables that cite the vendor's datasheet agree, B for
-one solid source, C where sources are weak or contradict each other; C gives no peak, only the reason. Names are matched
-whole, as the driver reports them, because neighbours differ: H100 PCIe is no H100 SXM, GH200 no H200, a MIG slice no A100.
+Each row has its source and how far it is trusted: A where independent tables that cite the vendor's datasheet
+agree, B for one solid source, C where sources are weak or contradict each other; C gives no peak, only the
+reason. Names are matched whole, as the driver reports them, because neighbours differ: H100 PCIe is no H100
+SXM, GH200 no H200, a MIG slice no A100.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.peak_option import NamedPeak, PeakOption
+from flagscale_perf.device.peak_option import NamedPeak, PeakOption
+from flagscale_perf.spine.errors import PerfError
 
 OPTION = "--perf-peak-tflops"
 HINT = "set --perf-peak-tflops to the dense peak of one device to get MFU"
@@ -64,7 +65,9 @@ ROWS = (
     PeakRow(r"(tesla|nvidia) v100-sxm2-\d+gb", "V100 SXM2", 125, None, "A", _VOLTA, ("fp16",)),
     PeakRow(r"(tesla|nvidia) v100-pcie-\d+gb", "V100 PCIe", 112, None, "A", _VOLTA, ("fp16",)),
     PeakRow(r"(tesla|nvidia) v100s-pcie-\d+gb", "V100S", 130, None, "A", _VOLTA, ("fp16",)),
-    PeakRow(r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", 312, None, "A", _AMPERE),
+    PeakRow(
+        r"nvidia a100-(sxm4|sxm|pcie|pg509)-\d+gb|nvidia a100 \d+gb pcie", "A100", 312, None, "A", _AMPERE
+    ),
     PeakRow(r"nvidia a800-sxm4-\d+gb|nvidia a800 \d+gb pcie", "A800", 312, None, "A", _AMPERE + "; same die"),
     PeakRow(r"nvidia h100 80gb hbm3", "H100 SXM", 989.4, 1979, "A", _HOPPER),
     PeakRow(r"nvidia h100 pcie", "H100 PCIe", 756, 1513, "A", _HOPPER),
@@ -75,22 +78,72 @@ ROWS = (
     PeakRow(r"nvidia b200", "B200", 2250, 4500, "A", _BLACKWELL),
     PeakRow(r"nvidia gb200", "GB200, one GPU", 2500, 5000, "A", _BLACKWELL),
     PeakRow(r"nvidia l40s", "L40S", 362, None, "A", "torchtitan and verl; for fp8 they differ (724 and 733)"),
-    PeakRow(r"nvidia geforce rtx 4090", "RTX 4090", 165.2, 330, "B", "nanochat issue 60, accumulating in fp32"),
     PeakRow(
-        r"(iluvatar )?bi-v150", "Iluvatar BI-V150", 192, None, "B", "FlagPerf's specification, which its own 196.8 measured in bf16 exceed"
+        r"nvidia geforce rtx 4090", "RTX 4090", 165.2, 330, "B", "nanochat issue 60, accumulating in fp32"
     ),
-    PeakRow(r"(kunlunxin )?r300", "Kunlunxin R300", 128, None, "B", "FlagPerf: eight of them are 1 PFLOP/s in fp16", ("fp16",)),
+    PeakRow(
+        r"(iluvatar )?bi-v150",
+        "Iluvatar BI-V150",
+        192,
+        None,
+        "B",
+        "FlagPerf's specification, which its own 196.8 measured in bf16 exceed",
+    ),
+    PeakRow(
+        r"(kunlunxin )?r300",
+        "Kunlunxin R300",
+        128,
+        None,
+        "B",
+        "FlagPerf: eight of them are 1 PFLOP/s in fp16",
+        ("fp16",),
+    ),
     PeakRow(r"(moore threads )?mtt s4000", "MTT S4000", 100, None, "B", "press reports of its launch"),
-    PeakRow(r"(metax )?(mx)?c500 pcie", "MetaX C500 PCIe", 240, None, "B", "llm-cal; a public tender gives 240.2 a card"),
     PeakRow(
-        r"(metax )?(mx)?c5[05]0.*", "MetaX C500/C550", None, None, "C", "240 or 280 TFLOP/s, by form factor, which the name does not tell"
+        r"(metax )?(mx)?c500 pcie",
+        "MetaX C500 PCIe",
+        240,
+        None,
+        "B",
+        "llm-cal; a public tender gives 240.2 a card",
     ),
-    PeakRow(r"ascend ?910b\d?.*", "Ascend 910B", None, None, "C", "public figures for its variants run from 256 to 414 TFLOP/s"),
-    PeakRow(r"ascend ?910(c|_93).*", "Ascend 910C", None, None, "C", "780 TFLOP/s for two dies, from one weak source"),
+    PeakRow(
+        r"(metax )?(mx)?c5[05]0.*",
+        "MetaX C500/C550",
+        None,
+        None,
+        "C",
+        "240 or 280 TFLOP/s, by form factor, which the name does not tell",
+    ),
+    PeakRow(
+        r"ascend ?910b\d?.*",
+        "Ascend 910B",
+        None,
+        None,
+        "C",
+        "public figures for its variants run from 256 to 414 TFLOP/s",
+    ),
+    PeakRow(
+        r"ascend ?910(c|_93).*",
+        "Ascend 910C",
+        None,
+        None,
+        "C",
+        "780 TFLOP/s for two dies, from one weak source",
+    ),
     PeakRow(r"(kunlunxin )?(p800|r310p).*", "Kunlunxin P800/R310p", None, None, "C", "only press reports"),
-    PeakRow(r"(hygon )?(k100[_ ]ai|bw\d+).*|gfx936", "Hygon K100_AI/BW", None, None, "C", "only a third party's table"),
+    PeakRow(
+        r"(hygon )?(k100[_ ]ai|bw\d+).*|gfx936",
+        "Hygon K100_AI/BW",
+        None,
+        None,
+        "C",
+        "only a third party's table",
+    ),
     PeakRow(r"(cambricon )?mlu590.*", "Cambricon MLU590", None, None, "C", "no credible figure is public"),
-    PeakRow(r"(moore threads )?mtt s5000", "MTT S5000", None, None, "C", "only press reports, and they differ"),
+    PeakRow(
+        r"(moore threads )?mtt s5000", "MTT S5000", None, None, "C", "only press reports, and they differ"
+    ),
 )
 
 
@@ -108,7 +161,8 @@ def peak_in_force(given: PeakOption | None, device_name: str, dtype: str) -> Pea
 
 
 def mean_peak(given: PeakOption | None, ranks: Mapping[str, int], world_size: int) -> Peak:
-    """Mean peak of a job's devices where they differ, from the user's figures alone: a type's name is no driver's name.
+    """Mean peak of a job's devices where they differ, from the user's figures alone: a type's name is no
+    driver's name.
 
     Args:
         given: the option.
@@ -117,7 +171,9 @@ def mean_peak(given: PeakOption | None, ranks: Mapping[str, int], world_size: in
     """
     cure = f"set {OPTION} {','.join(f'{name}=TFLOPS' for name in ranks)}"
     if sum(ranks.values()) != world_size:
-        return Peak(None, f"devices differ, and {sum(ranks.values())} of {world_size} ranks say which they have")
+        return Peak(
+            None, f"devices differ, and {sum(ranks.values())} of {world_size} ranks say which they have"
+        )
     if given is None or not given.named:
         return Peak(None, f"devices differ and each type needs its peak: {cure}")
     parts: list[tuple[NamedPeak, int]] = []
@@ -130,7 +186,9 @@ def mean_peak(given: PeakOption | None, ranks: Mapping[str, int], world_size: in
             return Peak(None, f"devices differ and {OPTION} has no peak for {name!r}: {cure}")
         parts.append((NamedPeak(name, tflops), count))
     mean = sum(peak.tflops * count for peak, count in parts) / world_size
-    return Peak(mean * _TERA, f"{OPTION}, mean over {' and '.join(f'{count} x {peak}' for peak, count in parts)}")
+    return Peak(
+        mean * _TERA, f"{OPTION}, mean over {' and '.join(f'{count} x {peak}' for peak, count in parts)}"
+    )
 
 
 def find_peak(device_name: str, dtype: str) -> Peak:

@@ -53,7 +53,9 @@ class DeviceProbe(Protocol):
         """What the allocator says now; None where there is none."""
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """What takes the marks of phases by this device's clock; `mark_ns`: the time that the way to a mark takes."""
+        """What takes the marks of phases by this device's clock; `mark_ns`: the time that the way to a mark
+        takes.
+        """
 
 
 class NoDevice:
@@ -87,7 +89,9 @@ class NoDevice:
 
 
 class CudaProbe:
-    """The process's current CUDA device, through torch (2 event records a step, memory from the allocator's counters)."""
+    """The process's current CUDA device, through torch (2 event records a step, memory from the allocator's
+    counters).
+    """
 
     is_present = True
 
@@ -129,7 +133,9 @@ class CudaProbe:
         if not allocated:
             return None
         reserved = stats.get("reserved_bytes", {}).get("all", {})
-        return Memory(allocated["current"], allocated["peak"], reserved.get("current"), stats.get("num_alloc_retries"))
+        return Memory(
+            allocated["current"], allocated["peak"], reserved.get("current"), stats.get("num_alloc_retries")
+        )
 
     def timeline(self, mark_ns: int) -> Timeline:
         """By events of the current stream."""
@@ -142,8 +148,8 @@ class CudaProbe:
 def current_device(rehearsing: bool) -> DeviceProbe:
     """The probe for this process. `rehearsing`: torch.cuda is a pretence, so there is no device to ask.
 
-    A host that trains on a device has set CUDA up by its first step. Where it has not, asking what is there would: memory of every device
-    taken by a context, and children that can no longer fork into CUDA.
+    A host that trains on a device has set CUDA up by its first step. Where it has not, asking what is there
+    would: memory of every device taken by a context, and children that can no longer fork into CUDA.
     """
     if rehearsing:
         return NoDevice("CPU (rehearsal)")

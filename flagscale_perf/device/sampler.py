@@ -1,4 +1,6 @@
-"""Reads the device's counters once a second on a thread of its own, so that nobody ever waits for a driver."""
+"""Reads the device's counters once a second on a thread of its own, so that nobody ever waits for a
+driver.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TypeVar
 
-from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.core.records import HardwareRecord
 from flagscale_perf.device.hardware import HardwareReader, NoCountersError
 from flagscale_perf.device.nvml import NvmlReader
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.training.records import HardwareRecord
 
 # Every vendor there is: the first one that finds the device reads it.
 READERS: tuple[type[HardwareReader], ...] = (NvmlReader,)
@@ -23,9 +25,13 @@ Item = TypeVar("Item")
 
 
 class Sampler:
-    """Readings of one device, until the process ends. Belongs into the writer process: never into the training."""
+    """Readings of one device, until the process ends. Belongs into the writer process: never into the
+    training.
+    """
 
-    def __init__(self, device_uuid: str, readers: Sequence[type[HardwareReader]] = READERS, period_s: float = PERIOD_S) -> None:
+    def __init__(
+        self, device_uuid: str, readers: Sequence[type[HardwareReader]] = READERS, period_s: float = PERIOD_S
+    ) -> None:
         """`device_uuid` as in `RunFacts`."""
         self._device_uuid = device_uuid
         self._readers = readers

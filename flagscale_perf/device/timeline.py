@@ -1,4 +1,6 @@
-"""The marks of one train step after the other (see `core.marks`), on the host's clock or a device's. Nothing here waits for a device."""
+"""The marks of one train step after the other (see `training.marks`), on the host's clock or a device's.
+Nothing here waits for a device.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from flagscale_perf.core.clock import monotonic_ns
-from flagscale_perf.core.marks import END, kind_of, time_of
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.marks import END, kind_of, time_of
 
 MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
 
@@ -29,13 +31,17 @@ class Timeline(Protocol):
 
     @property
     def mark(self) -> Callable[[int], None]:
-        """Takes the next mark. An attribute, so that it can be a method of a container: it is called for every phase."""
+        """Takes the next mark. An attribute, so that it can be a method of a container: it is called for
+        every phase.
+        """
 
     def begin(self, now_ns: int) -> None:
         """A train step begins, at this monotonic mark; whatever the one before has left is forgotten."""
 
     def end(self, now_ns: int) -> Any:
-        """The train step ends, at this monotonic mark. Returns what `read` takes; None if the step could not be measured."""
+        """The train step ends, at this monotonic mark. Returns what `read` takes; None if the step could not
+        be measured.
+        """
 
     def read(self, taken: Any) -> Sequence[int] | None:
         """The marks of a step that has ended; None while the device has not got there."""
@@ -70,7 +76,9 @@ class HostTimeline:
 
 
 class _Taken(NamedTuple):
-    """One event more than kinds of marks: `events[0]` is at the step's start, `events[i + 1]` at the mark of `kinds[i]`."""
+    """One event more than kinds of marks: `events[0]` is at the step's start, `events[i + 1]` at the mark of
+    `kinds[i]`.
+    """
 
     start_ns: int
     kinds: list[int]
@@ -81,7 +89,9 @@ class CudaTimeline:
     """By the device's clock: an event of a pool for each mark, on the stream that is current then."""
 
     def __init__(self, cuda: Any, mark_ns: int) -> None:
-        """Args: cuda: the module `torch.cuda`, already initialised by the host; mark_ns: the way to a mark, without its event."""
+        """Args: cuda: the module `torch.cuda`, already initialised by the host; mark_ns: the way to a mark,
+        without its event.
+        """
         self.trouble = ""
         self.cost_ns = 0
         self._cuda = cuda

@@ -1,4 +1,6 @@
-"""What `flagscale-perf enable` leaves in a Python environment: hooks for training workers, nothing for anybody else."""
+"""What `flagscale-perf enable` leaves in a Python environment: hooks for training workers, nothing for
+anybody else.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flagscale_perf.arguments import env_of, flag_of, parse_bool
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 PTH_NAME = "flagscale_perf_autostart.pth"
 _FLAG, _VARIABLE = flag_of("enable_perf_monitor"), env_of("enable_perf_monitor")
@@ -50,7 +52,9 @@ def worker_argv(orig_argv: Sequence[str], environ: Mapping[str, str]) -> list[st
 
 def asks_for_monitor(words: Sequence[str], environ: Mapping[str, str]) -> bool:
     """Whether a command line has the flag, or the environment says so."""
-    return any(word == _FLAG or word.startswith(_FLAG + "=") for word in words) or _is_true(environ.get(_VARIABLE, ""))
+    return any(word == _FLAG or word.startswith(_FLAG + "=") for word in words) or _is_true(
+        environ.get(_VARIABLE, "")
+    )
 
 
 def pth_path() -> Path:
@@ -66,7 +70,9 @@ def is_enabled() -> bool:
 
 def enable() -> Path:
     """Writes the file; does nothing if it is there. Returns its path. Raises PerfError."""
-    if subprocess.run([sys.executable, "-P", "-c", "import flagscale_perf"], cwd="/", capture_output=True).returncode:
+    if subprocess.run(
+        [sys.executable, "-P", "-c", "import flagscale_perf"], cwd="/", capture_output=True
+    ).returncode:
         raise PerfError(
             f"flagscale_perf is not installed in {sys.prefix}; run: {sys.executable} -m pip install -e DIRECTORY_OF_THE_CHECKOUT"
         )
@@ -77,7 +83,9 @@ def enable() -> Path:
             temporary.write_text(PTH_LINE, encoding="utf-8")
             temporary.replace(path)
         except OSError as error:
-            raise PerfError(f"cannot write {path}: {error.strerror}; use an environment that you may write to") from None
+            raise PerfError(
+                f"cannot write {path}: {error.strerror}; use an environment that you may write to"
+            ) from None
     return path
 
 

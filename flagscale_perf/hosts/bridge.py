@@ -1,8 +1,11 @@
-"""Megatron-Bridge's `pretrain()`: its own callbacks for the steps, and wrapped globals for what they do not tell.
+"""Megatron-Bridge's `pretrain()`: its own callbacks for the steps, and wrapped globals for what they do not
+tell.
 
-A callback of ours goes into whatever `normalize_callbacks` returns, which `pretrain` looks up in its module. Not told by
-callbacks: that training ends by SystemExit (`on_train_end` stays out then), that a step is abandoned, how long evaluation
-and checkpoints block the loop, and which data is passed over. Bridge has no argument parser: options come from the environment.
+A callback of ours goes into whatever `normalize_callbacks` returns, which `pretrain` looks up in its module.
+Not told by
+callbacks: that training ends by SystemExit (`on_train_end` stays out then), that a step is abandoned, how
+long evaluation and checkpoints block the loop, and which data is passed over. Bridge has no argument parser:
+options come from the environment.
 """
 
 from __future__ import annotations
@@ -13,15 +16,15 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.phases import AGREEMENT
-from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.phases import AGREEMENT
+from flagscale_perf.training.records import RunFacts
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"
@@ -70,11 +73,17 @@ class BridgeLoop(CoreLoop):
     def numbers(self, result: Any) -> StepNumbers | None:
         """`result` is the callback's context; None for a step that the host abandons without counting it."""
         returned, self.step_result = self.step_result, None
-        if returned is not None and returned[3]:  # should_exit of (loss, skipped_iter, should_checkpoint, should_exit, ...)
+        if (
+            returned is not None and returned[3]
+        ):  # should_exit of (loss, skipped_iter, should_checkpoint, should_exit, ...)
             return None
         microbatches, samples = num_microbatches(), self.skipped_samples()
         return StepNumbers(
-            self._state.train_state.step + 1, not result.skipped_iter, samples, samples * self.training.seq_length, microbatches
+            self._state.train_state.step + 1,
+            not result.skipped_iter,
+            samples,
+            samples * self.training.seq_length,
+            microbatches,
         )
 
     def skipped_samples(self) -> int:
@@ -88,19 +97,28 @@ class BridgeLoop(CoreLoop):
     def model_args(self) -> dict[str, Any]:
         """Raises PerfError where no two batches need be equally long."""
         if self._has_varying_lengths():
-            raise PerfError("model: dataset.dataloader_type is batch, whose sequences differ in length; their work cannot be counted")
+            raise PerfError(
+                "model: dataset.dataloader_type is batch, whose sequences differ in length; their work cannot be counted"
+            )
         return super().model_args()
 
     def facts(self, device: str) -> RunFacts:
         """From the configuration, which Bridge completes during set-up."""
         missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
         if self._has_varying_lengths():
-            missing.append(f"tokens of fine-tuning batches (each sequence counts as seq_length {self.training.seq_length})")
+            missing.append(
+                f"tokens of fine-tuning batches (each sequence counts as seq_length {self.training.seq_length})"
+            )
         return self._facts(f"Megatron-Bridge {version_of('megatron-bridge')}", device, missing)
 
     def _training(self) -> Training:
         cfg = self._state.cfg
-        sizes = (cfg.model.seq_length, cfg.train.micro_batch_size, cfg.train.global_batch_size, cfg.train.train_iters)
+        sizes = (
+            cfg.model.seq_length,
+            cfg.train.micro_batch_size,
+            cfg.train.global_batch_size,
+            cfg.train.train_iters,
+        )
         return Training(*sizes, *self.position(), cfg.logger.tensorboard_dir)
 
     def _has_varying_lengths(self) -> bool:
@@ -151,22 +169,31 @@ class BridgeCallback:
             self._hooks.step_end(context)
 
 
-def patch_bridge(pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool, is_on: Callable[[], bool]) -> None:
+def patch_bridge(
+    pretrain: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool, is_on: Callable[[], bool]
+) -> None:
     """Wraps what `pretrain` looks up in its module. Modules without the required globals are left alone.
 
-    `is_on` is called when `pretrain()` begins: whether the monitor is asked for. It may end the process for a wrong option.
+    `is_on` is called when `pretrain()` begins: whether the monitor is asked for. It may end the process for a
+    wrong option.
     """
     loop = sys.modules.get(LOOP_MODULE)
     if loop is None or not all(hasattr(pretrain, name) for name in PRETRAIN_POINTS):
         return
     hooks.time_mark = time_mark
     callback = BridgeCallback(hooks, loop, rehearsing)
-    patches.set(pretrain, "normalize_callbacks", _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, is_on))
+    patches.set(
+        pretrain,
+        "normalize_callbacks",
+        _normalize_callbacks(pretrain.normalize_callbacks, hooks, callback, is_on),
+    )
     patches.set(pretrain, "train", _train(pretrain.train, hooks, callback))
 
 
 def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback, patches: Patches) -> None:
-    """Wraps what Bridge's loop looks up in its module in the steps; with phases asked for, what tells these, too."""
+    """Wraps what Bridge's loop looks up in its module in the steps; with phases asked for, what tells these,
+    too.
+    """
     wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
@@ -175,7 +202,9 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         "_delete_cuda_graphs": lambda original: leaving(original, hooks),
     }
     if hooks.takes_marks and callback.loop is not None:
-        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(original, hooks, AGREEMENT)
+        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(
+            original, hooks, AGREEMENT
+        )
         tell_phases(callback.loop.timers(), hooks, patches)
         patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
@@ -206,7 +235,9 @@ def _add_once(manager: Any, callback: BridgeCallback) -> None:
         manager.add(callback)
 
 
-def _train(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback) -> Callable[..., Any]:
+def _train(
+    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback
+) -> Callable[..., Any]:
     run = ending(original, hooks, callback.in_training)
 
     @functools.wraps(original)
@@ -221,7 +252,9 @@ def _train(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeC
     return train
 
 
-def _train_step(original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback) -> Callable[..., Any]:
+def _train_step(
+    original: Callable[..., Any], hooks: TrainingHooks, callback: BridgeCallback
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)

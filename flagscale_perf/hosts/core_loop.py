@@ -1,4 +1,6 @@
-"""What every loop over Megatron-Core's own models can tell: the model from the module that was built, the rest from the adapter."""
+"""What every loop over Megatron-Core's own models can tell: the model from the module that was built, the
+rest from the adapter.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,10 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.phases import ONE_F_ONE_B
-from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hosts.timers import can_tell_phases
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.phases import ONE_F_ONE_B
+from flagscale_perf.training.records import RunFacts
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"
@@ -88,13 +90,21 @@ class CoreLoop:
         return getattr(self._module.config, "timers", None)
 
     def model_args(self) -> dict[str, Any]:
-        """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be counted."""
+        """The module's configuration under Megatron's argument names. Raises PerfError for what cannot be
+        counted.
+        """
         module, config = self._module, self._module.config
         gpt = sys.modules.get(GPT_MODULE)
         if gpt is None or not isinstance(module, gpt.GPTModel):
-            raise PerfError(f"model: {type(module).__name__} is no GPTModel of Megatron-Core; only that can be counted")
-        if frozen := next((name for name, weight in module.named_parameters() if not weight.requires_grad), None):
-            raise PerfError(f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted")
+            raise PerfError(
+                f"model: {type(module).__name__} is no GPTModel of Megatron-Core; only that can be counted"
+            )
+        if frozen := next(
+            (name for name, weight in module.named_parameters() if not weight.requires_grad), None
+        ):
+            raise PerfError(
+                f"model: {frozen} is frozen; adapters and frozen weights of this host are not counted"
+            )
         groups, latent = config.num_query_groups, getattr(config, "multi_latent_attention", False)
         quick = getattr(config.activation_func, "__name__", "") == "quick_gelu"
         return {
@@ -140,7 +150,11 @@ class CoreLoop:
     def data_parallel_size(self) -> int:
         """Replicas of the model: what is left of the world by tensor, pipeline and context parallelism."""
         config = self._module.config
-        model_parallel = config.tensor_model_parallel_size * config.pipeline_model_parallel_size * config.context_parallel_size
+        model_parallel = (
+            config.tensor_model_parallel_size
+            * config.pipeline_model_parallel_size
+            * config.context_parallel_size
+        )
         return _world_size() // int(model_parallel)
 
 
@@ -155,7 +169,9 @@ def lockstep_group(rank: int) -> int:
     groups = _parallel_state()
     if not groups:
         return rank
-    return pipeline_stage() * int(groups.get_data_parallel_world_size()) + int(groups.get_data_parallel_rank())
+    return pipeline_stage() * int(groups.get_data_parallel_world_size()) + int(
+        groups.get_data_parallel_rank()
+    )
 
 
 def _parallel_state() -> Any:
@@ -164,17 +180,25 @@ def _parallel_state() -> Any:
 
 
 def num_microbatches() -> int:
-    """Micro-batches that a data-parallel rank takes in a step now, where the host uses Megatron-Core's calculator."""
+    """Micro-batches that a data-parallel rank takes in a step now, where the host uses Megatron-Core's
+    calculator.
+    """
     return int(sys.modules[MICROBATCHES_MODULE].get_num_microbatches())
 
 
 def pipeline_schedule(config: Any) -> str | None:
-    """Which one Megatron-Core runs under these arguments or this configuration of a model; None without a pipeline."""
+    """Which one Megatron-Core runs under these arguments or this configuration of a model; None without a
+    pipeline.
+    """
     if (config.pipeline_model_parallel_size or 1) < 2:
         return None
     if getattr(config, "use_dualpipev", False):
         return "dualpipev"
-    return "interleaved" if (getattr(config, "virtual_pipeline_model_parallel_size", None) or 1) > 1 else ONE_F_ONE_B
+    return (
+        "interleaved"
+        if (getattr(config, "virtual_pipeline_model_parallel_size", None) or 1) > 1
+        else ONE_F_ONE_B
+    )
 
 
 def facts_of_process() -> dict[str, Any]:

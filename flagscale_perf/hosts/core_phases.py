@@ -1,19 +1,24 @@
-"""What takes time in Megatron-Core's own methods and no host's timer tells: zeroing the gradient buffers passes over the memory of every
-gradient, and whether a result is valid is agreed on by all ranks of the job. Only there while phases are recorded.
+"""What takes time in Megatron-Core's own methods and no host's timer tells: zeroing the gradient buffers
+passes over the memory of every gradient, and whether a result is valid is agreed on by all ranks of the job.
+Only there while phases are recorded.
 """
 
 from __future__ import annotations
 
 import sys
 
-from flagscale_perf.core.phases import AGREEMENT, ZERO_GRAD
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import phased
+from flagscale_perf.training.phases import AGREEMENT, ZERO_GRAD
 
 # Module -> class, method and the phase it is.
 CORE_PHASES = {
-    "megatron.core.distributed.distributed_data_parallel": ("DistributedDataParallel", "zero_grad_buffer", ZERO_GRAD),
+    "megatron.core.distributed.distributed_data_parallel": (
+        "DistributedDataParallel",
+        "zero_grad_buffer",
+        ZERO_GRAD,
+    ),
     "megatron.core.rerun_state_machine": ("RerunStateMachine", "should_run_forward_backward", AGREEMENT),
 }
 

@@ -1,4 +1,6 @@
-"""What hosts this Python environment holds and which hook points they offer, read from their source without running it."""
+"""What hosts this Python environment holds and which hook points they offer, read from their source without
+running it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from pathlib import Path
 
 from flagscale_perf.hosts import bridge
 from flagscale_perf.hosts.core_loop import GPT_MODULE
-from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, HOOK_POINTS, LOOP_MODULES, OPTIONAL_POINTS, REQUIRED_POINTS, host_name
+from flagscale_perf.hosts.megatron import (
+    ARGUMENTS_MODULE,
+    HOOK_POINTS,
+    LOOP_MODULES,
+    OPTIONAL_POINTS,
+    REQUIRED_POINTS,
+    host_name,
+)
 
 OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.LoopMonitor"
 
@@ -55,13 +64,17 @@ class Host:
 
 
 def find_hosts() -> list[Host]:
-    """Every host found on `sys.path` or inside an installed FlagScale: known loops first, then loops of one's own."""
+    """Every host found on `sys.path` or inside an installed FlagScale: known loops first, then loops of one's
+    own.
+    """
     roots = [*_flagscale_roots(), *(Path(entry or ".") for entry in sys.path)]
     hosts = []
     for module in LOOP_MODULES:
         source, root = _locate(module, roots)
         if source is not None and root is not None:
-            hosts.append(Host(_name(module, source), module, source.resolve(), tuple(_points(module, source, roots))))
+            hosts.append(
+                Host(_name(module, source), module, source.resolve(), tuple(_points(module, source, roots)))
+            )
     return [*hosts, *_bridge(roots), *_plain_core(roots)]
 
 
@@ -71,9 +84,15 @@ def _bridge(roots: list[Path]) -> list[Host]:
     if pretrain is None or loop is None:
         return []
     points = []
-    for module, source, costs in (("pretrain", pretrain, bridge.PRETRAIN_POINTS), ("train", loop, bridge.LOOP_POINTS)):
+    for module, source, costs in (
+        ("pretrain", pretrain, bridge.PRETRAIN_POINTS),
+        ("train", loop, bridge.LOOP_POINTS),
+    ):
         names = _global_names(source)
-        points += [HookPoint(f"{module}.{name}", name in names, cost, module == "pretrain") for name, cost in costs.items()]
+        points += [
+            HookPoint(f"{module}.{name}", name in names, cost, module == "pretrain")
+            for name, cost in costs.items()
+        ]
     info = _assigned_version(pretrain.parents[1] / "package_info.py")
     return [Host(f"Megatron-Bridge {info}", bridge.LOOP_MODULE, loop.resolve(), tuple(points))]
 
@@ -83,7 +102,14 @@ def _plain_core(roots: list[Path]) -> list[Host]:
     if source is None:
         return []
     point = HookPoint(f"{GPT_MODULE}.GPTModel", "GPTModel" in _global_names(source), "TFLOPS and MFU")
-    return [Host(f"Megatron-Core {_assigned_version(source.parents[2] / 'package_info.py')}", OWN_LOOP, source.resolve(), (point,))]
+    return [
+        Host(
+            f"Megatron-Core {_assigned_version(source.parents[2] / 'package_info.py')}",
+            OWN_LOOP,
+            source.resolve(),
+            (point,),
+        )
+    ]
 
 
 def _flagscale_roots() -> list[Path]:
@@ -123,7 +149,13 @@ def _points(loop: str, source: Path, roots: list[Path]) -> list[HookPoint]:
     ]
     arguments, _ = _locate(ARGUMENTS_MODULE, roots)
     found = arguments is not None and {"add_megatron_arguments", "parse_args"} <= _global_names(arguments)
-    points.append(HookPoint(f"{ARGUMENTS_MODULE}.add_megatron_arguments", found, "the flags (the environment variables still work)"))
+    points.append(
+        HookPoint(
+            f"{ARGUMENTS_MODULE}.add_megatron_arguments",
+            found,
+            "the flags (the environment variables still work)",
+        )
+    )
     return points
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 
 def train_runner(root: str, config: Any) -> Any:
@@ -16,7 +16,9 @@ def train_runner(root: str, config: Any) -> Any:
     """
     sys.path.insert(0, root)
     # its scripts call plain `torchrun`, which lies beside this Python and need not be on a shell's path
-    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
+    os.environ["PATH"] = os.pathsep.join(
+        [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
+    )
     try:
         from flagscale.runner.runner_train import SSHTrainRunner
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Run a callback around the first import of a module, without importing it.
 
-One finder on `sys.meta_path` that answers only for the watched names, hands the real work to the other finders, and
-never lets a callback's failure reach the importing program.
+One finder on `sys.meta_path` that answers only for the watched names, hands the real work to the other
+finders, and never lets a callback's failure reach the importing program.
 """
 
 from __future__ import annotations

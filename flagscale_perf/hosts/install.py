@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.autostart import asks_for_monitor
@@ -20,13 +19,15 @@ from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.errors import PerfError
 
 REHEARSAL_FIELD = "rehearse_on_cpu"
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
 
 
 class Installation:
-    """The monitor inside one process: nothing is imported now, everything happens around the host's own imports.
+    """The monitor inside one process: nothing is imported now, everything happens around the host's own
+    imports.
 
     Args:
         argv: the training script's arguments (to learn the rehearsal mode before the host parses them).
@@ -60,17 +61,25 @@ class Installation:
         self._patches.undo()
 
     def tell_if_unused(self) -> None:
-        """For when the script has ended well: one line if the monitor was asked for and no training loop ever called it."""
+        """For when the script has ended well: one line if the monitor was asked for and no training loop ever
+        called it.
+        """
         by_itself = MANUAL_MODULE in sys.modules
         is_child = os.getpid() != self._pid  # forked by the script
         if self._asked and self._rank == "0" and not self.hooks.entered and not by_itself and not is_child:
             line = "nothing was recorded: the script ended without entering a training loop that the monitor knows"
             with contextlib.suppress(OSError, ValueError):  # a closed stderr
-                print(f"flagscale_perf: {line} (flagscale-perf doctor lists them)", file=sys.stderr, flush=True)
+                print(
+                    f"flagscale_perf: {line} (flagscale-perf doctor lists them)", file=sys.stderr, flush=True
+                )
 
     def tell_at_exit(self) -> None:
-        """The same for a process that only Python itself sees to its end; says nothing unless Megatron was imported."""
-        if "megatron" in sys.modules and not hasattr(sys, "last_value"):  # last_value: the script died of an exception
+        """The same for a process that only Python itself sees to its end; says nothing unless Megatron was
+        imported.
+        """
+        if "megatron" in sys.modules and not hasattr(
+            sys, "last_value"
+        ):  # last_value: the script died of an exception
             self.tell_if_unused()
 
     def _rehearse(self) -> None:
@@ -79,7 +88,9 @@ class Installation:
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
         rehearsal.install(self._patches)
         self.rehearsing = True
-        self._announce("rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times, no MFU")
+        self._announce(
+            "rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times, no MFU"
+        )
 
     def _when_rehearsing(self, patch: Callable[[ModuleType], None], module: ModuleType) -> None:
         if self.rehearsing:
@@ -89,7 +100,9 @@ class Installation:
         patch_loop(module, self.hooks, self._patches, self.rehearsing)
 
     def _patch_bridge(self, module: ModuleType) -> None:
-        patch_bridge(module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}).enable_perf_monitor)
+        patch_bridge(
+            module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}).enable_perf_monitor
+        )
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args
@@ -128,7 +141,9 @@ class Installation:
 
 
 def _refuse_wrong(given: Any) -> PerfConfig:
-    """The options in force; ends the process if one, in the host's arguments or in the environment, is wrong."""
+    """The options in force; ends the process if one, in the host's arguments or in the environment, is
+    wrong.
+    """
     try:
         return PerfConfig.from_args(given)
     except PerfError as error:
@@ -137,7 +152,9 @@ def _refuse_wrong(given: Any) -> PerfConfig:
 
 
 def rehearsal_mode(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The value of --rehearse-on-cpu before anybody parses it, unchecked: the host's parser refuses a wrong one."""
+    """The value of --rehearse-on-cpu before anybody parses it, unchecked: the host's parser refuses a wrong
+    one.
+    """
     flag = flag_of(REHEARSAL_FIELD)
     value = environ.get(env_of(REHEARSAL_FIELD)) or PerfConfig().rehearse_on_cpu
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):

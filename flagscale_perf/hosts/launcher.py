@@ -7,14 +7,16 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hosts.install import Installation
+from flagscale_perf.spine.errors import PerfError
 
 USAGE = "usage: python -m flagscale_perf.launch SCRIPT ARGS..."
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the script `argv[0]` as `python SCRIPT` would, hooks in. Returns 2 for a mistake in the command line."""
+    """Runs the script `argv[0]` as `python SCRIPT` would, hooks in. Returns 2 for a mistake in the command
+    line.
+    """
     try:
         run(argv)
     except PerfError as error:
@@ -32,7 +34,9 @@ def run(argv: Sequence[str]) -> None:
         raise PerfError(f"training script {script!r} is not a file; give its path from {os.getcwd()}")
     installation = Installation(argv[1:], os.environ).install()
     sys.argv = list(argv)
-    if not sys.flags.safe_path:  # with -P or PYTHONSAFEPATH Python puts no directory first, neither ours nor the script's
+    if (
+        not sys.flags.safe_path
+    ):  # with -P or PYTHONSAFEPATH Python puts no directory first, neither ours nor the script's
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:
         runpy.run_path(script, run_name="__main__")

@@ -7,25 +7,26 @@ from types import TracebackType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers, tell_phases, time_mark
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.records import RunFacts
 
 
 class LoopMonitor:
     """The monitor of one training loop, as a context manager around it; the same code runs on every rank.
 
-        with LoopMonitor(model, Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)) as monitor:
-            for batch in data:
+        with LoopMonitor(model, Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)) as
+            monitor: for batch in data:
                 with monitor.step():
                     ...  # forward, backward, optimizer
 
-    Leaving the block, also by an exception or SystemExit, ends the session and writes its summary. Nothing but the
-    constructor ever raises: a failure inside switches the monitor off, says so once, and training goes on.
+    Leaving the block, also by an exception or SystemExit, ends the session and writes its summary. Nothing
+    but the constructor ever raises: a failure inside switches the monitor off, says so once, and training
+    goes on.
 
     Args:
         model: the model built from Megatron-Core, or the list of its chunks.
@@ -33,9 +34,10 @@ class LoopMonitor:
         config: the options; None takes them from the environment (FLAGSCALE_PERF_...).
 
     Attributes:
-        timers: for `timers` of the model's and the optimizer's configuration, to be set before the block is entered: Megatron-Core
-            then tells the phases (`perf_breakdown`). `timers(name).start()` and `.stop()` tell the ones that the loop itself
-            goes through, by the names in docs/metrics.md. They do nothing else.
+        timers: for `timers` of the model's and the optimizer's configuration, to be set before the block is
+            entered: Megatron-Core then tells the phases (`perf_breakdown`). `timers(name).start()` and
+            `.stop()` tell the ones that the loop itself goes through, by the names in docs/metrics.md. They
+            do nothing else.
 
     Raises:
         PerfError: an option or a size is wrong.
@@ -59,7 +61,9 @@ class LoopMonitor:
             self._hooks.attach(lambda: tell_phases(self._loop.timers(), self._hooks, self._in_training))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Training ends."""
         self._hooks.attach(self._in_training.undo)
         self._hooks.train_end(error)
@@ -99,7 +103,9 @@ class TrainStep:
             self._hooks.step_start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """The step has ended."""
         if error is None:
             if self._hooks.active:
@@ -122,7 +128,9 @@ class Break:
         if self._hooks.active:
             self._hooks.pause(self._kind)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """It ends."""
         if self._hooks.active:
             self._hooks.resume(self._kind)
@@ -143,7 +151,9 @@ class ManualLoop(CoreLoop):
 
     def facts(self, device: str) -> RunFacts:
         """From what the loop said and the model."""
-        version = getattr(sys.modules.get("megatron.core"), "__version__", None) or version_of("megatron-core")
+        version = getattr(sys.modules.get("megatron.core"), "__version__", None) or version_of(
+            "megatron-core"
+        )
         return self._facts(f"Megatron-Core {version}", device, ())
 
     def position(self) -> tuple[int, int]:
@@ -154,7 +164,9 @@ class ManualLoop(CoreLoop):
         """What the step was told."""
         per_pass = self.training.micro_batch_size * self.data_parallel_size()
         tokens = result.samples * self.training.seq_length if result.tokens is None else result.tokens
-        return StepNumbers(self._iteration + 1, result.updated, result.samples, tokens, result.samples // per_pass)
+        return StepNumbers(
+            self._iteration + 1, result.updated, result.samples, tokens, result.samples // per_pass
+        )
 
     def skipped_samples(self) -> int:
         """One global batch."""

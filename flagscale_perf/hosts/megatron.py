@@ -1,8 +1,9 @@
 """Megatron-LM's loop and the ones grown from it: which functions to wrap, and where the numbers lie.
 
 FlagScale 0.x runs its own copy of the loop (`flagscale.train.train`), FlagScale 1.x and Megatron-LM run
-`megatron.training.training`. In both, the loop looks its parts up as module globals at call time, so that replacing
-a global reaches it. Only `train` is wrapped before a training begins; what is called in every step is while one is monitored.
+`megatron.training.training`. In both, the loop looks its parts up as module globals at call time, so that
+replacing a global reaches it. Only `train` is wrapped before a training begins; what is called in every step
+is while one is monitored.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from types import ModuleType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig, flag_of
-from flagscale_perf.core.phases import AGREEMENT
-from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import (
     dtype_of,
@@ -32,6 +31,8 @@ from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.training.phases import AGREEMENT
+from flagscale_perf.training.records import RunFacts
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
@@ -59,7 +60,9 @@ REQUIRED_POINTS = ("train", "train_step")
 
 
 class MegatronLoop:
-    """`hooks.Loop` for one training of a Megatron-style loop; reads the host's arguments and micro-batch calculator, writes nothing."""
+    """`hooks.Loop` for one training of a Megatron-style loop; reads the host's arguments and micro-batch
+    calculator, writes nothing.
+    """
 
     def __init__(self, module: ModuleType, rehearsing: bool) -> None:
         self._module = module
@@ -83,11 +86,15 @@ class MegatronLoop:
         return PerfConfig.from_args(self._args)
 
     def device_types(self) -> Counter[str]:
-        """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP, PP]."""
+        """Of FlagScale's heterogeneous training: one device type for each process mesh of [TP, CP, EP, DP,
+        PP].
+        """
         args = self._args
         ranks: Counter[str] = Counter()
         if getattr(args, "enable_hetero", False):
-            for name, (tensor, context, _, data, pipeline) in zip(args.hetero_device_types, args.hetero_process_meshes, strict=True):
+            for name, (tensor, context, _, data, pipeline) in zip(
+                args.hetero_device_types, args.hetero_process_meshes, strict=True
+            ):
                 ranks[name] += tensor * context * data * pipeline
         return ranks
 
@@ -107,7 +114,9 @@ class MegatronLoop:
         args = self._args
         microbatches = num_microbatches()
         samples = args.data_parallel_size * args.micro_batch_size * microbatches
-        return StepNumbers(args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches)
+        return StepNumbers(
+            args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches
+        )
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
@@ -148,10 +157,16 @@ class MegatronLoop:
         )
 
     def _missing(self, args: Any) -> list[str]:
-        costs = [cost for name, cost in HOOK_POINTS.items() if name not in OPTIONAL_POINTS and not hasattr(self._module, name)]
+        costs = [
+            cost
+            for name, cost in HOOK_POINTS.items()
+            if name not in OPTIONAL_POINTS and not hasattr(self._module, name)
+        ]
         packing = [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
         if packing:
-            costs.append(f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences where the host tells none")
+            costs.append(
+                f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences where the host tells none"
+            )
         return costs
 
 
@@ -183,7 +198,9 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         "update_num_microbatches": lambda original: _update_num_microbatches(original, hooks),
     }
     if hooks.takes_marks:
-        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(original, hooks, AGREEMENT)
+        wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(
+            original, hooks, AGREEMENT
+        )
         tell_phases(_timers(), hooks, patches)
         patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
@@ -226,7 +243,10 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.logged(_told(kwargs.get("total_real_tokens_in_batch")), _told(kwargs.get("seqlen_squared_sum_in_batch")))
+            hooks.logged(
+                _told(kwargs.get("total_real_tokens_in_batch")),
+                _told(kwargs.get("seqlen_squared_sum_in_batch")),
+            )
         return original(*args, **kwargs)
 
     return training_log
@@ -235,7 +255,8 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
 def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
-        # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the first
+        # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the
+        # first
         # call of a pass does without the consistency check.
         if hooks.active and kwargs.get("consistency_check") is False:
             hooks.loop_top()

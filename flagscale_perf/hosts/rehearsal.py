@@ -1,8 +1,9 @@
 """Rehearsal: train on the CPU with a script that only knows `torch.cuda`.
 
-Every call that would reach a GPU lands on the CPU instead, so that a cluster's configuration can be tried on a laptop.
-It is a rehearsal, not an emulation: one process is one CPU "device", streams and events are the program order, memory
-figures of the device are 0, and kernels that exist only for a GPU (Transformer Engine, Apex, flash attention) stay out.
+Every call that would reach a GPU lands on the CPU instead, so that a cluster's configuration can be tried on
+a laptop. It is a rehearsal, not an emulation: one process is one CPU "device", streams and events are the
+program order, memory figures of the device are 0, and kernels that exist only for a GPU (Transformer Engine,
+Apex, flash attention) stay out.
 """
 
 from __future__ import annotations
@@ -20,8 +21,30 @@ from typing import Any
 from flagscale_perf.hosts.patching import Patches
 
 FACTORIES = (
-    *("arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace", "logspace"),
-    *("ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "tensor"),
+    *(
+        "arange",
+        "as_tensor",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "eye",
+        "full",
+        "full_like",
+        "linspace",
+        "logspace",
+    ),
+    *(
+        "ones",
+        "ones_like",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "randperm",
+        "tensor",
+    ),
     *("zeros", "zeros_like"),
 )
 LEGACY_TYPES = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
@@ -127,7 +150,9 @@ def install(patches: Patches) -> None:
 
 
 def _let_gloo_finish() -> None:
-    """A gloo thread that still drops the tensors of its last collective when the interpreter ends aborts the process (PyTorch 2.13)."""
+    """A gloo thread that still drops the tensors of its last collective when the interpreter ends aborts the
+    process (PyTorch 2.13).
+    """
     if is_installed() and sys.modules["torch"].distributed.is_initialized():
         time.sleep(GLOO_S)
 
@@ -139,7 +164,9 @@ def is_installed() -> bool:
 
 
 def adapt_args(args: Any) -> list[str]:
-    """Sets the parsed arguments that only a GPU could serve; returns one "name: before -> after" for each change."""
+    """Sets the parsed arguments that only a GPU could serve; returns one "name: before -> after" for each
+    change.
+    """
     changed = []
     for name, value in FORCED_ARGS.items():
         before = getattr(args, name, value)
@@ -164,7 +191,9 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
         patches.set(logging.getLogger(module.__name__), "disabled", True)
 
     def moe_utils(module: ModuleType) -> None:
-        if not hasattr(module, "te_general_gemm"):  # 0.8.0 uses the name even where Transformer Engine is not installed
+        if not hasattr(
+            module, "te_general_gemm"
+        ):  # 0.8.0 uses the name even where Transformer Engine is not installed
             patches.set(module, "te_general_gemm", None)
 
     return {
@@ -196,7 +225,14 @@ def _redirect_cuda_module(torch: Any, patches: Patches) -> None:
         "current_stream": lambda *_: CpuStream(),
         "default_stream": lambda *_: CpuStream(),
     }
-    for name in ("set_device", "set_stream", "synchronize", "empty_cache", "reset_peak_memory_stats", "ipc_collect"):
+    for name in (
+        "set_device",
+        "set_stream",
+        "synchronize",
+        "empty_cache",
+        "reset_peak_memory_stats",
+        "ipc_collect",
+    ):
         replacements[name] = _returning(None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replacements[name] = _returning(0)

@@ -1,8 +1,9 @@
-"""Megatron's timers as a source of phases: for the length of a monitored training they also tell the monitor when they start and stop.
+"""Megatron's timers as a source of phases: for the length of a monitored training they also tell the monitor
+when they start and stop.
 
-The model code asks `timers(name, level)` for a timer wherever a phase begins or ends, also where the level makes it a dummy.
-The host's one object of timers becomes one of a subclass made here, and an object of its own class again when training
-ends. What the host measures, keeps and prints stays its own.
+The model code asks `timers(name, level)` for a timer wherever a phase begins or ends, also where the level
+makes it a dummy. The host's one object of timers becomes one of a subclass made here, and an object of its
+own class again when training ends. What the host measures, keeps and prints stays its own.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
-from flagscale_perf.core.clock import monotonic_ns
-from flagscale_perf.core.marks import STARTS, STOPS
-from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.marks import STARTS, STOPS
+from flagscale_perf.training.phases import PHASE_OF
 
 PAIRS, TRIALS = 50, 10  # of start and stop, to find out what a mark takes: about a millisecond
 
@@ -47,11 +48,17 @@ class SilentTimers:
 def can_tell_phases(timers: Any) -> bool:
     """Whether these timers are asked for as Megatron's are."""
     call = inspect.getattr_static(type(timers), "__call__", None)
-    return isinstance(call, FunctionType) and list(inspect.signature(call).parameters) == ["self", "name", "log_level"]
+    return isinstance(call, FunctionType) and list(inspect.signature(call).parameters) == [
+        "self",
+        "name",
+        "log_level",
+    ]
 
 
 def tell_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
-    """Makes these timers tell the phases until `patches` are undone. Raises TypeError where their class allows no subclass."""
+    """Makes these timers tell the phases until `patches` are undone. Raises TypeError where their class
+    allows no subclass.
+    """
     patches.set_class(timers, _telling(type(timers), hooks))
 
 
@@ -74,7 +81,11 @@ def _telling(host_class: type, hooks: TrainingHooks) -> type:
         return answers.add(name, log_level, host_call(self, name, log_level))
 
     # No slots, so that the host's objects can change to this class.
-    return type(host_class.__name__, (host_class,), {"__call__": call, "__reduce__": _as_of(host_class), "__slots__": ()})
+    return type(
+        host_class.__name__,
+        (host_class,),
+        {"__call__": call, "__reduce__": _as_of(host_class), "__slots__": ()},
+    )
 
 
 def _as_of(host_class: type) -> Callable[[Any], tuple[Any, ...]]:
@@ -85,8 +96,9 @@ def _as_of(host_class: type) -> Callable[[Any], tuple[Any, ...]]:
 class _Answers:
     """What to answer for the timers of the host's object.
 
-    The host's own answer to a name and a level changes only when it makes a timer, and it does that for a request it has not
-    had before. So what has been asked once is remembered until the host answers to the same name with another timer.
+    The host's own answer to a name and a level changes only when it makes a timer, and it does that for a
+    request it has not had before. So what has been asked once is remembered until the host answers to the
+    same name with another timer.
 
     Attributes:
         known: level -> name -> answer.
@@ -126,7 +138,9 @@ def _silent_shadow(timer: Any, kind: type, phase: int) -> Any:
 
 
 def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
-    """Of a class whose start and stop do nothing, one whose start and stop tell the phase, and which is the same otherwise."""
+    """Of a class whose start and stop do nothing, one whose start and stop tell the phase, and which is the
+    same otherwise.
+    """
 
     def start(self: Any, barrier: bool = False) -> None:
         mark = hooks.mark
@@ -144,30 +158,42 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
             except Exception as error:
                 hooks.phase_failed(error)
 
-    members = {"start": start, "stop": stop, "__reduce__": _as_of(host_class), "__slots__": ("starts", "stops")}
+    members = {
+        "start": start,
+        "stop": stop,
+        "__reduce__": _as_of(host_class),
+        "__slots__": ("starts", "stops"),
+    }
     return type(host_class.__name__, (host_class,), members)
 
 
 def _measures_nothing(timer: Any) -> bool:
-    """Whether its start and its stop are methods that take what `SilentTimer`'s do and return at once, like the host's dummy's."""
+    """Whether its start and its stop are methods that take what `SilentTimer`'s do and return at once, like
+    the host's dummy's.
+    """
     if vars(timer).keys() & {"start", "stop"}:
         return False
-    return all(_outline(getattr(type(timer), name, None)) == _outline(getattr(SilentTimer, name)) for name in ("start", "stop"))
+    return all(
+        _outline(getattr(type(timer), name, None)) == _outline(getattr(SilentTimer, name))
+        for name in ("start", "stop")
+    )
 
 
 def _outline(function: Any) -> object:
     """Two functions that have the same one do the same."""
     if not isinstance(function, FunctionType) or function.__closure__:
         return None
-    parameters = [(each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()]
+    parameters = [
+        (each.name, each.kind, each.default) for each in inspect.signature(function).parameters.values()
+    ]
     return parameters, [(step.opname, step.argval) for step in dis.get_instructions(function)]
 
 
 class Shadow:
     """Stands before one timer of the host that measures; passes everything on and tells start and stop.
 
-    A start is told after the host's own, a stop after it as well: where the host synchronises in them, the time counts as
-    the host counts it.
+    A start is told after the host's own, a stop after it as well: where the host synchronises in them, the
+    time counts as the host counts it.
     """
 
     __slots__ = ("host_timer", "start", "stop")
@@ -203,11 +229,17 @@ class Shadow:
 
 
 def time_mark() -> int:
-    """Nanoseconds that a mark takes beyond the host's own call for it, on this machine now: half of what a pair adds, at best."""
+    """Nanoseconds that a mark takes beyond the host's own call for it, on this machine now: half of what a
+    pair adds, at best.
+    """
     hooks, telling = TrainingHooks(), SilentTimers()
     hooks.mark = deque[int](maxlen=1).append
     tell_phases(telling, hooks, Patches())
-    return max(0, min(_pairs_ns(telling) for _ in range(TRIALS)) - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS))) // (2 * PAIRS)
+    return max(
+        0,
+        min(_pairs_ns(telling) for _ in range(TRIALS))
+        - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS)),
+    ) // (2 * PAIRS)
 
 
 def _pairs_ns(timers: Any) -> int:

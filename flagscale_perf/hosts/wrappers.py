@@ -1,4 +1,6 @@
-"""Wrappers around a loop's functions that every host shares: arguments, result and exceptions pass through untouched."""
+"""Wrappers around a loop's functions that every host shares: arguments, result and exceptions pass through
+untouched.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,16 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flagscale_perf.core.clock import monotonic_ns
 from flagscale_perf.hooks import Pause, TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import phase_timer
+from flagscale_perf.spine.clock import monotonic_ns
 
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patches) -> Callable[..., Any]:
-    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit; `in_training` is taken out then."""
+    """Around the loop's `train`: training ends when it returns or raises, also by SystemExit; `in_training`
+    is taken out then.
+    """
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:

@@ -8,8 +8,6 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.session import REALTIME_FILE
 from flagscale_perf.launcher import cluster
 from flagscale_perf.launcher.follow import Follower, is_row, iteration_of
 from flagscale_perf.launcher.job import exit_code, refuse_if_running, running_job, start_job, stop_job
@@ -19,6 +17,8 @@ from flagscale_perf.launcher.results import reason, results, sessions
 from flagscale_perf.launcher.script import write_script
 from flagscale_perf.launcher.settings import read_settings
 from flagscale_perf.launcher.tail import last_lines
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.session import REALTIME_FILE
 
 _TEST_ITERATIONS = 2
 # A trial neither loads nor leaves a checkpoint, logs every iteration, and writes among no other run's files.
@@ -45,11 +45,17 @@ def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
 def _run(config: Mapping[str, Any]) -> int:
     in_background = section(config, "experiment.runner").get("background", False)
     if not isinstance(in_background, bool):
-        raise PerfError(f"experiment.runner.background: {in_background!r} is neither true nor false; write true or false")
+        raise PerfError(
+            f"experiment.runner.background: {in_background!r} is neither true nor false; write true or false"
+        )
     plan = _prepare(config)
     if in_background:
         process = start_job(plan.paths)
-        _say(f"started (pid {process.pid}); do not start the script by hand as well", f"output: {plan.paths.output}", *_how_to_go_on(plan))
+        _say(
+            f"started (pid {process.pid}); do not start the script by hand as well",
+            f"output: {plan.paths.output}",
+            *_how_to_go_on(plan),
+        )
         return 0
     return _run_to_the_end(plan)[0]
 
@@ -72,7 +78,12 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
 
 def _dryrun(config: Mapping[str, Any]) -> int:
     plan = _prepare(config)
-    _say("command:", shlex.join(plan.command), "", f"nothing was started; to start it by hand: bash {shlex.quote(plan.paths.script)}")
+    _say(
+        "command:",
+        shlex.join(plan.command),
+        "",
+        f"nothing was started; to start it by hand: bash {shlex.quote(plan.paths.script)}",
+    )
     return 0
 
 
@@ -81,11 +92,17 @@ def _test(config: Mapping[str, Any]) -> int:
     exp_dir = os.path.join(ExperimentPaths.from_config(config, os.getcwd()).exp_dir, "test")
     train = _without(section(config, "train"), {*_TRIAL, "log_dir"})
     train["system"] = {**section({"train": train}, "train.system"), **_TRIAL}
-    plan = _prepare({**config, "experiment": {**section(config, "experiment"), "exp_dir": exp_dir}, "train": train})
+    plan = _prepare(
+        {**config, "experiment": {**section(config, "experiment"), "exp_dir": exp_dir}, "train": train}
+    )
     code, follower = _run_to_the_end(plan)
     seen = follower.progress.rows if plan.perf.enable_perf_monitor else follower.progress.iteration
     if code == 0 and not seen:
-        where = os.path.join(plan.perf.perf_log_dir, REALTIME_FILE) if plan.perf.enable_perf_monitor else plan.paths.output
+        where = (
+            os.path.join(plan.perf.perf_log_dir, REALTIME_FILE)
+            if plan.perf.enable_perf_monitor
+            else plan.paths.output
+        )
         _say(f"test failed: the job ended well, but {where} has no line about an iteration")
         return 1
     _say("test failed" if code else "test passed")
@@ -117,7 +134,9 @@ def _query(config: Mapping[str, Any]) -> int:
     iterations = [found for line in lines if (found := iteration_of(line))]
     if iterations:
         _say("iteration {}/{}".format(*iterations[-1]))
-    realtime = os.path.join(perf_options(read_settings(config), paths, os.environ).perf_log_dir, REALTIME_FILE)
+    realtime = os.path.join(
+        perf_options(read_settings(config), paths, os.environ).perf_log_dir, REALTIME_FILE
+    )
     rows = [line for line in last_lines(realtime, 100) if is_row(line)]
     _say(*(rows or lines)[-1:])
     return 0
@@ -139,4 +158,10 @@ def _say(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)
 
 
-ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {"run": _run, "dryrun": _dryrun, "test": _test, "stop": _stop, "query": _query}
+ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {
+    "run": _run,
+    "dryrun": _dryrun,
+    "test": _test,
+    "stop": _stop,
+    "query": _query,
+}

@@ -1,6 +1,8 @@
-"""Several machines: the job is handed to FlagScale's own runner, with a training script that goes through our launch.
+"""Several machines: the job is handed to FlagScale's own runner, with a training script that goes through our
+launch.
 
-FlagScale's runner builds its scripts without safe quoting, so values that it would execute or mangle are refused first.
+FlagScale's runner builds its scripts without safe quoting, so values that it would execute or mangle are
+refused first.
 """
 
 from __future__ import annotations
@@ -11,21 +13,26 @@ import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher import entrypoint
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL, find_flagscale
 from flagscale_perf.launcher.paths import section
 from flagscale_perf.launcher.plan import OUTPUT_KEYS, Plan, make_plan
 from flagscale_perf.launcher.settings import PERF_KEYS, as_text
+from flagscale_perf.spine.errors import PerfError
 
 _SAFE = re.compile(r"[A-Za-z0-9._/=:,@%+-]*")
-_EXECUTED = re.compile("[\"'`$\\\\\n]")  # inside the double quotes into which FlagScale puts the whole command
-_HOST_LINE = re.compile(r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?")  # what FlagScale takes from a line of the hostfile
+_EXECUTED = re.compile(
+    "[\"'`$\\\\\n]"
+)  # inside the double quotes into which FlagScale puts the whole command
+_HOST_LINE = re.compile(
+    r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?"
+)  # what FlagScale takes from a line of the hostfile
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@%-]*")  # no option of ssh, and part of a file's name
 _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_save_dir")
 
 
-# (FlagScale's root, configuration in FlagScale's form) -> its runner; run.py gives it, so that this package names no host
+# (FlagScale's root, configuration in FlagScale's form) -> its runner; run.py gives it, so that this package
+# names no host
 OpenRunner = Callable[[str, dict[str, Any]], Any]
 
 
@@ -35,21 +42,32 @@ def wants_cluster(config: Mapping[str, Any]) -> bool:
 
 
 def dispatch(config: Mapping[str, Any], action: str, open_runner: OpenRunner) -> int:
-    """Does `action` through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not carry out safely."""
+    """Does `action` through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not carry
+    out safely.
+    """
     cwd = os.getcwd()
     hostfile = os.path.join(cwd, str(section(config, "experiment.runner")["hostfile"]))
     if not os.path.isfile(hostfile):
-        raise PerfError(f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each machine")
+        raise PerfError(
+            f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each machine"
+        )
     root = find_flagscale(section(config, "experiment.task"), os.environ)
     if root is None:
-        raise PerfError(f"experiment.runner.hostfile: several machines need FlagScale, which is not installed; {HOW_TO_INSTALL}")
+        raise PerfError(
+            f"experiment.runner.hostfile: several machines need FlagScale, which is not installed; {HOW_TO_INSTALL}"
+        )
     plan = make_plan(config, cwd, os.environ)
     _refuse_unsafe(plan, config)
     _refuse_unsafe_hosts(hostfile)
     try:
         _perform(open_runner(root, flagscale_config(plan, config, hostfile)), action, plan)
-    except (subprocess.CalledProcessError, ValueError) as error:  # what FlagScale's runner raises for a command or file that fails
-        raise PerfError(f"action={action}: FlagScale's runner failed: {error}; its own messages stand above") from None
+    except (
+        subprocess.CalledProcessError,
+        ValueError,
+    ) as error:  # what FlagScale's runner raises for a command or file that fails
+        raise PerfError(
+            f"action={action}: FlagScale's runner failed: {error}; its own messages stand above"
+        ) from None
     return 0
 
 
@@ -64,7 +82,9 @@ def _perform(runner: Any, action: str, plan: Plan) -> None:
 
 
 def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> dict[str, Any]:
-    """The configuration in the form FlagScale's runner turns into the same arguments that a job on one machine gets."""
+    """The configuration in the form FlagScale's runner turns into the same arguments that a job on one
+    machine gets.
+    """
     flags = {key: setting.value for key, setting in plan.settings.items() if setting.value is not None}
     for key in PERF_KEYS:
         if key in flags:
@@ -72,40 +92,64 @@ def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> di
             flags |= {key: None, f"no_{key}": True} if value is False else {key: value}
     nested = {
         "checkpoint": {key: flags.pop(key) for key in _CHECKPOINT_KEYS if key in flags},
-        "logging": {"log_dir": plan.paths.log_dir, **{key: flags.pop(key) for key in _LOGGING_KEYS if key in flags}},
+        "logging": {
+            "log_dir": plan.paths.log_dir,
+            **{key: flags.pop(key) for key in _LOGGING_KEYS if key in flags},
+        },
     }
     system = {key: value for key, value in flags.items() if value is not None} | nested
-    runner = {key: value for key, value in section(config, "experiment.runner").items() if value is not None and key != "background"}
-    envs = {name: value for name, value in plan.env.items() if value is not None} | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint}
+    runner = {
+        key: value
+        for key, value in section(config, "experiment.runner").items()
+        if value is not None and key != "background"
+    }
+    envs = {name: value for name, value in plan.env.items() if value is not None} | {
+        entrypoint.SCRIPT_VARIABLE: plan.entrypoint
+    }
     before_start = {"before_start": plan.before_start} if plan.before_start else {}
     experiment = {
         "exp_dir": plan.paths.exp_dir, "envs": envs, "cmds": before_start, "runner": {**runner, "hostfile": hostfile},
         "task": {"type": "train", "backend": "megatron", "entrypoint": os.path.abspath(entrypoint.__file__)},
     }  # fmt: skip
-    return {"experiment": experiment, "train": {"system": system, "model": {}, "data": {}}, "action": config.get("action", "run")}
+    return {
+        "experiment": experiment,
+        "train": {"system": system, "model": {}, "data": {}},
+        "action": config.get("action", "run"),
+    }
 
 
 def _refuse_unsafe(plan: Plan, config: Mapping[str, Any]) -> None:
     strict = {"experiment.exp_dir": plan.paths.exp_dir, "train.system.logging.log_dir": plan.paths.log_dir}
     strict |= {f"experiment.envs.{name}": value for name, value in plan.env.items() if value is not None}
-    strict |= {f"experiment.runner.{key}": str(value) for key, value in section(config, "experiment.runner").items()}
-    strict |= {"experiment.task.entrypoint": plan.entrypoint, "this package's directory": os.path.abspath(entrypoint.__file__)}
+    strict |= {
+        f"experiment.runner.{key}": str(value) for key, value in section(config, "experiment.runner").items()
+    }
+    strict |= {
+        "experiment.task.entrypoint": plan.entrypoint,
+        "this package's directory": os.path.abspath(entrypoint.__file__),
+    }
     for key, setting in plan.settings.items():
         values = setting.value if isinstance(setting.value, list) else [setting.value]
         for text in (as_text(value, setting.path) for value in values if value is not None):
             if key in PERF_KEYS or key in OUTPUT_KEYS:
                 strict[setting.path] = text
             elif _EXECUTED.search(text):
-                raise PerfError(f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks, $, \\ and newlines")
+                raise PerfError(
+                    f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks, $, \\ and newlines"
+                )
     for path, text in strict.items():
         if not _SAFE.fullmatch(text):
-            raise PerfError(f"{path}: FlagScale's runner would harm {text!r}; use only letters, digits and ._/=:,@%+-")
+            raise PerfError(
+                f"{path}: FlagScale's runner would harm {text!r}; use only letters, digits and ._/=:,@%+-"
+            )
     if "save_interval" not in plan.settings or plan.settings["save_interval"].value is None:
         raise PerfError(
             "train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system.checkpoint.save_interval=N"
         )
     if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.env):
-        raise PerfError("experiment.envs: FlagScale's runner needs the devices of a machine; add for example CUDA_VISIBLE_DEVICES=0,1,2,3")
+        raise PerfError(
+            "experiment.envs: FlagScale's runner needs the devices of a machine; add for example CUDA_VISIBLE_DEVICES=0,1,2,3"
+        )
 
 
 def _refuse_unsafe_hosts(hostfile: str) -> None:
@@ -114,8 +158,12 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
         with open(hostfile, encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file]
     except OSError as error:
-        raise PerfError(f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can be read") from None
-    for number, found in ((number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")):
+        raise PerfError(
+            f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can be read"
+        ) from None
+    for number, found in (
+        (number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")
+    ):
         for name in found.groups("host") if found else ():
             if not _HOST.fullmatch(name):
                 raise PerfError(

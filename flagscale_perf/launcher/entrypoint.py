@@ -1,4 +1,6 @@
-"""The training script FlagScale's runner is given: runs the real one, named by a variable, through our launch."""
+"""The training script FlagScale's runner is given: runs the real one, named by a variable, through our
+launch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ SCRIPT_VARIABLE = "FLAGSCALE_PERF_ENTRYPOINT"
 def main() -> None:
     """Does what `python -m flagscale_perf.launch SCRIPT ARGS...` does."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    # Python puts a script's directory first, where this package's modules would shadow others of the same name;
+    # Python puts a script's directory first, where this package's modules would shadow others of the same
+    # name;
     # the launcher in its turn puts the real script's directory there.
     if not sys.flags.safe_path:
         sys.path[0] = root

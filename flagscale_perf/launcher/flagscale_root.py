@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 DEFAULT_ENTRYPOINT = os.path.join("flagscale", "train", "train_gpt.py")
 HOW_TO_INSTALL = "pip install --no-deps flag-scale==0.8.0"
 
 
 def find_flagscale(task: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """FlagScale's root: `experiment.task.flagscale_root`, else $FLAGSCALE_HOME, else the installed package, else None.
+    """FlagScale's root: `experiment.task.flagscale_root`, else $FLAGSCALE_HOME, else the installed package,
+    else None.
 
     Raises PerfError where the first two name something else than FlagScale.
     """
@@ -25,7 +26,9 @@ def find_flagscale(task: Mapping[str, Any], environ: Mapping[str, str]) -> str |
         if given:
             root = os.path.abspath(str(given))
             if not os.path.isdir(os.path.join(root, "flagscale", "train")):
-                raise PerfError(f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root directory")
+                raise PerfError(
+                    f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root directory"
+                )
             return root
     spec = find_spec("flag_scale")
     places = list(spec.submodule_search_locations or []) if spec else []
@@ -33,7 +36,9 @@ def find_flagscale(task: Mapping[str, Any], environ: Mapping[str, str]) -> str |
 
 
 def find_entrypoint(task: Mapping[str, Any], root: str | None, cwd: str) -> str:
-    """The training script, absolute: as given, against the working directory, or in FlagScale. Raises PerfError."""
+    """The training script, absolute: as given, against the working directory, or in FlagScale. Raises
+    PerfError.
+    """
     given = str(task.get("entrypoint") or DEFAULT_ENTRYPOINT)
     for base in (cwd, *([root] if root else [])):
         path = os.path.normpath(os.path.join(base, given))
@@ -44,4 +49,6 @@ def find_entrypoint(task: Mapping[str, Any], root: str | None, cwd: str) -> str:
             f"experiment.task.entrypoint: no file {given!r} in {cwd}, and FlagScale is not installed; install it with\n"
             f"    {HOW_TO_INSTALL}\nor name a checkout with experiment.task.flagscale_root=DIR"
         )
-    raise PerfError(f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give the script's path")
+    raise PerfError(
+        f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give the script's path"
+    )

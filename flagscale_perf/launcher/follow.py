@@ -1,4 +1,6 @@
-"""Shows a running job: a progress bar on a terminal, plain lines elsewhere. Reads the job's files and touches nothing."""
+"""Shows a running job: a progress bar on a terminal, plain lines elsewhere. Reads the job's files and touches
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TextIO
 
-from flagscale_perf.core.session import REALTIME_FILE
 from flagscale_perf.launcher.tail import Tail, size_of
+from flagscale_perf.spine.session import REALTIME_FILE
 
 _POLL_S = 0.2
 _BAR_CHARS = 24
@@ -66,7 +68,9 @@ class Progress:
         elif is_row(line):
             self.rows, self.row = self.rows + 1, line
             values = dict(zip(self._columns[1:], words[2:], strict=False))  # the time stamp is two words
-            self.rates = "  ".join(f"{values[name]} {unit}" for name, unit in _SHOWN_COLUMNS.items() if name in values)
+            self.rates = "  ".join(
+                f"{values[name]} {unit}" for name, unit in _SHOWN_COLUMNS.items() if name in values
+            )
 
     def bar(self, width: int) -> str:
         """One line of at most `width` characters."""
@@ -99,7 +103,9 @@ class Follower:
         self._clear = ""  # what takes away the lines drawn last
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Shows the job until it ends. Returns its exit status. A KeyboardInterrupt passes and leaves the job running."""
+        """Shows the job until it ends. Returns its exit status. A KeyboardInterrupt passes and leaves the job
+        running.
+        """
         show = self._draw if self.screen.isatty() else self._print
         try:
             while True:
@@ -112,7 +118,9 @@ class Follower:
             self._write(self._clear)
 
     def _news(self) -> tuple[bool, list[str], list[str]]:
-        """Since the last call: whether the host has logged an iteration, what the monitor has said, and its log's new lines."""
+        """Since the last call: whether the host has logged an iteration, what the monitor has said, and its
+        log's new lines.
+        """
         before = self.progress.iteration
         notices = []
         for line in self._output.lines():
@@ -132,7 +140,9 @@ class Follower:
         self._write(text)
 
     def _draw(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
-        """What the monitor said stays; below it the last row of its log and the bar, always in the same place."""
+        """What the monitor said stays; below it the last row of its log and the bar, always in the same
+        place.
+        """
         width = shutil.get_terminal_size().columns - 1
         staying = "".join(f"{notice}\n" for notice in notices)
         lines = [*([self.progress.row[:width]] if self.progress.row else []), self.progress.bar(width)]

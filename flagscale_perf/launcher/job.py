@@ -1,7 +1,8 @@
-"""One running job: started in a session of its own, found again by its pid file, stopped without hitting anybody else.
+"""One running job: started in a session of its own, found again by its pid file, stopped without hitting
+anybody else.
 
-The pid file holds the process id and the start time that the kernel gave it, so a process id used again is never
-mistaken for the job.
+The pid file holds the process id and the start time that the kernel gave it, so a process id used again is
+never mistaken for the job.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.spine.errors import PerfError
 
-# torchrun ends its workers 30 s after SIGTERM by itself; one that is still there later does not react any more.
+# torchrun ends its workers 30 s after SIGTERM by itself; one that is still there later does not react any
+# more.
 STOP_WAIT_S = 40.0
 _POLL_S = 0.1
-# Waits for the script and notes its exit status, also when the whole group gets a signal: a trap, unlike `ignore`, is not inherited.
+# Waits for the script and notes its exit status, also when the whole group gets a signal: a trap, unlike
+# `ignore`, is not inherited.
 _WRAPPER = 'trap : TERM INT HUP; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
 
 
@@ -52,7 +55,9 @@ def read_process(pid: int) -> ProcessState | None:
         return None
     if words[0] in "ZX":
         return None
-    return ProcessState(ProcessId(pid, int(words[19])), parent=int(words[1]), group=int(words[2]), session=int(words[3]))
+    return ProcessState(
+        ProcessId(pid, int(words[19])), parent=int(words[1]), group=int(words[2]), session=int(words[3])
+    )
 
 
 def running_job(paths: ExperimentPaths) -> ProcessId | None:
@@ -134,12 +139,15 @@ def _lock(paths: ExperimentPaths) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise PerfError(f"experiment.exp_dir: another command is just starting a job of {paths.exp_dir}; try again") from None
+            raise PerfError(
+                f"experiment.exp_dir: another command is just starting a job of {paths.exp_dir}; try again"
+            ) from None
         yield
 
 
 def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
-    """SIGTERM to the job's process group, SIGKILL to it and its workers if that does not end it in `wait_s` seconds.
+    """SIGTERM to the job's process group, SIGKILL to it and its workers if that does not end it in `wait_s`
+    seconds.
 
     Returns what was done, in a sentence. Raises PerfError if the job is somebody else's process.
     """
@@ -151,7 +159,9 @@ def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
     except ProcessLookupError:
         return f"nothing running in {paths.exp_dir}"
     except PermissionError:
-        raise PerfError(f"action=stop: the job of {paths.exp_dir} (pid {job.pid}) belongs to another user; let that user stop it") from None
+        raise PerfError(
+            f"action=stop: the job of {paths.exp_dir} (pid {job.pid}) belongs to another user; let that user stop it"
+        ) from None
     deadline = time.monotonic() + wait_s
     workers = _workers(job)
     while _is_alive(job):
@@ -171,7 +181,11 @@ def _workers(job: ProcessId) -> list[ProcessId]:
     """Training workers: torchrun gives each a session of its own, so the job's group does not reach them."""
     states = [state for name in os.listdir("/proc") if name.isdigit() and (state := read_process(int(name)))]
     inside = {state.identity.pid for state in states if state.session == job.pid}
-    return [state.identity for state in states if state.parent in inside and state.session == state.identity.pid != job.pid]
+    return [
+        state.identity
+        for state in states
+        if state.parent in inside and state.session == state.identity.pid != job.pid
+    ]
 
 
 def _kill(job: ProcessId, workers: list[ProcessId]) -> None:

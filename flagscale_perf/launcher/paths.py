@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 _HOST = "host_0_localhost"
 
@@ -65,8 +65,8 @@ class ExperimentPaths:
     def resolve(self, path: str) -> str:
         """An output path made absolute against the experiment directory.
 
-        A relative path that names the experiment directory itself (`./outputs/logs` with exp_dir `./outputs`) is taken
-        as typed: nobody who writes that means `outputs/outputs/logs`.
+        A relative path that names the experiment directory itself (`./outputs/logs` with exp_dir `./outputs`)
+        is taken as typed: nobody who writes that means `outputs/outputs/logs`.
         """
         typed = os.path.normpath(os.path.join(self.cwd, path))
         if os.path.isabs(path) or (_inside(typed, self.exp_dir) and not _inside(self.cwd, self.exp_dir)):
@@ -85,20 +85,28 @@ class ExperimentPaths:
 
 
 def section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The section at a dotted path; {} where it is absent or null. Raises PerfError where there is something else."""
+    """The section at a dotted path; {} where it is absent or null. Raises PerfError where there is something
+    else.
+    """
     found: Any = config
     for name in path.split("."):
         found = found.get(name)
         if found is None:
             return {}
         if not isinstance(found, Mapping):
-            raise PerfError(f"{path}: {name} is {found!r} and not a section of keys; see conf/train.yaml for the form")
+            raise PerfError(
+                f"{path}: {name} is {found!r} and not a section of keys; see conf/train.yaml for the form"
+            )
     result: Mapping[str, Any] = found
     return result
 
 
 def _directory(value: Any, key: str, example: str) -> str:
-    if not isinstance(value, str) or not value.strip() or any(ord(char) < 32 or ord(char) == 127 for char in value):
+    if (
+        not isinstance(value, str)
+        or not value.strip()
+        or any(ord(char) < 32 or ord(char) == 127 for char in value)
+    ):
         raise PerfError(f"{key}: {value!r} is not a directory name; write for example {key}={example}")
     return value
 

@@ -12,15 +12,40 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
 from flagscale_perf.launcher.paths import ExperimentPaths, section
-from flagscale_perf.launcher.settings import PERF_KEYS, Setting, Settings, as_text, option, read_settings, to_argv
+from flagscale_perf.launcher.settings import (
+    PERF_KEYS,
+    Setting,
+    Settings,
+    as_text,
+    option,
+    read_settings,
+    to_argv,
+)
+from flagscale_perf.spine.errors import PerfError
 
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
 _FILE_KEYS = ("tokenizer_model", "tokenizer_path")  # and every *_file
-_NOT_TORCHRUN = {"type", "backend", "hostfile", "background", "enable_monitoring", "ssh_port", "no_shared_fs", "per_node_task"}
-_RENDEZVOUS = {"rdzv_backend", "rdzv_endpoint", "rdzv_conf", "master_addr", "master_port", "node_rank", "local_addr"}
+_NOT_TORCHRUN = {
+    "type",
+    "backend",
+    "hostfile",
+    "background",
+    "enable_monitoring",
+    "ssh_port",
+    "no_shared_fs",
+    "per_node_task",
+}
+_RENDEZVOUS = {
+    "rdzv_backend",
+    "rdzv_endpoint",
+    "rdzv_conf",
+    "master_addr",
+    "master_port",
+    "node_rank",
+    "local_addr",
+}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -66,12 +91,17 @@ def make_plan(config: Mapping[str, Any], cwd: str, environ: Mapping[str, str]) -
     own_python = as_text(task.get("python") or sys.executable, "experiment.task.python")
     torchrun = [own_python, "-m", "torch.distributed.run", *_torchrun_options(runner, paths)]
     command = [*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)]
-    pythonpath = [*([root, os.path.join(root, "third_party", "Megatron-LM")] if root else []), *_own_directory()]
+    pythonpath = [
+        *([root, os.path.join(root, "third_party", "Megatron-LM")] if root else []),
+        *_own_directory(),
+    ]
     return Plan(paths, command, env, pythonpath, _before_start(config), perf, settings, entrypoint, resolved)
 
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:
-    """The monitor's options, checked, with an absolute perf_log_dir. Raises PerfError naming option, value and cure."""
+    """The monitor's options, checked, with an absolute perf_log_dir. Raises PerfError naming option, value
+    and cure.
+    """
     given = {key: settings[key].value for key in PERF_KEYS if key in settings}
     for key, value in given.items():
         if value is not None:
@@ -88,11 +118,15 @@ def _check_supported(task: Mapping[str, Any], runner: Mapping[str, Any]) -> None
         ("experiment.runner.type", runner.get("type", "ssh"), "ssh"),
     ):
         if value != known:
-            raise PerfError(f"{path}: {value!r} is not supported by this launcher, only {known!r}; use FlagScale's own run.py for it")
+            raise PerfError(
+                f"{path}: {value!r} is not supported by this launcher, only {known!r}; use FlagScale's own run.py for it"
+            )
 
 
 def environment(config: Mapping[str, Any]) -> dict[str, str | None]:
-    """Variables for the job; None unsets one. Raises PerfError for a name or value that no environment can hold."""
+    """Variables for the job; None unsets one. Raises PerfError for a name or value that no environment can
+    hold.
+    """
     env: dict[str, str | None] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     for name, value in section(config, "experiment.envs").items():
         path = f"experiment.envs.{name}"
@@ -105,7 +139,9 @@ def environment(config: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _with_default_outputs(settings: Settings) -> Settings:
-    """The directories FlagScale's runner gives a job that names none; a key that is there keeps its value, null included."""
+    """The directories FlagScale's runner gives a job that names none; a key that is there keeps its value,
+    null included.
+    """
     defaults = {"tensorboard_dir": "tensorboard"}
     if _has_value(settings, "save_interval"):
         defaults |= {"save": "checkpoints", "load": "checkpoints"}
@@ -133,13 +169,19 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
 
 
 def _input_file(text: str, cwd: str, root: str | None) -> str:
-    """A file that is not where the command is typed but in FlagScale (its examples' tokenizers) is taken from there."""
+    """A file that is not where the command is typed but in FlagScale (its examples' tokenizers) is taken from
+    there.
+    """
     in_root = os.path.normpath(os.path.join(root or cwd, text))
     return in_root if not os.path.exists(os.path.join(cwd, text)) and os.path.exists(in_root) else text
 
 
 def _torchrun_options(runner: Mapping[str, Any], paths: ExperimentPaths) -> list[str]:
-    given = {str(key): value for key, value in runner.items() if key not in _NOT_TORCHRUN and value is not None and value is not False}
+    given = {
+        str(key): value
+        for key, value in runner.items()
+        if key not in _NOT_TORCHRUN and value is not None and value is not False
+    }
     given.setdefault("nproc_per_node", 1)
     options: list[str] = []
     if not _RENDEZVOUS & given.keys():

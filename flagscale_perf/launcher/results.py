@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-from flagscale_perf.core.session import age_key, file_names, session_of
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.launcher.tail import last_lines
+from flagscale_perf.spine.session import age_key, file_names, session_of
 
 _LOG_LINES = 12
 _OUTPUT_LINES = 30
@@ -74,5 +74,7 @@ def _places(plan: Plan, new: list[str]) -> list[tuple[str, str]]:
         named["tensorboard"] = tensorboard
     if plan.perf.enable_perf_monitor:
         named["perf logs"] = perf_dir
-    found = [(kind, os.path.join(perf_dir, name)) for session in new for kind, name in file_names(session).items()]
+    found = [
+        (kind, os.path.join(perf_dir, name)) for session in new for kind, name in file_names(session).items()
+    ]
     return [(kind, path) for kind, path in [*named.items(), *found] if os.path.exists(path)]

@@ -6,8 +6,8 @@ import os
 import shlex
 import subprocess
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.plan import Plan
+from flagscale_perf.spine.errors import PerfError
 
 
 def render(plan: Plan) -> str:
@@ -19,16 +19,24 @@ def render(plan: Plan) -> str:
         f"cd -- {shlex.quote(plan.paths.cwd)}",
     ]
     if plan.before_start:
-        lines += ["set +u  # activation scripts of environments rarely stand `set -u`", plan.before_start, "set -eu"]
+        lines += [
+            "set +u  # activation scripts of environments rarely stand `set -u`",
+            plan.before_start,
+            "set -eu",
+        ]
     for name, value in plan.env.items():
         lines.append(f"unset -v {name}" if value is None else f"export {name}={shlex.quote(value)}")
     if plan.pythonpath:
-        lines.append(f"export PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}")
+        lines.append(
+            f"export PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}"
+        )
     return "\n".join([*lines, f"exec -- {shlex.join(plan.command)}", ""])
 
 
 def write_script(plan: Plan) -> str:
-    """Writes the script in place of an older one. Returns its path. Raises PerfError if bash cannot parse `before_start`."""
+    """Writes the script in place of an older one. Returns its path. Raises PerfError if bash cannot parse
+    `before_start`.
+    """
     plan.paths.make()
     path = plan.paths.script
     temporary = f"{path}.{os.getpid()}"
@@ -36,13 +44,19 @@ def write_script(plan: Plan) -> str:
         with open(temporary, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(render(plan))
         os.chmod(temporary, 0o750)
-        checked = subprocess.run(["bash", "-n", temporary], capture_output=True, text=True, errors="replace", check=False)
+        checked = subprocess.run(
+            ["bash", "-n", temporary], capture_output=True, text=True, errors="replace", check=False
+        )
         if checked.returncode != 0:
             complaint = checked.stderr.strip()
-            raise PerfError(f"experiment.cmds.before_start: {plan.before_start!r} is not whole bash code: {complaint}; mend its quotes")
+            raise PerfError(
+                f"experiment.cmds.before_start: {plan.before_start!r} is not whole bash code: {complaint}; mend its quotes"
+            )
         os.replace(temporary, path)
     except OSError as error:
-        raise PerfError(f"experiment.exp_dir: cannot write {path!r}: {error.strerror}; give a directory that can be written") from None
+        raise PerfError(
+            f"experiment.exp_dir: cannot write {path!r}: {error.strerror}; give a directory that can be written"
+        ) from None
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)

@@ -1,7 +1,8 @@
 """From `train.{system,model,data}` to the arguments of the training script.
 
-The outer keys of nested sections are dropped, as FlagScale's runner does: `system.checkpoint.save_interval` is
-`--save-interval`. Unlike there, two keys that end in one option may not disagree, and `false` and `null` keep their meaning.
+The outer keys of nested sections are dropped, as FlagScale's runner does: `system.checkpoint.save_interval`
+is `--save-interval`. Unlike there, two keys that end in one option may not disagree, and `false` and `null`
+keep their meaning.
 """
 
 from __future__ import annotations
@@ -13,11 +14,16 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig, flag_of
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 SECTIONS = ("system", "model", "data")
 PERF_KEYS = tuple(option.name for option in fields(PerfConfig))
-_LAUNCHER_KEYS = {"log_dir", "details_dir", "scripts_dir", "pids_dir"}  # of the launcher, not of the training script
+_LAUNCHER_KEYS = {
+    "log_dir",
+    "details_dir",
+    "scripts_dir",
+    "pids_dir",
+}  # of the launcher, not of the training script
 _KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)")  # what argparse takes for a negative number and not for an option
 _LONGEST_BYTES = 128 * 1024 - 1  # Linux: one argument, without its terminating NUL
@@ -43,10 +49,14 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
     """Every option named in the configuration, in the order system, model, data. Raises PerfError."""
     train = config.get("train")
     if not isinstance(train, Mapping):
-        raise PerfError("train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama")
+        raise PerfError(
+            "train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama"
+        )
     unknown = [str(name) for name in train if name not in SECTIONS]
     if unknown:
-        raise PerfError(f"train.{unknown[0]}: not one of the sections {', '.join(SECTIONS)}; move its keys into one of them")
+        raise PerfError(
+            f"train.{unknown[0]}: not one of the sections {', '.join(SECTIONS)}; move its keys into one of them"
+        )
     found: Settings = {}
     for name in SECTIONS:
         for key, setting in _leaves(train.get(name) or {}, f"train.{name}"):
@@ -79,10 +89,11 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def to_argv(settings: Settings, perf: PerfConfig) -> list[str]:
-    """The training script's arguments. Options of the monitor are taken from `perf`, in which they are checked.
+    """The training script's arguments. Options of the monitor are taken from `perf`, in which they are
+    checked.
 
-    `true` is the bare flag. `false` is the absent flag; for an option of the monitor it is `--no-...`, because some are on
-    by default. Raises PerfError for a value that no command line can carry.
+    `true` is the bare flag. `false` is the absent flag; for an option of the monitor it is `--no-...`,
+    because some are on by default. Raises PerfError for a value that no command line can carry.
     """
     argv: list[str] = []
     for key, setting in settings.items():
@@ -90,7 +101,9 @@ def to_argv(settings: Settings, perf: PerfConfig) -> list[str]:
             continue
         if key in PERF_KEYS:
             value = getattr(perf, key)
-            argv += [flag_of("no_" + key)] if value is False else _arguments(key, Setting(setting.path, value))
+            argv += (
+                [flag_of("no_" + key)] if value is False else _arguments(key, Setting(setting.path, value))
+            )
         else:
             argv += _arguments(key, setting)
     return argv
@@ -107,13 +120,17 @@ def _arguments(key: str, setting: Setting) -> list[str]:
 
 def _items(setting: Setting) -> list[str]:
     if not setting.value:
-        raise PerfError(f"{setting.path}: an empty list has no meaning on a command line; write null to leave the option out")
+        raise PerfError(
+            f"{setting.path}: an empty list has no meaning on a command line; write null to leave the option out"
+        )
     items = []
     for index, value in enumerate(setting.value):
         path = f"{setting.path}[{index}]"
         text = as_text(value, path)
         if text.startswith("-") and not _NUMBER.fullmatch(text):
-            raise PerfError(f"{path}: {text!r} in a list would be taken for an option; begin it with another character, for example ./")
+            raise PerfError(
+                f"{path}: {text!r} in a list would be taken for an option; begin it with another character, for example ./"
+            )
         items.append(text)
     return items
 
@@ -131,11 +148,17 @@ def as_text(value: Any, path: str) -> str:
     if text == "???":
         raise PerfError(f"{path}: has no value yet; add {path}=VALUE to the command")
     if "\0" in text:
-        raise PerfError(f"{path}: {text!r} contains a NUL character, which no program can be given; remove it")
+        raise PerfError(
+            f"{path}: {text!r} contains a NUL character, which no program can be given; remove it"
+        )
     try:
         size_bytes = len(os.fsencode(text))
     except UnicodeEncodeError:
-        raise PerfError(f"{path}: {text!r} contains half a character (a lone surrogate); write the whole character") from None
+        raise PerfError(
+            f"{path}: {text!r} contains half a character (a lone surrogate); write the whole character"
+        ) from None
     if size_bytes > _LONGEST_BYTES:
-        raise PerfError(f"{path}: {size_bytes} bytes are too long for one argument (at most {_LONGEST_BYTES}); put it in a file")
+        raise PerfError(
+            f"{path}: {size_bytes} bytes are too long for one argument (at most {_LONGEST_BYTES}); put it in a file"
+        )
     return text

@@ -6,14 +6,16 @@ import os
 import stat
 from typing import IO
 
-from flagscale_perf.core.printable import printable
+from flagscale_perf.spine.units import printable
 
 _CHUNK_BYTES = 1 << 20
 _LONGEST_LINE_BYTES = 1 << 16
 
 
 def open_regular(path: str) -> IO[bytes] | None:
-    """Opened for reading; None if there is no such regular file. Never waits on a pipe that bears the name."""
+    """Opened for reading; None if there is no such regular file. Never waits on a pipe that bears the
+    name.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -44,7 +46,9 @@ def size_of(path: str) -> int:
 
 
 class Tail:
-    """New whole lines of a file that another process writes. It may appear late, be cut in place, or hold anything."""
+    """New whole lines of a file that another process writes. It may appear late, be cut in place, or hold
+    anything.
+    """
 
     def __init__(self, path: str, start: int) -> None:
         """Skips the first `start` bytes: what stood there before the job began."""
@@ -53,7 +57,9 @@ class Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Whole lines since the last call, printable. At most 1 MiB is read; the rest comes with the next call."""
+        """Whole lines since the last call, printable. At most 1 MiB is read; the rest comes with the next
+        call.
+        """
         file = open_regular(self._path)
         if file is None:
             return []

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from flagscale_perf.analysis.basis import ITERATION
-from flagscale_perf.analysis.compare import Comparison, Figure, RunEntry
-from flagscale_perf.analysis.judge import SAME, UNKNOWN, WHOLE, Row
-from flagscale_perf.core.printable import UNKNOWN as NONE
-from flagscale_perf.core.printable import number, printable
+from flagscale_perf.analysis.compare.compare import Comparison, Figure, RunEntry
+from flagscale_perf.analysis.compare.judge import SAME, UNKNOWN, WHOLE, Row
 from flagscale_perf.report.markdown import escaped
+from flagscale_perf.spine.units import UNKNOWN as NONE
+from flagscale_perf.spine.units import number, printable
+from flagscale_perf.training.analysis.basis import ITERATION
 
 Cells = tuple[str, ...]
 TIMES_HEAD: Cells = ("median", "BASE", "95 %", "NEW", "95 %", "change", "of BASE's iteration", "verdict")
@@ -68,7 +68,9 @@ def sentences(result: Comparison) -> list[str]:
         f"noise between runs {share(result.noise, sign=False)} ({result.noise_source})",
     ]
     if result.basis != ITERATION:
-        lines.append(f"the runs differ in model, batch or world size: times are {result.unit}, not ms per iteration")
+        lines.append(
+            f"the runs differ in model, batch or world size: times are {result.unit}, not ms per iteration"
+        )
     if result.phases:
         lines.append("phases: all intervals together hold with 95 %")
     else:
@@ -90,9 +92,14 @@ def _gate(result: Comparison) -> list[str]:
 def tables(result: Comparison) -> list[tuple[Cells, list[Cells]]]:
     """Each with its head: times, figures, differences (if any), runs."""
     head = (f"median, {result.unit}", *TIMES_HEAD[1:])
-    found = [(head, [_times(row) for row in [result.whole, *result.phases]]), (FIGURES_HEAD, _figures(result))]
+    found = [
+        (head, [_times(row) for row in [result.whole, *result.phases]]),
+        (FIGURES_HEAD, _figures(result)),
+    ]
     if result.differences:
-        found.append((DIFFERENCES_HEAD, [(one.name, value(one.base), value(one.new)) for one in result.differences]))
+        found.append(
+            (DIFFERENCES_HEAD, [(one.name, value(one.base), value(one.new)) for one in result.differences])
+        )
     return [*found, (RUNS_HEAD, [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)])]
 
 
@@ -147,7 +154,10 @@ def _size(part: float | None) -> float | None:
 def _aligned(head: Cells, rows: Sequence[Cells]) -> list[str]:
     cells = [tuple(map(printable, row)) for row in (head, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(head))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in cells
+    ]
 
 
 def _piped(head: Cells, rows: Sequence[Cells]) -> list[str]:

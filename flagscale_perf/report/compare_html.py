@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from flagscale_perf.analysis.compare import Comparison
-from flagscale_perf.analysis.judge import FASTER, SLOWER
-from flagscale_perf.core.printable import printable
+from flagscale_perf.analysis.compare.compare import Comparison
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER
 from flagscale_perf.report.compare import Cells, sentences, tables, title
+from flagscale_perf.spine.units import printable
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #d0d7de; --slower: #b42318; --faster: #067647; }
@@ -40,7 +40,9 @@ def render_html(result: Comparison) -> str:
 
 def _table(head: Cells, rows: Sequence[Cells]) -> str:
     names = "".join(f"<th>{_text(cell)}</th>" for cell in head)
-    lines = "".join(f"<tr{_class(row)}>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
+    lines = "".join(
+        f"<tr{_class(row)}>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>\n" for row in rows
+    )
     return f'<div class="scroll"><table>\n<tr>{names}</tr>\n{lines}</table></div>\n'
 
 

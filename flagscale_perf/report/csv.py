@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from flagscale_perf.analysis.report import Point, Report
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.printable import printable
+from flagscale_perf.spine.units import printable
+from flagscale_perf.training.phases import PHASES
 
 _FORMULA = tuple("=+-@\t\r")  # how a text begins that a spreadsheet would compute
 _NESTED = ("phases_ms", "groups_ms")
@@ -23,7 +23,9 @@ def render(report: Report) -> str:
     writer.writerow([*_COLUMNS, *(f"phase_{name}_ms" for name in PHASES)])
     for point in report.trend.points:
         phases = point.phases_ms or {}
-        writer.writerow([_cell(getattr(point, name)) for name in _COLUMNS] + [_cell(phases.get(name)) for name in PHASES])
+        writer.writerow(
+            [_cell(getattr(point, name)) for name in _COLUMNS] + [_cell(phases.get(name)) for name in PHASES]
+        )
     return file.getvalue()
 
 

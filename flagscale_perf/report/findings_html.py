@@ -15,7 +15,11 @@ def findings(found: Sequence[Finding], unjudged: Sequence[str]) -> Html:
     doubts = join(note(f"Not judged: {phrase}") for phrase in unjudged)
     if not found:
         return tag("p", "Nothing: no figure that could be judged is beyond its limit.") + Html("\n") + doubts
-    return tag("ol", *(tag("li", _card(one)) + Html("\n") for one in found), class_="findings") + Html("\n") + doubts
+    return (
+        tag("ol", *(tag("li", _card(one)) + Html("\n") for one in found), class_="findings")
+        + Html("\n")
+        + doubts
+    )
 
 
 def _card(one: Finding) -> Html:
@@ -40,10 +44,15 @@ def _price(one: Finding) -> Html:
     """Cost and gain; a risk has neither yet."""
     if one.cost_s is None:
         return tag("p", tag("span", "a risk: costs nothing yet", class_="tag"), class_="price")
-    lost = [duration(one.cost_s), f"{percent(one.cost_share)} of the wall time" if one.cost_share is not None else None]
+    lost = [
+        duration(one.cost_s),
+        f"{percent(one.cost_share)} of the wall time" if one.cost_share is not None else None,
+    ]
     parts = [tag("span", "costs ", tag("b", ", ".join(word for word in lost if word)), class_="tag cost")]
     if one.gain is not None:
-        parts.append(tag("span", "at most ", tag("b", f"+{percent(one.gain)}"), f" {one.gain_of}", class_="tag gain"))
+        parts.append(
+            tag("span", "at most ", tag("b", f"+{percent(one.gain)}"), f" {one.gain_of}", class_="tag gain")
+        )
     return tag("p", join(parts, " "), class_="price")
 
 
@@ -63,7 +72,10 @@ def _evidence(evidence: Sequence[Evidence]) -> Html:
 def _changes(changes: Sequence[Change]) -> Html:
     if not changes:
         return Html("")
-    items = (tag("li", join((*(_flag(flag) for flag in one.flags), tag("span", one.text)), " ")) + Html("\n") for one in changes)
+    items = (
+        tag("li", join((*(_flag(flag) for flag in one.flags), tag("span", one.text)), " ")) + Html("\n")
+        for one in changes
+    )
     return tag("div", tag("h4", "What to change"), tag("ul", *items, class_="plain")) + Html("\n")
 
 

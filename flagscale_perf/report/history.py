@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.fold import goodput_bar
 from flagscale_perf.analysis.history import History, Session
-from flagscale_perf.core.clock import NS_PER_S
-from flagscale_perf.core.printable import number
 from flagscale_perf.report.sections import Pair, goodput_rows
 from flagscale_perf.report.text import block
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.units import number
+from flagscale_perf.training.analysis.fold import goodput_bar
 
 
 def render_history(history: History) -> str:

@@ -1,7 +1,8 @@
-"""A run as one HTML file that needs nothing else: style, charts and the library that draws them are in it, and it may ask for nothing.
+"""A run as one HTML file that needs nothing else: style, charts and the library that draws them are in it,
+and it may ask for nothing.
 
-The page's policy (its Content-Security-Policy) names the scripts by their hash and forbids every request, so text from a run
-that got through as a script would still not run, and nobody learns that the page was opened.
+The page's policy (its Content-Security-Policy) names the scripts by their hash and forbids every request, so
+text from a run that got through as a script would still not run, and nobody learns that the page was opened.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ from importlib import resources
 from typing import Any
 
 from flagscale_perf.analysis.report import Figures, Overview, Report
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.printable import number
 from flagscale_perf.report import charts
 from flagscale_perf.report.findings_html import findings
 from flagscale_perf.report.markup import (
@@ -34,7 +33,20 @@ from flagscale_perf.report.markup import (
     text,
     unit,
 )
-from flagscale_perf.report.sections_html import chart, goodput, hardware, memory, monitor, phases, ranks, reading, run, section
+from flagscale_perf.report.sections_html import (
+    chart,
+    goodput,
+    hardware,
+    memory,
+    monitor,
+    phases,
+    ranks,
+    reading,
+    run,
+    section,
+)
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import number
 
 _SECTIONS = {
     "findings": "Findings",
@@ -106,13 +118,20 @@ def _library() -> str:
 
 
 def _packed(library: str) -> str:
-    """Compressed: 1.9 MB instead of 4.8. page.js unpacks it. The same text every time, so without the time of day."""
+    """Compressed: 1.9 MB instead of 4.8. page.js unpacks it. The same text every time, so without the time of
+    day.
+    """
     return base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
 
 
 def _policy(*scripts: str) -> str:
-    """Only these scripts, no request at all. Styles are written by plotly.js, pictures it makes for its camera button."""
-    hashes = " ".join(f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in scripts)
+    """Only these scripts, no request at all. Styles are written by plotly.js, pictures it makes for its
+    camera button.
+    """
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for script in scripts
+    )
     return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
 
 
@@ -127,7 +146,9 @@ def _charts(report: Report) -> dict[str, charts.Chart]:
     return {
         "trend": charts.trend(report),
         "phases": charts.phases(report),
-        "ranks": charts.ranks(report.ranks, report.stragglers, points) if report.ranks and report.ranks.stretches else {},
+        "ranks": charts.ranks(report.ranks, report.stragglers, points)
+        if report.ranks and report.ranks.stretches
+        else {},
         "memory": charts.memory(points, report.memory),
         "hardware": charts.hardware(points),
     }
@@ -146,7 +167,11 @@ def _header(seen: Overview) -> Html:
     peak = f"{seen.peak_tflops:g} TFLOP/s" if seen.peak_tflops is not None else "not known"
     facts = [
         ("host", " on ".join(part for part in (seen.host, seen.hostname) if part) or None),
-        ("model", " ".join(part for part in (seen.model_family, seen.script and f"({seen.script})") if part) or None),
+        (
+            "model",
+            " ".join(part for part in (seen.model_family, seen.script and f"({seen.script})") if part)
+            or None,
+        ),
         ("devices", where),
         ("parallel", ", ".join(f"{name} {size}" for name, size in seen.parallel.items()) or None),
         ("data type", seen.dtype),
@@ -162,7 +187,11 @@ def _header(seen: Overview) -> Html:
 
 def _iterations(seen: Overview) -> str:
     asked = "" if seen.train_iters is None else f" of {seen.train_iters:,}"
-    return f"{seen.iterations:,} ({span(seen.first_iteration, seen.last_iteration)}){asked}" if seen.iterations else "none finished"
+    return (
+        f"{seen.iterations:,} ({span(seen.first_iteration, seen.last_iteration)}){asked}"
+        if seen.iterations
+        else "none finished"
+    )
 
 
 def _tiles(report: Report) -> Html:
@@ -179,8 +208,16 @@ def _tiles(report: Report) -> Html:
             f"p95 {milliseconds(figures.p95_ms) or NOTHING}, max {milliseconds(figures.max_ms) or NOTHING}",
         ),
         _tile("Goodput (ETTR)", percent(bar.ettr), f"of {duration(bar.wall_s)}"),
-        _tile("Peak memory", unit(held.peak_gb, 1, "GB"), f"of {unit(held.device_gb, 1, 'GB')}" if held.device_gb else "not read"),
-        _tile("Energy", scaled(device.energy_j, "J"), f"{number(device.power_w, 0)} W, rank 0's device" if device.power_w else "not read"),
+        _tile(
+            "Peak memory",
+            unit(held.peak_gb, 1, "GB"),
+            f"of {unit(held.device_gb, 1, 'GB')}" if held.device_gb else "not read",
+        ),
+        _tile(
+            "Energy",
+            scaled(device.energy_j, "J"),
+            f"{number(device.power_w, 0)} W, rank 0's device" if device.power_w else "not read",
+        ),
     ]
     warning = ""
     if figures.suspect_intervals:
@@ -191,7 +228,10 @@ def _tiles(report: Report) -> Html:
 
 
 def _tile(title: str, value: str | None, small: str) -> Html:
-    lines = (tag("p", words, class_=kind) for words, kind in ((title, "small"), (value or NOTHING, "value"), (small, "small")))
+    lines = (
+        tag("p", words, class_=kind)
+        for words, kind in ((title, "small"), (value or NOTHING, "value"), (small, "small"))
+    )
     return tag("div", *lines, class_="tile") + Html("\n")
 
 
@@ -224,10 +264,14 @@ def _trend(report: Report, has_chart: bool) -> Html:
     if not has_chart:
         return note("No trend: no interval after the warm-up is finished yet.")
     shown, warm = len(trend.points), milliseconds(figures.first_iteration_ms)
-    words = [f"{shown:,} of {trend.intervals:,} intervals." if shown < trend.intervals else f"{shown:,} intervals."]
+    words = [
+        f"{shown:,} of {trend.intervals:,} intervals." if shown < trend.intervals else f"{shown:,} intervals."
+    ]
     words.append(f"The first iteration ({warm or 'not finished'}) is left out.")
     if trend.slow_step_count:
-        words.append(f"{trend.slow_step_count:,} slow steps took {duration(trend.slow_excess_s)} longer than usual.")
+        words.append(
+            f"{trend.slow_step_count:,} slow steps took {duration(trend.slow_excess_s)} longer than usual."
+        )
     words.append("Drag to zoom all charts to the same iterations; double-click for everything.")
     totals = [
         ("trained", f"{figures.samples:,} samples, {figures.tokens:,} tokens"),
@@ -238,4 +282,6 @@ def _trend(report: Report, has_chart: bool) -> Html:
         ("evaluation", duration(figures.eval_s)),
         ("checkpoints", duration(figures.checkpoint_s)),
     ]
-    return join([chart("trend", "Throughput and iteration time over the run"), note(" ".join(words)), pairs(totals)])
+    return join(
+        [chart("trend", "Throughput and iteration time over the run"), note(" ".join(words)), pairs(totals)]
+    )

@@ -6,18 +6,23 @@ import re
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.report import Finding, Report
-from flagscale_perf.core.printable import printable
 from flagscale_perf.report.sections import Section, finding_rows, sections_of
+from flagscale_perf.spine.units import printable
 
-# What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes a link by itself.
+# What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes
+# a link by itself.
 _MARKUP = re.compile(r"[\\`*_\[\]|~$]")
 _ACTIVE = re.compile(r"[<>&@#]|:(?=//)|(?<=www)\.", re.IGNORECASE)
 
 
 def render(report: Report) -> str:
-    """The whole page, newline at the end; texts of the run file are shown as they are and never read as markup."""
+    """The whole page, newline at the end; texts of the run file are shown as they are and never read as
+    markup.
+    """
     overview, *others = sections_of(report)
-    return "\n".join([f"# {escaped(overview.title)}\n", _table(overview), _findings(report), *map(_section, others)])
+    return "\n".join(
+        [f"# {escaped(overview.title)}\n", _table(overview), _findings(report), *map(_section, others)]
+    )
 
 
 def escaped(text: str) -> str:

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from flagscale_perf.core.printable import number, printable
+from flagscale_perf.spine.units import number, printable
 
 NOTHING = "–"
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 _LEAST_S, _WHOLE_MS = 1e-3, 1000
 _SMALL_SHARE, _LEAST_SHARE = 1e-3, 1e-5
-_PREFIXES = ((1e24, "Y"), (1e21, "Z"), (1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_PREFIXES = (
+    (1e24, "Y"),
+    (1e21, "Z"),
+    (1e18, "E"),
+    (1e15, "P"),
+    (1e12, "T"),
+    (1e9, "G"),
+    (1e6, "M"),
+    (1e3, "k"),
+)
 
 Cell = str | None
 
@@ -26,7 +35,9 @@ class Html(str):
 
 
 def text(value: str) -> Html:
-    """Itself if it is HTML already; else escaped, on one line, without what reorders a line or is no character."""
+    """Itself if it is HTML already; else escaped, on one line, without what reorders a line or is no
+    character.
+    """
     return value if isinstance(value, Html) else Html(escape(printable(value)))
 
 
@@ -36,7 +47,9 @@ def join(parts: Iterable[str], between: str = "") -> Html:
 
 
 def tag(name: str, /, *children: str, **attributes: str) -> Html:
-    """An element. `class_` is the attribute class, `data_x` is data-x; an attribute whose value is empty stands without one."""
+    """An element. `class_` is the attribute class, `data_x` is data-x; an attribute whose value is empty
+    stands without one.
+    """
     written = "".join(_attribute(key, value) for key, value in attributes.items())
     start = f"<{name}{written}>"
     return Html(start if name == "meta" else f"{start}{join(children)}</{name}>")
@@ -48,11 +61,16 @@ def _attribute(key: str, value: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], numbers: int = 0) -> Html:
-    """A table that scrolls by itself on a narrow screen; the last so many columns are figures. None becomes a dash."""
+    """A table that scrolls by itself on a narrow screen; the last so many columns are figures. None becomes a
+    dash.
+    """
     first_number = len(head) - numbers
 
     def cells(name: str, row: Sequence[Cell]) -> Html:
-        made = (tag(name, NOTHING if cell is None else cell, **_number_class(n >= first_number)) for n, cell in enumerate(row))
+        made = (
+            tag(name, NOTHING if cell is None else cell, **_number_class(n >= first_number))
+            for n, cell in enumerate(row)
+        )
         return tag("tr", join(made))
 
     body = join(cells("td", row) + Html("\n") for row in rows)
@@ -67,7 +85,11 @@ def _number_class(is_number: bool) -> dict[str, str]:
 def pairs(rows: Iterable[tuple[str, Cell]], class_: str = "facts") -> Html:
     """Labels with their values; a row without a value is left out."""
     kept = [(label, value) for label, value in rows if value is not None]
-    return tag("dl", *(tag("div", tag("dt", label), tag("dd", value)) + Html("\n") for label, value in kept), class_=class_) + Html("\n")
+    return tag(
+        "dl",
+        *(tag("div", tag("dt", label), tag("dd", value)) + Html("\n") for label, value in kept),
+        class_=class_,
+    ) + Html("\n")
 
 
 def note(words: str) -> Html:
@@ -135,7 +157,9 @@ def span(first: int | None, last: int | None) -> str | None:
 
 
 def numbers_of(ranks: Sequence[int], most: int = 8) -> str:
-    """Ranks as text, neighbours together: `0 to 3, 9`; at most so many groups, and how many ranks there are in all."""
+    """Ranks as text, neighbours together: `0 to 3, 9`; at most so many groups, and how many ranks there are
+    in all.
+    """
     groups: list[list[int]] = []
     for rank in ranks:
         if groups and rank == groups[-1][1] + 1:

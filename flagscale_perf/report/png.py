@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.report import Report
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.phases import GROUPS
-from flagscale_perf.core.printable import number, printable
 from flagscale_perf.report.sections import cost_of, known, percent, with_unit
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import number, printable
+from flagscale_perf.training.phases import GROUPS
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -19,7 +19,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito (2008): eight colours that stay apart for every kind of colour vision.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
 _GROUP_COLOURS = dict(zip(GROUPS, (YELLOW, SKY, BLUE, RED, ORANGE, GREEN, "#999999", "#DDDDDD"), strict=True))
 _CLASS_COLOURS = {
     "startup": ORANGE,
@@ -43,7 +52,9 @@ def render(report: Report) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise PerfError("--format png needs matplotlib; pip install 'flagscale_perf[figures]', or take another format") from None
+        raise PerfError(
+            "--format png needs matplotlib; pip install 'flagscale_perf[figures]', or take another format"
+        ) from None
     figure = Figure(figsize=_SIZE_INCH, dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
     _draw(figure, report)
@@ -54,7 +65,15 @@ def render(report: Report) -> bytes:
 
 def _draw(figure: Figure, report: Report) -> None:
     grid = figure.add_gridspec(
-        5, 2, height_ratios=[1.05, 2, 2, 2, 0.55], hspace=0.52, wspace=0.2, left=0.06, right=0.95, top=0.965, bottom=0.06
+        5,
+        2,
+        height_ratios=[1.05, 2, 2, 2, 0.55],
+        hspace=0.52,
+        wspace=0.2,
+        left=0.06,
+        right=0.95,
+        top=0.965,
+        bottom=0.06,
     )
     head = figure.add_subplot(grid[0, :])
     _head(head, report)
@@ -64,8 +83,16 @@ def _draw(figure: Figure, report: Report) -> None:
     _goodput(figure.add_subplot(grid[4, :]), report)
     reading = report.reading
     if reading.skipped:
-        reasons = "; ".join(f"line {line.number}: {printable(line.reason)}" for line in reading.first_skipped[:2])
-        figure.text(0.06, 0.008, f"{reading.skipped} lines of the run file are no records: {reasons}", color=RED, parse_math=False)
+        reasons = "; ".join(
+            f"line {line.number}: {printable(line.reason)}" for line in reading.first_skipped[:2]
+        )
+        figure.text(
+            0.06,
+            0.008,
+            f"{reading.skipped} lines of the run file are no records: {reasons}",
+            color=RED,
+            parse_math=False,
+        )
 
 
 def _head(axes: Axes, report: Report) -> None:
@@ -80,9 +107,14 @@ def _head(axes: Axes, report: Report) -> None:
         f"({known(overview.flops_convention)}, peak {peak}); {number(figures.tokens_per_s, 0)} tokens/s; "
         f"iteration {with_unit(figures.iteration_ms, 1, 'ms')}",
     ]
-    axes.text(0, 1.12, f"Run {printable(overview.session_id)}", size=17, weight="bold", va="top", parse_math=False)
+    axes.text(
+        0, 1.12, f"Run {printable(overview.session_id)}", size=17, weight="bold", va="top", parse_math=False
+    )
     _lines(axes, lines, 0.86, "#444444")
-    found = [f"{place}. {finding.title}  [{cost_of(finding)}]" for place, finding in enumerate(report.findings[:_SHOWN_FINDINGS], 1)]
+    found = [
+        f"{place}. {finding.title}  [{cost_of(finding)}]"
+        for place, finding in enumerate(report.findings[:_SHOWN_FINDINGS], 1)
+    ]
     more = [f"and {len(report.findings) - len(found)} more"] if len(report.findings) > len(found) else []
     _lines(axes, [*found, *more] or ["No findings: nothing broke a limit"], 0.48, RED if found else GREEN)
 
@@ -118,12 +150,20 @@ def _iterations(axes: Axes, report: Report) -> None:
     if not points:
         return _empty(axes, "no interval is complete")
     x, middle = [point.iteration for point in points], _known(point.p50_ms for point in points)
-    axes.fill_between(x, middle, _known(point.p95_ms for point in points), color=SKY, alpha=0.45, lw=0, label="p50 to p95")
+    axes.fill_between(
+        x, middle, _known(point.p95_ms for point in points), color=SKY, alpha=0.45, lw=0, label="p50 to p95"
+    )
     axes.plot(x, middle, color=BLUE, lw=1.3, label="p50")
     axes.plot(x, _known(point.max_ms for point in points), color="#888888", lw=0.7, label="max")
     slow = trend.slow_steps
     axes.scatter(
-        [step.iteration for step in slow], [step.iteration_ms for step in slow], s=22, marker="v", color=RED, label="slow", zorder=3
+        [step.iteration for step in slow],
+        [step.iteration_ms for step in slow],
+        s=22,
+        marker="v",
+        color=RED,
+        label="slow",
+        zorder=3,
     )
     _from_zero(axes, "ms")
     _legend(axes, axes.get_legend_handles_labels()[0])
@@ -131,11 +171,21 @@ def _iterations(axes: Axes, report: Report) -> None:
 
 def _phases(axes: Axes, report: Report) -> None:
     _title(axes, "Phases of a mean step")
-    points = [(point.iteration, point.groups_ms) for point in report.trend.points if point.groups_ms is not None and not point.is_warmup]
+    points = [
+        (point.iteration, point.groups_ms)
+        for point in report.trend.points
+        if point.groups_ms is not None and not point.is_warmup
+    ]
     if not points:
         return _empty(axes, "no phases: --perf-breakdown was off")
     series = [[groups[name] for _, groups in points] for name in GROUPS]
-    axes.stackplot([iteration for iteration, _ in points], series, labels=list(GROUPS), colors=list(_GROUP_COLOURS.values()), lw=0)
+    axes.stackplot(
+        [iteration for iteration, _ in points],
+        series,
+        labels=list(GROUPS),
+        colors=list(_GROUP_COLOURS.values()),
+        lw=0,
+    )
     axes.set_ylabel("ms")
     axes.margins(x=0)
     _legend(axes, axes.get_legend_handles_labels()[0])
@@ -148,7 +198,9 @@ def _ranks(axes: Axes, report: Report) -> None:
         return _empty(axes, "the file tells of rank 0 only")
     from matplotlib.ticker import MaxNLocator
 
-    rows = [[_NAN if value is None else value for value in column] for column in zip(*ranks.work_ms, strict=True)]
+    rows = [
+        [_NAN if value is None else value for value in column] for column in zip(*ranks.work_ms, strict=True)
+    ]
     begins = [*(first for first, _ in ranks.stretches), ranks.stretches[-1][1]]  # stretches differ in length
     image = axes.pcolormesh(begins, [row - 0.5 for row in range(len(rows) + 1)], rows, cmap=_HEAT_MAP)
     axes.invert_yaxis()
@@ -187,7 +239,10 @@ def _memory(axes: Axes, report: Report) -> None:
 
 def _power(axes: Axes, report: Report) -> None:
     hardware, points = report.hardware, report.trend.points
-    _title(axes, f"Power of rank 0's device: {with_unit(hardware.power_w, 0, 'W')}, {number(hardware.tokens_per_joule, 2)} tokens/J")
+    _title(
+        axes,
+        f"Power of rank 0's device: {with_unit(hardware.power_w, 0, 'W')}, {number(hardware.tokens_per_joule, 2)} tokens/J",
+    )
     if all(point.power_w is None for point in points):
         return _empty(axes, "not read")
     x = [point.iteration for point in points]
@@ -197,7 +252,14 @@ def _power(axes: Axes, report: Report) -> None:
     if any(point.sm_clock_mhz is not None for point in points):
         clocks = axes.twinx()
         clocks.spines[["top"]].set_visible(False)
-        handles += clocks.plot(x, _known(point.sm_clock_mhz for point in points), color=BLUE, lw=1, ls="--", label="lowest SM clock")
+        handles += clocks.plot(
+            x,
+            _known(point.sm_clock_mhz for point in points),
+            color=BLUE,
+            lw=1,
+            ls="--",
+            label="lowest SM clock",
+        )
         _from_zero(clocks, "MHz")
     _legend(axes, handles)
 
@@ -209,7 +271,14 @@ def _goodput(axes: Axes, report: Report) -> None:
     axes.set_yticks([])
     for part in goodput.parts:
         if part.share:
-            axes.barh(0, part.share, left=left, color=_CLASS_COLOURS[part.name], label=f"{part.label} {percent(part.share)}", ec="white")
+            axes.barh(
+                0,
+                part.share,
+                left=left,
+                color=_CLASS_COLOURS[part.name],
+                label=f"{part.label} {percent(part.share)}",
+                ec="white",
+            )
             if part.share > _LABEL_SHARE:
                 axes.text(left, 0, f" {part.label}", va="center", size=10, clip_on=True)
             left += part.share

@@ -1,4 +1,6 @@
-"""A report as titled tables of text, the same for every format that is made of lines. Rounds and puts units; computes nothing."""
+"""A report as titled tables of text, the same for every format that is made of lines. Rounds and puts units;
+computes nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.analysis.report import Evidence, Finding, Overview, Report
-from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
-from flagscale_perf.core.printable import UNKNOWN, number
+from flagscale_perf.spine.units import UNKNOWN, number
+from flagscale_perf.training.analysis.tables import (
+    GoodputBar,
+    Hardware,
+    Memory,
+    Monitor,
+    Phases,
+    Ranks,
+    Reading,
+    Straggler,
+)
 
 MAX_RANKS = 16
 MAX_SHOWN = 10
@@ -18,7 +29,9 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class Section:
-    """A title and rows of cells; the first cell is a label. `head` names the columns of a table, empty for pairs of label and value."""
+    """A title and rows of cells; the first cell is a label. `head` names the columns of a table, empty for
+    pairs of label and value.
+    """
 
     title: str
     rows: Sequence[Row]
@@ -52,7 +65,10 @@ def finding_rows(finding: Finding) -> list[Pair]:
     if finding.first_iteration is not None and finding.iteration is not None:
         rows.append(("iterations", f"{finding.first_iteration} to {finding.iteration}"))
     rows.append(("likely causes", "; ".join(finding.causes)))
-    return rows + [("change", f"{' '.join(change.flags)}: {change.text}" if change.flags else change.text) for change in finding.changes]
+    return rows + [
+        ("change", f"{' '.join(change.flags)}: {change.text}" if change.flags else change.text)
+        for change in finding.changes
+    ]
 
 
 def cost_of(finding: Finding) -> str:
@@ -68,7 +84,11 @@ def goodput_rows(goodput: GoodputBar) -> list[Pair]:
     """Each class with its share of the wall time, and the productive share again as what it is called."""
     rows = [("wall time", with_unit(goodput.wall_s, 1, "s"))]
     rows += [
-        (part.label, with_unit(part.dur_s, 1, "s") + ("" if part.share is None else f" ({percent(part.share)})")) for part in goodput.parts
+        (
+            part.label,
+            with_unit(part.dur_s, 1, "s") + ("" if part.share is None else f" ({percent(part.share)})"),
+        )
+        for part in goodput.parts
     ]
     return [*rows, ("ETTR", number(goodput.ettr, 3))]
 
@@ -102,17 +122,27 @@ def _overview(overview: Overview) -> list[Pair]:
     rows = [
         ("end", overview.end_reason),
         ("from", f"{overview.started} to {overview.ended}"),
-        ("iterations", f"{overview.iterations} ({known(overview.first_iteration)} to {known(overview.last_iteration)})"),
+        (
+            "iterations",
+            f"{overview.iterations} ({known(overview.first_iteration)} to {known(overview.last_iteration)})",
+        ),
         ("skipped", str(overview.skipped_iterations)),
         ("script", f"{known(overview.script)} on {known(overview.hostname)}, {known(overview.host)}"),
         ("devices", f"{known(overview.world_size)} x {known(overview.device)}, {known(overview.dtype)}"),
         ("parallel", sizes or UNKNOWN),
     ]
     rows += [
-        ("node", f"{node.hostname}: {node.ranks} ranks, {node.first_rank} to {node.last_rank}, {', '.join(node.devices)}")
+        (
+            "node",
+            f"{node.hostname}: {node.ranks} ranks, {node.first_rank} to {node.last_rank}, {', '.join(node.devices)}",
+        )
         for node in overview.nodes[:MAX_SHOWN]
     ]
-    return rows + _more(len(overview.nodes), MAX_SHOWN) + [("not available", phrase) for phrase in overview.missing]
+    return (
+        rows
+        + _more(len(overview.nodes), MAX_SHOWN)
+        + [("not available", phrase) for phrase in overview.missing]
+    )
 
 
 def _rates(report: Report) -> list[Pair]:
@@ -137,7 +167,9 @@ def _rates(report: Report) -> list[Pair]:
 
 def _times(report: Report) -> list[Pair]:
     figures, trend = report.figures, report.trend
-    quantiles = f"p50 {number(figures.p50_ms, 1)}, p95 {number(figures.p95_ms, 1)}, max {number(figures.max_ms, 1)}"
+    quantiles = (
+        f"p50 {number(figures.p50_ms, 1)}, p95 {number(figures.p95_ms, 1)}, max {number(figures.max_ms, 1)}"
+    )
     rows = [
         ("iteration", f"{with_unit(figures.iteration_ms, 1, 'ms')} ({quantiles})"),
         ("first iteration", with_unit(figures.first_iteration_ms, 1, "ms")),
@@ -147,10 +179,16 @@ def _times(report: Report) -> list[Pair]:
         ("monitor itself", percent(report.monitor.self_cost_share)),
     ]
     if trend.slow_steps:
-        rows.append(("slow steps", f"{trend.slow_step_count}, together {with_unit(trend.slow_excess_s, 1, 's')} longer than usual"))
+        rows.append(
+            (
+                "slow steps",
+                f"{trend.slow_step_count}, together {with_unit(trend.slow_excess_s, 1, 's')} longer than usual",
+            )
+        )
         longest = sorted(trend.slow_steps, key=lambda step: step.iteration_ms, reverse=True)
         shown = [
-            f"{step.iteration} ({number(step.iteration_ms, 1)} ms, usual {number(step.usual_ms, 1)})" for step in longest[: MAX_SHOWN // 2]
+            f"{step.iteration} ({number(step.iteration_ms, 1)} ms, usual {number(step.usual_ms, 1)})"
+            for step in longest[: MAX_SHOWN // 2]
         ]
         rows.append(("slowest", ", ".join(shown)))
     return rows
@@ -168,31 +206,66 @@ def _totals(report: Report) -> list[Pair]:
 
 def _phase_sections(phases: Phases) -> list[Section]:
     rows = [
-        (row.name.replace("_", " "), percent(row.share), with_unit(row.step_ms, 1, "ms"), with_unit(row.total_s, 1, "s"))
+        (
+            row.name.replace("_", " "),
+            percent(row.share),
+            with_unit(row.step_ms, 1, "ms"),
+            with_unit(row.total_s, 1, "s"),
+        )
         for row in phases.rows
         if row.total_s is not None
     ]
     if rows and phases.bubble_s is not None:
         rows += [
             ("of the wait: bubble", percent(phases.bubble_share), "", with_unit(phases.bubble_s, 1, "s")),
-            ("of the wait: imbalance", percent(phases.imbalance_share), "", with_unit(phases.imbalance_s, 1, "s")),
+            (
+                "of the wait: imbalance",
+                percent(phases.imbalance_share),
+                "",
+                with_unit(phases.imbalance_s, 1, "s"),
+            ),
         ]
-    return [Section(f"Phases of {phases.steps} iterations, without the first", rows, ("phase", "share", "a step", "all"))]
+    return [
+        Section(
+            f"Phases of {phases.steps} iterations, without the first",
+            rows,
+            ("phase", "share", "a step", "all"),
+        )
+    ]
 
 
 def _rank_sections(ranks: Ranks | None) -> list[Section]:
     if ranks is None:
         return []
-    columns = zip(ranks.entries, ranks.median_work_ms, ranks.median_wait_ms, ranks.median_data_ms, ranks.peak_gb, strict=True)
+    columns = zip(
+        ranks.entries,
+        ranks.median_work_ms,
+        ranks.median_wait_ms,
+        ranks.median_data_ms,
+        ranks.peak_gb,
+        strict=True,
+    )
     busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
     rows: list[Row] = []
     for entry, work_ms, wait_ms, data_ms, peak_gb in busiest[:MAX_RANKS]:
-        numbers = str(entry.first_rank) if entry.first_rank == entry.last_rank else f"{entry.first_rank}-{entry.last_rank}"
+        numbers = (
+            str(entry.first_rank)
+            if entry.first_rank == entry.last_rank
+            else f"{entry.first_rank}-{entry.last_rank}"
+        )
         times = [with_unit(dur_ms, 1, "ms") for dur_ms in (work_ms, wait_ms, data_ms)]
         rows.append((numbers, known(entry.hostname), known(entry.stage), *times, with_unit(peak_gb, 2, "GB")))
     head = ("ranks", "node", "stage", "work", "wait", "data", "peak memory")
-    shown = "" if len(rows) == len(ranks.entries) else f", the {len(rows)} of {len(ranks.entries)} that work longest"
-    silent = [] if not ranks.silent_count else [Section("Silent ranks", [("ranks", _listed(ranks.silent, ranks.silent_count))])]
+    shown = (
+        ""
+        if len(rows) == len(ranks.entries)
+        else f", the {len(rows)} of {len(ranks.entries)} that work longest"
+    )
+    silent = (
+        []
+        if not ranks.silent_count
+        else [Section("Silent ranks", [("ranks", _listed(ranks.silent, ranks.silent_count))])]
+    )
     return [Section(f"Ranks: medians of a step{shown}", rows, head), *silent]
 
 
@@ -221,10 +294,16 @@ def _memory(memory: Memory) -> list[Pair]:
     left = memory.out_of_memory_in_steps
     return [
         ("peak", with_unit(memory.peak_gb, 2, "GB")),
-        ("reserved", f"{with_unit(memory.reserved_peak_gb, 2, 'GB')} of {with_unit(memory.device_gb, 2, 'GB')}"),
+        (
+            "reserved",
+            f"{with_unit(memory.reserved_peak_gb, 2, 'GB')} of {with_unit(memory.device_gb, 2, 'GB')}",
+        ),
         ("fragmentation", percent(memory.fragmentation)),
         ("alloc retries", known(memory.alloc_retries)),
-        ("out of memory", "not in sight" if left is None else f"in {left} steps at the latest, if the peak goes on growing"),
+        (
+            "out of memory",
+            "not in sight" if left is None else f"in {left} steps at the latest, if the peak goes on growing",
+        ),
     ]
 
 
@@ -235,7 +314,10 @@ def _hardware(hardware: Hardware) -> list[Pair]:
     return [
         ("power", with_unit(hardware.power_w, 1, "W")),
         ("energy", f"{with_unit(hardware.energy_j, 1, 'J')} in {with_unit(hardware.energy_read_s, 1, 's')}"),
-        ("tokens/J", f"{number(hardware.tokens_per_joule, 3)} ({with_unit(hardware.joules_per_token, 3, 'J')}/token)"),
+        (
+            "tokens/J",
+            f"{number(hardware.tokens_per_joule, 3)} ({with_unit(hardware.joules_per_token, 3, 'J')}/token)",
+        ),
         ("lowest SM clock", with_unit(hardware.min_sm_clock_mhz, 0, "MHz")),
         ("temperature", with_unit(hardware.max_temperature_c, 0, "C at most")),
         ("clocks capped", capped),
@@ -248,7 +330,10 @@ def _hardware(hardware: Hardware) -> list[Pair]:
 
 def _monitor_sections(monitor: Monitor) -> list[Section]:
     shown = monitor.events[: 2 * MAX_SHOWN]
-    rows = [(event.at.partition(" ")[2], f"{event.name}, iteration {event.iteration}: {event.text}") for event in shown]
+    rows = [
+        (event.at.partition(" ")[2], f"{event.name}, iteration {event.iteration}: {event.text}")
+        for event in shown
+    ]
     rows += _more(sum(monitor.event_counts.values()), len(shown))
     lost = [("lost", f"{monitor.dropped_records} records")] if monitor.dropped_records else []
     return [Section("Events", [*rows, *lost])]
@@ -256,7 +341,12 @@ def _monitor_sections(monitor: Monitor) -> list[Section]:
 
 def _reading_sections(reading: Reading) -> list[Section]:
     rows = [(f"line {line.number}", line.reason) for line in reading.first_skipped]
-    return [Section(f"{reading.skipped} lines of {reading.path} are no records", rows + _more(reading.skipped, len(rows)))]
+    return [
+        Section(
+            f"{reading.skipped} lines of {reading.path} are no records",
+            rows + _more(reading.skipped, len(rows)),
+        )
+    ]
 
 
 def _more(count: int, shown: int) -> list[Pair]:

@@ -6,8 +6,6 @@ import json
 from typing import Any
 
 from flagscale_perf.analysis.report import Overview
-from flagscale_perf.analysis.tables import GoodputBar, Hardware, Memory, Monitor, Phases, Ranks, Reading, Straggler
-from flagscale_perf.core.phases import GROUPS
 from flagscale_perf.report.charts import GROUP_COLOURS, RANK_MATRICES
 from flagscale_perf.report.markup import (
     NOTHING,
@@ -26,6 +24,17 @@ from flagscale_perf.report.markup import (
     tag,
     unit,
 )
+from flagscale_perf.training.analysis.tables import (
+    GoodputBar,
+    Hardware,
+    Memory,
+    Monitor,
+    Phases,
+    Ranks,
+    Reading,
+    Straggler,
+)
+from flagscale_perf.training.phases import GROUPS
 
 _PARTS = {
     "startup": "--orange", "productive": "--green", "evaluation": "--sky", "checkpoint": "--blue",
@@ -51,21 +60,32 @@ def goodput(bar: GoodputBar) -> Html:
     if not known:
         return note("The run file tells no time yet.")
     stripes = (
-        tag("i", style=f"flex-grow:{part.dur_s:.6g};background:var({_shade(part.name)})", title=f"{part.label}: {duration(part.dur_s)}")
+        tag(
+            "i",
+            style=f"flex-grow:{part.dur_s:.6g};background:var({_shade(part.name)})",
+            title=f"{part.label}: {duration(part.dur_s)}",
+        )
         for part in known
     )
     legend = (
         tag(
             "div",
             tag("dt", _swatch(_shade(part.name)), part.label),
-            tag("dd", tag("b", percent(part.share) or NOTHING), f" {duration(part.dur_s) or 'not told apart'}"),
+            tag(
+                "dd", tag("b", percent(part.share) or NOTHING), f" {duration(part.dur_s) or 'not told apart'}"
+            ),
         )
         + Html("\n")
         for part in bar.parts
     )
     ettr = f"{bar.ettr:.3f}" if bar.ettr is not None else "not known"
     words = f"Wall time {duration(bar.wall_s)}; ETTR (productive share) {ettr}."
-    return tag("div", *stripes, class_="bar", role="img", aria_label=words) + Html("\n") + note(words) + tag("dl", *legend, class_="legend")
+    return (
+        tag("div", *stripes, class_="bar", role="img", aria_label=words)
+        + Html("\n")
+        + note(words)
+        + tag("dl", *legend, class_="legend")
+    )
 
 
 def _shade(name: str) -> str:
@@ -94,7 +114,10 @@ def phases(found: Phases, has_chart: bool) -> Html:
     waits = pairs(
         [
             ("bubble, which the schedule makes inevitable", _both(found.bubble_share, found.bubble_s)),
-            ("imbalance, the rest of the wait for other stages", _both(found.imbalance_share, found.imbalance_s)),
+            (
+                "imbalance, the rest of the wait for other stages",
+                _both(found.imbalance_share, found.imbalance_s),
+            ),
             ("bubble of computing and waiting", percent(found.bubble_share_of_pipeline)),
         ]
     )
@@ -104,7 +127,9 @@ def phases(found: Phases, has_chart: bool) -> Html:
             note(f"Rank 0, {found.steps:,} measured steps, without the first."),
             table(["phase", "mean step", "share", "total"], rows, 3),
             note(f"Not named by the host, so in what is around them: {unnamed}.") if unnamed else "",
-            waits if found.bubble_s is not None else note("No bubble: one pipeline stage, or a schedule whose bubble is not known."),
+            waits
+            if found.bubble_s is not None
+            else note("No bubble: one pipeline stage, or a schedule whose bubble is not known."),
         ]
     )
 
@@ -123,20 +148,41 @@ def ranks(found: Ranks | None, stragglers: list[Straggler]) -> Html:
     if found is None or not found.stretches:
         return note("No ranks side by side: the file tells of rank 0 only.")
     buttons = (
-        tag("button", title, type="button", data_trace=str(n), aria_pressed="true" if name == "work_ms" else "false")
+        tag(
+            "button",
+            title,
+            type="button",
+            data_trace=str(n),
+            aria_pressed="true" if name == "work_ms" else "false",
+        )
         for n, (name, (title, _)) in enumerate(RANK_MATRICES.items())
     )
     silent = numbers_of(found.silent)
     return join(
         [
-            tag("div", *buttons, class_="switch", data_chart="ranks", role="group", aria_label="What the map shows"),
+            tag(
+                "div",
+                *buttons,
+                class_="switch",
+                data_chart="ranks",
+                role="group",
+                aria_label="What the map shows",
+            ),
             Html("\n"),
             chart("ranks", "Every rank over the run"),
             note("Median per step of each stretch; a blank was not told. An outline is a straggler."),
-            note(f"{found.silent_count:,} silent in the last stretch: {silent}") if found.silent_count else "",
+            note(f"{found.silent_count:,} silent in the last stretch: {silent}")
+            if found.silent_count
+            else "",
             tag("h3", "Stragglers"),
             _stragglers(stragglers),
-            tag("details", tag("summary", f"Medians of {len(found.entries)} ranks"), Html("\n"), _medians(found)) + Html("\n"),
+            tag(
+                "details",
+                tag("summary", f"Medians of {len(found.entries)} ranks"),
+                Html("\n"),
+                _medians(found),
+            )
+            + Html("\n"),
         ]
     )
 
@@ -162,7 +208,14 @@ def _stragglers(found: list[Straggler]) -> Html:
 
 
 def _medians(found: Ranks) -> Html:
-    columns = zip(found.entries, found.median_work_ms, found.median_wait_ms, found.median_data_ms, found.peak_gb, strict=True)
+    columns = zip(
+        found.entries,
+        found.median_work_ms,
+        found.median_wait_ms,
+        found.median_data_ms,
+        found.peak_gb,
+        strict=True,
+    )
     rows = [
         (
             span(one.first_rank, one.last_rank),
@@ -191,7 +244,12 @@ def memory(found: Memory, has_chart: bool) -> Html:
         ("peak of the device", percent(found.peak_share)),
         ("fragmentation", percent(found.fragmentation)),
         ("allocator retries", count(found.alloc_retries)),
-        ("out of memory", "not in sight" if left is None else f"in {left:,} steps at the latest, if the peak goes on growing"),
+        (
+            "out of memory",
+            "not in sight"
+            if left is None
+            else f"in {left:,} steps at the latest, if the peak goes on growing",
+        ),
     ]
     return (chart("memory", "Memory of rank 0's device") if has_chart else Html("")) + pairs(facts)
 
@@ -208,17 +266,30 @@ def hardware(found: Hardware, has_chart: bool) -> Html:
         ("throttled by", None if found.throttle is None else ", ".join(found.throttle) or "nothing"),
         ("uncorrected memory errors", count(found.ecc_uncorrected)),
         ("readings with an XID", count(found.xid_readings)),
-        ("PCIe", None if found.pcie_generation is None else f"generation {found.pcie_generation}, {found.pcie_width} lanes"),
+        (
+            "PCIe",
+            None
+            if found.pcie_generation is None
+            else f"generation {found.pcie_generation}, {found.pcie_width} lanes",
+        ),
         ("PCIe replays", count(found.pcie_replays)),
         ("NVLinks active", count(found.nvlinks_active)),
     ]
     if not has_chart and all(value is None for _, value in facts):
-        return note("No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine.")
-    return (chart("hardware", "Power, clock and temperature of rank 0's device") if has_chart else Html("")) + pairs(facts)
+        return note(
+            "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine."
+        )
+    return (
+        chart("hardware", "Power, clock and temperature of rank 0's device") if has_chart else Html("")
+    ) + pairs(facts)
 
 
 def _energy(found: Hardware) -> str | None:
-    return None if found.energy_j is None else f"{scaled(found.energy_j, 'J')} in {duration(found.energy_read_s)}"
+    return (
+        None
+        if found.energy_j is None
+        else f"{scaled(found.energy_j, 'J')} in {duration(found.energy_read_s)}"
+    )
 
 
 def monitor(found: Monitor) -> Html:
@@ -253,7 +324,12 @@ def reading(found: Reading, missing: list[str]) -> Html:
         )
     ]
     if found.first_skipped:
-        parts.append(table(["line", "why it is no record"], [(str(one.number), one.reason) for one in found.first_skipped]))
+        parts.append(
+            table(
+                ["line", "why it is no record"],
+                [(str(one.number), one.reason) for one in found.first_skipped],
+            )
+        )
     return join(parts)
 
 
@@ -277,13 +353,20 @@ def run(seen: Overview, files: dict[str, str]) -> Html:
         ("pipeline schedule", seen.pipeline_schedule),
     ]
     rows: list[tuple[str, str]] = [(name, str(value)) for name, value in facts if value is not None]
-    nodes = [(one.hostname, count(one.ranks), span(one.first_rank, one.last_rank), ", ".join(one.devices)) for one in seen.nodes]
+    nodes = [
+        (one.hostname, count(one.ranks), span(one.first_rank, one.last_rank), ", ".join(one.devices))
+        for one in seen.nodes
+    ]
     options = [(tag("code", name), _option(value)) for name, value in seen.config.items()]
     return join(
         [
             _folded("Run", table(["fact", "value"], rows)),
-            _folded(f"Nodes ({len(nodes)})", table(["node", "ranks", "numbers", "devices"], nodes)) if nodes else "",
-            _folded(f"Options in force ({len(options)})", table(["option", "value"], options)) if options else "",
+            _folded(f"Nodes ({len(nodes)})", table(["node", "ranks", "numbers", "devices"], nodes))
+            if nodes
+            else "",
+            _folded(f"Options in force ({len(options)})", table(["option", "value"], options))
+            if options
+            else "",
             _folded("Files", table(["what", "file"], list(files.items()))) if files else "",
         ]
     )

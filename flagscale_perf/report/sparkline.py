@@ -8,7 +8,9 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """At most `width` characters, the last values; the lowest is the lowest bar, unknown a space. All alike is a line in the middle."""
+    """At most `width` characters, the last values; the lowest is the lowest bar, unknown a space. All alike
+    is a line in the middle.
+    """
     shown = values[-width:] if width > 0 else ()
     known = [value for value in shown if value is not None]
     if not known:

@@ -6,8 +6,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from flagscale_perf.analysis.report import Finding, Report
-from flagscale_perf.core.printable import printable
 from flagscale_perf.report.sections import Row, Section, finding_rows, sections_of
+from flagscale_perf.spine.units import printable
 
 _LABEL_WIDTH = 16
 _INDENT = " " * 5
@@ -40,7 +40,10 @@ def _section(section: Section) -> str:
 
 def _line(row: Sequence[str], widths: Sequence[int]) -> str:
     label, *others = row
-    cells = [label.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]
+    cells = [
+        label.ljust(widths[0]),
+        *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)),
+    ]
     return f"  {'  '.join(cells)}".rstrip() + "\n"
 
 
@@ -48,7 +51,10 @@ def _findings(report: Report) -> str:
     unjudged = [("not judged", phrase) for phrase in report.unjudged]
     if not report.findings:
         return block("Findings", [("none", "nothing broke a limit"), *unjudged])
-    found = [f"  {place}. {printable(finding.title)}\n{_details(finding)}" for place, finding in enumerate(report.findings, 1)]
+    found = [
+        f"  {place}. {printable(finding.title)}\n{_details(finding)}"
+        for place, finding in enumerate(report.findings, 1)
+    ]
     rest = ["".join(map(_row, unjudged))] if unjudged else []
     return f"Findings: {len(found)}\n" + "\n".join([*found, *rest])
 
@@ -59,5 +65,7 @@ def _details(finding: Finding) -> str:
 
 def _wrapped(label: str, value: str) -> str:
     first = f"{_INDENT}{label:<15}"
-    lines = textwrap.wrap(value, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False)
+    lines = textwrap.wrap(
+        value, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
+    )
     return "\n".join(lines or [first.rstrip()]) + "\n"

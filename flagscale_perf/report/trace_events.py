@@ -1,7 +1,8 @@
-"""A run as a trace for Perfetto (https://ui.perfetto.dev) or chrome://tracing: steps, phases, ranks and counters on one timeline.
+"""A run as a trace for Perfetto (https://ui.perfetto.dev) or chrome://tracing: steps, phases, ranks and
+counters on one timeline.
 
-The format is the JSON array of Chrome's "Trace Event Format": times in microseconds, "X" a span, "C" a counter, "i" an instant,
-"b" and "e" the ends of a span that may overlap others, "M" a name.
+The format is the JSON array of Chrome's "Trace Event Format": times in microseconds, "X" a span, "C" a
+counter, "i" an instant, "b" and "e" the ends of a span that may overlap others, "M" a name.
 """
 
 from __future__ import annotations
@@ -12,20 +13,30 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
 from typing import Any, NamedTuple
 
-from flagscale_perf.core.phases import PHASES, PhaseJoin, StepPhases
-from flagscale_perf.core.printable import printable
-from flagscale_perf.core.rank_records import RanksRecord, StragglerRecord
-from flagscale_perf.core.rates import rates_of
-from flagscale_perf.core.records import EventRecord, HardwareRecord, IntervalRecord, Outcome, PhaseRecord, Record, RunHeader, StepRecord
-from flagscale_perf.core.utilisation import Scale
-from flagscale_perf.core.window import end_mono_ns
+from flagscale_perf.spine.records import EventRecord, RunHeader
+from flagscale_perf.spine.units import printable
+from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
+from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rates import rates_of
+from flagscale_perf.training.records import (
+    HardwareRecord,
+    IntervalRecord,
+    Outcome,
+    PhaseRecord,
+    Record,
+    StepRecord,
+)
+from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.window import end_mono_ns
 
 NS_PER_US = 1000
 RANK_0, RANKS = 1, 2  # "processes" of the trace
 STEPS, PHASES_OF_STEPS = 1, 2  # "threads" of rank 0
 REMEMBERED = 4096  # steps whose times are kept for what comes later about them
 
-_OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}  # of a damaged file it may be any number
+_OUTCOMES = {
+    outcome.value: outcome.name.lower() for outcome in Outcome
+}  # of a damaged file it may be any number
 
 Event = dict[str, Any]
 
@@ -68,7 +79,13 @@ class TraceEvents:
             return self._reading(record)
         elif isinstance(record, EventRecord):
             return [
-                self._at(record.at_ns) | {"ph": "i", "s": "g", "name": printable(record.name), "args": {"text": printable(record.text)}}
+                self._at(record.at_ns)
+                | {
+                    "ph": "i",
+                    "s": "g",
+                    "name": printable(record.name),
+                    "args": {"text": printable(record.text)},
+                }
             ]
         elif isinstance(record, RanksRecord):
             return self._ranks(record)
@@ -84,10 +101,18 @@ class TraceEvents:
     def _step(self, step: StepRecord) -> Iterator[Event]:
         whole = _Span(step.start_ns, end_mono_ns(step))
         self._recent.append((step.iteration, whole))
-        args = {"outcome": _OUTCOMES.get(step.outcome, str(step.outcome)), "samples": step.samples, "tokens": step.tokens}
+        args = {
+            "outcome": _OUTCOMES.get(step.outcome, str(step.outcome)),
+            "samples": step.samples,
+            "tokens": step.tokens,
+        }
         yield self._span(f"iteration {step.iteration}", whole, STEPS, args)
         if step.outcome != Outcome.DATA_SKIPPED:
-            yield self._span("train step", _Span(step.start_ns, min(step.start_ns + step.train_step_ns, whole.end_ns)), STEPS)
+            yield self._span(
+                "train step",
+                _Span(step.start_ns, min(step.start_ns + step.train_step_ns, whole.end_ns)),
+                STEPS,
+            )
         start_ns = step.start_ns + step.iteration_ns
         for name, dur_ns in (("evaluation", step.eval_ns), ("checkpoint", step.checkpoint_ns)):
             if dur_ns > 0:
@@ -109,14 +134,28 @@ class TraceEvents:
     def _interval(self, interval: IntervalRecord) -> Iterator[Event]:
         span = self._stretch(interval.first_iteration, interval.iteration)
         rates = rates_of(interval, self._scale)
-        figures = {"tokens/s": rates.tokens_per_s, "TFLOPS/GPU": rates.tflops_per_gpu, "memory bytes": interval.memory_bytes}
+        figures = {
+            "tokens/s": rates.tokens_per_s,
+            "TFLOPS/GPU": rates.tflops_per_gpu,
+            "memory bytes": interval.memory_bytes,
+        }
         if span is not None:
-            yield from (self._counter(name, span.end_ns, value) for name, value in figures.items() if value is not None)
+            yield from (
+                self._counter(name, span.end_ns, value)
+                for name, value in figures.items()
+                if value is not None
+            )
 
     def _reading(self, reading: HardwareRecord) -> Iterator[Event]:
         power_w = None if reading.power_mw is None else reading.power_mw / 1000
-        figures = {"power W": power_w, "SM clock MHz": reading.sm_clock_mhz, "temperature C": reading.temperature_c}
-        yield from (self._counter(name, reading.at_ns, value) for name, value in figures.items() if value is not None)
+        figures = {
+            "power W": power_w,
+            "SM clock MHz": reading.sm_clock_mhz,
+            "temperature C": reading.temperature_c,
+        }
+        yield from (
+            self._counter(name, reading.at_ns, value) for name, value in figures.items() if value is not None
+        )
 
     def _ranks(self, ranks: RanksRecord) -> Iterator[Event]:
         """For every entry the stretch's work and waiting: the time of a step times its steps."""
@@ -132,7 +171,9 @@ class TraceEvents:
             for name, dur_ns in (("work", work_ns), ("wait", wait_ns)):
                 end_ns = min(start_ns + max(0, dur_ns or 0) * steps, span.end_ns)
                 if end_ns > start_ns:
-                    yield self._span(name, _Span(start_ns, end_ns), entry, {"ns_per_step": dur_ns}) | {"pid": RANKS}
+                    yield self._span(name, _Span(start_ns, end_ns), entry, {"ns_per_step": dur_ns}) | {
+                        "pid": RANKS
+                    }
                     start_ns = end_ns
 
     def _straggler(self, straggler: StragglerRecord) -> Iterator[Event]:
@@ -160,14 +201,22 @@ class TraceEvents:
         yield self._at(span.end_ns) | common | {"ph": "e"}
 
     def _stretch(self, first_iteration: int, iteration: int) -> _Span | None:
-        """From the start of the first to the end of the last of the steps that are remembered; None if none is."""
+        """From the start of the first to the end of the last of the steps that are remembered; None if none
+        is.
+        """
         newest_first = takewhile(lambda step: step[0] >= first_iteration, reversed(self._recent))
         spans = [span for number, span in newest_first if number <= iteration]
         return _Span(spans[-1].start_ns, spans[0].end_ns) if spans else None
 
     def _span(self, name: str, span: _Span, thread: int, args: Event | None = None) -> Event:
         dur_us = (span.end_ns - span.start_ns) / NS_PER_US
-        return self._at(span.start_ns) | {"ph": "X", "name": name, "tid": thread, "dur": dur_us, "args": args or {}}
+        return self._at(span.start_ns) | {
+            "ph": "X",
+            "name": name,
+            "tid": thread,
+            "dur": dur_us,
+            "args": args or {},
+        }
 
     def _counter(self, name: str, at_ns: int, value: float) -> Event:
         return self._at(at_ns) | {"ph": "C", "name": name, "args": {"value": value}}
@@ -182,14 +231,24 @@ def _name(kind: str, process: int, thread: int, name: str) -> Event:
 
 def _ranks_of(entry: int, ranks_per_entry: int) -> str:
     first = entry * ranks_per_entry
-    return f"rank {first}" if ranks_per_entry == 1 else f"ranks {first} to {first + ranks_per_entry - 1}, the slowest"
+    return (
+        f"rank {first}"
+        if ranks_per_entry == 1
+        else f"ranks {first} to {first + ranks_per_entry - 1}, the slowest"
+    )
 
 
 def trace_lines(header: RunHeader, records: Iterable[Record]) -> Iterator[str]:
     """The whole file, one event a line, made while it is read."""
     trace = TraceEvents(header)
-    facts = {"session": header.session_id, "script": header.facts.get("script"), "device": header.facts.get("device")}
-    yield json.dumps({"displayTimeUnit": "ms", "otherData": {key: printable(str(value)) for key, value in facts.items()}})[:-1]
+    facts = {
+        "session": header.session_id,
+        "script": header.facts.get("script"),
+        "device": header.facts.get("device"),
+    }
+    yield json.dumps(
+        {"displayTimeUnit": "ms", "otherData": {key: printable(str(value)) for key, value in facts.items()}}
+    )[:-1]
     separator = ', "traceEvents": [\n'
     for event in chain(trace.begin(), chain.from_iterable(map(trace.of, records)), trace.end()):
         yield separator + json.dumps(event, allow_nan=False)

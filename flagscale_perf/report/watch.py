@@ -10,23 +10,30 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from flagscale_perf.analysis.live import LiveRun
-from flagscale_perf.analysis.summary import KILLED
-from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.core.hardware import mean_power_w
-from flagscale_perf.core.phases import GROUPS, share, total_of
-from flagscale_perf.core.printable import number, printable
-from flagscale_perf.core.rank_records import StragglerRecord
-from flagscale_perf.core.rates import Rates, as_gb, rates_of
-from flagscale_perf.core.records import EventRecord, IntervalRecord
-from flagscale_perf.core.summary import RUNNING
-from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.report.sparkline import sparkline, squeezed
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.units import number, printable
+from flagscale_perf.training.analysis.live import LiveRun
+from flagscale_perf.training.analysis.summary import KILLED
+from flagscale_perf.training.hardware import mean_power_w
+from flagscale_perf.training.phases import GROUPS, share, total_of
+from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rates import Rates, as_gb, rates_of
+from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.summary import RUNNING
+from flagscale_perf.training.utilisation import Scale
 
 NARROW, WIDE = 60, 100
 REMARKS = 6
 STRAGGLERS = 4
-_SIZES = {"tensor_parallel": "TP", "pipeline_parallel": "PP", "data_parallel": "DP", "context_parallel": "CP", "expert_parallel": "EP"}
+_SIZES = {
+    "tensor_parallel": "TP",
+    "pipeline_parallel": "PP",
+    "data_parallel": "DP",
+    "context_parallel": "CP",
+    "expert_parallel": "EP",
+}
 _PHASE_FILLS = "█▓▒░█▓▒░"  # so that they can be told apart without colours, too
 _PHASE_STYLES = ("cyan", "green", "blue", "yellow", "magenta", "red", "white", "bright_black")
 _GOOD, _BAD, _WARN, _FAINT, _HEAD = "bold green", "bold red", "yellow", "bright_black", "bold"
@@ -77,7 +84,11 @@ class Frame:
         width = options.max_width
         parts: list[RenderableType] = [Text("waiting for the first record of the run", style=_WARN)]
         if self.run is not None:
-            parts = [*_title(self.run, self.has_writer), *_progress(self, self.run, width), *_figures(self.run, width)]
+            parts = [
+                *_title(self.run, self.has_writer),
+                *_progress(self, self.run, width),
+                *_figures(self.run, width),
+            ]
             parts += [*_phases(self.run, width), *_ranks(self.run, width), *_remarks(self.run)]
         yield Group(*parts, *(Text(printable(note), style=_FAINT) for note in self.notes))
 
@@ -86,9 +97,14 @@ def _title(run: LiveRun, has_writer: bool) -> Iterator[Text]:
     facts, state = run.header.facts, run.state(has_writer)
     style = _GOOD if state in (RUNNING, "completed") else _BAD
     sizes = " ".join(f"{short}{facts[name]}" for name, short in _SIZES.items() if facts.get(name) is not None)
-    yield Text.assemble((printable(state).upper(), style), "  ", (f"session {printable(run.header.session_id)}", _HEAD))
+    yield Text.assemble(
+        (printable(state).upper(), style), "  ", (f"session {printable(run.header.session_id)}", _HEAD)
+    )
     if run.end is None and state == KILLED:
-        yield Text("no end was recorded and nobody writes the run file any more: trainer and writer were killed", style=_BAD)
+        yield Text(
+            "no end was recorded and nobody writes the run file any more: trainer and writer were killed",
+            style=_BAD,
+        )
     known = (
         f"{facts.get('script')} on {facts.get('hostname')}",
         f"{facts.get('world_size')} x {facts.get('device')}",
@@ -140,14 +156,20 @@ def _figures(run: LiveRun, width: int) -> Iterator[RenderableType]:
     if width >= NARROW:
         for title in ("min", "max"):
             table.add_column(title, justify="right", style=_FAINT)
-        table.add_column(f"{len(rated)} intervals, to iteration {rated[-1][0].iteration}", style="cyan", no_wrap=True)
+        table.add_column(
+            f"{len(rated)} intervals, to iteration {rated[-1][0].iteration}", style="cyan", no_wrap=True
+        )
     for figure in FIGURES:
         values = [figure.value(*each) for each in rated]
         known = [value for value in values if value is not None]
         if known:
             cells = [figure.title, number(values[-1], figure.decimals)]
             if width >= NARROW:
-                cells += [number(min(known), figure.decimals), number(max(known), figure.decimals), sparkline(values, width - NARROW + 16)]
+                cells += [
+                    number(min(known), figure.decimals),
+                    number(max(known), figure.decimals),
+                    sparkline(values, width - NARROW + 16),
+                ]
             table.add_row(*cells)
     yield table
 
@@ -157,7 +179,9 @@ def _phases(run: LiveRun, width: int) -> Iterator[Text]:
     last = run.intervals[-1] if run.intervals else None
     if last is None or last.phases_ns is None:
         return
-    parts = [(title, share(total_of(last.phases_ns, names), last.iteration_ns)) for title, names in GROUPS.items()]
+    parts = [
+        (title, share(total_of(last.phases_ns, names), last.iteration_ns)) for title, names in GROUPS.items()
+    ]
     bar, legend = Text(), [Text()]
     for fill, style, (title, part) in zip(_PHASE_FILLS, _PHASE_STYLES, parts, strict=True):
         if part is not None and part > 0:
@@ -214,7 +238,9 @@ def _ms(dur_ns: int | None) -> float | None:
 
 def as_text(frame: Frame, width: int) -> str:
     """The frame without colours, as a file gets it."""
-    console: Any = Console(width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False)
+    console: Any = Console(
+        width=width, color_system=None, force_terminal=False, legacy_windows=False, highlight=False
+    )
     with console.capture() as captured:
         console.print(frame)
     text: str = captured.get()

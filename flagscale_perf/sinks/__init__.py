@@ -1,1 +1,1 @@
-"""Where records go: one file per destination, all with the same three methods."""
+"""One destination a file."""

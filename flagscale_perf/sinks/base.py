@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from flagscale_perf.core.records import Record, RunHeader
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.records import Record
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class SinkContext:
 class Sink(Protocol):
     """One destination. It is dumb: it takes records in order and knows no other sink.
 
-    `write` keeps the record in memory and fails only on a bug, or where too much waits already; `flush` brings everything kept
-    to its place. A `flush` that raises OSError keeps what it could not bring there, and is called again later.
+    `write` keeps the record in memory and fails only on a bug, or where too much waits already; `flush`
+    brings everything kept to its place. A `flush` that raises OSError keeps what it could not bring there,
+    and is called again later.
 
     Attributes:
         name: for messages.
@@ -48,7 +50,9 @@ class Sink(Protocol):
 
     @classmethod
     def open(cls, context: SinkContext) -> Sink | None:
-        """The sink, or None where the options do not ask for it. Does no I/O. Raises ImportError for a missing package."""
+        """The sink, or None where the options do not ask for it. Does no I/O. Raises ImportError for a
+        missing package.
+        """
 
     def write(self, record: Record) -> None:
         """Takes one record; those it has no use for, too."""

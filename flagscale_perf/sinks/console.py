@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.core.records import Record
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
+from flagscale_perf.training.records import Record
 
 
 class ConsoleSink:

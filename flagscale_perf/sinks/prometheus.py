@@ -6,17 +6,19 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.core.address import parse_address
-from flagscale_perf.core.records import Record
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.exposition import PREFIX, TABLE, RunMetrics, Values
-from flagscale_perf.sinks.files import replace_file
+from flagscale_perf.sinks.prometheus_text import PREFIX, TABLE, RunMetrics, Values
+from flagscale_perf.spine.address import parse_address
+from flagscale_perf.spine.files import replace_file
+from flagscale_perf.training.records import Record
 
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user
 
 
 class _Exposition:
-    """The metrics as they were at the last `publish`, for the library to render; any thread may collect them."""
+    """The metrics as they were at the last `publish`, for the library to render; any thread may collect
+    them.
+    """
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
@@ -68,7 +70,9 @@ class PrometheusPortSink:
     """Serves `/metrics` as long as the session lives; asked for by `perf_prometheus_port`."""
 
     name: ClassVar[str] = "Prometheus port"
-    cost: ClassVar[str] = "no metrics to scrape; free the port or give another --perf-prometheus-port, it is tried again all the time"
+    cost: ClassVar[str] = (
+        "no metrics to scrape; free the port or give another --perf-prometheus-port, it is tried again all the time"
+    )
     rebuilds: ClassVar[bool] = True
 
     def __init__(self, context: SinkContext) -> None:
@@ -97,7 +101,9 @@ class PrometheusPortSink:
         """Shows what has been added; opens the port if it is not open yet. Raises OSError."""
         self._exposition.publish()
         if self._server is None:
-            from flagscale_perf.sinks.metrics_server import MetricsServer  # an HTTP server's modules, for whoever serves only
+            from flagscale_perf.sinks.prometheus_server import (
+                MetricsServer,  # an HTTP server's modules, for whoever serves only
+            )
 
             try:
                 self._server = MetricsServer(self._host, self._port, self._exposition.app())
@@ -115,7 +121,9 @@ class PrometheusTextfileSink:
     """Replaces one file for node_exporter's textfile collector; asked for by `perf_prometheus_textfile`."""
 
     name: ClassVar[str] = "Prometheus textfile"
-    cost: ClassVar[str] = "its metrics are out of date; make its directory writable or give another --perf-prometheus-textfile"
+    cost: ClassVar[str] = (
+        "its metrics are out of date; make its directory writable or give another --perf-prometheus-textfile"
+    )
     rebuilds: ClassVar[bool] = True
 
     def __init__(self, context: SinkContext) -> None:

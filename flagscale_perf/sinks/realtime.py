@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.core.records import Record
-from flagscale_perf.core.session import REALTIME_FILE
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.files import AppendFile, open_shared
 from flagscale_perf.sinks.text_format import TextFormat
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.training.records import Record
 
 MAX_BYTES = 8 << 20
 FOLLOWER_TIME_NS = NS_PER_S // 4  # what a follower gets for reading the last lines before they are cut off
 
 
 class RealtimeSink:
-    """`perf_realtime.log`; keeps its inode for ever, bounded by truncation in place, shared with other sessions' writers."""
+    """`perf_realtime.log`; keeps its inode for ever, bounded by truncation in place, shared with other
+    sessions' writers.
+    """
 
     name: ClassVar[str] = "live log"
     cost: ClassVar[str] = "nothing new in perf_realtime.log; the session's own log goes on"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from flagscale_perf.sinks.base import Sink
 from flagscale_perf.sinks.console import ConsoleSink
-from flagscale_perf.sinks.host_run import WandbSink
-from flagscale_perf.sinks.intervals import CsvSink
-from flagscale_perf.sinks.metrics import MetricsSink
+from flagscale_perf.sinks.csv import CsvSink
 from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfileSink
 from flagscale_perf.sinks.realtime import RealtimeSink
-from flagscale_perf.sinks.records import RecordsSink
+from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.sinks.tensorboard import TensorBoardSink
+from flagscale_perf.sinks.text import MetricsSink
+from flagscale_perf.sinks.wandb import WandbSink
 
 # Everything the run file can be shown as, in the order of showing.
 VIEWS: tuple[type[Sink], ...] = (

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.core.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.core.records import Record, RunEnd
-from flagscale_perf.core.session import file_names
-from flagscale_perf.core.summary import RunTotals, dump_summary
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.files import replace_file
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.records import Record
+from flagscale_perf.training.summary import RunTotals, dump_summary
 
 PERIOD_NS = 5 * NS_PER_S
 
 
 class SummarySink:
-    """`perf_summary_<session>.json`; replaced as a whole every few seconds while records come, and at the end."""
+    """`perf_summary_<session>.json`; replaced as a whole every few seconds while records come, and at the
+    end.
+    """
 
     name: ClassVar[str] = "summary"
-    cost: ClassVar[str] = "perf_summary is out of date; `flagscale-perf report` makes it again from the run file"
+    cost: ClassVar[str] = (
+        "perf_summary is out of date; `flagscale-perf report` makes it again from the run file"
+    )
     rebuilds: ClassVar[bool] = True
 
     def __init__(self, context: SinkContext, period_ns: int = PERIOD_NS) -> None:
@@ -38,7 +43,9 @@ class SummarySink:
         self._totals.add(record)
         self._is_stale = True
         if isinstance(record, RunEnd):
-            self._due_ns = self._period_ns = 0  # nor does what comes behind it wait: there may be no later flush
+            self._due_ns = self._period_ns = (
+                0  # nor does what comes behind it wait: there may be no later flush
+            )
 
     def flush(self) -> None:
         """Replaces the file if it is out of date and due. Raises OSError."""

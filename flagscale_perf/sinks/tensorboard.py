@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.core.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.core.hardware import mean_power_w, tokens_per_joule
-from flagscale_perf.core.memory import fragmentation
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
-from flagscale_perf.core.records import IntervalRecord, Record
-from flagscale_perf.core.utilisation import Scale, Utilisation
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.files import AppendFile, open_new
 from flagscale_perf.sinks.tensorboard_layout import layout_summary
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.files import AppendFile, open_new
+from flagscale_perf.training.hardware import mean_power_w, tokens_per_joule
+from flagscale_perf.training.memory import fragmentation
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rates import as_gb, mean_ms, rates_of
+from flagscale_perf.training.records import IntervalRecord, Record
+from flagscale_perf.training.utilisation import Scale, Utilisation
 
 RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 
@@ -50,12 +50,17 @@ def scalars_of(interval: IntervalRecord, scale: Scale) -> dict[str, float | None
 
 
 def _phases_of(interval: IntervalRecord) -> dict[str, float | None]:
-    phases_ns = (interval.phases_ns or dict.fromkeys(PHASES)) | {"bubble": interval.bubble_ns, "imbalance": interval.imbalance_ns}
+    phases_ns = (interval.phases_ns or dict.fromkeys(PHASES)) | {
+        "bubble": interval.bubble_ns,
+        "imbalance": interval.imbalance_ns,
+    }
     return {f"phase/{name}_ms": mean_ms(dur_ns, interval.steps) for name, dur_ns in phases_ns.items()}
 
 
 class TensorBoardSink:
-    """An event file in `<the host's directory>/flagscale_perf`, or in `<log directory>/tensorboard` where the host has none."""
+    """An event file in `<the host's directory>/flagscale_perf`, or in `<log directory>/tensorboard` where the
+    host has none.
+    """
 
     name: ClassVar[str] = "TensorBoard"
     cost: ClassVar[str] = "no curves of the monitor in TensorBoard; everything else goes on"
@@ -93,8 +98,16 @@ class TensorBoardSink:
         """One event with all known values of an interval."""
         if isinstance(record, IntervalRecord):
             scalars = scalars_of(record, self._scale)
-            values = [self._summary.Value(tag=tag, simple_value=value) for tag, value in scalars.items() if value is not None]
-            event = self._event(wall_time=record.end_wall_ns / NS_PER_S, step=record.iteration, summary=self._summary(value=values))
+            values = [
+                self._summary.Value(tag=tag, simple_value=value)
+                for tag, value in scalars.items()
+                if value is not None
+            ]
+            event = self._event(
+                wall_time=record.end_wall_ns / NS_PER_S,
+                step=record.iteration,
+                summary=self._summary(value=values),
+            )
             self._writer.write(event.SerializeToString())
 
     def flush(self) -> None:

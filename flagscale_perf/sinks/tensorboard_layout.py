@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from flagscale_perf.core.phases import GROUPS, PHASES
+from flagscale_perf.training.phases import GROUPS, PHASES
 
 # Page -> chart -> the tags in it, as `scalars_of` has them.
 PAGES: dict[str, dict[str, tuple[str, ...]]] = {
@@ -26,7 +26,11 @@ PAGES: dict[str, dict[str, tuple[str, ...]]] = {
         "Forward and backward (ms)": ("phase/forward_ms", "phase/backward_ms"),
         "Communication (ms)": tuple(f"phase/{phase}_ms" for phase in GROUPS["Comm"]),
         "Optimizer (ms)": tuple(f"phase/{phase}_ms" for phase in GROUPS["Optim"]),
-        "Waiting for pipeline stages (ms)": ("phase/pipeline_recv_wait_ms", "phase/bubble_ms", "phase/imbalance_ms"),
+        "Waiting for pipeline stages (ms)": (
+            "phase/pipeline_recv_wait_ms",
+            "phase/bubble_ms",
+            "phase/imbalance_ms",
+        ),
     },
     "Memory": {
         "Memory (GB)": ("memory/current_gb", "memory/peak_gb", "memory/reserved_gb"),
@@ -54,5 +58,7 @@ def layout_summary() -> Any:
             category.chart.add(title=title).multiline.tag.extend(f"^{re.escape(tag)}$" for tag in tags)
     content = tensor_pb2.TensorProto(dtype=types_pb2.DT_STRING, string_val=[layout.SerializeToString()])
     content.tensor_shape.SetInParent()  # one string, not a list of them
-    value = summary_pb2.Summary.Value(tag=metadata.CONFIG_SUMMARY_TAG, metadata=metadata.create_summary_metadata(), tensor=content)
+    value = summary_pb2.Summary.Value(
+        tag=metadata.CONFIG_SUMMARY_TAG, metadata=metadata.create_summary_metadata(), tensor=content
+    )
     return summary_pb2.Summary(value=[value])

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flagscale_perf.core.clock import NS_PER_MS, Anchor
-from flagscale_perf.core.phases import GROUPS, share, total_of
-from flagscale_perf.core.printable import UNKNOWN, number, printable
-from flagscale_perf.core.rates import as_gb, mean_ms, rates_of
-from flagscale_perf.core.records import EventRecord, IntervalRecord, Record, RunEnd, RunHeader
-from flagscale_perf.core.session import Labels
-from flagscale_perf.core.utilisation import FLOP_PER_TFLOP, Scale
+from flagscale_perf.spine.clock import NS_PER_MS, Anchor
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import UNKNOWN, number, printable
+from flagscale_perf.training.phases import GROUPS, share, total_of
+from flagscale_perf.training.rates import as_gb, mean_ms, rates_of
+from flagscale_perf.training.records import IntervalRecord, Record
+from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 WARMUP_MARK = "warm-up"
 SUSPECT_MARK = "!"
@@ -65,7 +66,9 @@ class TextFormat:
     def separator(self) -> str:
         """One line between an earlier session in the same file and this one."""
         resumed = self._header.facts.get("resume_iteration")
-        return f"# session {self._header.session_id}" + (f", resumed after iteration {resumed}\n" if resumed else "\n")
+        return f"# session {self._header.session_id}" + (
+            f", resumed after iteration {resumed}\n" if resumed else "\n"
+        )
 
     def line(self, record: Record) -> str:
         """The record's line, newline included; "" for a record that is not shown."""
@@ -106,7 +109,9 @@ class TextFormat:
     def _row(self, cells: list[str]) -> str:
         widths = [column.width for column in self._columns] + [0]
         # The last character of a column is always a space, also where the cell is wider than it.
-        return "".join(cell.ljust(width - 1) + " " for cell, width in zip(cells, widths, strict=False)).rstrip()
+        return "".join(
+            cell.ljust(width - 1) + " " for cell, width in zip(cells, widths, strict=False)
+        ).rstrip()
 
     def _time(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")

@@ -22,7 +22,7 @@ STAND_IN = """
 import sys, types
 from flagscale_perf import cli
 from flagscale_perf.cli.base import Command
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 class ProbeCommand(Command):
     def add_arguments(self, parser):
@@ -60,7 +60,9 @@ class TestEveryCommand:
         assert end.value.code == 0
         shown = capsys.readouterr().out
         assert shown.startswith(f"usage: flagscale-perf {name} ")
-        assert "".join(COMMANDS[name].split()) in "".join(shown.split())  # argparse breaks lines at hyphens, too
+        assert "".join(COMMANDS[name].split()) in "".join(
+            shown.split()
+        )  # argparse breaks lines at hyphens, too
 
     def test_explains_every_argument(self, name) -> None:
         parser = argparse.ArgumentParser()
@@ -74,9 +76,7 @@ class TestEveryCommand:
         assert "Traceback" not in capsys.readouterr().err
 
     def test_is_loaded_alone(self, name, run_python) -> None:
-        code = (
-            f"from flagscale_perf.cli import load_command; load_command({name!r}); import sys, json; print(json.dumps(sorted(sys.modules)))"
-        )
+        code = f"from flagscale_perf.cli import load_command; load_command({name!r}); import sys, json; print(json.dumps(sorted(sys.modules)))"
         loaded = json.loads(run_python("-c", code).stdout)
         others = {f"flagscale_perf.cli.{other.replace('-', '_')}" for other in COMMANDS if other != name}
         assert others & set(loaded) == set()
@@ -88,9 +88,11 @@ def test_help_lists_every_command_and_imports_none(run_python) -> None:
     assert result.returncode == 0
     for name, text in COMMANDS.items():
         assert any(line.split(maxsplit=1) == [name, text] for line in result.stdout.splitlines())
-    imported = {line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
+    imported = {
+        line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
+    }
     assert {name for name in imported if name.startswith("flagscale_perf.")} == {
-        "flagscale_perf.cli", "flagscale_perf.cli.base", "flagscale_perf.core", "flagscale_perf.core.errors",
+        "flagscale_perf.cli", "flagscale_perf.cli.base", "flagscale_perf.spine", "flagscale_perf.spine.errors",
     }  # fmt: skip
 
 
@@ -116,8 +118,14 @@ def test_a_command_gets_its_arguments_and_gives_the_exit_code(run_python) -> Non
 
 
 def test_a_mistake_is_told_in_its_own_words(run_python) -> None:
-    result = run_python("-c", stand_in("print('so far'); raise PerfError('no run in /x; name another directory')"))
-    assert (result.returncode, result.stdout, result.stderr) == (2, "so far\n", "no run in /x; name another directory\n")
+    result = run_python(
+        "-c", stand_in("print('so far'); raise PerfError('no run in /x; name another directory')")
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (
+        2,
+        "so far\n",
+        "no run in /x; name another directory\n",
+    )
 
 
 def test_any_other_error_keeps_its_traceback(run_python) -> None:
@@ -127,17 +135,26 @@ def test_any_other_error_keeps_its_traceback(run_python) -> None:
 
 
 def test_an_interrupt_ends_quietly_with_130(run_python) -> None:
-    result = run_python("-c", stand_in(f"import os, signal; os.kill(os.getpid(), {int(signal.SIGINT)}); signal.pause()"))
+    result = run_python(
+        "-c", stand_in(f"import os, signal; os.kill(os.getpid(), {int(signal.SIGINT)}); signal.pause()")
+    )
     assert (result.returncode, result.stderr) == (130, "")
 
 
-@pytest.mark.parametrize("body", ["print('x' * 100000)", "print('x')"], ids=["while printing", "when flushing"])
+@pytest.mark.parametrize(
+    "body", ["print('x' * 100000)", "print('x')"], ids=["while printing", "when flushing"]
+)
 def test_a_reader_that_has_gone_is_no_error(body) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
         result = subprocess.run(
-            [sys.executable, "-c", stand_in(f"{body}; return 0")], stdout=write_end, stderr=subprocess.PIPE, cwd=REPO, text=True, timeout=60
+            [sys.executable, "-c", stand_in(f"{body}; return 0")],
+            stdout=write_end,
+            stderr=subprocess.PIPE,
+            cwd=REPO,
+            text=True,
+            timeout=60,
         )
     finally:
         os.close(write_end)

@@ -1,4 +1,6 @@
-"""The shipped dashboard and alert rules: every metric in them is one that is exposed, and promtool takes them where it is installed."""
+"""The shipped dashboard and alert rules: every metric in them is one that is exposed, and promtool takes them
+where it is installed.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ import pytest
 import yaml
 
 from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.exposition import PREFIX, TABLE
 from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
+from flagscale_perf.sinks.prometheus_text import PREFIX, TABLE
 from tests.fakes import make_header, sample_run
 
 REPO = Path(__file__).parents[2]
@@ -24,7 +26,9 @@ DASHBOARD = json.loads((REPO / "dashboards/grafana.json").read_text())
 EXPOSED = {PREFIX + name for name in TABLE}
 LABELS_OF_PROMETHEUS = {"instance"}
 
-needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed; it comes with Prometheus")
+needs_promtool = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed; it comes with Prometheus"
+)
 
 
 def rules() -> list[dict[str, Any]]:
@@ -38,7 +42,11 @@ def panels() -> list[dict[str, Any]]:
 def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in panels() for target in panel["targets"])
-    yield from (variable["query"]["query"] for variable in DASHBOARD["templating"]["list"] if variable["type"] == "query")
+    yield from (
+        variable["query"]["query"]
+        for variable in DASHBOARD["templating"]["list"]
+        if variable["type"] == "query"
+    )
 
 
 def test_every_metric_they_name_exists() -> None:
@@ -58,7 +66,9 @@ def test_legends_name_labels_of_their_metric() -> None:
     for panel in panels():
         for target in panel["targets"]:
             (name, *_) = re.findall(rf"{PREFIX}(\w+)", target["expr"])
-            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(TABLE[name].labels), panel["title"]
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= set(TABLE[name].labels), (
+                panel["title"]
+            )
 
 
 def test_panels_lie_side_by_side() -> None:
@@ -80,7 +90,9 @@ def test_the_page_lists_every_metric() -> None:
 @needs_promtool
 def test_promtool_takes_the_rules() -> None:
     done = subprocess.run(["promtool", "check", "rules", RULES], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, f"SUCCESS: {len(rules())} rules found" in done.stdout) == (0, True), done.stdout + done.stderr
+    assert (done.returncode, f"SUCCESS: {len(rules())} rules found" in done.stdout) == (0, True), (
+        done.stdout + done.stderr
+    )
 
 
 @needs_promtool
@@ -93,10 +105,14 @@ def test_the_alerts_go_off_when_they_should() -> None:
 @needs_promtool
 def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
-    sink = PrometheusTextfileSink(SinkContext(make_header(perf_prometheus_textfile=str(path)), tmp_path, print))
+    sink = PrometheusTextfileSink(
+        SinkContext(make_header(perf_prometheus_textfile=str(path)), tmp_path, print)
+    )
     for record in sample_run():
         sink.write(record)
     sink.flush()
     sink.close()
-    done = subprocess.run(["promtool", "check", "metrics"], input=path.read_bytes(), capture_output=True, timeout=60)
+    done = subprocess.run(
+        ["promtool", "check", "metrics"], input=path.read_bytes(), capture_output=True, timeout=60
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

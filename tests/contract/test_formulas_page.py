@@ -56,7 +56,8 @@ def test_the_example(family):
 def test_the_comparison_is_the_kept_result_of_the_benchmark():
     section = PAGE[PAGE.index("## Beside the others") : PAGE.index("## Adding a model family")]
     shown = "\n".join(
-        line.removeprefix("    ") for line in re.findall(r"^    (?:of |exact|within|unsupported|crash).*", section, re.MULTILINE)
+        line.removeprefix("    ")
+        for line in re.findall(r"^    (?:of |exact|within|unsupported|crash).*", section, re.MULTILINE)
     )
     result = (REPO / "benchmarks" / "results" / "flops_peers.txt").read_text(encoding="utf-8")
     kept = "\n".join(line for line in result[result.index("\nof ") :].splitlines() if line)

@@ -1,4 +1,6 @@
-"""The watch over leftovers must see each kind of leftover. Every test leaves one, sees it named, and takes it away again."""
+"""The watch over leftovers must see each kind of leftover. Every test leaves one, sees it named, and takes it
+away again.
+"""
 
 import os
 import socket
@@ -71,8 +73,20 @@ def test_another_working_directory_is_seen(before: Traces, monkeypatch, tmp_path
 
 def test_a_test_that_leaves_something_fails(run_python, repo, tmp_path) -> None:
     (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
-    (tmp_path / "test_bad.py").write_text("import os\ndef test_bad():\n    os.environ['LEFT_BY_A_TEST'] = '1'\n")
-    result = run_python("-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path, env={"PYTHONPATH": str(repo)})
+    (tmp_path / "test_bad.py").write_text(
+        "import os\ndef test_bad():\n    os.environ['LEFT_BY_A_TEST'] = '1'\n"
+    )
+    result = run_python(
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        tmp_path,
+        tmp_path,
+        env={"PYTHONPATH": str(repo)},
+    )
     assert result.returncode == 1
     assert "1 passed, 1 error" in result.stdout
     assert "left behind: environment variable LEFT_BY_A_TEST='1'" in result.stdout

@@ -1,4 +1,6 @@
-"""What is locked (requirements/lock) is what was asked for (requirements), and every line of it can be checked."""
+"""What is locked (requirements/lock) is what was asked for (requirements), and every line of it can be
+checked.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from pathlib import Path
 import pytest
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
-SOURCES = {"build": ("build",), "main": ("host", "dev"), "flagscale": ("flagscale",), "oracle": ("oracle",), "bridge": ("bridge",)}
+SOURCES = {
+    "build": ("build",),
+    "main": ("host", "dev"),
+    "flagscale": ("flagscale",),
+    "oracle": ("oracle",),
+    "bridge": ("bridge",),
+}
 PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}")
 
@@ -24,7 +32,11 @@ def pins_of(path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_was_asked_for_is_locked_at_that_version(name: str) -> None:
     locked = pins_of(REQUIREMENTS / f"lock/{name}.txt")
-    asked = {package: version for source in SOURCES[name] for package, version in pins_of(REQUIREMENTS / f"{source}.txt").items()}
+    asked = {
+        package: version
+        for source in SOURCES[name]
+        for package, version in pins_of(REQUIREMENTS / f"{source}.txt").items()
+    }
     assert {package: locked.get(package) for package in asked} == asked, "run `make lock`"
 
 

@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf import flops_calculator
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 from tests.contract.test_formulas_page import PAGE, by_hand
 
 SECTION = PAGE[PAGE.index("## Adding a model family") :]
 FUNCTION, ROW = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
 CONFIG = json.loads(re.search(r"```json\n(.*?)```", SECTION, re.DOTALL)[1])
-DEEPSEEK = CONFIG | {"model_type": "deepseek_v3", "n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 6}
+DEEPSEEK = CONFIG | {
+    "model_type": "deepseek_v3",
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 6,
+}
 
 
 @pytest.fixture

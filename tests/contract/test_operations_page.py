@@ -1,4 +1,6 @@
-"""docs/operations.md shows the figures of the last run of the fault suite, every fault of it, and every message there is."""
+"""docs/operations.md shows the figures of the last run of the fault suite, every fault of it, and every
+message there is.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,20 @@ from tests.faults.catalog import CATALOG
 
 REPO = Path(__file__).parents[2]
 PAGE = results.PAGE.read_text()
-SAYS = {"_complain", "_tell", "say", "_note", "_nothing_but", "event", "_event", "_announce", "print", "Remark", "_say_hung"}
-SPEAKERS = ("core", "device", "sinks", "hosts", "hooks", "perf_logger", "ranks")
+SAYS = {
+    "_complain",
+    "_tell",
+    "say",
+    "_note",
+    "_nothing_but",
+    "event",
+    "_event",
+    "_announce",
+    "print",
+    "Remark",
+    "_say_hung",
+}
+SPEAKERS = ("spine", "device", "flops", "sinks", "training", "writer", "hosts", "hooks", "perf_logger")
 NOT_SPOKEN = "flagscale_perf/sinks/text_format.py"  # the lines of the log
 LITERAL = re.compile(r"[A-Za-z].{8,}")  # of a text, what a reader could search the page for
 
@@ -30,12 +44,24 @@ def test_every_fault_of_the_catalog_was_in_the_last_run() -> None:
 
 
 def said(source: rules.Source) -> set[str]:
-    """The fixed parts of the texts that the source hands to whoever says or records them, and of the sinks' costs."""
+    """The fixed parts of the texts that the source hands to whoever says or records them, and of the sinks'
+    costs.
+    """
     texts = [arg for call, name in source.calls() if name.split(".")[-1] in SAYS for arg in call.args]
     for node in ast.walk(source.tree):
-        target = node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""
-        names = [t.id for t in node.targets if isinstance(t, ast.Name)] if isinstance(node, ast.Assign) else [target]
-        if isinstance(node, ast.Assign | ast.AnnAssign) and {"cost", "text"} & set(names) and node.value is not None:
+        target = (
+            node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""
+        )
+        names = (
+            [t.id for t in node.targets if isinstance(t, ast.Name)]
+            if isinstance(node, ast.Assign)
+            else [target]
+        )
+        if (
+            isinstance(node, ast.Assign | ast.AnnAssign)
+            and {"cost", "text"} & set(names)
+            and node.value is not None
+        ):
             texts.append(node.value)
     return {part for text in texts for part in parts_of(text)}
 
@@ -48,7 +74,9 @@ def parts_of(text: ast.expr) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "source", [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.room in SPEAKERS and s.name != NOT_SPOKEN], ids=lambda s: s.name
+    "source",
+    [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.room in SPEAKERS and s.name != NOT_SPOKEN],
+    ids=lambda s: s.name,
 )
 def test_every_message_is_on_the_page(source: rules.Source) -> None:
     missing = [text for text in sorted(said(source)) if any(part not in PAGE for part in text.split("; "))]
@@ -56,5 +84,7 @@ def test_every_message_is_on_the_page(source: rules.Source) -> None:
 
 
 def test_a_message_that_is_not_on_the_page_is_seen() -> None:
-    source = rules.Source("sinks/x.py", 'def f(self):\n    self._tell("failure", f"the {thing} has melted: {why}")\n')
+    source = rules.Source(
+        "sinks/x.py", 'def f(self):\n    self._tell("failure", f"the {thing} has melted: {why}")\n'
+    )
     assert said(source) == {"has melted"}

@@ -14,7 +14,9 @@ REPO = Path(__file__).parents[2]
 OPTIONS = {option.name: option.default for option in fields(PerfConfig)}
 TASKS = sorted(path.stem for path in (REPO / "conf/train").glob("*.yaml"))
 MONITOR_ON = {"enable_perf_monitor": True}
-ACCEPTED_AND_IGNORED = "tensorboard"  # a word of the documented command line that FlagScale itself does not know
+ACCEPTED_AND_IGNORED = (
+    "tensorboard"  # a word of the documented command line that FlagScale itself does not know
+)
 
 
 def system_of(*overrides: str) -> dict[str, object]:
@@ -38,7 +40,9 @@ def test_no_key_looks_like_an_option_and_is_none(task) -> None:
 
 def test_the_plain_task_has_the_defaults_and_the_other_one_the_monitor_on() -> None:
     plain = {name: value for name, value in system_of("train=7b").items() if name in OPTIONS}
-    monitored = {name: value for name, value in system_of("train=7b_with_perf_monitor").items() if name in OPTIONS}
+    monitored = {
+        name: value for name, value in system_of("train=7b_with_perf_monitor").items() if name in OPTIONS
+    }
     assert plain == OPTIONS
     assert monitored == OPTIONS | MONITOR_ON
 
@@ -50,11 +54,17 @@ def test_the_keys_of_the_requirement_can_be_set_without_a_plus() -> None:
         "train.system.perf_log_interval=3",
         "train.system.perf_log_dir=./outputs/logs/perf_monitor",
     )
-    assert (system["enable_perf_monitor"], system["perf_log_interval"], system["perf_log_dir"]) == (True, 3, "./outputs/logs/perf_monitor")
+    assert (system["enable_perf_monitor"], system["perf_log_interval"], system["perf_log_dir"]) == (
+        True,
+        3,
+        "./outputs/logs/perf_monitor",
+    )
 
 
 def test_every_field_is_a_flag_and_every_flag_a_field() -> None:
     parser = add_perf_arguments(argparse.ArgumentParser(add_help=False))
     assert {action.dest for action in parser._actions} == {*OPTIONS, ACCEPTED_AND_IGNORED}
-    named = {flag for action in parser._actions for flag in action.option_strings if not flag.startswith("--no-")}
+    named = {
+        flag for action in parser._actions for flag in action.option_strings if not flag.startswith("--no-")
+    }
     assert named == {"--" + name.replace("_", "-") for name in (*OPTIONS, ACCEPTED_AND_IGNORED)}

@@ -1,4 +1,6 @@
-"""docs/options.md lists every option as the code has it, and the example's configuration is the shipped one."""
+"""docs/options.md lists every option as the code has it, and the example's configuration is the shipped
+one.
+"""
 
 import argparse
 import json
@@ -43,7 +45,10 @@ def test_flag_and_variable_reach_the_field(option) -> None:
         }[option.type]
     )
     parser = add_perf_arguments(argparse.ArgumentParser())
-    assert getattr(PerfConfig.from_args(parser.parse_args([flag_of(option.name), text]), {}), option.name) == value
+    assert (
+        getattr(PerfConfig.from_args(parser.parse_args([flag_of(option.name), text]), {}), option.name)
+        == value
+    )
     assert getattr(PerfConfig.from_args({}, {env_of(option.name): text}), option.name) == value
 
 

@@ -31,10 +31,22 @@ def normal(name: str) -> str:
 
 def test_the_wheel_holds_the_package_and_nothing_else(run_python, tmp_path) -> None:
     source = tmp_path / "source"
-    shutil.copytree(REPO / "flagscale_perf", source / "flagscale_perf", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        REPO / "flagscale_perf", source / "flagscale_perf", ignore=shutil.ignore_patterns("__pycache__")
+    )
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(REPO / name, source)
-    built = run_python("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", tmp_path, source)
+    built = run_python(
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "--wheel-dir",
+        tmp_path,
+        source,
+    )
     assert built.returncode == 0, built.stdout + built.stderr
 
     (wheel,) = tmp_path.glob("*.whl")
@@ -44,7 +56,9 @@ def test_the_wheel_holds_the_package_and_nothing_else(run_python, tmp_path) -> N
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         scripts = archive.read(f"{info}/entry_points.txt").decode()
     assert held == {
-        str(path.relative_to(source)) for path in (source / "flagscale_perf").rglob("*") if path.suffix in (".py", ".typed", ".css", ".js")
+        str(path.relative_to(source))
+        for path in (source / "flagscale_perf").rglob("*")
+        if path.suffix in (".py", ".typed", ".css", ".js")
     }
     assert scripts.split() == ["[console_scripts]", "flagscale-perf", "=", "flagscale_perf.cli:main"]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from flagscale_perf.analysis.advice import ADVICE
-from flagscale_perf.analysis.thresholds import THRESHOLDS
 from flagscale_perf.cli.report import FORMATS
+from flagscale_perf.training.findings.advice import ADVICE
+from flagscale_perf.training.findings.thresholds import THRESHOLDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
 
 
 def test_it_has_every_finding_and_every_limit() -> None:
-    rows = [line.split("|")[1:3] for line in PAGE[PAGE.index("| finding |") :].splitlines() if line.startswith("| `")]
+    rows = [
+        line.split("|")[1:3]
+        for line in PAGE[PAGE.index("| finding |") :].splitlines()
+        if line.startswith("| `")
+    ]
     findings = [name for row in rows for name in re.findall(r"`(\w+)`", row[0])]
     limits = {name for row in rows for name in re.findall(r"`(\w+)`", row[1])}
     assert sorted(findings) == sorted(ADVICE)

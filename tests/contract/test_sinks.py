@@ -33,14 +33,18 @@ def lines() -> list[str]:
 @pytest.fixture
 def context(tmp_path: Path, lines: list[str]) -> SinkContext:
     header = make_header(
-        facts=make_facts(tensorboard_dir=str(tmp_path / "logs" / "tb")), **ASKED_FOR, perf_prometheus_textfile=str(tmp_path / "logs/x.prom")
+        facts=make_facts(tensorboard_dir=str(tmp_path / "logs" / "tb")),
+        **ASKED_FOR,
+        perf_prometheus_textfile=str(tmp_path / "logs/x.prom"),
     )
     return SinkContext(header, tmp_path / "logs", lines.append, may_serve=True)
 
 
 def opened(kind: Factory, context: SinkContext) -> Sink:
     if kind.__name__ == "PrometheusPortSink":  # each its own
-        context = replace(context, header=replace(context.header, config={"perf_prometheus_port": str(free_port())}))
+        context = replace(
+            context, header=replace(context.header, config={"perf_prometheus_port": str(free_port())})
+        )
     sink = kind.open(context)
     assert sink is not None
     return sink
@@ -48,7 +52,11 @@ def opened(kind: Factory, context: SinkContext) -> Sink:
 
 def content_of(context: SinkContext, lines: list[str]) -> dict[str, bytes]:
     """Everything the sink has brought anywhere, except its files' clock-bound names."""
-    found = {path.name.split(".vm")[0]: path.read_bytes() for path in sorted(context.directory.rglob("*")) if path.is_file()}
+    found = {
+        path.name.split(".vm")[0]: path.read_bytes()
+        for path in sorted(context.directory.rglob("*"))
+        if path.is_file()
+    }
     return found | {"console": "\n".join(lines).encode()}
 
 
@@ -90,7 +98,9 @@ def test_it_can_be_flushed_without_records_and_closed_twice(kind: Factory, conte
     sink.close()
 
 
-def test_how_often_it_is_flushed_makes_no_difference(kind: Factory, context: SinkContext, lines: list[str]) -> None:
+def test_how_often_it_is_flushed_makes_no_difference(
+    kind: Factory, context: SinkContext, lines: list[str]
+) -> None:
     contents = []
     for often in (False, True):
         sink = opened(kind, context)
@@ -106,7 +116,9 @@ def test_how_often_it_is_flushed_makes_no_difference(kind: Factory, context: Sin
     assert contents[0] == contents[1]
 
 
-def test_no_room_for_a_while_loses_nothing(kind: Factory, context: SinkContext, lines: list[str], no_room) -> None:
+def test_no_room_for_a_while_loses_nothing(
+    kind: Factory, context: SinkContext, lines: list[str], no_room
+) -> None:
     sink = opened(kind, context)
     for record in sample_run():
         sink.write(record)
@@ -139,7 +151,10 @@ def test_a_removed_directory_is_made_again(kind: Factory, context: SinkContext) 
 
 
 def test_two_sessions_in_one_directory_leave_each_other_alone(kind: Factory, context: SinkContext) -> None:
-    sessions = [opened(kind, replace(context, header=replace(context.header, session_id=f"20240129_103000{tail}"))) for tail in ("", "_2")]
+    sessions = [
+        opened(kind, replace(context, header=replace(context.header, session_id=f"20240129_103000{tail}")))
+        for tail in ("", "_2")
+    ]
     for number in range(1, 4):
         for sink in sessions:
             sink.write(make_interval(number * 10))

@@ -1,4 +1,6 @@
-"""Megatron's real timers while they tell the phases: whatever the host asks of them, it gets what it would have got."""
+"""Megatron's real timers while they tell the phases: whatever the host asks of them, it gets what it would
+have got.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from flagscale_perf.core.marks import STARTS, STOPS, kind_of
-from flagscale_perf.core.phases import PHASES
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import Shadow, tell_phases
+from flagscale_perf.training.marks import STARTS, STOPS, kind_of
+from flagscale_perf.training.phases import PHASES
 
 NAMES = ["forward-backward", "forward-compute", "optimizer", "interval-time"]
 
@@ -35,9 +37,15 @@ class Host:
 @pytest.fixture
 def host(monkeypatch: pytest.MonkeyPatch) -> Host:
     spec = importlib.util.find_spec("flag_scale")
-    assert spec is not None and spec.submodule_search_locations is not None, "FlagScale is not installed; run: make venv"
-    source = Path(next(iter(spec.submodule_search_locations)), "third_party/Megatron-LM/megatron/core/timers.py")
-    monkeypatch.setitem(sys.modules, "megatron.core.utils", SimpleNamespace(is_torch_min_version=lambda _: True))
+    assert spec is not None and spec.submodule_search_locations is not None, (
+        "FlagScale is not installed; run: make venv"
+    )
+    source = Path(
+        next(iter(spec.submodule_search_locations)), "third_party/Megatron-LM/megatron/core/timers.py"
+    )
+    monkeypatch.setitem(
+        sys.modules, "megatron.core.utils", SimpleNamespace(is_torch_min_version=lambda _: True)
+    )
     module_spec = importlib.util.spec_from_file_location("megatron.core.timers", source)
     assert module_spec is not None and module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
@@ -116,7 +124,9 @@ def a_step_of_the_host(timers: Any, capsys: pytest.CaptureFixture[str]) -> list[
 
 @pytest.mark.parametrize("option", ["max", "minmax", "all"])
 @pytest.mark.parametrize("level", [0, 1, 2])
-def test_the_host_sees_what_it_would_have_seen(level: int, option: str, host: Host, marks: Marks, capsys) -> None:
+def test_the_host_sees_what_it_would_have_seen(
+    level: int, option: str, host: Host, marks: Marks, capsys
+) -> None:
     seen, called = [], []
     for timers in (host.timers.Timers(level, option), telling(host, marks, level, option)):
         host.restart_clock()
@@ -159,7 +169,10 @@ def test_a_barrier_group_reaches_the_hosts_timer(host: Host, marks: Marks) -> No
     timers = telling(host, marks, 2, "max")
     timers("optimizer").set_barrier_group("a group")
     timers("optimizer")._elapsed = 3.0
-    assert (timers._timers["optimizer"]._barrier_group, timers._timers["optimizer"]._elapsed) == ("a group", 3.0)
+    assert (timers._timers["optimizer"]._barrier_group, timers._timers["optimizer"]._elapsed) == (
+        "a group",
+        3.0,
+    )
 
 
 def test_copies_are_the_hosts_own(host: Host, marks: Marks) -> None:

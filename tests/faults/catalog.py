@@ -1,4 +1,6 @@
-"""Every fault there is a proof against. The runner checks the same promises for each; an entry says only what is different."""
+"""Every fault there is a proof against. The runner checks the same promises for each; an entry says only what
+is different.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ FORK = "os.waitpid(os.fork() or os._exit(0), 0)"
 GO_ON_WITH_NAN = ("--no-check-for-nan-in-loss-and-grad",)
 WITH_PHASES = ("--perf-breakdown", "--perf-log-interval", "1", "--perf-max-overhead", "100")
 SCRAPED = ('perf_prometheus_port="{PORT}"',)
-STILL, STOOD = "the writer stands still: the disk of", "the writer stood still for 1"  # told at once; recorded when it is over
+STILL, STOOD = (
+    "the writer stands still: the disk of",
+    "the writer stood still for 1",
+)  # told at once; recorded when it is over
 GET = b"GET /metrics HTTP/1.1\r\n\r\n"
 
 NO_FAULT = (

@@ -22,7 +22,8 @@ RANKS = (
           prepare=do.trouble("memory"), then=NEVER),
     Fault("rank of another user", "rank 1 gives up its user before it begins", LOOP, NODE, prepare=do.trouble("user"), then=NEVER),
     Fault("rank killed, FlagScale", "SIGKILL to rank 1", TWO_RANKS, at=3, act=do.kill_rank, code=1,
-          says="is gone after iteration", reason="killed|exception .*"),  # by the agent, or by what gloo raises, whatever is first
+          # by the agent, or by what gloo raises, whatever is first
+          says="is gone after iteration", reason="killed|exception .*"),
     Fault("rank stopped", "SIGSTOP to rank 1 for 5 s", TWO_RANKS, at=10, act=do.stop_rank(5.0), stops_s=5.0, then=HEARD),
     Fault("no fault, a rank elsewhere", "nothing; rank 1 is on a node of its own", LOOP, NODES, then=HEARD),
     Fault("collector killed", "SIGKILL to the process that tells of rank 1's node", LOOP, NODES, at=100, act=do.kill_collector, then=LOST),

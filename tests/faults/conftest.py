@@ -6,4 +6,8 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", action="store_true", help="put the figures into tests/faults/last_run.json and docs/operations.md")
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="put the figures into tests/faults/last_run.json and docs/operations.md",
+    )

@@ -24,8 +24,10 @@ class Fault:
         arguments: added to its command line, in the healthy reference, too.
         options: added in the monitored run only; see `Start`.
         planted: a sitecustomize.py of the training, and of the healthy reference, too.
-        prepare: called with the job's empty directory and the shim before the start; returns variables for the environment.
-        around: called with the job's directory and port; what it holds is there from before the start until everything is checked.
+        prepare: called with the job's empty directory and the shim before the start; returns variables for
+            the environment.
+        around: called with the job's directory and port; what it holds is there from before the start until
+            everything is checked.
         at: iteration after which `act` is called.
         act: does it to the running job.
         code: exit code of a job that the fault itself ends; None: the healthy reference's.
@@ -33,7 +35,8 @@ class Fault:
         jobs: trainings in the directory; each has to keep everything.
         loses: what may be missing from the run file.
         kept_in: where the run file is looked for at the end, below the job's directory.
-        says: what must be in the console output or among the recorded events, as proof that the fault was there.
+        says: what must be in the console output or among the recorded events, as proof that the fault was
+            there.
         lines: lines about failures on the console, at most.
         then: called with the job after its end; asserts what is this fault's own to be checked.
         stops_s: so long the fault itself stops the training.

@@ -87,7 +87,9 @@ SEEN = "planted in step 20"
 
 
 def in_a_step(body: str) -> str:
-    """A sitecustomize.py: FlagScale's optimizer runs this statement, too, in its 20th step. `self` is the optimizer."""
+    """A sitecustomize.py: FlagScale's optimizer runs this statement, too, in its 20th step. `self` is the
+    optimizer.
+    """
     return IN_A_STEP.replace("SEEN", SEEN).replace("BODY", body)
 
 

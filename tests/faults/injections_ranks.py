@@ -1,4 +1,6 @@
-"""How the faults of the other ranks' path are brought about, and what has to be known of the ranks after them."""
+"""How the faults of the other ranks' path are brought about, and what has to be known of the ranks after
+them.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from flagscale_perf.ranks.exchange import BEACON, directory_name
-from flagscale_perf.ranks.place import Place
-from flagscale_perf.ranks.teller import COLLECTOR
+from flagscale_perf.training.ranks.exchange import BEACON, directory_name
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.ranks.teller import COLLECTOR
 from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.ranks import TWO_NODES, environment_of
@@ -139,14 +141,22 @@ def met(running: Job) -> list[int]:
 
 
 def ranks_are(silent: list[int], known: list[int]) -> Check:
-    """Of two ranks: those missing in the end, and those that were ever known; the directory of the exchange is gone."""
+    """Of two ranks: those missing in the end, and those that were ever known; the directory of the exchange
+    is gone.
+    """
 
     def check(running: Job) -> None:
         (summary,) = running.logs.glob("perf_summary_*.json")
         ranks = json.loads(summary.read_text())["ranks"]
-        assert (ranks["silent"], ranks["silent_count"], ranks["heard"]) == (silent, len(silent), 2 - len(silent))
+        assert (ranks["silent"], ranks["silent_count"], ranks["heard"]) == (
+            silent,
+            len(silent),
+            2 - len(silent),
+        )
         assert met(running) == known
-        assert [path.name for path in running.logs.glob(".ranks_*") if path.is_dir() and not path.is_symlink()] == []
+        assert [
+            path.name for path in running.logs.glob(".ranks_*") if path.is_dir() and not path.is_symlink()
+        ] == []
 
     return check
 
@@ -159,7 +169,12 @@ def elsewhere_is_untouched(running: Job) -> None:
 
 def _pid(running: Job) -> int:
     """Of rank 1."""
-    return next(pid for node in _records(running, "node") for rank, pid in zip(node["ranks"], node["pids"], strict=True) if rank == 1)
+    return next(
+        pid
+        for node in _records(running, "node")
+        for rank, pid in zip(node["ranks"], node["pids"], strict=True)
+        if rank == 1
+    )
 
 
 def _records(running: Job, kind: str) -> Iterator[dict]:

@@ -26,7 +26,11 @@ LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
-MODULES = {LOOP: "tests.faults.loop", FLAGSCALE: "flagscale_perf.launch", TWO_RANKS: "flagscale_perf.launch"}  # that train
+MODULES = {
+    LOOP: "tests.faults.loop",
+    FLAGSCALE: "flagscale_perf.launch",
+    TWO_RANKS: "flagscale_perf.launch",
+}  # that train
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,8 @@ class Start:
     """What is started.
 
     Attributes:
-        command, environment: of the process; {DIRECTORY} in a word of it stands for its working directory, {PORT} for `port`.
+        command, environment: of the process; {DIRECTORY} in a word of it stands for its working directory,
+            {PORT} for `port`.
         port: a free one.
     """
 
@@ -44,7 +49,10 @@ class Start:
 
     def words(self, directory: Path) -> list[str]:
         """The command as it is typed."""
-        return [word.replace("{DIRECTORY}", str(directory)).replace("{PORT}", str(self.port)) for word in self.command]
+        return [
+            word.replace("{DIRECTORY}", str(directory)).replace("{PORT}", str(self.port))
+            for word in self.command
+        ]
 
 
 class Job:
@@ -89,7 +97,13 @@ class Job:
         """The same once more in the same directory; nobody reads what it prints."""
         words, environment = self._start.words(self.directory), fs.environment(**self._environment)
         another = subprocess.Popen(
-            words, cwd=self.directory, env=environment, start_new_session=True, stdin=DEVNULL, stdout=DEVNULL, stderr=DEVNULL
+            words,
+            cwd=self.directory,
+            env=environment,
+            start_new_session=True,
+            stdin=DEVNULL,
+            stdout=DEVNULL,
+            stderr=DEVNULL,
         )
         self._others.append(another)
 
@@ -119,7 +133,11 @@ class Job:
         """The process that trains; it is older than its data loaders, which have its command line, too."""
         self._see_family()
         started = psutil.Process(self.process.pid)
-        trains = [process for process in (started, *self._family) if _is(process, "flagscale_perf.launch", "RANK", "0")]
+        trains = [
+            process
+            for process in (started, *self._family)
+            if _is(process, "flagscale_perf.launch", "RANK", "0")
+        ]
         return min(trains, key=psutil.Process.create_time, default=started)
 
     def writer(self) -> psutil.Process:
@@ -139,11 +157,16 @@ class Job:
 
     def wait_for_step(self, iteration: int) -> None:
         """Until that step is in the run file."""
-        fs.wait_until(lambda: any(f'"iteration":{iteration},' in path.read_text() for path in self.run_files()), "a step")
+        fs.wait_until(
+            lambda: any(f'"iteration":{iteration},' in path.read_text() for path in self.run_files()),
+            "a step",
+        )
 
     def run_files(self, directory: str = LOG_DIRECTORY) -> list[Path]:
         """Those in that directory of the job's."""
-        return sorted(path for path in (self.directory / directory).glob("perf_records_*.jsonl") if path.is_file())
+        return sorted(
+            path for path in (self.directory / directory).glob("perf_records_*.jsonl") if path.is_file()
+        )
 
     def _find(self, word: str, variable: str = "", value: str = "") -> psutil.Process | None:
         self._see_family()
@@ -182,7 +205,11 @@ def _is_alive(process: psutil.Process) -> bool:
 def _is(process: psutil.Process, word: str, variable: str, value: str) -> bool:
     """Whether it is alive, has the word in its command line, and the variable so in its environment."""
     with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
-        return _is_alive(process) and word in process.cmdline() and (not variable or process.environ().get(variable) == value)
+        return (
+            _is_alive(process)
+            and word in process.cmdline()
+            and (not variable or process.environ().get(variable) == value)
+        )
     return False
 
 
@@ -212,12 +239,22 @@ def _command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple
     if host == LOOP:
         end, *options = arguments or ("return",)
         monitor = [f'perf_log_dir="{LOG_DIRECTORY}"', *options] if monitored else []
-        return [sys.executable, "-m", MODULES[LOOP], str(ITERATIONS[host]), end, *monitor], {"PYTHONPATH": str(REPO)}
+        return [sys.executable, "-m", MODULES[LOOP], str(ITERATIONS[host]), end, *monitor], {
+            "PYTHONPATH": str(REPO)
+        }
     monitor = ["--enable-perf-monitor", "--perf-log-dir", LOG_DIRECTORY] if monitored else []
-    words = fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", str(ITERATIONS[host]), "--tensorboard-dir", TENSORBOARD)
+    words = fs.launched(
+        fs.train_gpt(), *fs.TINY, "--train-iters", str(ITERATIONS[host]), "--tensorboard-dir", TENSORBOARD
+    )
     words += [*arguments, *monitor]
     path = {"PYTHONPATH": fs.environment()["PYTHONPATH"]}
     if host == TWO_RANKS:
         return fs.torchrun(2, *words), path
-    worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    worker = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(fs.free_port()),
+    }
     return [sys.executable, *words], path | worker

@@ -1,11 +1,12 @@
-"""A training without torch: the monitor's own rank-0 side at work, with a printed loss that follows from the iteration alone.
+"""A training without torch: the monitor's own rank-0 side at work, with a printed loss that follows from the
+iteration alone.
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in step 100, a child that
-leaves with `sys.exit`), slow (long enough for what takes 10 s), ranks or nodes (there is another rank, see `tests.faults.ranks`).
-Options are those of `PerfConfig`; without `perf_log_dir` nothing is monitored. `facts` (a JSON object; NaN and Infinity are allowed)
-adds to what the host tells.
+END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in
+step 100, a child that leaves with `sys.exit`), slow (long enough for what takes 10 s), ranks or nodes (there
+is another rank, see `tests.faults.ranks`). Options are those of `PerfConfig`; without `perf_log_dir` nothing
+is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def _start(options: dict[str, Any], facts: dict[str, Any]) -> Any:
 
     config = PerfConfig(enable_perf_monitor=True, **options)
     identity = make_identity(0, pid=os.getpid()) if facts.get("world_size", 1) > 1 else None
-    return PerfLogger.start(config, make_facts(device_uuid=facts.pop("device_uuid", None), **facts), _say, identity)
+    return PerfLogger.start(
+        config, make_facts(device_uuid=facts.pop("device_uuid", None), **facts), _say, identity
+    )
 
 
 def _say(line: str) -> None:

@@ -1,4 +1,6 @@
-"""What must hold whatever happens to the monitor: the same checks for every fault, and the figures they were made on."""
+"""What must hold whatever happens to the monitor: the same checks for every fault, and the figures they were
+made on.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,31 @@ from itertools import pairwise
 from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.summary import summarize
 from flagscale_perf.cli import main
-from flagscale_perf.core.clock import Anchor
-from flagscale_perf.core.jsonl import decode
-from flagscale_perf.core.phases import PhaseJoin
-from flagscale_perf.core.records import EventRecord, IntervalRecord, PhaseRecord, Record, RunEnd, StepRecord
-from flagscale_perf.core.session import REALTIME_FILE
-from flagscale_perf.core.summary import RunTotals
-from flagscale_perf.core.utilisation import Scale
-from flagscale_perf.core.window import IntervalWindow
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.jsonl import decode
+from flagscale_perf.spine.records import EventRecord, RunEnd
+from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.training.analysis.summary import summarize
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.summary import RunTotals
+from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.training.window import IntervalWindow
 from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault
 from tests.faults.job import LOOP, TENSORBOARD, Job
 from tests.processes import flagscale as fs
 
-STALL_LIMIT_S = 2.0  # beyond the healthy run's: a machine shared with others stalls by itself; a blocked disk does for 5 s and more
+# beyond the healthy run's: a machine shared with others stalls by itself; a blocked disk does for 5 s and
+# more
+STALL_LIMIT_S = 2.0
 EXIT_LIMIT_S = 2.0 + 2.0  # what the monitor may wait for its writer, and the same again for the machine
-HEALTHY = ("rehearsing on the CPU", "rehearsal changes", "not available: ", "summary in ")  # what every run says
+HEALTHY = (
+    "rehearsing on the CPU",
+    "rehearsal changes",
+    "not available: ",
+    "summary in ",
+)  # what every run says
 
 
 @dataclass(frozen=True)
@@ -46,11 +56,19 @@ class Ended:
     def of(cls, running: Job, code: int, host: str) -> Ended:
         lines = fs.Finished(code, running.output).lines
         curve = running.directory / TENSORBOARD
-        losses = [(step, value.hex()) for step, value in fs.host_losses(curve)] if host != LOOP and code == 0 else []
+        losses = (
+            [(step, value.hex()) for step, value in fs.host_losses(curve)]
+            if host != LOOP and code == 0
+            else []
+        )
         times = [at for _, at in running.printed]
-        gap = max((later - earlier for earlier, later in pairwise(times[1:])), default=0.0)  # the first iteration warms up
+        gap = max(
+            (later - earlier for earlier, later in pairwise(times[1:])), default=0.0
+        )  # the first iteration warms up
         done = max((iteration for iteration, _ in running.printed), default=0)
-        return cls(code, running.output, lines, losses, done, gap, running.ended_s - times[-1] if times else 0.0)
+        return cls(
+            code, running.output, lines, losses, done, gap, running.ended_s - times[-1] if times else 0.0
+        )
 
 
 @dataclass(frozen=True)
@@ -103,10 +121,20 @@ class Promises:
         exit_s = self._ended.exit_s - self._healthy.exit_s
         self._hold(self._ended.longest_gap_s > self._fault.stops_s - 1, "the fault did not stop the training")
         self._hold(stall_s < STALL_LIMIT_S, f"the training stood {stall_s:.1f} s longer than a healthy one")
-        self._hold(self._fault.ends_early or exit_s < EXIT_LIMIT_S, f"the end took {exit_s:.1f} s longer than a healthy one")
+        self._hold(
+            self._fault.ends_early or exit_s < EXIT_LIMIT_S,
+            f"the end took {exit_s:.1f} s longer than a healthy one",
+        )
         on_training = self._running.shim.get("on_training")
         self._hold(on_training == 0, f"{on_training} file calls on the training thread")
-        return Figures(self._ended.done, len(steps), round(stall_s * 1000), round(exit_s * 1000), len(self._said), on_training)
+        return Figures(
+            self._ended.done,
+            len(steps),
+            round(stall_s * 1000),
+            round(exit_s * 1000),
+            len(self._said),
+            on_training,
+        )
 
     def _hold(self, holds: bool, otherwise: str) -> None:
         if not holds:
@@ -117,7 +145,10 @@ class Promises:
         code = healthy.code if self._fault.code is None else self._fault.code
         self._hold(ended.code == code, f"exit code {ended.code}, not {code}: {ended.output[-2000:]}")
         count = len(ended.lines) if self._fault.ends_early else len(healthy.lines)
-        self._hold(ended.lines == healthy.lines[:count] and count > 0, "the host's lines differ from the healthy run's")
+        self._hold(
+            ended.lines == healthy.lines[:count] and count > 0,
+            "the host's lines differ from the healthy run's",
+        )
         if not self._fault.ends_early:
             self._hold(ended.losses == healthy.losses, "losses differ from the healthy run's")
 
@@ -139,12 +170,19 @@ class Promises:
             return [], []
         steps = [record for record in records if isinstance(record, StepRecord)]
         self._kept([step.iteration for step in steps])
-        self._hold(all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps), "a step's time cannot be")
+        self._hold(
+            all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps), "a step's time cannot be"
+        )
         events = [record for record in records if isinstance(record, EventRecord)]
         if self._fault.loses == NOTHING:
             self._summary(run_file, records)
             intervals = [record.iteration for record in records if isinstance(record, IntervalRecord)]
-            self._log("text log", run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix(".log"), intervals, 1)
+            self._log(
+                "text log",
+                run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix(".log"),
+                intervals,
+                1,
+            )
             self._log("live log", run_file.with_name(REALTIME_FILE), intervals, self._fault.jobs)
         self._report(run_file)
         return [step.iteration for step in steps], [event.text for event in events]
@@ -160,16 +198,28 @@ class Promises:
 
     def _summary(self, run_file: Path, records: list[Record]) -> None:
         path = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json")
-        if not path.is_file():  # the report makes it from the run file; the writer must have said that it could not
+        if (
+            not path.is_file()
+        ):  # the report makes it from the run file; the writer must have said that it could not
             self._hold(any("summary: " in line for line in self._said), "no summary, and nobody says so")
             return
-        written = json.loads(path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary"))
+        written = json.loads(
+            path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary")
+        )
         rebuilt = summarize(run_file).summary
-        told_late = rebuilt["failures"][len(written["failures"]) :]  # while the last records were brought to the disk
-        both = [summary | {"failures": summary["failures"][: len(written["failures"])]} for summary in (written, rebuilt)]
+        told_late = rebuilt["failures"][
+            len(written["failures"]) :
+        ]  # while the last records were brought to the disk
+        both = [
+            summary | {"failures": summary["failures"][: len(written["failures"])]}
+            for summary in (written, rebuilt)
+        ]
         for summary in both:
             summary.pop("failure_count")
-        self._hold(both[0] == both[1] and (not told_late or self._fault.lines > 0), "the report's summary is not the written one")
+        self._hold(
+            both[0] == both[1] and (not told_late or self._fault.lines > 0),
+            "the report's summary is not the written one",
+        )
         reason = rebuilt["session_info"]["end_reason"]
         self._hold(re.fullmatch(self._fault.reason, reason) is not None, f"the summary's reason is {reason}")
         clean = clean_summary(RunFile(run_file), records)
@@ -185,33 +235,49 @@ class Promises:
         self._hold(bool(dropped) == told, f"{dropped} records dropped, told: {told}")
 
     def _log(self, name: str, path: Path, intervals: list[int], sessions: int) -> None:
-        """Every interval of the run file has its line, once for each session that writes the log; a dead writer may take some along."""
+        """Every interval of the run file has its line, once for each session that writes the log; a dead
+        writer may take some along.
+        """
         if any(line.startswith(f"{name}: ") or "ended with code" in line for line in self._said):
             return
         shown = [line.split()[2] for line in path.read_text().splitlines() if line.startswith("20")]
-        self._hold(sorted(shown) == sorted(map(str, intervals * sessions)), f"the {name} shows {shown}, not {intervals}")
+        self._hold(
+            sorted(shown) == sorted(map(str, intervals * sessions)),
+            f"the {name} shows {shown}, not {intervals}",
+        )
 
     def _report(self, run_file: Path) -> None:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = main(["report", str(run_file)])
-        self._hold((code, err.getvalue()) == (0, "") and bool(out.getvalue()), f"flagscale-perf report: {code} {err.getvalue()}")
+        self._hold(
+            (code, err.getvalue()) == (0, "") and bool(out.getvalue()),
+            f"flagscale-perf report: {code} {err.getvalue()}",
+        )
 
     def _console(self, events: list[str]) -> None:
         kinds = [kind_of(line) for line in self._said]
         self._hold(len(set(kinds)) == len(kinds), f"said twice: {self._said}")
         self._hold(len(kinds) <= self._fault.lines, f"said: {self._said}")
         everything = [self._ended.output, *events]
-        self._hold(any(self._fault.says in text for text in everything), f"nobody says {self._fault.says!r}: {self._said} {events}")
+        self._hold(
+            any(self._fault.says in text for text in everything),
+            f"nobody says {self._fault.says!r}: {self._said} {events}",
+        )
         tracebacks = self._ended.output.count("Traceback (most recent call last)")
         expected = self._healthy.output.count("Traceback (most recent call last)")
         self._hold(tracebacks <= expected or self._fault.code not in (None, 0), f"{tracebacks} tracebacks")
-        self._hold(not re.search(r'File ".*/flagscale_perf/(?!hosts/|launch)', self._ended.output), "a traceback of the monitor's own")
+        self._hold(
+            not re.search(r'File ".*/flagscale_perf/(?!hosts/|launch)', self._ended.output),
+            "a traceback of the monitor's own",
+        )
 
 
 def complaints(output: str) -> list[str]:
     """The monitor's lines about trouble."""
-    lines = [line.partition("flagscale_perf: ")[2] for line in output.splitlines() if "flagscale_perf: " in line]
+    lines = [
+        line.partition("flagscale_perf: ")[2] for line in output.splitlines() if "flagscale_perf: " in line
+    ]
     return [line for line in lines if line and not line.startswith(HEALTHY)]
 
 
@@ -223,7 +289,11 @@ def kind_of(line: str) -> str:
 def clean_summary(run: RunFile, records: list[Record]) -> dict:
     """Of a session of the same steps that ended well, made from these alone."""
     header = run.header
-    window = IntervalWindow(header.config["perf_log_interval"], Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(header.facts))
+    window = IntervalWindow(
+        header.config["perf_log_interval"],
+        Anchor(header.start_wall_ns, header.start_mono_ns),
+        Scale.of(header.facts),
+    )
     phases, totals = PhaseJoin(header.facts), RunTotals(header)
     last, end_wall_ns = 0, header.start_wall_ns
     for record in records:

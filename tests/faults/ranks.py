@@ -1,8 +1,10 @@
-"""The other ranks of `tests.faults.loop`: each stores its steps as a training's other ranks do, and prints nothing.
+"""The other ranks of `tests.faults.loop`: each stores its steps as a training's other ranks do, and prints
+nothing.
 
     python -m tests.faults.ranks ITERATIONS LOG-DIRECTORY
 
-`TROUBLE` in its environment: memory (no descriptor for the ring), user (another one), fork (a child that lives on).
+`TROUBLE` in its environment: memory (no descriptor for the ring), user (another one), fork (a child that
+lives on).
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ ENDS = ONE_NODE, TWO_NODES = "ranks", "nodes"  # of the loop
 def environment_of(rank: int, end: str, directory: Path) -> dict[str, str]:
     """As torchrun would set it; the job's directory tells it from others."""
     beside = end == ONE_NODE
-    place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank if beside else 0, "LOCAL_WORLD_SIZE": 2 if beside else 1}
+    place = {
+        "RANK": rank,
+        "WORLD_SIZE": 2,
+        "LOCAL_RANK": rank if beside else 0,
+        "LOCAL_WORLD_SIZE": 2 if beside else 1,
+    }
     return {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": str(directory)}
 
 
@@ -49,8 +56,8 @@ def beside(end: str, iterations: int, directory: str) -> Iterator[None]:
 
 
 def main() -> None:
-    from flagscale_perf.ranks.place import Place
-    from flagscale_perf.ranks.teller import Teller
+    from flagscale_perf.training.ranks.place import Place
+    from flagscale_perf.training.ranks.teller import Teller
     from tests.fakes import make_identity, make_step
 
     iterations, directory = int(sys.argv[1]), sys.argv[2]

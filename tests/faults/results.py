@@ -28,7 +28,11 @@ def read() -> dict[str, Any]:
 def write(noted: dict[str, dict[str, int]]) -> None:
     """Puts the figures in the place of those of the last run, and the table into the page."""
     earlier = read()["faults"] if LAST_RUN.exists() else {}
-    faults = {fault.name: figures for fault in CATALOG if (figures := noted.get(fault.name, earlier.get(fault.name)))}
+    faults = {
+        fault.name: figures
+        for fault in CATALOG
+        if (figures := noted.get(fault.name, earlier.get(fault.name)))
+    }
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     LAST_RUN.write_text(json.dumps({"machine": machine, "faults": faults}, indent=1) + "\n")
     head, _, rest = PAGE.read_text().partition(BEGIN)

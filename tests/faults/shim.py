@@ -1,4 +1,6 @@
-"""The preloaded library of shim.c: built here, steered from here while the processes run that have loaded it."""
+"""The preloaded library of shim.c: built here, steered from here while the processes run that have loaded
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,28 @@ def build(directory: Path) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler, "needs a C compiler"
     target = directory / "shim.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, _SOURCE, "-ldl"], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", "-o", target, _SOURCE, "-ldl"],
+        check=True,
+    )
     return target
 
 
 class Shim:
-    """What goes wrong in the processes started with `environment`; every field is 0 at first. See `struct control` in shim.c."""
+    """What goes wrong in the processes started with `environment`; every field is 0 at first. See `struct
+    control` in shim.c.
+    """
 
     def __init__(self, library: Path, control: Path, below: Path) -> None:
-        """File calls on `below` and what is in it are the ones that fail; `control` is the file through which it is told."""
+        """File calls on `below` and what is in it are the ones that fail; `control` is the file through which
+        it is told.
+        """
         control.write_bytes(bytes(8 * len(FIELDS)))
-        self.environment = {"LD_PRELOAD": str(library), "FAULT_CONTROL": str(control), "FAULT_PATH": str(below)}
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "FAULT_CONTROL": str(control),
+            "FAULT_PATH": str(below),
+        }
         with control.open("r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
 

@@ -1,4 +1,6 @@
-"""Faults of what is around a job: mounts, the kernel's memory limit, the network, and what already lies in the directory."""
+"""Faults of what is around a job: mounts, the kernel's memory limit, the network, and what already lies in
+the directory.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flagscale_perf.core.session import file_names, intervals_name, new_session_id
+from flagscale_perf.spine.session import file_names, intervals_name, new_session_id
 from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.shim import Shim
@@ -33,7 +35,9 @@ LIMITS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/
 def mounted(path: Path, options: str) -> Iterator[None]:
     """A small file system there; skips the test where nobody may mount."""
     path.mkdir(exist_ok=True)
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         pytest.skip(f"needs the right to mount: {done.stderr.strip()}")
     try:
@@ -95,7 +99,11 @@ def _memory_group() -> tuple[Path, Path]:
             continue
         # In the second version a group with processes has no limited groups below it: beside it, then.
         root = Path("/sys/fs/cgroup", controllers)
-        group = root / (own.lstrip("/") if controllers else str(Path(own).parent).lstrip("/")) / f"faults_{os.getpid()}"
+        group = (
+            root
+            / (own.lstrip("/") if controllers else str(Path(own).parent).lstrip("/"))
+            / f"faults_{os.getpid()}"
+        )
         with suppress(OSError):
             group.mkdir()
             if (limit := group / LIMITS[root]).exists():
@@ -121,7 +129,9 @@ def port_taken(directory: Path, port: int) -> Iterator[None]:
 
 
 def clients(count: int, words: bytes) -> Act:
-    """So many connect to the port, say this and never read; they stay until after the end. The writer may open few files."""
+    """So many connect to the port, say this and never read; they stay until after the end. The writer may
+    open few files.
+    """
 
     def act(running: Job) -> None:
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -169,14 +179,20 @@ def link_to_directory(path: Path) -> None:
 
 
 def in_the_way(make: Callable[[Path], object]) -> Prepare:
-    """Such things lie where every file of the session would: the first choice of a run file, and all else of the second session's."""
+    """Such things lie where every file of the session would: the first choice of a run file, and all else of
+    the second session's.
+    """
 
     def prepare(directory: Path, shim: Shim) -> dict[str, str]:
         shim.set(frozen_s=SECOND)
         logs = directory / LOG_DIRECTORY
         logs.mkdir()
         first, second = (new_session_id(datetime.fromtimestamp(SECOND), attempt) for attempt in (1, 2))
-        names = file_names(second) | {"records": file_names(first)["records"], "csv": intervals_name(second), "curves": "tensorboard"}
+        names = file_names(second) | {
+            "records": file_names(first)["records"],
+            "csv": intervals_name(second),
+            "curves": "tensorboard",
+        }
         for name in (*names.values(), f".{names['summary']}.tmp"):
             make(logs / name)
         return {}

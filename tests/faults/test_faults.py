@@ -1,4 +1,6 @@
-"""Every fault of the catalog, for real: what is promised holds, and how well it held is noted for the page."""
+"""Every fault of the catalog, for real: what is promised holds, and how well it held is noted for the
+page.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def healthy(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Healthy:
-    """The same training without a monitor and without a fault; run once for each command line and what is planted."""
+    """The same training without a monitor and without a fault; run once for each command line and what is
+    planted.
+    """
 
     @cache
     def run(host: str, arguments: tuple[str, ...], planted: str) -> Ended:
@@ -44,7 +48,9 @@ def healthy(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Healthy:
             with job(directory, quiet, Start(command, environment)) as running:
                 ended = Ended.of(running, running.end(), host)
         assert ended.code >= 0, f"the host itself hangs: {ended.output[-3000:]}"
-        assert injections.SEEN in ended.output if planted else ended.done == ITERATIONS[host], ended.output[-3000:]
+        assert injections.SEEN in ended.output if planted else ended.done == ITERATIONS[host], ended.output[
+            -3000:
+        ]
         return ended
 
     return run
@@ -61,7 +67,9 @@ def calm(library: Path, directory: Path) -> Iterator[Shim]:
 
 
 @pytest.mark.parametrize("fault", [case(fault) for fault in CATALOG])
-def test_what_is_promised_holds(fault: Fault, library: Path, healthy: Healthy, tmp_path: Path, record: results.Record) -> None:
+def test_what_is_promised_holds(
+    fault: Fault, library: Path, healthy: Healthy, tmp_path: Path, record: results.Record
+) -> None:
     figures: Figures | None = None
     for number in range(fault.times):
         directory = tmp_path / str(number)

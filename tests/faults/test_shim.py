@@ -39,11 +39,15 @@ print(json.dumps({
     ],
     ids=["nothing", "full disk", "system"],
 )
-def test_what_is_asked_for_fails_and_nothing_else(given: dict[str, int], told: dict[str, object], tmp_path: Path) -> None:
+def test_what_is_asked_for_fails_and_nothing_else(
+    given: dict[str, int], told: dict[str, object], tmp_path: Path
+) -> None:
     shim = Shim(build(tmp_path), tmp_path / "control", Path("perf"))
     shim.set(**given)
     command = [sys.executable, "-c", PROGRAM, str(time.time())]
-    done = subprocess.run(command, cwd=tmp_path, env=shim.environment, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=shim.environment, capture_output=True, text=True, check=True, timeout=60
+    )
     assert json.loads(done.stdout) == told | {"monotonic": True}
     assert (shim.get("calls"), shim.get("on_training")) == (1, 0)
     shim.close()
@@ -64,6 +68,8 @@ def test_file_calls_of_a_training_are_seen_by_its_first_thread_only(tmp_path: Pa
     for module, seen in (("training", 3), ("somebody.else", 0)):
         shim.set(on_training=0)
         environment = shim.environment | {"FAULT_TRAINING": module, "PYTHONPATH": str(tmp_path)}
-        subprocess.run([sys.executable, "-m", "training"], cwd=tmp_path, env=environment, check=True, timeout=60)
+        subprocess.run(
+            [sys.executable, "-m", "training"], cwd=tmp_path, env=environment, check=True, timeout=60
+        )
         assert shim.get("on_training") == seen
     shim.close()

@@ -1,4 +1,6 @@
-"""Damages files of runs and of their nodes until the time is over: `python -m tests.fuzz [--seconds 300] [--first-seed N]`."""
+"""Damages files of runs and of their nodes until the time is over: `python -m tests.fuzz [--seconds 300]
+[--first-seed N]`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m tests.fuzz")
     parser.add_argument("--seconds", type=float, default=300, help="how long")
     parser.add_argument("--files", type=int, default=sys.maxsize, help="at most so many")
-    parser.add_argument("--first-seed", type=int, default=0, help="of the first file; the next one has the next number")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="of the first file; the next one has the next number"
+    )
     given = parser.parse_args()
     for name in COMMANDS:
         load_command(name)  # what it maps is no memory that a file takes

@@ -5,15 +5,15 @@ from __future__ import annotations
 import traceback
 from pathlib import Path
 
-from flagscale_perf.core.jsonl import decode, dump, encode
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.rank_blocks import Block, encode_block
-from flagscale_perf.core.rank_records import NodeRecord
-from flagscale_perf.core.records import Record
-from flagscale_perf.ranks.exchange import NodeReport, Outbox, directory_name
-from flagscale_perf.ranks.gather import Gathering, Job
-from flagscale_perf.ranks.node import Gone, News
-from flagscale_perf.ranks.place import Place
+from flagscale_perf.spine.jsonl import decode, dump, encode
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.ranks.blocks import Block, encode_block
+from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_name
+from flagscale_perf.training.ranks.gather import Gathering, Job
+from flagscale_perf.training.ranks.node import Gone, News
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.ranks.records import NodeRecord
+from flagscale_perf.training.records import Record
 from tests.fakes import make_identity
 from tests.fuzz.target import Finding
 
@@ -37,9 +37,15 @@ class _NobodyBeside:
 def whole() -> bytes:
     """A node's file with everything in it."""
     phases = tuple(range(100, 100 + len(PHASES)))
-    blocks = [Block(rank, 5 * n, 5 * n + 4, 5, 2, 100, phases, 1, 1500, "power", 0, 0) for n in range(1, 8) for rank in (1, 2)]
+    blocks = [
+        Block(rank, 5 * n, 5 * n + 4, 5, 2, 100, phases, 1, 1500, "power", 0, 0)
+        for n in range(1, 8)
+        for rank in (1, 2)
+    ]
     lines = [dump(encode_block(block)).encode() for block in blocks]
-    return NodeReport(TOKEN, [make_identity(1), make_identity(2)], [Gone(2, 30, "why")], [(1, "hot")], 0, lines).encode()
+    return NodeReport(
+        TOKEN, [make_identity(1), make_identity(2)], [Gone(2, 30, "why")], [(1, "hot")], 0, lines
+    ).encode()
 
 
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
@@ -49,7 +55,9 @@ def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     records, notes = gathering.take()
     token = Outbox(directory, PLACE.key, 1).token()
     assert token is not None
-    (directory / directory_name(PLACE.key) / "node_1.json").write_bytes(content.replace(TOKEN.encode(), token.encode()))
+    (directory / directory_name(PLACE.key) / "node_1.json").write_bytes(
+        content.replace(TOKEN.encode(), token.encode())
+    )
     last, more = gathering.close()
     return records + last, notes + more
 

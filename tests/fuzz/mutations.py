@@ -1,4 +1,6 @@
-"""Ways to damage a run file. Each takes the generator that decides and the file's content, and returns another content."""
+"""Ways to damage a run file. Each takes the generator that decides and the file's content, and returns
+another content.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,8 @@ import json
 import random
 from collections.abc import Callable
 
-from flagscale_perf.core.jsonl import KINDS, MAX_LINE_BYTES, encode
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.spine.jsonl import KINDS, MAX_LINE_BYTES, encode
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_phases, sample_run
 
 Mutation = Callable[[random.Random, bytes], bytes]
@@ -15,8 +17,24 @@ Mutation = Callable[[random.Random, bytes], bytes]
 # What a terminal, a reader or a counter could take amiss.
 TEXTS = [
     *("\x1b]0;owned\x07", "\x1b[2J\x1b[1;1H", "\x9b31m", "\x90q\x9c"),  # terminal
-    *("\u202egnp.exe", "\u2066\u2069", "\u200f", "\u2028\u2029\x85", "\r\n\x0b", "\ud800", "\x00"),  # lines and their direction
-    *("../../../etc/passwd", "=cmd|' /C calc'!A0", "<script>alert(1)</script>", "[red]x[/red]", "[/]", "{0.__class__}", "%s%n"),
+    *(
+        "\u202egnp.exe",
+        "\u2066\u2069",
+        "\u200f",
+        "\u2028\u2029\x85",
+        "\r\n\x0b",
+        "\ud800",
+        "\x00",
+    ),  # lines and their direction
+    *(
+        "../../../etc/passwd",
+        "=cmd|' /C calc'!A0",
+        "<script>alert(1)</script>",
+        "[red]x[/red]",
+        "[/]",
+        "{0.__class__}",
+        "%s%n",
+    ),
     *("x" * 100_000, "", "é" * 300),
 ]
 NUMBERS = [
@@ -35,7 +53,17 @@ NUMBERS = [
     "1.5",
     "7",
 ]
-OTHERS = ["null", "true", "{}", "[]", "[[]]", '{"a":{"b":[1,{}]}}', "[" * 900 + "]" * 900, "[" * 100_000, '{"a":' * 5000 + "1" + "}" * 5000]
+OTHERS = [
+    "null",
+    "true",
+    "{}",
+    "[]",
+    "[[]]",
+    '{"a":{"b":[1,{}]}}',
+    "[" * 900 + "]" * 900,
+    "[" * 100_000,
+    '{"a":' * 5000 + "1" + "}" * 5000,
+]
 
 
 def corpus() -> list[bytes]:
@@ -78,7 +106,9 @@ def splice(chance: random.Random, content: bytes) -> bytes:
 
 
 def change_values(chance: random.Random, content: bytes) -> bytes:
-    """A few values become hostile ones; written as text, so that JSON's own limits do not protect the reader."""
+    """A few values become hostile ones; written as text, so that JSON's own limits do not protect the
+    reader.
+    """
     lines = content.splitlines(keepends=True)
     for _ in range(chance.randint(1, 4)):
         place = 0 if chance.random() < 0.3 else chance.randrange(len(lines))
@@ -104,7 +134,9 @@ def _with_hostile_value(chance: random.Random, line: bytes) -> bytes:
 
 
 def insert_line(chance: random.Random, content: bytes) -> bytes:
-    """A line of another kind is put in: too long, too deep, of NULs, of another encoding, with a key twice."""
+    """A line of another kind is put in: too long, too deep, of NULs, of another encoding, with a key
+    twice.
+    """
     line = chance.choice([
         b"x" * (MAX_LINE_BYTES + 5), b"[" * 500_000, b"\0" * 4096, '{"kind":"step"}'.encode("utf-16"), b"\xef\xbb\xbf{}", b"\xff\xfe", b"",
         b'{"kind":"end","kind":"step","reason":"x","reason":"completed","end_wall_ns":1,"last_iteration":1,"dropped":0}',

@@ -15,10 +15,14 @@ from typing import NamedTuple
 
 from flagscale_perf.cli import EXIT_MISTAKE, main
 
-# Anything but text and line ends: C0, DEL, C1, line and paragraph separators, marks and overrides of bidirectional text, surrogates.
+# Anything but text and line ends: C0, DEL, C1, line and paragraph separators, marks and overrides of
+# bidirectional text, surrogates.
 NOTHING_READ = 1  # of `report`: there is a header and nothing else
 UNSAFE = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-BASE_CPU_S, CPU_S_PER_BYTE = 5.0, 2e-6  # of a busy machine; a reader whose time grows with the square of a line passes it
+BASE_CPU_S, CPU_S_PER_BYTE = (
+    5.0,
+    2e-6,
+)  # of a busy machine; a reader whose time grows with the square of a line passes it
 NAME = "perf_records_20240129_103000.jsonl"
 
 
@@ -61,7 +65,11 @@ def findings(content: bytes, directory: Path) -> list[Finding]:
 def _finding(words: list[str], size_bytes: int) -> Finding | None:
     stdout, stderr = io.StringIO(), io.StringIO()
     try:
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr), _cpu_limit(BASE_CPU_S + size_bytes * CPU_S_PER_BYTE):
+        with (
+            contextlib.redirect_stdout(stdout),
+            contextlib.redirect_stderr(stderr),
+            _cpu_limit(BASE_CPU_S + size_bytes * CPU_S_PER_BYTE),
+        ):
             code = main(words)
     except _TooSlow:
         return Finding(words, f"too slow for {size_bytes} bytes", traceback.format_exc())
@@ -78,7 +86,11 @@ def _judged(words: list[str], code: int, stdout: str, stderr: str) -> Finding | 
         return Finding(words, "refused without a reason", stdout)
     for text in (stdout, stderr):
         if unsafe := UNSAFE.search(text):
-            return Finding(words, f"{unsafe[0]!r} reached the terminal", repr(text[max(0, unsafe.start() - 60) : unsafe.end() + 20]))
+            return Finding(
+                words,
+                f"{unsafe[0]!r} reached the terminal",
+                repr(text[max(0, unsafe.start() - 60) : unsafe.end() + 20]),
+            )
     if words[0] == "trace-export" and code == 0:
         try:
             json.loads(Path(words[2]).read_text(), parse_constant=_refuse)
@@ -93,7 +105,9 @@ def _refuse(name: str) -> None:
 
 @contextlib.contextmanager
 def _cpu_limit(seconds: float) -> Iterator[None]:
-    """Raises _TooSlow inside after so much of this process's time: that of a busy machine's other processes does not count."""
+    """Raises _TooSlow inside after so much of this process's time: that of a busy machine's other processes
+    does not count.
+    """
 
     def stop(number: int, frame: object) -> None:
         raise _TooSlow

@@ -1,4 +1,6 @@
-"""Files that are large in one way only, through every command and every format: memory stays bounded, and no text gets out as it is."""
+"""Files that are large in one way only, through every command and every format: memory stays bounded, and no
+text gets out as it is.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.core.jsonl import MAX_TEXT, encode
-from flagscale_perf.core.rank_records import MAX_ENTRIES, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.spine.jsonl import MAX_TEXT, encode
+from flagscale_perf.training.ranks.records import MAX_ENTRIES, NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_step
 from tests.fuzz.mutations import TEXTS
 from tests.fuzz.target import NAME, UNSAFE
 
 PEAK_MB = 300
-CPU_S = 120  # far more than any of them takes; a reader whose time grows with the square of something passes it
+CPU_S = (
+    120  # far more than any of them takes; a reader whose time grows with the square of something passes it
+)
 MEASURED = f"""
 import resource, sys
 from flagscale_perf.cli import main
@@ -42,7 +46,13 @@ def line(kind: str, record: Any, **changed: Any) -> bytes:
 
 def run() -> Lines:
     """A short run whose every fact wants to be something else."""
-    yield encode(make_header(facts=make_facts(hostname=LONG[:5000], script="=cmd|' /C calc'!A0", device=TEXTS[2], model_family=TEXTS[4])))
+    yield encode(
+        make_header(
+            facts=make_facts(
+                hostname=LONG[:5000], script="=cmd|' /C calc'!A0", device=TEXTS[2], model_family=TEXTS[4]
+            )
+        )
+    )
     for iteration in range(1, 40):
         yield encode(make_step(iteration, warmup=int(iteration == 1)))
         if iteration % 10 == 0:
@@ -51,7 +61,9 @@ def run() -> Lines:
 
 def straggler(number: int, ranks: int = 1) -> StragglerRecord:
     slow = [number * 1000 + place for place in range(ranks)]
-    return StragglerRecord(number, number, False, slow, "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
+    return StragglerRecord(
+        number, number, False, slow, "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None
+    )
 
 
 def many_names() -> Lines:
@@ -114,7 +126,9 @@ def directory(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.mark.parametrize("words", FORMATS, ids=" ".join)
-def test_memory_is_bounded_and_texts_are_harmless(run_python, directory: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_memory_is_bounded_and_texts_are_harmless(
+    run_python, directory: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
     out = tmp_path / "out"
     paths = [directory] * (2 if words[0] == "compare" else 1)
     to_file = [] if words[0] == "watch" or "--all-sessions" in words else ["-o", out]
@@ -122,4 +136,9 @@ def test_memory_is_bounded_and_texts_are_harmless(run_python, directory: Path, t
     assert (result.returncode, "Traceback" in result.stderr) == (0, False), result.stderr
     assert int(result.stderr.splitlines()[-1]) <= PEAK_MB
     shown = result.stdout + (out.read_text() if out.exists() and "png" not in words else "")
-    assert UNSAFE.search(shown if "html" not in words or words[0] == "compare" else shown.partition("</style>")[0]) is None
+    assert (
+        UNSAFE.search(
+            shown if "html" not in words or words[0] == "compare" else shown.partition("</style>")[0]
+        )
+        is None
+    )

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.core.jsonl import encode
-from flagscale_perf.core.rank_records import NodeRecord
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.training.ranks.records import NodeRecord
 from tests.fakes import make_facts, make_header, sample_run
 from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
@@ -44,24 +44,31 @@ def test_the_same_seed_is_the_same_file_and_every_mutation_is_among_some_hundred
     assert len(set(MUTATIONS)) == 7
 
 
-def test_a_harmless_file_has_no_finding_and_a_harmful_reader_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_harmless_file_has_no_finding_and_a_harmful_reader_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert [findings(content, tmp_path) for content in corpus()] == [[], [], []]
     hostile = b"".join(map(encode, [make_header(facts=make_facts(hostname="\x1b[2J")), *sample_run()[1:]]))
     assert findings(hostile, tmp_path) == []
     monkeypatch.setattr("flagscale_perf.report.text.printable", lambda text: text)
-    monkeypatch.setattr("flagscale_perf.analysis.live.LiveRun.add", lambda run, record: 1 / 0)
+    monkeypatch.setattr("flagscale_perf.training.analysis.live.LiveRun.add", lambda run, record: 1 / 0)
     report, watch = findings(hostile, tmp_path)
     assert report.what == "'\\x1b' reached the terminal"
     assert watch.what == "ZeroDivisionError: division by zero"
 
 
-def test_a_whole_exchange_file_is_heard_and_a_harmful_reader_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_exchange_file_is_heard_and_a_harmful_reader_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     records, notes = heard(whole(), tmp_path)
     assert [record.ranks for record in records if isinstance(record, NodeRecord)] == [[0], [1, 2]]
     assert (notes, exchange_findings(whole(), tmp_path)) == (["rank 1: hot"], [])
-    monkeypatch.setattr("flagscale_perf.core.ranks_view.RanksView.add", lambda view, block: 1 / 0)
+    monkeypatch.setattr("flagscale_perf.training.ranks.view.RanksView.add", lambda view, block: 1 / 0)
     (found,) = exchange_findings(whole(), tmp_path)
-    assert found.what == "the gathering has ended: nothing is recorded of other ranks any more: ZeroDivisionError: division by zero"
+    assert (
+        found.what
+        == "the gathering has ended: nothing is recorded of other ranks any more: ZeroDivisionError: division by zero"
+    )
 
 
 def sparse(size_bytes: int, head: bytes = b"") -> Callable[[Path], None]:
@@ -93,7 +100,9 @@ SPECIAL = {
 
 @pytest.mark.parametrize("kind", SPECIAL)
 @pytest.mark.parametrize("command", ["report", "watch", "trace-export"])
-def test_a_special_file_is_read_in_bounded_memory_or_refused(run_python, tmp_path: Path, kind: str, command: str) -> None:
+def test_a_special_file_is_read_in_bounded_memory_or_refused(
+    run_python, tmp_path: Path, kind: str, command: str
+) -> None:
     make, code = SPECIAL[kind]
     path = tmp_path / NAME
     make(path)
@@ -109,7 +118,9 @@ def test_a_terminal_that_lacks_a_character_gets_its_number(run_python, tmp_path:
     header = make_header(facts=make_facts(hostname="".join(TEXTS)[:5000] + "ü京"))
     path.write_bytes(b"".join(map(encode, [header, *sample_run()[1:]])))
     for words in commands(path):
-        result = run_python("-c", f"import sys; sys.stdout.reconfigure(encoding={encoding!r})\n{LIMITED}", *words)
+        result = run_python(
+            "-c", f"import sys; sys.stdout.reconfigure(encoding={encoding!r})\n{LIMITED}", *words
+        )
         assert (result.returncode, result.stderr) == (0, "")
 
 

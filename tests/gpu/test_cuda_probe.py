@@ -9,7 +9,10 @@ import torch
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.device.probe import CudaProbe, current_device
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 
 def test_device_time_is_read_without_waiting_and_agrees_with_a_synchronised_clock():
@@ -40,8 +43,14 @@ def test_memory_is_the_allocators():
     probe = CudaProbe(torch.cuda)
     block = torch.empty(1 << 28, dtype=torch.uint8, device="cuda")
     reading = probe.memory()
-    assert (reading.allocated_bytes, reading.peak_bytes) == (torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated())
-    assert (reading.reserved_bytes, reading.retries) == (torch.cuda.memory_reserved(), torch.cuda.memory_stats()["num_alloc_retries"])
+    assert (reading.allocated_bytes, reading.peak_bytes) == (
+        torch.cuda.memory_allocated(),
+        torch.cuda.max_memory_allocated(),
+    )
+    assert (reading.reserved_bytes, reading.retries) == (
+        torch.cuda.memory_reserved(),
+        torch.cuda.memory_stats()["num_alloc_retries"],
+    )
     assert block.numel() <= reading.allocated_bytes <= reading.reserved_bytes <= probe.memory_bytes
 
 

@@ -3,12 +3,15 @@
 import pytest
 import torch
 
-from flagscale_perf.core.clock import monotonic_ns
-from flagscale_perf.core.marks import STARTS, STOPS, own_times
-from flagscale_perf.core.phases import PHASES
 from flagscale_perf.device.timeline import CAPTURING, CudaTimeline
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.training.marks import STARTS, STOPS, own_times
+from flagscale_perf.training.phases import PHASES
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
 FORWARD, BACKWARD, OTHER = map(PHASES.index, ("forward", "backward", "other"))
 

@@ -1,4 +1,6 @@
-"""The real driver: plausible values of the very device torch computes on, and energy that agrees with power."""
+"""The real driver: plausible values of the very device torch computes on, and energy that agrees with
+power.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,19 @@ import torch
 from flagscale_perf.device.nvml import NvmlReader
 from flagscale_perf.device.probe import CudaProbe
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
 
-MUST_BE_KNOWN = ("power_mw", "sm_clock_mhz", "memory_clock_mhz", "throttle", "temperature_c", "memory_used_bytes")
+MUST_BE_KNOWN = (
+    "power_mw",
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "throttle",
+    "temperature_c",
+    "memory_used_bytes",
+)
 
 
 @pytest.fixture

@@ -1,4 +1,6 @@
-"""The long form of the comparison: `python -m tests.oracle --random 400`, and `--full` for the largest model."""
+"""The long form of the comparison: `python -m tests.oracle --random 400`, and `--full` for the largest
+model.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,21 @@ def main() -> int:
     """Prints each model whose counts differ from the formulas; 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--random", type=int, default=400, metavar="N", help="random models (default: 400)")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the random models (default: from the clock)")
-    parser.add_argument("--full", action="store_true", help="DeepSeek-V3 with its 671 B parameters, too (minutes)")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=time.time_ns() % 1_000_000,
+        help="of the random models (default: from the clock)",
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="DeepSeek-V3 with its 671 B parameters, too (minutes)"
+    )
     args = parser.parse_args()
-    runs = [(NAMED, bundled_core()), (FULL_SIZE, bundled_core()), (random_configurations(args.random, args.seed), bundled_core())]
+    runs = [
+        (NAMED, bundled_core()),
+        (FULL_SIZE, bundled_core()),
+        (random_configurations(args.random, args.seed), bundled_core()),
+    ]
     runs += [(SLOW, bundled_core())] if args.full else []
     runs += [(NEWER | NAMED, [NEWER_CORE])] if NEWER_CORE.is_dir() else []
     wrong = 0
@@ -26,7 +39,9 @@ def main() -> int:
         for name, (counted, computed) in found.items():
             print(f"{name}\n  {configurations[name]}\n  counted  {counted}\n  computed {computed}")
         wrong += len(found)
-        print(f"{len(configurations) - len(found)} of {len(configurations)} equal, from {next(iter(configurations))}")
+        print(
+            f"{len(configurations) - len(found)} of {len(configurations)} equal, from {next(iter(configurations))}"
+        )
     return min(wrong, 1)
 
 

@@ -14,25 +14,39 @@ from flagscale_perf.flops_calculator import ModelShape, count
 from tests.oracle.configurations import Args
 
 REPO = Path(__file__).parents[2]
-# Megatron-Core as PyPI has it, apart from the environment's own packages so that FlagScale's bundled one stays the host.
+# Megatron-Core as PyPI has it, apart from the environment's own packages so that FlagScale's bundled one
+# stays the host.
 NEWER_CORE = Path(sys.prefix) / "share" / "megatron-core"
 
 
 def bundled_core() -> list[Path]:
     """Where FlagScale and the Megatron-Core it brings along are."""
     spec = importlib.util.find_spec("flag_scale")
-    assert spec is not None and spec.submodule_search_locations is not None, "FlagScale is not installed: run make venv"
+    assert spec is not None and spec.submodule_search_locations is not None, (
+        "FlagScale is not installed: run make venv"
+    )
     root = Path(next(iter(spec.submodule_search_locations)))
     return [root, root / "third_party" / "Megatron-LM"]
 
 
 def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict[str, Any]]:
-    """What the real models do, by name: components, FlopCounterMode's total, what was not attributed, parameters."""
+    """What the real models do, by name: components, FlopCounterMode's total, what was not attributed,
+    parameters.
+    """
     path = os.pathsep.join(map(str, [REPO, *core]))
     environment = os.environ | {"PYTHONPATH": path, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.oracle.counter"]
     text = json.dumps(list(configurations.values()))
-    done = subprocess.run(command, input=text, capture_output=True, text=True, cwd=REPO, env=environment, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=REPO,
+        env=environment,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(zip(configurations, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
@@ -48,7 +62,9 @@ def computed(args: Args) -> dict[str, Any]:
     }
 
 
-def differences(configurations: dict[str, Args], core: list[Path]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+def differences(
+    configurations: dict[str, Args], core: list[Path]
+) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """Name -> (counted, computed) of every model where the two are not equal in every integer."""
     found = {}
     for name, real in counted(configurations, core).items():

@@ -1,6 +1,8 @@
-"""Models to count: named ones for every family and option, and a seeded source of random ones. Megatron's argument names.
+"""Models to count: named ones for every family and option, and a seeded source of random ones. Megatron's
+argument names.
 
-`batch` and `seq_length` are the step's; `meta` runs on the meta device, where a full-size model needs no memory.
+`batch` and `seq_length` are the step's; `meta` runs on the meta device, where a full-size model needs no
+memory.
 """
 
 from __future__ import annotations
@@ -120,7 +122,8 @@ NEWER: dict[str, Args] = {
 }  # fmt: skip
 
 BIG = {"meta": True, "batch": 1, "seq_length": 4096, "max_position_embeddings": 4096}
-# On the meta device nobody knows where a token goes: experts' inputs are padded to a capacity that is their even share.
+# On the meta device nobody knows where a token goes: experts' inputs are padded to a capacity that is their
+# even share.
 EVEN = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.0}
 DEEPSEEK_V3 = MLA | BIG | EVEN | MTP | {
     "num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "ffn_hidden_size": 18432, "padded_vocab_size": 129280,
@@ -191,7 +194,11 @@ def _random_configuration(source: random.Random) -> Args:
 
 
 def _random_attention(source: random.Random, args: Args) -> Args:
-    divisors = [number for number in range(1, args["num_attention_heads"] + 1) if args["num_attention_heads"] % number == 0]
+    divisors = [
+        number
+        for number in range(1, args["num_attention_heads"] + 1)
+        if args["num_attention_heads"] % number == 0
+    ]
     chosen = {"kv_channels": source.choice([None, 4, 8, 10]), "num_query_groups": source.choice(divisors)}
     return chosen | {"group_query_attention": source.random() < 0.6, "add_qkv_bias": source.random() < 0.3}
 
@@ -219,19 +226,28 @@ def _random_experts(source: random.Random, args: Args) -> Args:
         "moe_layer_freq": source.choice([1, 2, [source.randint(0, 1) for _ in range(layers)]]),
     }
     if source.random() < 0.5:
-        chosen |= {"moe_shared_expert_intermediate_size": 4 * source.randint(1, 12), "moe_shared_expert_gate": source.random() < 0.5}
+        chosen |= {
+            "moe_shared_expert_intermediate_size": 4 * source.randint(1, 12),
+            "moe_shared_expert_gate": source.random() < 0.5,
+        }
     return chosen
 
 
 def _random_recompute(source: random.Random, args: Args) -> Args:
     kind = source.choice(["none", "uniform", "block", "selective"])
     if kind == "uniform":
-        return UNIFORM | {"recompute_num_layers": 1 if args.get("mtp_num_layers") else source.choice([1, args["num_layers"]])}
+        return UNIFORM | {
+            "recompute_num_layers": 1
+            if args.get("mtp_num_layers")
+            else source.choice([1, args["num_layers"]])
+        }
     if kind == "block":
         return BLOCK | {"recompute_num_layers": source.randint(1, args["num_layers"])}
     if kind == "selective":
         modules = ["core_attn"]
-        modules += [] if args["add_bias_linear"] else ["mlp"]  # with a bias Megatron-Core never comes to an end
+        modules += (
+            [] if args["add_bias_linear"] else ["mlp"]
+        )  # with a bias Megatron-Core never comes to an end
         modules += ["mla_up_proj"] if args.get("multi_latent_attention") else []
         modules += ["moe"] if args.get("num_experts") else []
         modules += ["shared_experts"] if args.get("moe_shared_expert_intermediate_size") else []
@@ -243,10 +259,16 @@ def _random_frozen(source: random.Random, args: Args) -> Args:
     if source.random() < 0.5:
         attention = ["linear_qkv", "linear_proj"]
         if args.get("multi_latent_attention"):
-            queries = ["linear_q_proj"] if args["q_lora_rank"] is None else ["linear_q_down_proj", "linear_q_up_proj"]
+            queries = (
+                ["linear_q_proj"]
+                if args["q_lora_rank"] is None
+                else ["linear_q_down_proj", "linear_q_up_proj"]
+            )
             attention = [*queries, "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"]
         targets = [*attention, "linear_fc1", "linear_fc2"]
-        return lora(*source.sample(targets, source.randint(1, len(targets)))) | {"lora_dim": source.randint(1, 6)}
+        return lora(*source.sample(targets, source.randint(1, len(targets)))) | {
+            "lora_dim": source.randint(1, 6)
+        }
     names = ["embedding", "output_layer", *(f"layers.{layer}" for layer in range(args["num_layers"]))]
     if not args["untie_embeddings_and_output_weights"]:
         names.remove("output_layer")

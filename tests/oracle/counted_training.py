@@ -1,6 +1,8 @@
-"""FlagScale's own training script, each of its train steps under torch's FlopCounterMode: `counted_training.py OUT SCRIPT ARGS...`.
+"""FlagScale's own training script, each of its train steps under torch's FlopCounterMode:
+`counted_training.py OUT SCRIPT ARGS...`.
 
-Every rank appends one number a step to OUT/RANK: what its products multiplied, forward and backward, all micro-batches.
+Every rank appends one number a step to OUT/RANK: what its products multiplied, forward and backward, all
+micro-batches.
 """
 
 from __future__ import annotations

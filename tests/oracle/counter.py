@@ -1,8 +1,10 @@
-"""Runs real Megatron-Core models and counts what they multiply: one JSON list of configurations in, one of counts out.
+"""Runs real Megatron-Core models and counts what they multiply: one JSON list of configurations in, one of
+counts out.
 
-Its own process (it redirects torch.cuda): `python -m tests.oracle.counter` with Megatron-Core on PYTHONPATH. It knows no formula:
-every product that reaches the dispatcher is counted from its operands' shapes and attributed to the module that asked for
-it on the way forward, or to the module whose forward made the autograd node that asks for it on the way back.
+Its own process (it redirects torch.cuda): `python -m tests.oracle.counter` with Megatron-Core on PYTHONPATH.
+It knows no formula: every product that reaches the dispatcher is counted from its operands' shapes and
+attributed to the module that asked for it on the way forward, or to the module whose forward made the
+autograd node that asks for it on the way back.
 """
 
 from __future__ import annotations
@@ -83,7 +85,11 @@ class Counter(TorchDispatchMode):
     def _leaving(self, module, inputs, output) -> None:
         name = self._stack.pop()
         tensors = output if isinstance(output, tuple) else (output,)
-        todo = [tensor.grad_fn for tensor in tensors if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None]
+        todo = [
+            tensor.grad_fn
+            for tensor in tensors
+            if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None
+        ]
         while todo:
             node = todo.pop()
             if "component" not in node.metadata:
@@ -135,7 +141,9 @@ class Adapted(torch.nn.Module):
 
 
 class LatentLinear(torch.nn.Linear):
-    """Stands in for Transformer Engine's linear layer around latent experts; returns output and bias apart, as it does."""
+    """Stands in for Transformer Engine's linear layer around latent experts; returns output and bias apart,
+    as it does.
+    """
 
     def __init__(self, n_in, n_out, *, bias, **_) -> None:
         super().__init__(n_in, n_out, bias=bias)
@@ -145,7 +153,9 @@ class LatentLinear(torch.nn.Linear):
 
 
 def redirect_to_cpu(patches: Patches) -> None:
-    """torch.cuda lands on the CPU; Megatron-Core does without Transformer Engine where it has no layer of its own."""
+    """torch.cuda lands on the CPU; Megatron-Core does without Transformer Engine where it has no layer of its
+    own.
+    """
     import importlib
 
     rehearsal.install(patches)
@@ -166,18 +176,28 @@ def redirect_to_cpu(patches: Patches) -> None:
     init, forward = attention.DotProductAttention.__init__, experts.SequentialMLP.forward
     init_checkpoint = checkpoints.CheckpointWithoutOutput.__init__
     # It takes False for "some fp8 recipe", and then asks Transformer Engine.
-    patches.set(checkpoints.CheckpointWithoutOutput, "__init__", lambda self, fp8=None: init_checkpoint(self, fp8 or None))
+    patches.set(
+        checkpoints.CheckpointWithoutOutput,
+        "__init__",
+        lambda self, fp8=None: init_checkpoint(self, fp8 or None),
+    )
 
     def with_widths(self, config, *args, k_channels=None, v_channels=None, **kwargs):
-        """Latent attention passes widths that the local class does not know, although it would multiply them all right."""
+        """Latent attention passes widths that the local class does not know, although it would multiply them
+        all right.
+        """
         init(self, config, *args, **kwargs)
         if v_channels is not None:
             self.hidden_size_per_partition = v_channels * config.num_attention_heads
 
     def with_counts(self, rows, tokens_per_expert, *args):
-        """The meta device cannot say how many rows each expert has; padded to their capacity, all have the same."""
+        """The meta device cannot say how many rows each expert has; padded to their capacity, all have the
+        same.
+        """
         if rows.device.type == "meta":
-            tokens_per_expert = torch.full((self.num_local_experts,), rows.shape[0] // self.num_local_experts, device="cpu")
+            tokens_per_expert = torch.full(
+                (self.num_local_experts,), rows.shape[0] // self.num_local_experts, device="cpu"
+            )
         return forward(self, rows, tokens_per_expert, *args)
 
     patches.set(attention.DotProductAttention, "__init__", with_widths)
@@ -194,7 +214,9 @@ def start_megatron() -> None:
 
 
 def transformer_config(args: dict):
-    """Megatron's argument names to its model's configuration, as its own `core_transformer_config_from_args` maps them."""
+    """Megatron's argument names to its model's configuration, as its own `core_transformer_config_from_args`
+    maps them.
+    """
     import dataclasses
 
     import torch.nn.functional as F
@@ -222,7 +244,11 @@ def transformer_config(args: dict):
     if args.get("squared_relu"):
         values["activation_func"] = squared_relu
     if args.get("num_experts"):
-        values |= {"num_moe_experts": args["num_experts"], "moe_token_dispatcher_type": "alltoall", "moe_router_pre_softmax": True}
+        values |= {
+            "num_moe_experts": args["num_experts"],
+            "moe_token_dispatcher_type": "alltoall",
+            "moe_router_pre_softmax": True,
+        }
     if args.get("multi_latent_attention"):
         values |= {"rope_type": "rope"}
     return cls(**values)
@@ -231,20 +257,32 @@ def transformer_config(args: dict):
 def build_model(args: dict):
     """The real `GPTModel` of local layers."""
     from megatron.core.models.gpt import GPTModel
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_decoder_block_spec, get_gpt_layer_local_spec, get_gpt_mtp_block_spec
+    from megatron.core.models.gpt.gpt_layer_specs import (
+        get_gpt_decoder_block_spec,
+        get_gpt_layer_local_spec,
+        get_gpt_mtp_block_spec,
+    )
 
     config = transformer_config(args)
     if args.get("num_experts"):
-        spec = get_gpt_decoder_block_spec(config, use_transformer_engine=False, normalization=args.get("normalization"))
+        spec = get_gpt_decoder_block_spec(
+            config, use_transformer_engine=False, normalization=args.get("normalization")
+        )
         for layer in spec.layer_specs:
             shared = getattr(layer.submodules.mlp.submodules, "shared_experts", None)
             if shared is not None and "gate" in (shared.params or {}):
                 shared.params = {"gate": bool(args.get("moe_shared_expert_gate"))}
     else:
         spec = get_gpt_layer_local_spec(
-            qk_layernorm=config.qk_layernorm, multi_latent_attention=config.multi_latent_attention, normalization=args.get("normalization")
+            qk_layernorm=config.qk_layernorm,
+            multi_latent_attention=config.multi_latent_attention,
+            normalization=args.get("normalization"),
         )
-    further = get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False) if args.get("mtp_num_layers") else None
+    further = (
+        get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)
+        if args.get("mtp_num_layers")
+        else None
+    )
     model = GPTModel(
         config, spec, args["padded_vocab_size"], args["max_position_embeddings"],
         share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
@@ -282,7 +320,11 @@ def count(args: dict) -> dict:
     on_meta = bool(args.get("meta"))
     with torch.device("meta" if on_meta else "cpu"):
         model = build_model(args)
-        tokens = torch.zeros(size, dtype=torch.long) if on_meta else torch.randint(0, args["padded_vocab_size"], size)
+        tokens = (
+            torch.zeros(size, dtype=torch.long)
+            if on_meta
+            else torch.randint(0, args["padded_vocab_size"], size)
+        )
         positions = torch.arange(size[1]).expand(size)
         mask = torch.ones(1, 1, size[1], size[1], dtype=torch.bool).triu(1)
         counter = Counter(model)
@@ -302,7 +344,8 @@ def count(args: dict) -> dict:
 
 def main() -> None:
     warnings.filterwarnings("ignore")
-    _device_constructors()  # torch remembers which functions obey `with torch.device`; that must be the original ones
+    # torch remembers which functions obey `with torch.device`; that must be the original ones
+    _device_constructors()
     patches = Patches()
     redirect_to_cpu(patches)
     start_megatron()

@@ -23,7 +23,8 @@ def test_random_models():
 
 
 @pytest.mark.skipif(
-    not NEWER_CORE.is_dir(), reason=f"output gate and latent experts need the newer Megatron-Core in {NEWER_CORE} (make venv puts it there)"
+    not NEWER_CORE.is_dir(),
+    reason=f"output gate and latent experts need the newer Megatron-Core in {NEWER_CORE} (make venv puts it there)",
 )
 def test_options_of_newer_megatron_core():
     assert differences(NEWER | NAMED, [NEWER_CORE]) == {}

@@ -1,4 +1,6 @@
-"""FlagScale's real training: what its train steps multiply, all ranks together, is what the formulas and the monitor's records say."""
+"""FlagScale's real training: what its train steps multiply, all ranks together, is what the formulas and the
+monitor's records say.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ ARGS = {
     "num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": LENGTH, "vocab_size": 8000, "micro_batch_size": 2,
     "tokenizer_type": "NullTokenizer", "swiglu": True, "group_query_attention": True, "num_query_groups": 2,
 }  # fmt: skip
-EXPERTS = {"num_experts": 4, "moe_router_topk": 2, "moe_ffn_hidden_size": 48, "moe_shared_expert_intermediate_size": 32}
+EXPERTS = {
+    "num_experts": 4,
+    "moe_router_topk": 2,
+    "moe_ffn_hidden_size": 48,
+    "moe_shared_expert_intermediate_size": 32,
+}
 BLOCK = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
 CASES = {
     # FlagScale makes 224 of it; without the two it would be 128, and a GPT's is 256
@@ -27,7 +34,12 @@ CASES = {
     "pipeline parallel, block recompute": (2, {"num_layers": 4, "pipeline_model_parallel_size": 2} | BLOCK),
     "data and expert parallel, selective recompute": (
         2,
-        EXPERTS | {"expert_model_parallel_size": 2, "recompute_granularity": "selective", "recompute_modules": ["core_attn", "moe"]},
+        EXPERTS
+        | {
+            "expert_model_parallel_size": 2,
+            "recompute_granularity": "selective",
+            "recompute_modules": ["core_attn", "moe"],
+        },
     ),
     "experts and further prediction": (1, EXPERTS | {"mtp_num_layers": 1, "moe_layer_freq": "[0]+[1]*1"}),
 }
@@ -48,7 +60,10 @@ def test_train_steps_multiply_what_the_formulas_say(case: str, tmp_path: Path) -
     words = [*TINY, *LLAMA, *flags(args), *shlex.split(f"--train-iters {STEPS}"), *monitor]
     finished = run(torchrun(ranks, *launched(*script, *words)), tmp_path)
     assert finished.returncode == 0, finished.output[-4000:]
-    counted = [sum(map(int, step)) for step in zip(*((tmp_path / str(rank)).read_text().split() for rank in range(ranks)), strict=True)]
+    counted = [
+        sum(map(int, step))
+        for step in zip(*((tmp_path / str(rank)).read_text().split() for rank in range(ranks)), strict=True)
+    ]
     shape = ModelShape.from_args(ARGS | args)
     assert counted == [count(shape, BATCH, LENGTH).totals["hardware_flops_full_attention"]] * STEPS
     recorded = [(step["model_flops"], step["hardware_flops"]) for step in records(tmp_path / "perf")]

@@ -1,6 +1,8 @@
-"""Runs a training script with a counter on every function of torch.cuda and torch.distributed and on what waits for a device.
+"""Runs a training script with a counter on every function of torch.cuda and torch.distributed and on what
+waits for a device.
 
-`counted_calls.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`; at the end each rank writes `calls_<rank>.json`.
+`counted_calls.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`; at the end each rank writes
+`calls_<rank>.json`.
 """
 
 from __future__ import annotations

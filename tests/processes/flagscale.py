@@ -21,10 +21,15 @@ from pathlib import Path
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 DEADLINE_S = 240  # far beyond any healthy run: it only ends a hung one
-ITERATION = re.compile(r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): (-?[\d.]+)")
+ITERATION = re.compile(
+    r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): (-?[\d.]+)"
+)
 GLOBAL_BATCH = re.compile(r"global batch size: +(\d+)")
-# Ranks share one pipe: a line is taken from its first to its last figure, whatever another rank printed behind it.
-LINE = re.compile(r"iteration +\d+/.*?elapsed time per iteration \(ms\): (-?[\d.]+) \|.*?number of nan iterations: +\d+ \|")
+# Ranks share one pipe: a line is taken from its first to its last figure, whatever another rank printed
+# behind it.
+LINE = re.compile(
+    r"iteration +\d+/.*?elapsed time per iteration \(ms\): (-?[\d.]+) \|.*?number of nan iterations: +\d+ \|"
+)
 
 TINY = shlex.split(
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "
@@ -43,7 +48,9 @@ NO_COUNTERS = "hardware counters (CPU (rehearsal) has no id to find them by)"
 def root() -> Path:
     """The installed FlagScale."""
     spec = importlib.util.find_spec("flag_scale")
-    assert spec is not None and spec.submodule_search_locations is not None, "FlagScale is not installed; run: make venv"
+    assert spec is not None and spec.submodule_search_locations is not None, (
+        "FlagScale is not installed; run: make venv"
+    )
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -55,14 +62,24 @@ def train_gpt() -> Path:
 def environment(**more: str) -> dict[str, str]:
     """What FlagScale's own runner would export."""
     megatron = root() / "third_party" / "Megatron-LM"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLAGSCALE_PERF_", "TORCHELASTIC_"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("FLAGSCALE_PERF_", "TORCHELASTIC_"))
+    }
     path = os.pathsep.join(map(str, (root(), megatron, Path(__file__).parents[2])))
     binaries = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", "")))
-    return kept | {"PYTHONPATH": path, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PATH": binaries} | more
+    return (
+        kept
+        | {"PYTHONPATH": path, "CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PATH": binaries}
+        | more
+    )
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range that the kernel gives to outgoing connections: nobody gets it by chance."""
+    """A port nobody listens on, below the range that the kernel gives to outgoing connections: nobody gets it
+    by chance.
+    """
     while True:
         port = random.randint(20_000, 32_000)
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -73,7 +90,14 @@ def free_port() -> int:
 def torchrun(ranks: int, *words: str | Path) -> list[str]:
     """The command of one node; `words` follow torchrun's own options."""
     port = f"--master_port={free_port()}"
-    return [sys.executable, "-m", "torch.distributed.run", f"--nproc_per_node={ranks}", port, *map(str, words)]
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={ranks}",
+        port,
+        *map(str, words),
+    ]
 
 
 def launched(*words: str | Path) -> list[str]:
@@ -104,7 +128,9 @@ class Finished:
     @property
     def lines(self) -> list[str]:
         """The host's iteration lines (losses, norms, counts) without the elapsed time."""
-        return [found.group(0).replace(f" {found.group(1)} |", " |", 1) for found in LINE.finditer(self.output)]
+        return [
+            found.group(0).replace(f" {found.group(1)} |", " |", 1) for found in LINE.finditer(self.output)
+        ]
 
 
 def run(command: list[str], cwd: Path, **env: str) -> Finished:

@@ -1,7 +1,9 @@
-"""A node of a job that trains nothing: one process for each of its ranks, which puts steps into its ring when it is told to.
+"""A node of a job that trains nothing: one process for each of its ranks, which puts steps into its ring when
+it is told to.
 
-Run as a program it passes lines on stdin on to its ranks (`RANK COMMAND...`) and their answers to stdout, as an agent of
-torchrun would start them: the ranks of two nodes have different parents. `Node` is the test's end of that.
+Run as a program it passes lines on stdin on to its ranks (`RANK COMMAND...`) and their answers to stdout, as
+an agent of torchrun would start them: the ranks of two nodes have different parents. `Node` is the test's end
+of that.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ def nodes(directory: Path, *ranks: range) -> Iterator[list[Node]]:
             for process in family:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            wait_for("the end of a node", lambda family=family: not any(process.is_running() for process in family))
+            wait_for(
+                "the end of a node", lambda family=family: not any(process.is_running() for process in family)
+            )
 
 
 # --- the programs
@@ -84,8 +88,17 @@ def main() -> None:
 def _pass_on(directory: str, ranks: range, world_size: int) -> None:
     children = {}
     for rank in ranks:
-        place = {"RANK": rank, "WORLD_SIZE": world_size, "LOCAL_RANK": rank - ranks.start, "LOCAL_WORLD_SIZE": len(ranks)}
-        environment = os.environ | {name: str(value) for name, value in place.items()} | {"TORCHELASTIC_RUN_ID": directory}
+        place = {
+            "RANK": rank,
+            "WORLD_SIZE": world_size,
+            "LOCAL_RANK": rank - ranks.start,
+            "LOCAL_WORLD_SIZE": len(ranks),
+        }
+        environment = (
+            os.environ
+            | {name: str(value) for name, value in place.items()}
+            | {"TORCHELASTIC_RUN_ID": directory}
+        )
         children[rank] = subprocess.Popen(
             [sys.executable, "-m", MODULE, "rank", directory, f"node{ranks.start}"],
             env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -105,11 +118,13 @@ def _pass_on(directory: str, ranks: range, world_size: int) -> None:
 
 
 def _obey(directory: Path, rank: int, hostname: str) -> None:
-    """begin; put LAST-ITERATION: steps of 100 ms, of which the higher rank has the higher peak of memory; close."""
+    """begin; put LAST-ITERATION: steps of 100 ms, of which the higher rank has the higher peak of memory;
+    close.
+    """
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.perf_logger import PerfLogger
-    from flagscale_perf.ranks.place import Place
-    from flagscale_perf.ranks.teller import Teller
+    from flagscale_perf.training.ranks.place import Place
+    from flagscale_perf.training.ranks.teller import Teller
     from tests.fakes import make_facts, make_identity, make_marks, make_step
 
     identity = make_identity(rank, hostname=hostname, pid=os.getpid())

@@ -1,7 +1,8 @@
-"""Runs a training script with sleeps in every stage's forward and backward, long enough that nothing else matters.
+"""Runs a training script with sleeps in every stage's forward and backward, long enough that nothing else
+matters.
 
-`padded_stages.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`: the sleeps are inside what the host times as computing.
-`PADDED_FORWARD_S` and `PADDED_BACKWARD_S` set the seconds of one.
+`padded_stages.py SCRIPT ARGS...`, under `-m flagscale_perf.launch`: the sleeps are inside what the host times
+as computing. `PADDED_FORWARD_S` and `PADDED_BACKWARD_S` set the seconds of one.
 The rank that the environment calls SLOW_RANK takes a part of them longer in its forward pass.
 """
 
@@ -14,7 +15,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-FORWARD_S, BACKWARD_S = (float(os.environ.get(f"PADDED_{name}_S", seconds)) for name, seconds in (("FORWARD", 0.080), ("BACKWARD", 0.160)))
+FORWARD_S, BACKWARD_S = (
+    float(os.environ.get(f"PADDED_{name}_S", seconds))
+    for name, seconds in (("FORWARD", 0.080), ("BACKWARD", 0.160))
+)
 EXCESS_S = 0.15 * (FORWARD_S + BACKWARD_S)
 
 
@@ -36,7 +40,9 @@ def pad() -> None:
         return forward_step(slowed(forward_step_func, forward_s), *args, **kwargs)
 
     schedules.forward_step = padded_forward_step
-    schedules.custom_backward = slowed(schedules.custom_backward, BACKWARD_S)  # what `backward_step` computes with
+    schedules.custom_backward = slowed(
+        schedules.custom_backward, BACKWARD_S
+    )  # what `backward_step` computes with
 
 
 if __name__ == "__main__":

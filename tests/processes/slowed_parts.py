@@ -1,7 +1,7 @@
 """Runs a training script with sleeps in one part of it, long enough that nothing else matters.
 
-`slowed_parts.py PART SECONDS SCRIPT ARGS...`, under `-m flagscale_perf.launch`; the part is "data" (each sample), "checkpoint", or
-"backward N" (of rank N).
+`slowed_parts.py PART SECONDS SCRIPT ARGS...`, under `-m flagscale_perf.launch`; the part is "data" (each
+sample), "checkpoint", or "backward N" (of rank N).
 """
 
 from __future__ import annotations

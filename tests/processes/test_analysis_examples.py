@@ -14,9 +14,16 @@ DEADLINE_S = 120  # for the slowest machine
 
 
 def run(script: str, *words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    environment = {"MPLBACKEND": "Agg", "PYTHONPATH": str(EXAMPLES.parents[1]), "MPLCONFIGDIR": str(cwd), "PATH": ""}
+    environment = {
+        "MPLBACKEND": "Agg",
+        "PYTHONPATH": str(EXAMPLES.parents[1]),
+        "MPLCONFIGDIR": str(cwd),
+        "PATH": "",
+    }
     command = [sys.executable, str(EXAMPLES / script), *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    return subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+    )
 
 
 def test_the_documented_one(tmp_path: Path) -> None:
@@ -25,7 +32,10 @@ def test_the_documented_one(tmp_path: Path) -> None:
     (directory / "perf_summary_20240129_103000.json").write_text(golden("perf_summary.json"))
     (directory / "perf_summary_20240128_103000.json").write_text("an older one")
     result = run("plot_summary.py", cwd=tmp_path)
-    assert (result.stdout, result.returncode) == ("Average TFLOPS: 5.00\nPeak TFLOPS: 5.00\nThroughput: 10240 tokens/s\n", 0), result.stderr
+    assert (result.stdout, result.returncode) == (
+        "Average TFLOPS: 5.00\nPeak TFLOPS: 5.00\nThroughput: 10240 tokens/s\n",
+        0,
+    ), result.stderr
 
 
 def test_the_report_in_python(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from flagscale_perf.analysis.history import stitch
 from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.core.records import Outcome, PhaseRecord, RunEnd, StepRecord
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
 from tests.processes import flagscale as fs
 from tests.processes.test_flagscale_faults import SCRIPT as INJECTING
 from tests.processes.test_flagscale_run import assert_phases_add_up
@@ -20,13 +21,19 @@ REPO = Path(__file__).parents[2]
 SHARE = Path(sys.prefix) / "share"
 SCRIPT = Path(__file__).with_name("bridge") / "train.py"
 PHASES = {"FLAGSCALE_PERF_BREAKDOWN": "1", "FLAGSCALE_PERF_MAX_OVERHEAD": "100"}
-ON = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "2", "FLAGSCALE_PERF_LOG_DIR": "perf"}
+ON = {
+    "FLAGSCALE_PERF_ENABLE_MONITOR": "1",
+    "FLAGSCALE_PERF_LOG_INTERVAL": "2",
+    "FLAGSCALE_PERF_LOG_DIR": "perf",
+}
 SHAPES = {"1 rank": (1, {}), "TP2": (2, {"tp": 2}), "PP2": (2, {"pp": 2})}
 
 
 def train(directory, ranks, options, **env):
     """One run in `directory`, which must be there."""
-    path = os.pathsep.join(map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent)))
+    path = os.pathsep.join(
+        map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent))
+    )
     (directory / "inject.py").write_text(INJECTING)
     command = fs.torchrun(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
     return fs.run(command, directory, PYTHONPATH=path, **env)
@@ -50,26 +57,51 @@ def test_bridge_trains_the_same_and_the_records_are_its_own_integers(shape, tmp_
     assert not (tmp_path / "off" / "perf").exists()
 
     steps = fs.records(tmp_path / "on" / "perf")
-    assert [step["iteration"] for step in steps] == [line.iteration for line in on.logged] == [1, 2, 3, 4, 5, 6]
+    assert (
+        [step["iteration"] for step in steps] == [line.iteration for line in on.logged] == [1, 2, 3, 4, 5, 6]
+    )
     assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(4, 1024, 2)] * 6
     assert [line.consumed for line in on.logged] == [4, 8, 12, 16, 20, 24]
     assert [step["eval_ns"] > 0 for step in steps] == [False, False, True] * 2
     assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
     facts = fs.records(tmp_path / "on" / "perf", "header")[0]["facts"]
     assert (facts["host"], facts["world_size"]) == ("Megatron-Bridge 0.3.1", ranks)
-    assert (facts["tensor_parallel"], facts["pipeline_parallel"], facts["data_parallel"]) == (options.get("tp", 1), options.get("pp", 1), 1)
-    assert (facts["model"]["vocab"], facts["model"]["micro_batch"], facts["missing"]) == (8064, 2, [fs.NO_COUNTERS])
+    assert (facts["tensor_parallel"], facts["pipeline_parallel"], facts["data_parallel"]) == (
+        options.get("tp", 1),
+        options.get("pp", 1),
+        1,
+    )
+    assert (facts["model"]["vocab"], facts["model"]["micro_batch"], facts["missing"]) == (
+        8064,
+        2,
+        [fs.NO_COUNTERS],
+    )
     summary = fs.summary(tmp_path / "on" / "perf")
     assert summary["session_info"]["end_reason"] == "completed"
     named = assert_phases_add_up(fs.records(tmp_path / "on" / "perf", "phases"), steps)
-    assert {"data_loading_ns", "forward_ns", "backward_ns", "optimizer_inner_step_ns", "zero_grad_ns", "exposed_stat_comm_ns"} <= named
+    assert {
+        "data_loading_ns",
+        "forward_ns",
+        "backward_ns",
+        "optimizer_inner_step_ns",
+        "zero_grad_ns",
+        "exposed_stat_comm_ns",
+    } <= named
     assert ("pipeline_recv_wait_ns" in named) == (shape == "PP2")
-    print(shape, {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None})
+    print(
+        shape,
+        {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None},
+    )
     assert summary["phases"]["share"]["other"] <= 0.02
 
 
 def test_a_restart_inside_the_process_goes_on_in_a_second_session_with_phases(tmp_path):
-    options = {"train_iters": 7, "save": str(tmp_path / "checkpoints"), "save_interval": 2, "eval_interval": 100}
+    options = {
+        "train_iters": 7,
+        "save": str(tmp_path / "checkpoints"),
+        "save_interval": 2,
+        "eval_interval": 100,
+    }
     finished = train(tmp_path, 1, options | {"fault": 5}, **ON, **PHASES)
     assert finished.returncode == 0, finished.output[-3000:]
     assert [line.iteration for line in finished.logged] == [1, 2, 3, 4, 5, 5, 6, 7]
@@ -82,7 +114,9 @@ def test_a_restart_inside_the_process_goes_on_in_a_second_session_with_phases(tm
     assert {step.samples for steps in done for step in steps} == {4}
     ends = [[record.reason for record in run if isinstance(record, RunEnd)] for run in (first, second)]
     assert ends == [["exception ConnectionError"], ["completed"]]
-    measured = [record.iteration for record in second if isinstance(record, PhaseRecord) and record.forward_ns]
+    measured = [
+        record.iteration for record in second if isinstance(record, PhaseRecord) and record.forward_ns
+    ]
     assert measured == [5, 6, 7], "the timers that the restart made anew are not ours"
     history = stitch(tmp_path / "perf")
     assert [session.redone for session in history.sessions] == [1, 0]
@@ -90,14 +124,27 @@ def test_a_restart_inside_the_process_goes_on_in_a_second_session_with_phases(tm
 
 
 def test_a_planned_exit_is_an_end_and_a_resume_goes_on(tmp_path):
-    options = {"train_iters": 7, "save": str(tmp_path / "checkpoints"), "save_interval": 2, "eval_interval": 100, "callbacks": "manager"}
-    first = train(tmp_path, 1, options | {"exit_interval": 4, "skip": [1]}, **ON | {"FLAGSCALE_PERF_LOG_DIR": "first"})
+    options = {
+        "train_iters": 7,
+        "save": str(tmp_path / "checkpoints"),
+        "save_interval": 2,
+        "eval_interval": 100,
+        "callbacks": "manager",
+    }
+    first = train(
+        tmp_path, 1, options | {"exit_interval": 4, "skip": [1]}, **ON | {"FLAGSCALE_PERF_LOG_DIR": "first"}
+    )
     second = train(tmp_path, 1, options, **ON | {"FLAGSCALE_PERF_LOG_DIR": "second"})
     assert (first.returncode, second.returncode) == (0, 0), first.output[-3000:] + second.output[-3000:]
     assert fs.summary(tmp_path / "first")["session_info"]["end_reason"] == "completed"
     steps = fs.records(tmp_path / "first")
     skipped, trained = Outcome.DATA_SKIPPED, Outcome.TRAINED
-    assert [(step["iteration"], step["outcome"]) for step in steps] == [(1, trained), (2, skipped), (3, trained), (4, trained)]
+    assert [(step["iteration"], step["outcome"]) for step in steps] == [
+        (1, trained),
+        (2, skipped),
+        (3, trained),
+        (4, trained),
+    ]
     assert [(step["samples"], step["skipped_samples"]) for step in steps] == [(4, 0), (0, 4), (4, 0), (4, 0)]
     assert steps[3]["checkpoint_ns"] > 0
     resumed = fs.records(tmp_path / "second")
@@ -109,7 +156,9 @@ def test_a_planned_exit_is_an_end_and_a_resume_goes_on(tmp_path):
 def test_a_wrong_option_ends_before_anything_is_set_up(tmp_path):
     refused = train(tmp_path, 1, {"train_iters": 2}, **ON | {"FLAGSCALE_PERF_LOG_INTERVAL": "never"})
     assert refused.returncode != 0
-    assert "flagscale_perf: error: FLAGSCALE_PERF_LOG_INTERVAL: 'never' is not a whole number" in refused.output
+    assert (
+        "flagscale_perf: error: FLAGSCALE_PERF_LOG_INTERVAL: 'never' is not a whole number" in refused.output
+    )
     assert "initializing torch distributed" not in refused.output
 
 

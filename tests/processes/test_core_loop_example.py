@@ -1,4 +1,6 @@
-"""examples/megatron_core_loop, as it is, with the Megatron-Core of PyPI and with the one FlagScale brings along."""
+"""examples/megatron_core_loop, as it is, with the Megatron-Core of PyPI and with the one FlagScale brings
+along.
+"""
 
 import os
 import re
@@ -7,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.core.records import Outcome
 from flagscale_perf.flops_calculator import ModelShape, step_flops
+from flagscale_perf.training.records import Outcome
 from tests.processes import flagscale as fs
 from tests.processes.test_flagscale_run import assert_phases_add_up
 
@@ -19,7 +21,13 @@ SCRIPT = REPO / "examples" / "megatron_core_loop" / "train.py"
 PHASES = ["--perf-breakdown", "--perf-max-overhead", "100"]
 NEWER_CORE = [Path(sys.prefix) / "share" / "megatron-core"]
 SHAPE = ModelShape.from_args(
-    {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "padded_vocab_size": 512, "max_position_embeddings": 64}
+    {
+        "num_layers": 2,
+        "hidden_size": 64,
+        "num_attention_heads": 4,
+        "padded_vocab_size": 512,
+        "max_position_embeddings": 64,
+    }
 )
 
 
@@ -35,7 +43,17 @@ def losses(run):
 def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
     words = ["--train-iters", "6", "--eval-interval", "3", "--save-interval", "4", "--checkpoint"]
     off = train(tmp_path, 2, NEWER_CORE, *words, tmp_path / "off.pt")
-    on = train(tmp_path, 2, NEWER_CORE, *words, tmp_path / "on.pt", "--enable-perf-monitor", *PHASES, "--perf-log-dir", "perf")
+    on = train(
+        tmp_path,
+        2,
+        NEWER_CORE,
+        *words,
+        tmp_path / "on.pt",
+        "--enable-perf-monitor",
+        *PHASES,
+        "--perf-log-dir",
+        "perf",
+    )
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
     assert len(losses(on)) == 6 and losses(on) == losses(off)
     steps = fs.records(tmp_path / "perf")
@@ -43,10 +61,19 @@ def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
     assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(8, 512, 2)] * 6
     assert [step["eval_ns"] > 0 for step in steps] == [False, False, True, False, False, True]
     assert [step["checkpoint_ns"] > 0 for step in steps] == [False, False, False, True, False, False]
-    assert {(step["model_flops"], step["hardware_flops"]) for step in steps} == {tuple(step_flops(SHAPE, 8, 64))}
+    assert {(step["model_flops"], step["hardware_flops"]) for step in steps} == {
+        tuple(step_flops(SHAPE, 8, 64))
+    }
     assert {step["outcome"] for step in steps} == {Outcome.TRAINED}
     named = assert_phases_add_up(fs.records(tmp_path / "perf", "phases"), steps)
-    assert {"data_loading_ns", "forward_ns", "backward_ns", "exposed_grad_comm_ns", "zero_grad_ns", "optimizer_inner_step_ns"} <= named
+    assert {
+        "data_loading_ns",
+        "forward_ns",
+        "backward_ns",
+        "exposed_grad_comm_ns",
+        "zero_grad_ns",
+        "optimizer_inner_step_ns",
+    } <= named
     facts = fs.records(tmp_path / "perf", "header")[0]["facts"]
     assert (facts["host"], facts["data_parallel"], facts["rehearsal"]) == ("Megatron-Core 0.16.1", 2, True)
     assert facts["missing"] == [fs.NO_COUNTERS]
@@ -55,7 +82,14 @@ def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
 
 def test_a_second_session_goes_on_where_the_checkpoint_is_also_on_an_older_core(tmp_path):
     older_core = [fs.root(), fs.root() / "third_party" / "Megatron-LM"]
-    words = ["--enable-perf-monitor", "--save-interval", "2", "--checkpoint", tmp_path / "weights.pt", "--perf-log-dir"]
+    words = [
+        "--enable-perf-monitor",
+        "--save-interval",
+        "2",
+        "--checkpoint",
+        tmp_path / "weights.pt",
+        "--perf-log-dir",
+    ]
     first = train(tmp_path, 1, older_core, *words, "first", "--train-iters", "4")
     second = train(tmp_path, 1, older_core, *words, "second", "--train-iters", "6")
     assert (first.returncode, second.returncode) == (0, 0), first.output[-3000:] + second.output[-3000:]

@@ -1,4 +1,6 @@
-"""The monitor adds no synchronise, no collective and no reading of a tensor: every such call of a real run is counted."""
+"""The monitor adds no synchronise, no collective and no reading of a tensor: every such call of a real run is
+counted.
+"""
 
 import json
 from pathlib import Path
@@ -9,7 +11,8 @@ from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
 
-# They read a variable and nothing else: the host's printing asks, and where a rank stands in the pipeline is asked once.
+# They read a variable and nothing else: the host's printing asks, and where a rank stands in the pipeline is
+# asked once.
 QUERIES = {"torch.distributed.get_rank", "torch.distributed.is_available", "torch.distributed.is_initialized"}
 SCRIPT = Path(__file__).with_name("counted_calls.py")
 MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "2", "--perf-log-dir", "perf"]
@@ -18,7 +21,18 @@ MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "
 def calls_of(directory: Path, *more: str) -> list[dict[str, int]]:
     """Of each of two data-parallel ranks."""
     directory.mkdir()
-    words = [SCRIPT, fs.train_gpt(), *fs.TINY, "--train-iters", "6", "--save", directory / "ckpt", "--save-interval", "3", *more]
+    words = [
+        SCRIPT,
+        fs.train_gpt(),
+        *fs.TINY,
+        "--train-iters",
+        "6",
+        "--save",
+        directory / "ckpt",
+        "--save-interval",
+        "3",
+        *more,
+    ]
     finished = fs.run(fs.torchrun(2, *fs.launched(*map(str, [*words, "--ckpt-format", "torch"]))), directory)
     assert finished.returncode == 0, finished.output[-3000:]
     counts = [json.loads((directory / f"calls_{rank}.json").read_text()) for rank in range(2)]

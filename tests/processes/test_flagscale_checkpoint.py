@@ -1,4 +1,6 @@
-"""What the real FlagScale saves with the monitor on: the checkpoint of a run without it, and nothing in it that needs this package."""
+"""What the real FlagScale saves with the monitor on: the checkpoint of a run without it, and nothing in it
+that needs this package.
+"""
 
 import json
 from pathlib import Path
@@ -8,7 +10,8 @@ import pytest
 from tests.processes.flagscale import TINY, environment, launched, run, torchrun, train_gpt
 
 ITERS = 4
-# Reads a checkpoint where this package cannot be imported; prints the arguments' types and a digest of every tensor.
+# Reads a checkpoint where this package cannot be imported; prints the arguments' types and a digest of every
+# tensor.
 READER = """
 import hashlib, json, sys
 sys.modules["flagscale_perf"] = None
@@ -40,14 +43,22 @@ OURS = {"enable_perf_monitor", "rehearse_on_cpu", "tensorboard"}
 @pytest.mark.host
 def test_a_checkpoint_is_the_same_and_opens_without_this_package(run_python, tmp_path: Path) -> None:
     read = {}
-    for name, flags in {"off": [], "on": ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "2"]}.items():
+    for name, flags in {
+        "off": [],
+        "on": ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "2"],
+    }.items():
         command = torchrun(
             1, *launched(train_gpt(), *TINY, "--train-iters", str(ITERS), "--save", name, "--save-interval", "2", "--ckpt-format", "torch"),
             *flags, *(["--perf-log-dir", "perf"] if flags else []),
         )  # fmt: skip
         done = run(command, tmp_path)
         assert done.returncode == 0, done.output
-        seen = run_python("-c", READER, tmp_path / name / f"iter_{ITERS:07}", env={"PYTHONPATH": environment()["PYTHONPATH"]})
+        seen = run_python(
+            "-c",
+            READER,
+            tmp_path / name / f"iter_{ITERS:07}",
+            env={"PYTHONPATH": environment()["PYTHONPATH"]},
+        )
         assert seen.returncode == 0, seen.stderr
         read[name] = json.loads(seen.stdout)
     (args_off, saved_off), (args_on, saved_on) = read["off"], read["on"]
@@ -55,4 +66,6 @@ def test_a_checkpoint_is_the_same_and_opens_without_this_package(run_python, tmp
     assert sum(value.isalnum() and len(value) == 64 for value in saved_on.values()) > 20
     differing = {name for name in args_off.keys() | args_on.keys() if args_off.get(name) != args_on.get(name)}
     assert {name for name in differing if not name.startswith("perf_")} == {"enable_perf_monitor", "save"}
-    assert {module for name, (module, _) in args_on.items() if name.startswith("perf_") or name in OURS} == {"builtins"}
+    assert {module for name, (module, _) in args_on.items() if name.startswith("perf_") or name in OURS} == {
+        "builtins"
+    }

@@ -20,9 +20,18 @@ PLANTED_S = 0.10  # a step: far beyond the noise of a machine that tests share
 def trained(directory: Path, backward_s: float) -> str:
     """The log directory of a run whose micro-batches sleep for so long in the backward."""
     directory.mkdir()
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 5, "--perf-log-dir", "perf"]
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-max-overhead",
+        5,
+        "--perf-log-dir",
+        "perf",
+    ]
     words = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--train-iters", ITERATIONS, *monitor]
-    finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, words))), directory, PADDED_BACKWARD_S=str(backward_s))
+    finished = fs.run(
+        fs.torchrun(1, *fs.launched(*map(str, words))), directory, PADDED_BACKWARD_S=str(backward_s)
+    )
     assert finished.returncode == 0, finished.output[-3000:]
     return str(directory / "perf")
 

@@ -1,4 +1,5 @@
-"""`flagscale-perf enable`, then FlagScale's own run.py and runner with two ranks; `disable`, and nothing of ours is left.
+"""`flagscale-perf enable`, then FlagScale's own run.py and runner with two ranks; `disable`, and nothing of
+ours is left.
 
 In a Python environment of its own that sees the packages of this one, so that this one stays as it is.
 """
@@ -61,7 +62,10 @@ def python(tmp_path):
     venv.create(home, with_pip=False)
     binary = home / "bin" / "python"
     purelib = subprocess.run(
-        [binary, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], capture_output=True, text=True, check=True
+        [binary, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.strip()
     # `site.addsitedir` reads the .pth files there, too: that is how an editable install is found.
     with open(os.path.join(purelib, "a_parent.pth"), "w") as file:
@@ -73,7 +77,9 @@ def python(tmp_path):
 
 
 def flagscale_perf(python, command):
-    done = subprocess.run([python, "-m", "flagscale_perf.cli", command], capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    done = subprocess.run(
+        [python, "-m", "flagscale_perf.cli", command], capture_output=True, text=True, timeout=fs.DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -86,7 +92,16 @@ def run_py(python, tmp_path, name, *overrides):
     (conf / "train.yaml").write_text(EXPERIMENT.format(exp_dir=exp_dir))
     (conf / "train" / "tiny.yaml").write_text(TRAIN)
     path = os.pathsep.join((str(python.parent), os.environ["PATH"]))
-    command = [python, fs.root() / "run.py", "--config-path", conf, "--config-name", "train", "action=run", *overrides]
+    command = [
+        python,
+        fs.root() / "run.py",
+        "--config-path",
+        conf,
+        "--config-name",
+        "train",
+        "action=run",
+        *overrides,
+    ]
     done = fs.run(list(map(str, command)), tmp_path, PATH=path, PYTHONPATH=str(fs.root()))
     assert done.returncode == 0, done.output
     output = exp_dir / "logs" / "host_0_localhost.output"
@@ -104,7 +119,11 @@ def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_p
     assert "MISSING" not in doctor
 
     perf = tmp_path / "perf"
-    monitor = ["+train.system.enable_perf_monitor=true", "+train.system.perf_log_interval=2", f"+train.system.perf_log_dir={perf}"]
+    monitor = [
+        "+train.system.enable_perf_monitor=true",
+        "+train.system.perf_log_interval=2",
+        f"+train.system.perf_log_dir={perf}",
+    ]
     output, _ = run_py(python, tmp_path, "enabled", *monitor)
     assert "iteration        8/       8" in output, output[-3000:]
     fs.wait_until(lambda: bool(fs.records(perf, "end")), "the end of the run file")
@@ -115,10 +134,15 @@ def test_flagscales_own_runner_understands_the_flag_until_disabled(python, tmp_p
     assert flagscale_perf(python, "disable").startswith("disabled: ")
     assert flagscale_perf(python, "disable").startswith("already disabled")
     output, _ = run_py(python, tmp_path, "disabled", *monitor)
-    # Without rehearsal FlagScale itself ends here, on a machine without a GPU before it looks at its arguments.
+    # Without rehearsal FlagScale itself ends here, on a machine without a GPU before it looks at its
+    # arguments.
     assert "Megatron requires CUDA" in output or "unrecognized arguments: --enable-perf-monitor" in output
     assert "rehears" not in output
     script = tmp_path / "train_gpt.py"
-    script.write_text("import sys; print([name for name in sys.modules if name.startswith('flagscale_perf')])")
-    left = subprocess.run([python, script, "--enable-perf-monitor"], capture_output=True, text=True, check=True)
+    script.write_text(
+        "import sys; print([name for name in sys.modules if name.startswith('flagscale_perf')])"
+    )
+    left = subprocess.run(
+        [python, script, "--enable-perf-monitor"], capture_output=True, text=True, check=True
+    )
     assert left.stdout == "[]\n"

@@ -16,7 +16,13 @@ LONG = [*fs.TINY, "--train-iters", "3000"]
 
 def worker_env():
     """One rank without torchrun, so that the exit code is the worker's own."""
-    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(fs.free_port()),
+    }
 
 
 def worker(*arguments: str | Path) -> list[str]:
@@ -24,7 +30,9 @@ def worker(*arguments: str | Path) -> list[str]:
 
 
 def assert_kept(tmp_path, finished, reason):
-    """Every iteration the host printed, but at most the last, is recorded, in order; the summary says how it ended."""
+    """Every iteration the host printed, but at most the last, is recorded, in order; the summary says how it
+    ended.
+    """
     steps = [step["iteration"] for step in fs.records(tmp_path / "perf")]
     printed = [line.iteration for line in finished.logged]
     assert steps == list(range(1, len(steps) + 1))

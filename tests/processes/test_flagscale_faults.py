@@ -41,10 +41,26 @@ TARGETS = {
 
 def train(tmp_path, **env):
     (tmp_path / "inject.py").write_text(SCRIPT)
-    arguments = [*fs.TINY, "--train-iters", "5", "--iterations-to-skip", "2", "--enable-perf-monitor", "--perf-breakdown"]
+    arguments = [
+        *fs.TINY,
+        "--train-iters",
+        "5",
+        "--iterations-to-skip",
+        "2",
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+    ]
     arguments += ["--perf-log-dir", "perf"]
-    worker = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
-    return fs.run([fs.sys.executable, *fs.launched("inject.py", fs.train_gpt(), *arguments)], tmp_path, **worker, **env)
+    worker = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(fs.free_port()),
+    }
+    return fs.run(
+        [fs.sys.executable, *fs.launched("inject.py", fs.train_gpt(), *arguments)], tmp_path, **worker, **env
+    )
 
 
 @pytest.fixture(scope="module")

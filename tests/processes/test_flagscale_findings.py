@@ -1,11 +1,13 @@
-"""Real runs with one planted cause: it is the first finding, and what removing it would gain is what was planted."""
+"""Real runs with one planted cause: it is the first finding, and what removing it would gain is what was
+planted.
+"""
 
 from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.report import Finding
+from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
@@ -20,9 +22,31 @@ PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.03"}
 def train(tmp_path: Path, part: str, seconds: float, *more: object, ranks: int = 1, **env: str) -> Finding:
     """The first finding of a run in which one part sleeps."""
     padded = [padded_stages.__file__] if env else []
-    script = [SLOWED_PARTS, part, seconds, *padded, fs.train_gpt(), *fs.TINY, "--vocab-size", 4200, "--train-iters", ITERATIONS]
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf"]
-    finished = fs.run(fs.torchrun(ranks, *fs.launched(*map(str, [*script, "--num-workers", 0, *more, *monitor]))), tmp_path, **env)
+    script = [
+        SLOWED_PARTS,
+        part,
+        seconds,
+        *padded,
+        fs.train_gpt(),
+        *fs.TINY,
+        "--vocab-size",
+        4200,
+        "--train-iters",
+        ITERATIONS,
+    ]
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-max-overhead",
+        100,
+        "--perf-log-dir",
+        "perf",
+    ]
+    finished = fs.run(
+        fs.torchrun(ranks, *fs.launched(*map(str, [*script, "--num-workers", 0, *more, *monitor]))),
+        tmp_path,
+        **env,
+    )
     assert finished.returncode == 0, finished.output[-3000:]
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
     findings = read_report(path).findings
@@ -44,7 +68,17 @@ def test_a_slow_data_loader(tmp_path):
 
 
 def test_a_slow_checkpoint(tmp_path):
-    found = train(tmp_path, "checkpoint", CHECKPOINT_S, "--save", tmp_path / "ckpt", "--save-interval", 13, "--ckpt-format", "torch")
+    found = train(
+        tmp_path,
+        "checkpoint",
+        CHECKPOINT_S,
+        "--save",
+        tmp_path / "ckpt",
+        "--save-interval",
+        13,
+        "--ckpt-format",
+        "torch",
+    )
     planted_s, wall_s = 2 * CHECKPOINT_S, fs.summary(tmp_path / "perf")["goodput"]["wall_s"]
     assert found.name == "checkpoint"
     assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
@@ -54,7 +88,8 @@ def test_a_slow_stage(tmp_path):
     microbatches = 12  # so many that the bubble is within its limit
     parallel = ["--pipeline-model-parallel-size", 2, "--global-batch-size", 2 * microbatches]
     found = train(tmp_path, "backward 1", EXCESS_S, *parallel, ranks=2, **PADS)
-    # By each stage's own clock: half of what the last one works longer would go to the first, for every micro-batch but one.
+    # By each stage's own clock: half of what the last one works longer would go to the first, for every
+    # micro-batch but one.
     first_ns, last_ns = fs.records(tmp_path / "perf", "ranks")[-1]["work_ns"]
     saved_s = (ITERATIONS - 1) * (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / 1e9
     print(first_ns, last_ns, saved_s, seconds_of(tmp_path))

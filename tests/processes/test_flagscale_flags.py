@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from flagscale_perf.analysis.advice import ADVICE
 from flagscale_perf.arguments import add_perf_arguments
+from flagscale_perf.training.findings.advice import ADVICE
 from tests.processes.flagscale import DEADLINE_S, environment
 
 HOST_FLAGS = """
@@ -24,11 +24,25 @@ print(json.dumps([flag for action in parser._actions for flag in action.option_s
 
 @pytest.mark.host
 def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours() -> None:
-    result = subprocess.run([sys.executable, "-c", HOST_FLAGS], env=environment(), capture_output=True, text=True, timeout=DEADLINE_S)
+    result = subprocess.run(
+        [sys.executable, "-c", HOST_FLAGS],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
     assert result.returncode == 0, result.stderr
     parser = add_perf_arguments(argparse.ArgumentParser(add_help=False))
-    known = {*json.loads(result.stdout.splitlines()[-1]), *(flag for action in parser._actions for flag in action.option_strings)}
+    known = {
+        *json.loads(result.stdout.splitlines()[-1]),
+        *(flag for action in parser._actions for flag in action.option_strings),
+    }
     changes = [change for advice in ADVICE.values() for change in advice.changes]
-    named = {word for change in changes for word in (*change.flags, *re.findall(r"--[a-z][a-z-]+", change.text)) if word.startswith("--")}
+    named = {
+        word
+        for change in changes
+        for word in (*change.flags, *re.findall(r"--[a-z][a-z-]+", change.text))
+        if word.startswith("--")
+    }
     assert len(named) > 20
     assert named - known == set()

@@ -1,4 +1,6 @@
-"""A real training killed after a checkpoint and started again: what it did twice is found, and every second is in one class."""
+"""A real training killed after a checkpoint and started again: what it did twice is found, and every second
+is in one class.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,16 @@ LAST = 25
 
 
 def command(tmp_path, *more):
-    checkpoints = ["--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", str(EVERY), "--ckpt-format", "torch"]
+    checkpoints = [
+        "--save",
+        tmp_path / "ckpt",
+        "--load",
+        tmp_path / "ckpt",
+        "--save-interval",
+        str(EVERY),
+        "--ckpt-format",
+        "torch",
+    ]
     monitor = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir", tmp_path / "perf"]
     script = [fs.train_gpt(), *fs.TINY, "--train-iters", "3000", *checkpoints, *monitor, *more]
     return [sys.executable, *fs.launched(*script)]
@@ -28,7 +39,13 @@ def command(tmp_path, *more):
 
 def worker_env():
     """One rank without torchrun, so that the signal meets the worker."""
-    return {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(fs.free_port())}
+    return {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(fs.free_port()),
+    }
 
 
 def saved(tmp_path):
@@ -72,12 +89,23 @@ def test_every_nanosecond_is_in_one_class(experiment):
     directory, _ = experiment
     history = stitch(directory)
     total = history.goodput
-    parts = (total.startup_ns, total.productive_ns, total.evaluation_ns, total.checkpoint_ns, total.lost_ns, total.idle_ns)
+    parts = (
+        total.startup_ns,
+        total.productive_ns,
+        total.evaluation_ns,
+        total.checkpoint_ns,
+        total.lost_ns,
+        total.idle_ns,
+    )
     assert sum(parts) == total.wall_ns
     assert min(parts) >= 0
     first_file, second_file = sorted(directory.glob("perf_records_*.jsonl"))
     (first_header,), (second_end,) = rows_of(first_file, "header"), rows_of(second_file, "end")
-    began_ns = first_header["start_wall_ns"] - first_header["start_mono_ns"] + first_header["facts"]["process_start_ns"]
+    began_ns = (
+        first_header["start_wall_ns"]
+        - first_header["start_mono_ns"]
+        + first_header["facts"]["process_start_ns"]
+    )
     assert total.wall_ns == second_end["end_wall_ns"] - began_ns
     steps = [row for path in (first_file, second_file) for row in rows_of(path, "step")]
     assert total.checkpoint_ns == sum(step["checkpoint_ns"] for step in steps) > 0

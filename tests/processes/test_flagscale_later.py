@@ -1,4 +1,5 @@
-"""A tree shaped like FlagScale 1.x: its script is flagscale/train/megatron/train_gpt.py, the loop is Megatron-LM's own.
+"""A tree shaped like FlagScale 1.x: its script is flagscale/train/megatron/train_gpt.py, the loop is
+Megatron-LM's own.
 
 Built from the Megatron-LM that FlagScale 0.8.0 brings along: there is no release of that shape to install.
 """
@@ -40,12 +41,24 @@ def tree(tmp_path):
 def check(finished, directory):
     assert finished.returncode == 0, finished.output[-3000:]
     steps = fs.records(directory / "perf")
-    assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4]
+    assert (
+        [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4]
+    )
     assert [step["samples"] for step in steps] == [4, 4, 4, 4]
     named = assert_phases_add_up(fs.records(directory / "perf", "phases"), steps)
-    assert {"forward_ns", "backward_ns", "optimizer_inner_step_ns", "zero_grad_ns", "exposed_stat_comm_ns"} <= named
+    assert {
+        "forward_ns",
+        "backward_ns",
+        "optimizer_inner_step_ns",
+        "zero_grad_ns",
+        "exposed_stat_comm_ns",
+    } <= named
     facts = fs.records(directory / "perf", "header")[0]["facts"]
-    assert (facts["host"], facts["script"], facts["missing"]) == ("Megatron-LM (core 0.15.0rc5)", "train_gpt.py", [fs.NO_COUNTERS])
+    assert (facts["host"], facts["script"], facts["missing"]) == (
+        "Megatron-LM (core 0.15.0rc5)",
+        "train_gpt.py",
+        [fs.NO_COUNTERS],
+    )
 
 
 def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
@@ -53,7 +66,12 @@ def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
     environment = fs.environment()["PYTHONPATH"].split(os.pathsep)[2:]
     path = os.pathsep.join([str(tree), *environment])
     (tmp_path / "launched").mkdir()
-    check(fs.run(fs.torchrun(1, *fs.launched(script, *fs.TINY, *WORDS)), tmp_path / "launched", PYTHONPATH=path), tmp_path / "launched")
+    check(
+        fs.run(
+            fs.torchrun(1, *fs.launched(script, *fs.TINY, *WORDS)), tmp_path / "launched", PYTHONPATH=path
+        ),
+        tmp_path / "launched",
+    )
 
     site = tmp_path / "site"
     site.mkdir()
@@ -61,4 +79,7 @@ def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
     (site / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(site)!r})")
     (tmp_path / "enabled").mkdir()
     enabled = os.pathsep.join([str(site), path])
-    check(fs.run(fs.torchrun(1, script, *fs.TINY, *WORDS), tmp_path / "enabled", PYTHONPATH=enabled), tmp_path / "enabled")
+    check(
+        fs.run(fs.torchrun(1, script, *fs.TINY, *WORDS), tmp_path / "enabled", PYTHONPATH=enabled),
+        tmp_path / "enabled",
+    )

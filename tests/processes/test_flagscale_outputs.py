@@ -1,4 +1,6 @@
-"""What a user sees of a real run with two ranks: the log, the same lines on the console, the curves, the summary in pandas."""
+"""What a user sees of a real run with two ranks: the log, the same lines on the console, the curves, the
+summary in pandas.
+"""
 
 import json
 import re
@@ -12,7 +14,14 @@ from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
 
-RECOMPUTE = ["--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"]
+RECOMPUTE = [
+    "--recompute-granularity",
+    "full",
+    "--recompute-method",
+    "uniform",
+    "--recompute-num-layers",
+    "1",
+]
 ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+ .*")
 
 
@@ -53,8 +62,13 @@ def test_the_curves_come_from_rank_0_beside_the_hosts_own(finished):
         "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
         "performance/tokens_per_second", "performance/mfu", "performance/hfu", "time/iteration_ms",
     }  # fmt: skip
-    assert not tags & {"memory/current_gb", "memory/peak_gb", "time/device_ms"}, "the CPU has no device to ask"
-    per_gpu, total = ({e.step: e.value for e in events.Scalars(tag)} for tag in ("performance/tflops_per_gpu", "performance/tflops_total"))
+    assert not tags & {"memory/current_gb", "memory/peak_gb", "time/device_ms"}, (
+        "the CPU has no device to ask"
+    )
+    per_gpu, total = (
+        {e.step: e.value for e in events.Scalars(tag)}
+        for tag in ("performance/tflops_per_gpu", "performance/tflops_total")
+    )
     assert list(per_gpu) == [4, 8, 10]
     for step, value in per_gpu.items():
         assert total[step] == pytest.approx(2 * value, rel=1e-6)
@@ -72,7 +86,9 @@ def test_the_summary_follows_from_the_records(finished):
     assert hardware_flops > sum(step["model_flops"] for step in steps)
     assert statistics["avg_hfu"] == pytest.approx(hardware_flops / time_s / 2 / 0.5e12, rel=1e-9)
     assert statistics["suspect_intervals"] == 0
-    assert statistics["avg_throughput_tokens"] == pytest.approx(sum(step["tokens"] for step in steps) / time_s, rel=1e-9)
+    assert statistics["avg_throughput_tokens"] == pytest.approx(
+        sum(step["tokens"] for step in steps) / time_s, rel=1e-9
+    )
     assert statistics["peak_memory_gb"] is None
 
 
@@ -89,14 +105,31 @@ def test_every_interval_has_the_shares_its_sums_make(finished):
 def test_the_peak_and_its_source_stand_in_the_header_and_in_the_log(finished):
     cwd, _ = finished
     facts = fs.records(cwd / "perf", "header")[0]["facts"]
-    assert (facts["peak_flop_per_s"], facts["peak_source"], facts["flops_convention"]) == (5e11, "--perf-peak-tflops", "causal_half")
+    assert (facts["peak_flop_per_s"], facts["peak_source"], facts["flops_convention"]) == (
+        5e11,
+        "--perf-peak-tflops",
+        "causal_half",
+    )
     (log,) = (cwd / "perf").glob("perf_metrics_*.log")
-    assert "# FLOPs causal_half, fp32; peak of a device 0.5 TFLOP/s (--perf-peak-tflops)" in log.read_text().splitlines()
+    assert (
+        "# FLOPs causal_half, fp32; peak of a device 0.5 TFLOP/s (--perf-peak-tflops)"
+        in log.read_text().splitlines()
+    )
 
 
 def test_a_peak_that_any_machine_passes_makes_every_interval_suspect(tmp_path):
-    options = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir", "perf", "--perf-peak-tflops", "0.00001"]
-    run = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path)
+    options = [
+        "--enable-perf-monitor",
+        "--perf-log-interval",
+        "2",
+        "--perf-log-dir",
+        "perf",
+        "--perf-peak-tflops",
+        "0.00001",
+    ]
+    run = fs.run(
+        fs.torchrun(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path
+    )
     assert run.returncode == 0, run.output[-3000:]
     statistics = fs.summary(tmp_path / "perf")["final_statistics"]
     assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (None, None, 3)
@@ -135,7 +168,9 @@ def test_the_users_pandas_script_reads_the_summary(finished, tmp_path):
     cwd, _ = finished
     (path,) = (cwd / "perf").glob("perf_summary_*.json")
     picture = tmp_path / "tflops.png"
-    done = subprocess.run([sys.executable, "-c", ANALYSIS, path, picture], capture_output=True, text=True, timeout=fs.DEADLINE_S)
+    done = subprocess.run(
+        [sys.executable, "-c", ANALYSIS, path, picture], capture_output=True, text=True, timeout=fs.DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     rows = json.loads(path.read_text())["iteration_logs"]

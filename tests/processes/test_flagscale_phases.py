@@ -27,8 +27,20 @@ def train(tmp_path, slow_part="none", seconds=0):
         "--train-iters",
         ITERATIONS,
     ]
-    parallel = ["--pipeline-model-parallel-size", STAGES, "--vocab-size", 4200]  # the loss is the last stage's alone
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", 3, "--perf-log-dir", "perf"]
+    parallel = [
+        "--pipeline-model-parallel-size",
+        STAGES,
+        "--vocab-size",
+        4200,
+    ]  # the loss is the last stage's alone
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-log-interval",
+        3,
+        "--perf-log-dir",
+        "perf",
+    ]
     finished = fs.run(fs.torchrun(STAGES, *fs.launched(*map(str, [*script, *parallel, *monitor]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     return fs.summary(tmp_path / "perf")
@@ -40,7 +52,9 @@ def test_an_even_pipeline_of_padded_stages_has_the_bubble_of_its_schedule(tmp_pa
     print({name: round(value, 4) for name, value in (phases["share"] | bubble).items() if value is not None})
     assert phases["steps"] == ITERATIONS - 1
     # (p - 1) / (m + p - 1) of the pipeline's time, within two points
-    assert bubble["bubble_share_of_pipeline"] == pytest.approx((STAGES - 1) / (MICROBATCHES + STAGES - 1), abs=0.02)
+    assert bubble["bubble_share_of_pipeline"] == pytest.approx(
+        (STAGES - 1) / (MICROBATCHES + STAGES - 1), abs=0.02
+    )
     steps = phases["steps"] * MICROBATCHES
     assert phases["total_s"]["forward"] >= steps * padded_stages.FORWARD_S
     assert phases["total_s"]["backward"] >= steps * padded_stages.BACKWARD_S
@@ -69,7 +83,10 @@ def test_a_slow_last_stage_is_imbalance_and_no_bubble(tmp_path):
 def test_a_slow_first_stage_waits_for_nobody(tmp_path):
     bubble = train(tmp_path, "backward 0", EXCESS_S)["bubble"]
     print({name: round(value, 4) for name, value in bubble.items()})
-    # Only for the last stage's first micro-batch, less its own second forward; from then on the last stage waits.
+    # Only for the last stage's first micro-batch, less its own second forward; from then on the last stage
+    # waits.
     wait = OWN_S - padded_stages.FORWARD_S
-    assert bubble["bubble_share"] == pytest.approx(wait / (MICROBATCHES * (OWN_S + EXCESS_S) + wait), abs=0.03)
+    assert bubble["bubble_share"] == pytest.approx(
+        wait / (MICROBATCHES * (OWN_S + EXCESS_S) + wait), abs=0.03
+    )
     assert bubble["imbalance_share"] == pytest.approx(0, abs=0.03)

@@ -18,7 +18,16 @@ MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", 5
 
 
 def command(iterations: int, *more: str) -> list[str]:
-    script = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--vocab-size", 4200, "--train-iters", iterations, *more]
+    script = [
+        padded_stages.__file__,
+        fs.train_gpt(),
+        *fs.TINY,
+        "--vocab-size",
+        4200,
+        "--train-iters",
+        iterations,
+        *more,
+    ]
     return fs.torchrun(RANKS, *fs.launched(*map(str, [*script, *MONITOR])))
 
 
@@ -26,8 +35,15 @@ def test_a_rank_that_is_slow_in_its_forward_pass_is_named(tmp_path: Path) -> Non
     finished = fs.run(command(30), tmp_path, SLOW_RANK="1")
     assert finished.returncode == 0, finished.output[-3000:]
     named, *_ = fs.records(tmp_path / "perf", "straggler")
-    assert (named["ranks"], named["phase"], named["against"], named["is_over"]) == ([1], "forward", "peers", False)
-    assert named["iteration"] <= 24  # 20 steps from iteration 5 on; the block of the warm-up, 1 to 4, tells nothing
+    assert (named["ranks"], named["phase"], named["against"], named["is_over"]) == (
+        [1],
+        "forward",
+        "peers",
+        False,
+    )
+    assert (
+        named["iteration"] <= 24
+    )  # 20 steps from iteration 5 on; the block of the warm-up, 1 to 4, tells nothing
     assert named["excess_ns"] == pytest.approx(padded_stages.EXCESS_S * 1e9, rel=0.3)
     assert {stragglers["ranks"][0] for stragglers in fs.records(tmp_path / "perf", "straggler")} == {1}
     nodes = fs.records(tmp_path / "perf", "node")
@@ -44,10 +60,16 @@ def test_a_rank_that_is_killed_is_told(tmp_path: Path) -> None:
     process = fs.start(command(1000), tmp_path)
     read = fs.read_until(process, 8)
     (killed,) = [
-        pid for node in fs.records(tmp_path / "perf", "node") for rank, pid in zip(node["ranks"], node["pids"], strict=True) if rank
+        pid
+        for node in fs.records(tmp_path / "perf", "node")
+        for rank, pid in zip(node["ranks"], node["pids"], strict=True)
+        if rank
     ]
     os.kill(killed, signal.SIGKILL)
     finished = fs.finish(process, read)
     assert finished.returncode != 0
     told = f"rank 1 ({os.uname().nodename}, CPU (rehearsal), pid {killed}) is gone after iteration "
-    fs.wait_until(lambda: any(event["text"].startswith(told) for event in fs.records(tmp_path / "perf", "event")), "its death")
+    fs.wait_until(
+        lambda: any(event["text"].startswith(told) for event in fs.records(tmp_path / "perf", "event")),
+        "its death",
+    )

@@ -36,16 +36,41 @@ def sessions(directory):
 
 def test_a_restarted_job_leaves_two_sessions_that_fit_together(tmp_path):
     (tmp_path / "crashing.py").write_text(SCRIPT)
-    checkpoints = ["--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", "2", "--ckpt-format", "torch"]
-    words = [*fs.TINY, *map(str, checkpoints), "--train-iters", "7", "--enable-perf-monitor", "--perf-log-dir", "perf"]
+    checkpoints = [
+        "--save",
+        tmp_path / "ckpt",
+        "--load",
+        tmp_path / "ckpt",
+        "--save-interval",
+        "2",
+        "--ckpt-format",
+        "torch",
+    ]
+    words = [
+        *fs.TINY,
+        *map(str, checkpoints),
+        "--train-iters",
+        "7",
+        "--enable-perf-monitor",
+        "--perf-log-dir",
+        "perf",
+    ]
     command = fs.torchrun(1, "--max-restarts=1", *fs.launched("crashing.py", fs.train_gpt(), *words))
     finished = fs.run(command, tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     fs.wait_until(lambda: all(end for _, _, end in sessions(tmp_path / "perf")), "the end of both run files")
     (first, before, first_end), (second, after, second_end) = sessions(tmp_path / "perf")
-    assert (first["restart_count"], first["resume_iteration"], first_end) == (0, 0, ["exception RuntimeError"])
+    assert (first["restart_count"], first["resume_iteration"], first_end) == (
+        0,
+        0,
+        ["exception RuntimeError"],
+    )
     assert (second["restart_count"], second["resume_iteration"], second_end) == (1, 4, ["completed"])
     assert [step["iteration"] for step in before] == [1, 2, 3, 4]
     assert [step["iteration"] for step in after] == [5, 6, 7]
-    assert [(step["samples"], step["skipped_samples"], step["warmup"]) for step in after] == [(4, 0, 1), (4, 0, 0), (4, 0, 0)]
+    assert [(step["samples"], step["skipped_samples"], step["warmup"]) for step in after] == [
+        (4, 0, 1),
+        (4, 0, 0),
+        (4, 0, 0),
+    ]
     assert len(list((tmp_path / "perf").glob("perf_summary_*.json"))) == 2

@@ -1,10 +1,12 @@
-"""Real FlagScale 0.8.0, unmodified, with and without the monitor: same losses to the bit, same integers, same times."""
+"""Real FlagScale 0.8.0, unmodified, with and without the monitor: same losses to the bit, same integers, same
+times.
+"""
 
 import statistics
 
 import pytest
 
-from flagscale_perf.core.records import Outcome
+from flagscale_perf.training.records import Outcome
 from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host
@@ -12,7 +14,15 @@ pytestmark = pytest.mark.host
 ITERATIONS, SEQ_LENGTH = 10, 256
 # Steps of a quarter of a second: in shorter ones Python's own time between the phases counts.
 WIDE = ["--hidden-size", "256", "--seq-length", SEQ_LENGTH, "--max-position-embeddings", SEQ_LENGTH]
-MOE = ["--disable-bias-linear", "--num-experts", "4", "--moe-router-topk", "2", "--expert-model-parallel-size", "2"]
+MOE = [
+    "--disable-bias-linear",
+    "--num-experts",
+    "4",
+    "--moe-router-topk",
+    "2",
+    "--expert-model-parallel-size",
+    "2",
+]
 SHAPES = {
     "1 rank": (1, fs.LLAMA),
     "TP2": (2, ["--tensor-model-parallel-size", "2"]),
@@ -23,7 +33,16 @@ SHAPES = {
 
 
 def train(tmp_path, ranks, arguments, *monitor):
-    script = [fs.train_gpt(), *fs.TINY, *WIDE, *arguments, "--train-iters", ITERATIONS, "--tensorboard-dir", tmp_path / "tb"]
+    script = [
+        fs.train_gpt(),
+        *fs.TINY,
+        *WIDE,
+        *arguments,
+        "--train-iters",
+        ITERATIONS,
+        "--tensorboard-dir",
+        tmp_path / "tb",
+    ]
     return fs.run(fs.torchrun(ranks, *fs.launched(*map(str, script), *monitor)), tmp_path)
 
 
@@ -33,7 +52,14 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     (tmp_path / "off").mkdir()
     (tmp_path / "on").mkdir()
     off = train(tmp_path / "off", ranks, arguments)
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", "100", "--perf-log-interval", "5"]
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-max-overhead",
+        "100",
+        "--perf-log-interval",
+        "5",
+    ]
     on = train(tmp_path / "on", ranks, arguments, *monitor, "--perf-log-dir", "perf")
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
 
@@ -44,11 +70,19 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
 
     steps = fs.records(tmp_path / "on" / "perf")
     logged = on.logged
-    assert [step["iteration"] for step in steps] == [line.iteration for line in logged] == list(range(1, ITERATIONS + 1))
+    assert (
+        [step["iteration"] for step in steps]
+        == [line.iteration for line in logged]
+        == list(range(1, ITERATIONS + 1))
+    )
     consumed = 0
     for step, line in zip(steps, logged, strict=True):
         consumed += step["samples"]
-        assert (consumed, step["tokens"], step["skipped_samples"]) == (line.consumed, step["samples"] * SEQ_LENGTH, 0)
+        assert (consumed, step["tokens"], step["skipped_samples"]) == (
+            line.consumed,
+            step["samples"] * SEQ_LENGTH,
+            0,
+        )
         assert step["outcome"] == Outcome.TRAINED
     assert [step["warmup"] for step in steps] == [1] + [0] * (ITERATIONS - 1)
     assert len({step["model_flops"] for step in steps}) == 1 and steps[0]["model_flops"] > 0
@@ -58,10 +92,19 @@ def test_the_host_trains_the_same_and_the_records_are_its_own_integers(shape, tm
     assert summary["session_info"]["end_reason"] == "completed"
     assert_times_agree(steps, logged, ranks)
     phases = assert_phases_add_up(fs.records(tmp_path / "on" / "perf", "phases"), steps)
-    assert {"data_loading_ns", "forward_ns", "backward_ns", "exposed_grad_comm_ns", "optimizer_inner_step_ns"} <= phases
+    assert {
+        "data_loading_ns",
+        "forward_ns",
+        "backward_ns",
+        "exposed_grad_comm_ns",
+        "optimizer_inner_step_ns",
+    } <= phases
     assert {"zero_grad_ns", "exposed_stat_comm_ns"} <= phases
     assert ("pipeline_recv_wait_ns" in phases) == (shape == "PP2")
-    print(shape, {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None})
+    print(
+        shape,
+        {name: round(value, 4) for name, value in summary["phases"]["share"].items() if value is not None},
+    )
     assert summary["phases"]["share"]["other"] <= 0.02
 
 
@@ -81,8 +124,8 @@ def assert_times_agree(steps, logged, ranks=1):
     """The host measures from log line to log line, the monitor from step start to step start.
 
     With gap[k] = from the log line of k to the start of k + 1:  host[k] = monitor[k] + gap[k - 1] - gap[k].
-    What is left is the host's rounding to 0.1 ms and, with several ranks, the wait at the barrier inside its log: it moves
-    single iterations against each other and all but cancels in their sum.
+    What is left is the host's rounding to 0.1 ms and, with several ranks, the wait at the barrier inside its
+    log: it moves single iterations against each other and all but cancels in their sum.
     """
     whole = [step["iteration_ns"] + step["eval_ns"] + step["checkpoint_ns"] for step in steps]
     gaps = [total - step["log_ns"] for total, step in zip(whole, steps, strict=True)]
@@ -90,7 +133,10 @@ def assert_times_agree(steps, logged, ranks=1):
     host_ms = [line.elapsed_ms for line in logged[1:]]
     differences = [abs(ours - theirs) for ours, theirs in zip(expected_ms, host_ms, strict=True)]
     if ranks == 1:
-        assert statistics.median(differences) <= 0.1 + 0.1 * statistics.median(host_ms), (expected_ms, host_ms)
+        assert statistics.median(differences) <= 0.1 + 0.1 * statistics.median(host_ms), (
+            expected_ms,
+            host_ms,
+        )
     assert sum(expected_ms) == pytest.approx(sum(host_ms), rel=0.05 if ranks == 1 else 0.2)
 
 
@@ -99,10 +145,16 @@ def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
         fs.train_gpt(), *fs.TINY, "--global-batch-size", "12", "--rampup-batch-size", "4", "4", "24", "--train-samples", "96",
         "--lr-decay-samples", "96", "--iterations-to-skip", "1", "--skip-iters-range", "3", "5",
     ]  # fmt: skip
-    on = fs.run(fs.torchrun(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path)
+    on = fs.run(
+        fs.torchrun(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path
+    )
     assert on.returncode == 0, on.output[-3000:]
     steps = fs.records(tmp_path / "perf")
-    skipped = [(s["iteration"], s["iterations"], s["skipped_samples"]) for s in steps if s["outcome"] == Outcome.DATA_SKIPPED]
+    skipped = [
+        (s["iteration"], s["iterations"], s["skipped_samples"])
+        for s in steps
+        if s["outcome"] == Outcome.DATA_SKIPPED
+    ]
     assert [(iteration, count) for iteration, count, _ in skipped] == [(2, 1), (5, 2)]
     consumed = {}
     total = 0
@@ -112,7 +164,10 @@ def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
     for line in on.logged:
         assert consumed[line.iteration] == line.consumed
     trained = {s["iteration"]: s["samples"] for s in steps if s["outcome"] == Outcome.TRAINED}
-    printed = {line.iteration: int(fs.GLOBAL_BATCH.search(text).group(1)) for line, text in zip(on.logged, on.lines, strict=True)}
+    printed = {
+        line.iteration: int(fs.GLOBAL_BATCH.search(text).group(1))
+        for line, text in zip(on.logged, on.lines, strict=True)
+    }
     assert trained == printed
     assert len(set(trained.values())) > 1, "the batch was to grow"
     flops = {s["samples"]: s["model_flops"] for s in steps if s["samples"]}
@@ -120,8 +175,25 @@ def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
 
 
 def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path):
-    checkpoints = ["--save", tmp_path / "ckpt", "--load", tmp_path / "ckpt", "--save-interval", "3", "--ckpt-format", "torch"]
-    arguments = [*fs.TINY, *map(str, checkpoints), "--train-iters", "9", "--enable-perf-monitor", "--perf-log-interval", "2"]
+    checkpoints = [
+        "--save",
+        tmp_path / "ckpt",
+        "--load",
+        tmp_path / "ckpt",
+        "--save-interval",
+        "3",
+        "--ckpt-format",
+        "torch",
+    ]
+    arguments = [
+        *fs.TINY,
+        *map(str, checkpoints),
+        "--train-iters",
+        "9",
+        "--enable-perf-monitor",
+        "--perf-log-interval",
+        "2",
+    ]
 
     def train(*more):
         finished = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, *more)), tmp_path)
@@ -142,11 +214,22 @@ def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path)
 def test_megatrons_own_script_and_its_evaluation(tmp_path):
     script = [fs.root() / "third_party" / "Megatron-LM" / "pretrain_gpt.py", *fs.TINY, "--train-iters", "6"]
     evaluation = ["--eval-iters", "1", "--eval-interval", "2"]
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", "100", "--perf-log-dir", "perf"]
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-max-overhead",
+        "100",
+        "--perf-log-dir",
+        "perf",
+    ]
     finished = fs.run(fs.torchrun(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     steps = fs.records(tmp_path / "perf")
-    assert [step["iteration"] for step in steps] == [line.iteration for line in finished.logged] == [1, 2, 3, 4, 5, 6]
+    assert (
+        [step["iteration"] for step in steps]
+        == [line.iteration for line in finished.logged]
+        == [1, 2, 3, 4, 5, 6]
+    )
     assert [step["eval_ns"] > 0 for step in steps] == [False, True] * 3
     assert fs.records(tmp_path / "perf", "header")[0]["facts"]["host"].startswith("Megatron-LM (core 0.15")
     assert_times_agree([{**step, "eval_ns": 0} for step in steps], finished.logged)

@@ -14,9 +14,26 @@ SCRIPT = Path(__file__).with_name("slowed_parts.py")
 
 
 def train(tmp_path, part, seconds):
-    script = [SCRIPT, part, seconds, fs.train_gpt(), *fs.TINY, "--num-workers", 0, "--train-iters", ITERATIONS]
+    script = [
+        SCRIPT,
+        part,
+        seconds,
+        fs.train_gpt(),
+        *fs.TINY,
+        "--num-workers",
+        0,
+        "--train-iters",
+        ITERATIONS,
+    ]
     checkpoints = ["--save", tmp_path / "ckpt", "--save-interval", 3, "--ckpt-format", "torch"]
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf"]
+    monitor = [
+        "--enable-perf-monitor",
+        "--perf-breakdown",
+        "--perf-max-overhead",
+        100,
+        "--perf-log-dir",
+        "perf",
+    ]
     finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, [*script, *checkpoints, *monitor]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     summary = fs.summary(tmp_path / "perf")

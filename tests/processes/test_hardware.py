@@ -1,4 +1,6 @@
-"""Counters read by a real writer process through the real nvidia-ml-py, from a driver that works, hangs or crashes."""
+"""Counters read by a real writer process through the real nvidia-ml-py, from a driver that works, hangs or
+crashes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from flagscale_perf.core.records import EventRecord, HardwareRecord, IntervalRecord, StepRecord
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord, StepRecord
 from tests import fake_nvml
 from tests.processes.trainer import DEADLINE_S, Trainer, ended_summary, records_in, trainer, wait_for
 
@@ -20,7 +23,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def with_driver(library: Path, mode: str = "") -> dict[str, Any]:
     """What starts a trainer beside that driver."""
-    return {"device_uuid": fake_nvml.DEVICE_UUID, "env": fake_nvml.environment(library, mode), "perf_log_interval": 1}
+    return {
+        "device_uuid": fake_nvml.DEVICE_UUID,
+        "env": fake_nvml.environment(library, mode),
+        "perf_log_interval": 1,
+    }
 
 
 def kept(directory: Path, kind: type) -> list[Any]:
@@ -50,7 +57,12 @@ def test_readings_reach_the_interval_they_were_made_in(library: Path, tmp_path: 
         assert (loads_nvml(running.process.pid), loads_nvml(writer.pid)) == (False, True)
         close(running)
     (interval,) = kept(tmp_path, IntervalRecord)
-    assert (interval.power_mw, interval.sm_clock_mhz, interval.temperature_c, interval.throttle) == (300_000, 1980, 61, "")
+    assert (interval.power_mw, interval.sm_clock_mhz, interval.temperature_c, interval.throttle) == (
+        300_000,
+        1980,
+        61,
+        "",
+    )
     # a busy machine may let time go by between the mark and the counter
     assert interval.energy_mj / interval.energy_ns * 10**9 == pytest.approx(300_000, rel=0.5)
     hardware = ended_summary(tmp_path)["hardware"]
@@ -87,7 +99,9 @@ def test_a_driver_that_crashes_costs_one_writer_and_the_counters(library: Path, 
         close(running)
     summary = ended_summary(tmp_path)
     assert [step.iteration for step in kept(tmp_path, StepRecord)] == [1, 2, 3, 4, 5]
-    assert remarks(tmp_path) == ["no hardware counters any more: the writer process before this one has died, perhaps by the driver"]
+    assert remarks(tmp_path) == [
+        "no hardware counters any more: the writer process before this one has died, perhaps by the driver"
+    ]
     assert (summary["failure_count"], "ended with code -6" in summary["failures"][0]["text"]) == (1, True)
 
 

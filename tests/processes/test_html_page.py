@@ -1,4 +1,6 @@
-"""The page in a browser: charts are drawn, nothing complains, no request leaves it. Skipped where there is no Chromium."""
+"""The page in a browser: charts are drawn, nothing complains, no request leaves it. Skipped where there is no
+Chromium.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.report import Report
 from flagscale_perf.report.html import render
+from flagscale_perf.training.analysis.fold import read_report
 from tests import reports
 from tests.browser import BROWSERS, Browser, browser, find_browser
 from tests.synthetic import TROUBLED, write
 
-pytestmark = pytest.mark.skipif(find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH")
+pytestmark = pytest.mark.skipif(
+    find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH"
+)
 CHARTS = {"trend", "phases", "ranks", "memory", "hardware"}
 
 
@@ -33,13 +37,17 @@ def page_of(report: Report, directory: Path) -> Path:
 def paths_of(tab: Browser) -> dict[str, int]:
     """Chart -> how many shapes with a size it has."""
     shapes = "[...chart.querySelectorAll('path')].filter(path => path.getTotalLength() > 0).length"
-    counted = f"[...document.querySelectorAll('.chart')].map(chart => [chart.id.slice('chart-'.length), {shapes}])"
+    counted = (
+        f"[...document.querySelectorAll('.chart')].map(chart => [chart.id.slice('chart-'.length), {shapes}])"
+    )
     return dict(tab.evaluate(counted))
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 390])
-def test_every_chart_is_drawn_and_nothing_leaves_the_page(tab: Browser, tmp_path: Path, width: int, theme: str) -> None:
+def test_every_chart_is_drawn_and_nothing_leaves_the_page(
+    tab: Browser, tmp_path: Path, width: int, theme: str
+) -> None:
     page = page_of(read_report(write(TROUBLED, tmp_path)), tmp_path)
     tab.show(page, width, theme)
     drawn = paths_of(tab)
@@ -53,7 +61,9 @@ def test_every_chart_is_drawn_and_nothing_leaves_the_page(tab: Browser, tmp_path
 
 
 def test_hostile_text_runs_nothing_and_asks_for_nothing(tab: Browser, tmp_path: Path) -> None:
-    tab.call("Page.addScriptToEvaluateOnNewDocument", source="window.alert = () => { window.wasHurt = true; };")
+    tab.call(
+        "Page.addScriptToEvaluateOnNewDocument", source="window.alert = () => { window.wasHurt = true; };"
+    )
     page = page_of(reports.hostile(), tmp_path)
     tab.show(page, 1440, "light")
     assert tab.evaluate("window.wasHurt") is None
@@ -74,7 +84,9 @@ def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, tmp_path: Pat
     tab.show(page_of(read_report(write(TROUBLED, tmp_path)), tmp_path), 1440, "light")
     ranges = f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + name).layout.xaxis.range.map(Math.round).join())"
     assert set(tab.evaluate(ranges)) == {"1,600"}
-    tab.evaluate("Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)")
+    tab.evaluate(
+        "Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)"
+    )
     tab.wait_until(lambda: set(tab.evaluate(ranges)) == {"100,200"})
     assert tab.seen.complaints == []
 
@@ -85,7 +97,11 @@ def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Brows
     tab.evaluate("document.getElementById('theme').click()")
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
     tab.evaluate("document.querySelector('.switch [data-trace=\"2\"]').click()")
-    tab.wait_until(lambda: tab.evaluate("document.getElementById('chart-ranks').data.map(t => t.visible).indexOf(true)") == 2)
+    tab.wait_until(
+        lambda: (
+            tab.evaluate("document.getElementById('chart-ranks').data.map(t => t.visible).indexOf(true)") == 2
+        )
+    )
     titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
     assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
     assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])

@@ -1,4 +1,6 @@
-"""Ranks in processes of their own, on one node and on two: who they are, how fast, and which of them has died."""
+"""Ranks in processes of their own, on one node and on two: who they are, how fast, and which of them has
+died.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.core.rank_records import NodeRecord, RanksRecord
-from flagscale_perf.core.records import EventRecord
 from flagscale_perf.perf_logger import WRITER
-from flagscale_perf.ranks.teller import COLLECTOR
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord
+from flagscale_perf.training.ranks.teller import COLLECTOR
 from tests.fakes import MS
 from tests.processes.node import nodes
 from tests.processes.trainer import ended_summary, records_in, text_of, wait_for
@@ -46,13 +48,20 @@ def test_two_nodes_meet_in_rank_0_s_run_file(tmp_path: Path) -> None:
             pids[rank] = pid_of(node.tell(rank, "begin"))
             node.tell(rank, "put", 24)
         wait_for("all ranks", lambda: known_ranks(tmp_path) == [0, 1, 2, 3])
-        by_rank = {rank: (r.hostname, pid) for r in kept(tmp_path, NodeRecord) for rank, pid in zip(r.ranks, r.pids, strict=True)}
+        by_rank = {
+            rank: (r.hostname, pid)
+            for r in kept(tmp_path, NodeRecord)
+            for rank, pid in zip(r.ranks, r.pids, strict=True)
+        }
         assert by_rank == {rank: (f"node{rank - rank % 2}", pids[rank]) for rank in range(4)}
         (collector,) = second.companions(COLLECTOR)
         assert (first.companions(COLLECTOR), os.getsid(collector.pid) == os.getsid(pids[2])) == ([], False)
 
         second.tell(3, "kill")
-        gone = [f"rank {rank} (node{rank - rank % 2}, CPU, pid {pids[rank]}) is gone after iteration 24: " for rank in (3, 1)]
+        gone = [
+            f"rank {rank} (node{rank - rank % 2}, CPU, pid {pids[rank]}) is gone after iteration 24: "
+            for rank in (3, 1)
+        ]
         wait_for("the first death", lambda: [text[: len(gone[0])] for text in texts(tmp_path)] == gone[:1])
         first.tell(1, "kill")
         wait_for("the second one", lambda: [text[: len(gone[0])] for text in texts(tmp_path)] == gone)
@@ -86,7 +95,9 @@ def test_the_successor_of_a_killed_writer_finds_the_neighbours_again(tmp_path: P
 
 
 @pytest.mark.parametrize("other", ["job", "start of this job"])
-def test_ranks_of_another_that_live_beside_it_are_never_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+def test_ranks_of_another_that_live_beside_it_are_never_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
     directories = (tmp_path / "a", tmp_path / "b") if other == "job" else (tmp_path, tmp_path)
     pids: list[list[int]] = []
     with nodes(directories[0], range(0, 2)) as (first,):
@@ -109,8 +120,15 @@ def pids_kept(directory: Path) -> list[list[int]]:
     """Of each run file below the directory, the oldest first: the processes of its ranks, by rank."""
     found = []
     for path in sorted(directory.rglob("perf_records_*.jsonl")):
-        records = [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
-        pairs = [pair for node in records if node["kind"] == "node" for pair in zip(node["ranks"], node["pids"], strict=True)]
+        records = [
+            json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")
+        ]
+        pairs = [
+            pair
+            for node in records
+            if node["kind"] == "node"
+            for pair in zip(node["ranks"], node["pids"], strict=True)
+        ]
         found.append([pid for _, pid in sorted(pairs)])
     return found
 

@@ -1,4 +1,6 @@
-"""run.py as typed: real Hydra, real bash, real torchrun; the training script is a stand-in except where FlagScale itself is named."""
+"""run.py as typed: real Hydra, real bash, real torchrun; the training script is a stand-in except where
+FlagScale itself is named.
+"""
 
 import json
 import os
@@ -90,7 +92,9 @@ def test_command_lines_of_the_requirement(run_py, starts, tmp_path, typed) -> No
     assert f"bash {tmp_path}/outputs/logs/scripts/host_0_localhost_run.sh" in result.stdout
     assert starts() == []
     assert sorted(os.listdir(tmp_path)) == ["outputs", "stand_in.py"]  # nothing of Hydra's
-    assert sorted(path.name for path in (tmp_path / "outputs").rglob("*") if path.is_file()) == ["host_0_localhost_run.sh"]
+    assert sorted(path.name for path in (tmp_path / "outputs").rglob("*") if path.is_file()) == [
+        "host_0_localhost_run.sh"
+    ]
 
 
 def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_path) -> None:
@@ -128,7 +132,11 @@ HOSTILE_KEYS = {
 
 def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, starts, tmp_path) -> None:
     conf = yaml.safe_load((RUN_PY.parent / "conf/train.yaml").read_text())
-    conf["defaults"] = ["_self_", {"override hydra/job_logging": "none"}, {"override hydra/hydra_logging": "none"}]
+    conf["defaults"] = [
+        "_self_",
+        {"override hydra/job_logging": "none"},
+        {"override hydra/hydra_logging": "none"},
+    ]
     conf["train"] = yaml.safe_load((RUN_PY.parent / "conf/train/demo_llama.yaml").read_text())
     conf["train"]["system"]["enable_perf_monitor"] = False
     for path, value in HOSTILE_KEYS.items():
@@ -146,7 +154,11 @@ def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, star
     assert (result.returncode, result.stderr) == (0, "")
     (start,) = starts()
     exp_dir = f"{tmp_path}/{HOSTILE}"
-    given = {word: following for word, following in zip(start["argv"], start["argv"][1:], strict=False) if word.startswith("--")}
+    given = {
+        word: following
+        for word, following in zip(start["argv"], start["argv"][1:], strict=False)
+        if word.startswith("--")
+    }
     assert {flag: given[flag] for flag in ("--any", "--tokenizer-path", "--wandb-exp-name", "--save", "--perf-log-dir")} == {
         "--any": HOSTILE, "--tokenizer-path": HOSTILE, "--wandb-exp-name": HOSTILE, "--save": f"{exp_dir}/sub/{HOSTILE}",
         "--perf-log-dir": f"{exp_dir}/sub/{HOSTILE}",
@@ -161,13 +173,18 @@ def test_exit_status_is_the_jobs(run_py, tmp_path) -> None:
     assert result.returncode == 1  # torchrun's own for a worker that failed
     assert result.stdout.splitlines()[-1] == "the job ended with exit status 1"
     assert "failed (exitcode: 3)" in result.stdout
-    assert run_py("action=query").stdout.splitlines()[:2] == [f"{tmp_path}/outputs: finished, exit status 1", "iteration 2/2"]
+    assert run_py("action=query").stdout.splitlines()[:2] == [
+        f"{tmp_path}/outputs: finished, exit status 1",
+        "iteration 2/2",
+    ]
 
 
 def test_script_can_be_started_by_hand(run_py, starts, tmp_path) -> None:
     assert run_py(*STAND_IN_TASK, "action=dryrun").returncode == 0
     script = tmp_path / "outputs/logs/scripts/host_0_localhost_run.sh"
-    done = subprocess.run(["bash", str(script)], cwd="/", capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    done = subprocess.run(
+        ["bash", str(script)], cwd="/", capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "iteration 1/ 2 | lm loss: 1.0 |\niteration 2/ 2 | lm loss: 1.0 |\n"
     assert len(starts()) == 1
@@ -175,7 +192,9 @@ def test_script_can_be_started_by_hand(run_py, starts, tmp_path) -> None:
 
 def test_background_query_refusal_and_stop(run_py, starts, tmp_path) -> None:
     (tmp_path / "hold").touch()
-    bystander = subprocess.Popen(["bash", "-c", "exec -a 'torchrun torch.distributed.run' sleep 300"], start_new_session=True)
+    bystander = subprocess.Popen(
+        ["bash", "-c", "exec -a 'torchrun torch.distributed.run' sleep 300"], start_new_session=True
+    )
     try:
         started = run_py(*STAND_IN_TASK, "experiment.runner.background=true")
         assert (started.returncode, started.stderr) == (0, "")
@@ -192,7 +211,10 @@ def test_background_query_refusal_and_stop(run_py, starts, tmp_path) -> None:
             " look at it with action=query, or give another experiment.exp_dir\n"
         )
         stopped = run_py("action=stop")
-        assert (stopped.returncode, stopped.stdout) == (0, f"stopped the job of {tmp_path}/outputs (pid {pid})\n")
+        assert (stopped.returncode, stopped.stdout) == (
+            0,
+            f"stopped the job of {tmp_path}/outputs (pid {pid})\n",
+        )
         assert run_py("action=stop").stdout == f"nothing running in {tmp_path}/outputs\n"
         assert len(starts()) == 1
         assert bystander.poll() is None
@@ -225,7 +247,12 @@ def test_interrupt_leaves_the_job_running(run_py, starts, tmp_path) -> None:
 
 
 def test_trial(run_py, starts, tmp_path) -> None:
-    passed = run_py(*STAND_IN_TASK, "action=test", "train.system.checkpoint.save=ckpt", "train.system.logging.log_interval=50")
+    passed = run_py(
+        *STAND_IN_TASK,
+        "action=test",
+        "train.system.checkpoint.save=ckpt",
+        "train.system.logging.log_interval=50",
+    )
     assert (passed.returncode, passed.stdout.splitlines()[-1]) == (0, "test passed")
     argv = starts()[0]["argv"]
     assert (argv[argv.index("--exit-interval") + 1], argv[argv.index("--log-interval") + 1]) == ("2", "1")
@@ -242,14 +269,26 @@ def test_trial(run_py, starts, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        (["action=fly"], "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run"),
-        (["action=[run]"], "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run"),
+        (
+            ["action=fly"],
+            "action: 'fly' is not one of run, dryrun, test, stop, query; write for example action=run",
+        ),
+        (
+            ["action=[run]"],
+            "action: ['run'] is not one of run, dryrun, test, stop, query; write for example action=run",
+        ),
         (
             ["train.system.perf_log_interval=0"],
             "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10",
         ),
-        (["train=7b"], "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command"),
-        (["experiment.runner.background=1"], "experiment.runner.background: 1 is neither true nor false; write true or false"),
+        (
+            ["train=7b"],
+            "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command",
+        ),
+        (
+            ["experiment.runner.background=1"],
+            "experiment.runner.background: 1 is neither true nor false; write true or false",
+        ),
         (
             ["experiment.task.flagscale_root=none"],
             "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train in it); give its root directory",
@@ -272,7 +311,9 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
     lines = result.stdout.splitlines()
     assert f"  summary     {summary}" in lines
     assert f"  tensorboard {tmp_path}/outputs/tensorboard" in lines
-    assert [line.split()[2] for line in lines if line.startswith("20") and not line.startswith("20 ")][:2] == ["5", "10"]
+    assert [line.split()[2] for line in lines if line.startswith("20") and not line.startswith("20 ")][
+        :2
+    ] == ["5", "10"]
     assert run_py("action=test").stdout.splitlines()[-1] == "test passed"
 
 
@@ -280,7 +321,10 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
 def test_stop_keeps_every_step_but_at_most_the_last(run_py, tmp_path) -> None:
     started = run_py("train.model.train_iters=3000", "experiment.runner.background=true")
     assert started.returncode == 0, started.stdout + started.stderr
-    output, perf_logs = tmp_path / "outputs/logs/host_0_localhost.output", tmp_path / "outputs/logs/perf_monitor"
+    output, perf_logs = (
+        tmp_path / "outputs/logs/host_0_localhost.output",
+        tmp_path / "outputs/logs/perf_monitor",
+    )
     wait_for(lambda: "iteration       10/" in output.read_text())
     assert run_py("action=stop").returncode == 0
     wait_for(lambda: fs.records(perf_logs, "end"))  # the writer outlives the job by a moment

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("wandb") is None, reason="wandb is not installed: it is a package of the host, and no host here needs it"
+    importlib.util.find_spec("wandb") is None,
+    reason="wandb is not installed: it is a package of the host, and no host here needs it",
 )
 
 TRAINING = """
@@ -37,5 +38,8 @@ def test_the_figures_are_in_the_run_and_the_hosts_steps_are_its_own(tmp_path: Pa
     (line,) = done.stdout.splitlines()
     summary = json.loads(line)
     assert (summary["loss"], summary["_step"]) == (0.01, 21)
-    assert (summary["flagscale_perf/iteration"], summary["flagscale_perf/performance/tokens_per_second"]) == (20, 10240)
+    assert (summary["flagscale_perf/iteration"], summary["flagscale_perf/performance/tokens_per_second"]) == (
+        20,
+        10240,
+    )
     assert list(tmp_path.rglob("run-*.wandb"))

@@ -12,7 +12,9 @@ import pytest
 from tests.processes.trainer import REPO, trainer, wait_for
 from tests.terminal import Terminal, terminal
 
-pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed; the terminal that these tests look at is its")
+pytestmark = pytest.mark.skipif(
+    shutil.which("tmux") is None, reason="tmux is not installed; the terminal that these tests look at is its"
+)
 
 
 ECHO = 'stty -a | tr " " "\\n" | grep -x -e -echo -e echo'
@@ -25,7 +27,9 @@ def watching(tmp_path: Path, logs: Path) -> AbstractContextManager[Terminal]:
 
 def wait_for_text(screen: Terminal, *texts: str) -> str:
     """What is shown, once all of these are."""
-    return wait_for(f"{texts} on the screen", lambda: all(each in (shown := screen.text()) for each in texts) and shown)
+    return wait_for(
+        f"{texts} on the screen", lambda: all(each in (shown := screen.text()) for each in texts) and shown
+    )
 
 
 def test_a_live_run_its_kill_and_the_session_after_it(tmp_path: Path) -> None:
@@ -35,7 +39,9 @@ def test_a_live_run_its_kill_and_the_session_after_it(tmp_path: Path) -> None:
         training.writer()
         with watching(tmp_path, logs) as screen:
             shown = wait_for_text(screen, "RUNNING", "iteration 20 of 100", "2 intervals")
-            assert ["TFLOPS/GPU", "5.00", "5.00", "5.00", "▄▄"] in [line.split() for line in shown.splitlines()]
+            assert ["TFLOPS/GPU", "5.00", "5.00", "5.00", "▄▄"] in [
+                line.split() for line in shown.splitlines()
+            ]
             training.tell("put", 20)
             wait_for_text(screen, "iteration 40 of 100", "4 intervals")
             screen.resize(40)
@@ -47,7 +53,9 @@ def test_a_live_run_its_kill_and_the_session_after_it(tmp_path: Path) -> None:
                 again.tell("put", 3)
                 wait_for_text(screen, "RUNNING", "iteration 3 of 100", "before it: killed after iteration 40")
                 screen.press("q")
-                wait_for_text(screen, "RUNNING  session", "exit status 0, terminal: echo")  # the last frame, and the terminal as before
+                wait_for_text(
+                    screen, "RUNNING  session", "exit status 0, terminal: echo"
+                )  # the last frame, and the terminal as before
 
 
 def narrow(shown: str) -> list[str] | None:

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from flagscale_perf.analysis.run_file import RunFile
-from flagscale_perf.analysis.summary import summarize
-from flagscale_perf.core.records import RunEnd
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.summary import summarize
 from tests.processes.trainer import ended_summary, records_in, steps_in, text_of, trainer, wait_for
 
 
@@ -21,14 +21,19 @@ def has_ended(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("command", "code", "reason"), [("return", 0, "completed"), ("exit", 3, "exit 3"), ("raise", 1, "exception ValueError")]
+    ("command", "code", "reason"),
+    [("return", 0, "completed"), ("exit", 3, "exit 3"), ("raise", 1, "exception ValueError")],
 )
 def test_an_end_the_training_knows_of(tmp_path: Path, command: str, code: int, reason: str) -> None:
     with trainer(tmp_path) as training:
         training.tell("put", 25)
         returned, stdout, stderr = training.end(command)
     summary = ended_summary(tmp_path)
-    assert (returned, summary["session_info"]["end_reason"], summary["totals"]["train_steps"]) == (code, reason, 25)
+    assert (returned, summary["session_info"]["end_reason"], summary["totals"]["train_steps"]) == (
+        code,
+        reason,
+        25,
+    )
     assert stdout == f"{next(tmp_path.glob('perf_summary_*'))}\n"
     assert steps_in(tmp_path) == list(range(1, 26))
     assert "flagscale_perf:" not in stderr
@@ -69,12 +74,18 @@ def test_a_killed_training_loses_no_step(tmp_path: Path, number: int, steps: int
         wait_for("the writer's end", lambda: has_ended(writer))
     assert steps_in(tmp_path) == list(range(1, steps + 1))
     summary = ended_summary(tmp_path)
-    assert (summary["session_info"]["end_reason"], summary["totals"]["train_steps"], summary["dropped_records"]) == ("killed", steps, 0)
+    assert (
+        summary["session_info"]["end_reason"],
+        summary["totals"]["train_steps"],
+        summary["dropped_records"],
+    ) == ("killed", steps, 0)
     assert isinstance(records_in(tmp_path)[-1], RunEnd)
 
 
 @pytest.mark.parametrize("moment", [1, 7, 150, 1111])
-def test_killed_in_the_middle_of_a_step_the_file_ends_with_the_last_whole_one(tmp_path: Path, moment: int) -> None:
+def test_killed_in_the_middle_of_a_step_the_file_ends_with_the_last_whole_one(
+    tmp_path: Path, moment: int
+) -> None:
     with trainer(tmp_path) as training:
         writer = training.writer()
         training.send("run", 0)
@@ -109,7 +120,9 @@ def test_everything_killed_the_report_rebuilds_what_the_writer_last_wrote(tmp_pa
     with trainer(tmp_path) as training:
         writer = training.writer()
         training.tell("put", 25)
-        wait_for("all steps in the summary", lambda: '"train_steps": 25' in text_of(tmp_path, "perf_summary_*"))
+        wait_for(
+            "all steps in the summary", lambda: '"train_steps": 25' in text_of(tmp_path, "perf_summary_*")
+        )
         writer.suspend()  # so that nothing is written between the two kills
         training.process.send_signal(signal.SIGKILL)
         writer.kill()

@@ -10,12 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from flagscale_perf.analysis.summary import summarize
-from flagscale_perf.core.records import EventRecord, StepRecord
-from flagscale_perf.core.ring import SLOTS
 from flagscale_perf.sinks import realtime
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.realtime import RealtimeSink
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.ring import SLOTS
+from flagscale_perf.training.analysis.summary import summarize
+from flagscale_perf.training.records import StepRecord
 from tests.fakes import make_header, make_interval
 from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
 
@@ -31,10 +32,14 @@ def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
 
 
 def kill_writer(training: Trainer) -> int:
-    """Kills the writer and waits until another one, or the trainer itself, takes over; returns the process id."""
+    """Kills the writer and waits until another one, or the trainer itself, takes over; returns the process
+    id.
+    """
     writer = training.writer()
     writer.kill()
-    wait_for("the dead writer's successor", lambda: writer not in psutil.Process(training.process.pid).children())
+    wait_for(
+        "the dead writer's successor", lambda: writer not in psutil.Process(training.process.pid).children()
+    )
     return writer.pid
 
 
@@ -50,9 +55,15 @@ def test_a_killed_writer_is_replaced_and_nothing_is_lost(tmp_path: Path, deaths:
         code, _, stderr = training.end("return")
     steps = 7 * (deaths + 1)
     summary = ended_summary(tmp_path)
-    assert (code, summary["totals"]["train_steps"], summary["session_info"]["end_reason"]) == (0, steps, "completed")
+    assert (code, summary["totals"]["train_steps"], summary["session_info"]["end_reason"]) == (
+        0,
+        steps,
+        "completed",
+    )
     assert steps_in(tmp_path) == list(range(1, steps + 1))
-    assert [failure["text"] for failure in summary["failures"]] == [f"writer process {pid} ended with code -9" for pid in killed]
+    assert [failure["text"] for failure in summary["failures"]] == [
+        f"writer process {pid} ended with code -9" for pid in killed
+    ]
     assert stderr.count(" ended with code -9") == deaths
 
 
@@ -88,7 +99,9 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
         writer.suspend()
         training.tell("put", SLOTS + 1000)
         writer.resume()
-        wait_for("the queue's last record", lambda: f'"iteration":{SLOTS},' in text_of(tmp_path, "perf_records_*"))
+        wait_for(
+            "the queue's last record", lambda: f'"iteration":{SLOTS},' in text_of(tmp_path, "perf_records_*")
+        )
         training.tell("put", 10)
         code, _, stderr = training.end("return")
     assert steps_in(tmp_path) == [*range(1, SLOTS + 1), *range(SLOTS + 1001, SLOTS + 1011)]
@@ -97,7 +110,11 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
     told = "1000 records lost so far: more came than the disk took"
     assert stderr == f"flagscale_perf: {told}\n"
     records = records_in(tmp_path)
-    place = next(place for place, record in enumerate(records) if isinstance(record, EventRecord) and record.text == told)
+    place = next(
+        place
+        for place, record in enumerate(records)
+        if isinstance(record, EventRecord) and record.text == told
+    )
     assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
     (run_file,) = tmp_path.glob("perf_records_*")
     assert summarize(run_file).summary == summary
@@ -165,18 +182,25 @@ def test_a_console_nobody_reads_blocks_nothing_but_itself(tmp_path: Path) -> Non
         training.writer()
         training.tell("put", 10)
         training.send("put", 5000)  # 650 kB of lines; nobody reads the trainer's stdout
-        wait_for("all steps in the run file", lambda: text_of(tmp_path, "perf_records_*").count('"kind":"step"') == 5010)
+        wait_for(
+            "all steps in the run file",
+            lambda: text_of(tmp_path, "perf_records_*").count('"kind":"step"') == 5010,
+        )
         training.kill()
     assert ended_summary(tmp_path)["totals"]["train_steps"] == 5010
 
 
-def test_a_follower_gets_every_line_once_across_truncations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_follower_gets_every_line_once_across_truncations(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(realtime, "FOLLOWER_TIME_NS", 0)  # each line below is waited for instead
     sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=1500)
     sink.flush()
     path = tmp_path / "perf_realtime.log"
     sizes, got = [], []
-    with subprocess.Popen(["tail", "-f", "-n", "+1", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as tail:
+    with subprocess.Popen(
+        ["tail", "-f", "-n", "+1", path], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as tail:
         assert tail.stdout is not None
         for iteration in range(1, 41):
             sink.write(make_interval(iteration))

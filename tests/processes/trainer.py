@@ -1,6 +1,8 @@
-"""A process that trains nothing and monitors it: it puts a step whenever it is told to, and ends as it is told to.
+"""A process that trains nothing and monitors it: it puts a step whenever it is told to, and ends as it is
+told to.
 
-Run as a program it obeys lines on stdin and answers each with a line on stdout; `Trainer` is the test's end of that.
+Run as a program it obeys lines on stdin and answers each with a line on stdout; `Trainer` is the test's end
+of that.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from typing import Any
 
 import psutil
 
-from flagscale_perf.core.jsonl import decode
-from flagscale_perf.core.records import Record, StepRecord
+from flagscale_perf.spine.jsonl import decode
+from flagscale_perf.training.records import Record, StepRecord
 
 REPO = Path(__file__).parents[2]
 DEADLINE_S = 60.0
@@ -158,7 +160,7 @@ def main() -> None:
 
 
 def _obey(logger: Any) -> None:
-    from flagscale_perf.core.clock import monotonic_ns
+    from flagscale_perf.spine.clock import monotonic_ns
     from tests.fakes import make_step
 
     iteration = 0
@@ -187,7 +189,9 @@ def _obey(logger: Any) -> None:
 
 
 def _fork(logger: Any) -> None:
-    """A child that keeps every inherited descriptor open until it is killed, as a data loader's worker may."""
+    """A child that keeps every inherited descriptor open until it is killed, as a data loader's worker
+    may.
+    """
     from tests.fakes import make_step
 
     child = os.fork()
@@ -201,7 +205,12 @@ def _fork(logger: Any) -> None:
 
 def _end(logger: Any, command: str) -> None:
     """Ends as hooks do: the logger is told in a `finally`, the exit is the training's own."""
-    reasons = {"return": "completed", "exit": "exit 3", "raise": "exception ValueError", "wait": "interrupted"}
+    reasons = {
+        "return": "completed",
+        "exit": "exit 3",
+        "raise": "exception ValueError",
+        "wait": "interrupted",
+    }
     try:
         if command == "exit":
             sys.exit(3)

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 
 
 def parse(*words, parser=None):
@@ -35,24 +35,48 @@ def test_defaults_are_those_the_users_were_promised():
 
 def test_every_flag_reaches_its_field():
     config = parse(
-        *("--enable-perf-monitor", "--perf-log-interval", "7", "--perf-log-dir", "d", "--perf-console-output"),
+        *(
+            "--enable-perf-monitor",
+            "--perf-log-interval",
+            "7",
+            "--perf-log-dir",
+            "d",
+            "--perf-console-output",
+        ),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
-        *("--perf-prometheus-port", "9400", "--perf-prometheus-textfile", "/x/y.prom", "--perf-csv", "--perf-wandb"),
+        *(
+            "--perf-prometheus-port",
+            "9400",
+            "--perf-prometheus-textfile",
+            "/x/y.prom",
+            "--perf-csv",
+            "--perf-wandb",
+        ),
     )
-    assert config == PerfConfig(True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never")
+    assert config == PerfConfig(
+        True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
+    )
 
 
 @pytest.mark.parametrize(
     "words",
-    [["--perf-memory-tracking", "false"], ["--no-perf-memory-tracking"], ["--perf-memory-tracking=0"], ["--perf-memory-tracking", "No"]],
+    [
+        ["--perf-memory-tracking", "false"],
+        ["--no-perf-memory-tracking"],
+        ["--perf-memory-tracking=0"],
+        ["--perf-memory-tracking", "No"],
+    ],
 )
 def test_a_true_default_can_be_switched_off(words):
     assert parse(*words).perf_memory_tracking is False
 
 
 def test_what_yaml_null_becomes_on_the_command_line_means_the_default():
-    assert parse("--perf-log-interval", "None", "--perf-log-dir", "null", "--perf-memory-tracking", "None") == PerfConfig()
+    assert (
+        parse("--perf-log-interval", "None", "--perf-log-dir", "null", "--perf-memory-tracking", "None")
+        == PerfConfig()
+    )
 
 
 def test_a_peak_is_one_figure_or_one_for_each_type_of_device():
@@ -89,8 +113,16 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-prometheus-port", "65536", "write for example 9400"),
         ("--perf-prometheus-port", ":9400", "write for example 9400"),
         ("--perf-prometheus-port", "::1:9400", "write for example 9400"),
-        ("--perf-prometheus-textfile", "perf.prom", "write for example /var/lib/node_exporter/flagscale_perf.prom"),
-        ("--perf-prometheus-textfile", "/x/perf.txt", "write for example /var/lib/node_exporter/flagscale_perf.prom"),
+        (
+            "--perf-prometheus-textfile",
+            "perf.prom",
+            "write for example /var/lib/node_exporter/flagscale_perf.prom",
+        ),
+        (
+            "--perf-prometheus-textfile",
+            "/x/perf.txt",
+            "write for example /var/lib/node_exporter/flagscale_perf.prom",
+        ),
         ("--rehearse-on-cpu", "yes", "write for example auto"),
     ],
 )
@@ -106,9 +138,15 @@ def test_a_wrong_value_is_refused_with_option_value_and_cure(flag, value, cure, 
 
 def test_environment_stands_in_for_flags_that_are_not_given():
     parser = add_perf_arguments(argparse.ArgumentParser())
-    environ = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "5", "FLAGSCALE_PERF_LOG_DIR": "e"}
+    environ = {
+        "FLAGSCALE_PERF_ENABLE_MONITOR": "1",
+        "FLAGSCALE_PERF_LOG_INTERVAL": "5",
+        "FLAGSCALE_PERF_LOG_DIR": "e",
+    }
     args = parser.parse_args(["--perf-log-dir", "flag"])
-    assert PerfConfig.from_args(args, environ) == PerfConfig(enable_perf_monitor=True, perf_log_interval=5, perf_log_dir="flag")
+    assert PerfConfig.from_args(args, environ) == PerfConfig(
+        enable_perf_monitor=True, perf_log_interval=5, perf_log_dir="flag"
+    )
 
 
 def test_a_wrong_environment_value_is_refused_by_its_name():
@@ -120,7 +158,9 @@ def test_a_parser_that_already_has_the_flags_is_left_to_the_host():
     host = argparse.ArgumentParser()
     host.add_argument("--enable-perf-monitor", action="store_true")
     host.add_argument("--perf-log-interval", type=int, default=25)
-    assert parse("--enable-perf-monitor", parser=host) == PerfConfig(enable_perf_monitor=True, perf_log_interval=25)
+    assert parse("--enable-perf-monitor", parser=host) == PerfConfig(
+        enable_perf_monitor=True, perf_log_interval=25
+    )
 
 
 def test_adding_twice_is_adding_once():
@@ -142,7 +182,9 @@ def test_names_follow_from_the_field():
     assert env_of("rehearse_on_cpu") == "FLAGSCALE_PERF_REHEARSE_ON_CPU"
 
 
-@pytest.mark.parametrize("name", ["perf_log_interval", "perf_max_overhead", "perf_peak_tflops", "perf_prometheus_port"])
+@pytest.mark.parametrize(
+    "name", ["perf_log_interval", "perf_max_overhead", "perf_peak_tflops", "perf_prometheus_port"]
+)
 def test_true_is_no_number(name):
     with pytest.raises(PerfError, match=f"^{flag_of(name)}: "):
         PerfConfig(**{name: True})
@@ -150,7 +192,10 @@ def test_true_is_no_number(name):
 
 @pytest.mark.parametrize("text", ["None", "null", ""])
 def test_an_unset_variable_means_the_default(text):
-    assert PerfConfig.from_args({}, {"FLAGSCALE_PERF_LOG_DIR": text, "FLAGSCALE_PERF_MEMORY_TRACKING": text}) == PerfConfig()
+    assert (
+        PerfConfig.from_args({}, {"FLAGSCALE_PERF_LOG_DIR": text, "FLAGSCALE_PERF_MEMORY_TRACKING": text})
+        == PerfConfig()
+    )
 
 
 def test_a_flag_that_the_host_adds_later_keeps_the_hosts_default():

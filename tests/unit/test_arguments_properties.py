@@ -1,4 +1,6 @@
-"""Options: every configuration is the same typed, in the environment and in yaml; every wrong value is refused by its option's name."""
+"""Options: every configuration is the same typed, in the environment and in yaml; every wrong value is
+refused by its option's name.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flagscale_perf.arguments import REHEARSAL_MODES, PerfConfig, add_perf_arguments, env_of, flag_of
-from flagscale_perf.core.errors import PerfError
+from flagscale_perf.spine.errors import PerfError
 from tests.strategies import json_values
 
 OPTIONS = {field.name: field for field in fields(PerfConfig)}
 COUNT = st.integers(1, 10**9)
 PATH = st.text(min_size=1, max_size=20).filter(
     lambda text: (
-        text.strip() and text.strip().lower() not in ("none", "null") and not any(ord(char) < 32 or ord(char) == 127 for char in text)
+        text.strip()
+        and text.strip().lower() not in ("none", "null")
+        and not any(ord(char) < 32 or ord(char) == 127 for char in text)
     )
 )
 TFLOPS = st.floats(0.001, 999_999).map(repr)
@@ -30,7 +34,9 @@ NAMED_PEAKS = st.dictionaries(st.sampled_from(["A800", "BI-V150", "H200", "MI300
 )
 PORT = st.integers(1, 65535).map(str)
 ADDRESS = st.builds("{}:{}".format, st.sampled_from(["0.0.0.0", "localhost", "[::1]"]), PORT)
-VALUES: dict[str, st.SearchStrategy[Any]] = {name: st.booleans() for name, field in OPTIONS.items() if isinstance(field.default, bool)} | {
+VALUES: dict[str, st.SearchStrategy[Any]] = {
+    name: st.booleans() for name, field in OPTIONS.items() if isinstance(field.default, bool)
+} | {
     "perf_log_interval": COUNT,
     "perf_log_dir": PATH,
     "perf_max_log_files": COUNT,
@@ -44,7 +50,9 @@ CONFIGS = st.builds(PerfConfig, **VALUES)
 
 
 def typed(words: list[str]) -> PerfConfig:
-    return PerfConfig.from_args(add_perf_arguments(argparse.ArgumentParser(allow_abbrev=False)).parse_args(words), environ={})
+    return PerfConfig.from_args(
+        add_perf_arguments(argparse.ArgumentParser(allow_abbrev=False)).parse_args(words), environ={}
+    )
 
 
 def test_every_option_has_its_strategy() -> None:
@@ -64,12 +72,16 @@ def test_flags_environment_and_yaml_say_the_same(config: PerfConfig) -> None:
 def test_a_flag_wins_over_the_environment(flags: PerfConfig, variables: PerfConfig) -> None:
     environ = {env_of(name): str(value) for name, value in variables.as_dict().items() if value is not None}
     mixed = PerfConfig.from_args(flags.as_dict(), environ).as_dict()
-    assert mixed == {name: variables.as_dict()[name] if value is None else value for name, value in flags.as_dict().items()}
+    assert mixed == {
+        name: variables.as_dict()[name] if value is None else value for name, value in flags.as_dict().items()
+    }
 
 
 @given(
     st.sampled_from(sorted(OPTIONS)),
-    st.text(st.characters(exclude_characters="\0"), max_size=30) | st.integers().map(str) | st.floats().map(str),
+    st.text(st.characters(exclude_characters="\0"), max_size=30)
+    | st.integers().map(str)
+    | st.floats().map(str),
 )
 @example("perf_prometheus_port", "9" * 5000)
 @example("perf_log_interval", "9" * 5000)

@@ -1,4 +1,6 @@
-"""FLOPs by hand: every number below is a product written out from the model's sizes. Real models are in tests/oracle."""
+"""FLOPs by hand: every number below is a product written out from the model's sizes. Real models are in
+tests/oracle.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,17 @@ from itertools import product
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.flops_calculator import FAMILIES, ModelShape, Packed, StepFlops, count, step_flops
+from flagscale_perf.spine.errors import PerfError
 
 # h 4, 2 heads of width 2, feed-forward 8 without a gate, vocabulary 16, one layer
-TINY = {"num_layers": 1, "hidden_size": 4, "num_attention_heads": 2, "ffn_hidden_size": 8, "padded_vocab_size": 16}
+TINY = {
+    "num_layers": 1,
+    "hidden_size": 4,
+    "num_attention_heads": 2,
+    "ffn_hidden_size": 8,
+    "padded_vocab_size": 16,
+}
 MIXTRAL = {
     "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True, "num_query_groups": 2,
     "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True, "padded_vocab_size": 512, "normalization": "RMSNorm",
@@ -35,7 +43,8 @@ def test_mixtral_by_hand():
     assert count(shape(MIXTRAL), 2, 64).as_dict() == {
         "family": "mixtral",
         "batch_size": 2,
-        # embedding and output 2 x 512 x 64; a layer: norms 2 x 64, qkv 64 x 96, out 64 x 64, router 64 x 8, 8 experts of 3 x 64 x 224
+        # embedding and output 2 x 512 x 64; a layer: norms 2 x 64, qkv 64 x 96, out 64 x 64, router 64 x 8, 8
+        # experts of 3 x 64 x 224
         "parameters": 2 * 512 * 64 + 64 + 2 * (2 * 64 + 64 * 96 + 64 * 64 + 64 * 8 + 8 * 3 * 64 * 224),
         "totals": {
             "model_flops_causal_half": 186_384_384 - 3 * 2 * 2_097_152 // 2,
@@ -78,13 +87,17 @@ def test_a_gate_is_a_third_matrix(activation, matrices):
 def test_head_width_is_kv_channels_and_groups_need_their_switch():
     wide = count(shape(TINY, kv_channels=3, num_query_groups=1), 1, 2).components
     assert (wide["qkv_proj"], wide["out_proj"]) == (trained(2 * 2 * 4 * (3 * 2 * 3)), trained(2 * 2 * 6 * 4))
-    grouped = count(shape(TINY, kv_channels=3, num_query_groups=1, group_query_attention=True), 1, 2).components
+    grouped = count(
+        shape(TINY, kv_channels=3, num_query_groups=1, group_query_attention=True), 1, 2
+    ).components
     assert grouped["qkv_proj"] == trained(2 * 2 * 4 * (2 * 3 + 2 * 3))
     assert grouped["core_attention"] == wide["core_attention"] == trained(4 * 2 * (3 + 3) * 2)
 
 
 def test_output_gate_is_one_more_block_of_queries():
-    assert count(shape(TINY, attention_output_gate=True), 1, 2).components["qkv_proj"] == trained(2 * 2 * 4 * (2 * 4 + 2 * 4))
+    assert count(shape(TINY, attention_output_gate=True), 1, 2).components["qkv_proj"] == trained(
+        2 * 2 * 4 * (2 * 4 + 2 * 4)
+    )
 
 
 def test_latent_attention_by_hand():
@@ -120,7 +133,9 @@ def test_experts_shared_gated_latent_by_hand():
 
 
 def test_further_prediction_is_a_layer_of_the_last_kind():
-    components = count(shape(TINY, num_layers=2, mtp_num_layers=2, num_experts=2, moe_layer_freq=[0, 1]), 1, 2).components
+    components = count(
+        shape(TINY, num_layers=2, mtp_num_layers=2, num_experts=2, moe_layer_freq=[0, 1]), 1, 2
+    ).components
     assert components["mlp"] == trained(256)
     assert {name: one for name, one in components.items() if name.startswith("mtp")} == {
         "mtp_eh_proj": trained(2 * (2 * 2 * 8 * 4)),
@@ -136,11 +151,15 @@ def test_further_prediction_is_a_layer_of_the_last_kind():
 def test_capacity_pads_the_hardware_and_not_the_model():
     padded = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.5}
     moe = shape(TINY, padded, num_experts=4, moe_router_topk=1, micro_batch_size=1)
-    # 6 tokens of a micro-batch go to 4 experts: ceil(6 / 4 * 1.5) = 3 places each, 12 rows instead of 6; 2 micro-batches
+    # 6 tokens of a micro-batch go to 4 experts: ceil(6 / 4 * 1.5) = 3 places each, 12 rows instead of 6; 2
+    # micro-batches
     table = count(moe, 2, 6)
     row = 2 * 2 * 4 * 8
     assert table.components["moe_routed_experts"] == trained(2 * 12 * row)
-    assert table.totals["hardware_flops_full_attention"] - table.totals["model_flops_full_attention"] == 3 * 2 * 6 * row
+    assert (
+        table.totals["hardware_flops_full_attention"] - table.totals["model_flops_full_attention"]
+        == 3 * 2 * 6 * row
+    )
 
 
 class TestRecompute:
@@ -152,8 +171,15 @@ class TestRecompute:
         assert components["logits"] == trained(256)
 
     def test_block_repeats_the_first_layers_of_every_stage(self):
-        block = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1, "pipeline_model_parallel_size": 2}
-        assert count(shape(TINY, block, num_layers=6), 1, 2).components["mlp"] == trained(6 * 256, recompute=2 * 256)
+        block = {
+            "recompute_granularity": "full",
+            "recompute_method": "block",
+            "recompute_num_layers": 1,
+            "pipeline_model_parallel_size": 2,
+        }
+        assert count(shape(TINY, block, num_layers=6), 1, 2).components["mlp"] == trained(
+            6 * 256, recompute=2 * 256
+        )
 
     def test_totals_by_hand(self):
         selective = {"recompute_granularity": "selective", "recompute_modules": ["core_attn", "mlp"]}
@@ -183,11 +209,20 @@ class TestFrozen:
         }
 
     def test_attention_below_the_first_adapter_has_no_backward(self):
-        components = count(shape(TINY, peft_type="lora", lora_dim=1, lora_target_modules=["linear_fc1"]), 1, 2).components
-        assert [components[name]["bwd"] for name in ("qkv_proj", "core_attention", "out_proj", "mlp")] == [0, 0, 0, 128]
+        components = count(
+            shape(TINY, peft_type="lora", lora_dim=1, lora_target_modules=["linear_fc1"]), 1, 2
+        ).components
+        assert [components[name]["bwd"] for name in ("qkv_proj", "core_attention", "out_proj", "mlp")] == [
+            0,
+            0,
+            0,
+            128,
+        ]
 
     def test_frozen_bottom_layers_have_no_backward(self):
-        components = count(shape(TINY, num_layers=3, frozen=["embedding", "layers.0", "layers.1"]), 1, 2).components
+        components = count(
+            shape(TINY, num_layers=3, frozen=["embedding", "layers.0", "layers.1"]), 1, 2
+        ).components
         assert components["mlp"] == {"fwd": 3 * 256, "bwd": 2 * 256, "recompute": 0}
 
     def test_a_frozen_layer_above_a_trained_one_still_passes_gradients_down(self):
@@ -202,10 +237,17 @@ class TestConventions:
 
     def totals(self, model, batch, length, packed=None):
         totals = count(model, batch, length, packed).totals
-        return {name.removeprefix("model_flops_"): number for name, number in totals.items() if name.startswith("model")}
+        return {
+            name.removeprefix("model_flops_"): number
+            for name, number in totals.items()
+            if name.startswith("model")
+        }
 
     def pairs_seen(self, length, left):
-        return sum(key <= query and (left < 0 or query - key <= left) for query, key in product(range(length), repeat=2))
+        return sum(
+            key <= query and (left < 0 or query - key <= left)
+            for query, key in product(range(length), repeat=2)
+        )
 
     @pytest.mark.parametrize("length", [1, 7, 8])
     def test_one_document_a_sequence(self, length):
@@ -220,7 +262,9 @@ class TestConventions:
     @pytest.mark.parametrize("left", [0, 1, 3, 7, 8, 20])
     def test_a_window(self, left):
         windowed = shape(TINY, window_size=(left, 0))
-        assert self.totals(windowed, 2, 8)["visible_pairs"] == self.REST * 16 + self.PER_PAIR * 2 * self.pairs_seen(8, left)
+        assert self.totals(windowed, 2, 8)[
+            "visible_pairs"
+        ] == self.REST * 16 + self.PER_PAIR * 2 * self.pairs_seen(8, left)
         assert self.totals(windowed, 2, 8)["causal_half"] == self.totals(shape(TINY), 2, 8)["causal_half"]
 
     def test_a_window_in_some_layers_only(self):
@@ -247,28 +291,53 @@ class TestStep:
     TOKEN, PAIR = 3 * 384, 3 * 16
 
     def test_packed_documents_by_hand(self):
-        assert step_flops(shape(TINY), 2, 8, Packed(15, 9 + 25 + 49)).model_flops == 15 * self.TOKEN + 83 * self.PAIR // 2
+        assert (
+            step_flops(shape(TINY), 2, 8, Packed(15, 9 + 25 + 49)).model_flops
+            == 15 * self.TOKEN + 83 * self.PAIR // 2
+        )
 
     def test_without_their_tokens_padding_counts(self):
-        assert step_flops(shape(TINY), 2, 8, Packed(None, 83)).model_flops == 16 * self.TOKEN + 83 * self.PAIR // 2
+        assert (
+            step_flops(shape(TINY), 2, 8, Packed(None, 83)).model_flops
+            == 16 * self.TOKEN + 83 * self.PAIR // 2
+        )
 
     def test_without_their_lengths_they_count_as_long_as_a_sequence(self):
-        assert step_flops(shape(TINY), 2, 8, Packed(15, None)).model_flops == 15 * self.TOKEN + 15 * 8 * self.PAIR // 2
+        assert (
+            step_flops(shape(TINY), 2, 8, Packed(15, None)).model_flops
+            == 15 * self.TOKEN + 15 * 8 * self.PAIR // 2
+        )
 
     @pytest.mark.parametrize(
         "args",
         [
             TINY,
             MIXTRAL,
-            TINY | {"num_layers": 3, "recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1},
-            TINY | {"num_layers": 2, "mtp_num_layers": 1, "num_experts": 2, "moe_layer_freq": [0, 1], "window_size": (2, 0)},
+            TINY
+            | {
+                "num_layers": 3,
+                "recompute_granularity": "full",
+                "recompute_method": "block",
+                "recompute_num_layers": 1,
+            },
+            TINY
+            | {
+                "num_layers": 2,
+                "mtp_num_layers": 1,
+                "num_experts": 2,
+                "moe_layer_freq": [0, 1],
+                "window_size": (2, 0),
+            },
             TINY | {"peft_type": "lora", "lora_dim": 1, "lora_target_modules": ["linear_qkv"]},
         ],
     )
     def test_sums_of_lengths_give_what_the_lengths_give(self, args):
         model, lengths = shape(args), [3, 5, 7, 1]
         sums = Packed(16, 9 + 25 + 49 + 1)
-        assert step_flops(model, 2, 8, sums).model_flops == count(model, 2, 8, lengths).totals["model_flops_causal_half_packed"]
+        assert (
+            step_flops(model, 2, 8, sums).model_flops
+            == count(model, 2, 8, lengths).totals["model_flops_causal_half_packed"]
+        )
         assert step_flops(model, 2, 8, Packed(16, 2 * 64)) == step_flops(model, 2, 8)
 
     def test_the_hardwares_flops_are_recomputed_ones_too(self):
@@ -282,7 +351,12 @@ class TestStep:
         model = shape(TINY, padded, num_experts=4, moe_router_topk=1, micro_batch_size=1)
         assert step_flops(model, 2, 8).hardware_flops is not None
         assert step_flops(model, 2, 8, Packed(15, 83)).hardware_flops is None
-        assert step_flops(shape(TINY, recompute_granularity_per_stage_micro_batch=[[1, 1, 0]]), 2, 8, Packed(15, 83)).hardware_flops is None
+        assert (
+            step_flops(
+                shape(TINY, recompute_granularity_per_stage_micro_batch=[[1, 1, 0]]), 2, 8, Packed(15, 83)
+            ).hardware_flops
+            is None
+        )
 
     @pytest.mark.parametrize(
         ("sizes", "says"),
@@ -310,13 +384,25 @@ class TestModelShape:
         [
             ({}, "gpt"),
             ({"swiglu": True, "normalization": "RMSNorm"}, "llama"),
-            ({"swiglu": True, "normalization": "RMSNorm", "multiple_of": 4, "hidden_dim_multiplier": 1.3}, "aquila"),
+            (
+                {"swiglu": True, "normalization": "RMSNorm", "multiple_of": 4, "hidden_dim_multiplier": 1.3},
+                "aquila",
+            ),
             ({"swiglu": True, "normalization": "RMSNorm", "tokenizer_type": "AquilaTokenizerFS"}, "aquila"),
             ({"swiglu": True, "add_qkv_bias": True, "add_bias_linear": False}, "qwen"),
             ({"swiglu": True, "qk_layernorm": True}, "qwen"),
             ({"num_experts": 4, "qk_layernorm": True}, "qwen"),
             ({"num_experts": 4}, "mixtral"),
-            ({"multi_latent_attention": True, "kv_lora_rank": 4, "qk_head_dim": 2, "qk_pos_emb_head_dim": 2, "v_head_dim": 2}, "deepseek"),
+            (
+                {
+                    "multi_latent_attention": True,
+                    "kv_lora_rank": 4,
+                    "qk_head_dim": 2,
+                    "qk_pos_emb_head_dim": 2,
+                    "v_head_dim": 2,
+                },
+                "deepseek",
+            ),
         ],
     )
     def test_families_are_told_apart(self, args, family):

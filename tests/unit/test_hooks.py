@@ -10,8 +10,8 @@ import pytest
 
 from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.records import RunFacts
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.training.records import RunFacts
 
 FACTS = RunFacts(
     package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0, tensor_parallel=1,
@@ -130,12 +130,22 @@ def test_a_training_in_pseudocode(logger):
     hooks.step_end("result")
     hooks.train_end(None)
     (session,) = logger.started
-    assert [(r.iteration, r.samples, r.skipped_samples) for r in session.records] == [(1, 4, 0), (2, 0, 4), (3, 4, 0)]
-    # qkv 2*3*8*8*32 tokens, core 4*4*8*8*8/2, out 2*8*8*32, mlp 2*2*8*32*32, logits 2*8*16*32; three times with the backward
-    forward = 2 * 3 * 8 * 8 * 32 + 4 * 4 * 8 * 8 * 8 // 2 + 2 * 8 * 8 * 32 + 2 * 2 * 8 * 32 * 32 + 2 * 8 * 16 * 32
+    assert [(r.iteration, r.samples, r.skipped_samples) for r in session.records] == [
+        (1, 4, 0),
+        (2, 0, 4),
+        (3, 4, 0),
+    ]
+    # qkv 2*3*8*8*32 tokens, core 4*4*8*8*8/2, out 2*8*8*32, mlp 2*2*8*32*32, logits 2*8*16*32; three times
+    # with the backward
+    forward = (
+        2 * 3 * 8 * 8 * 32 + 4 * 4 * 8 * 8 * 8 // 2 + 2 * 8 * 8 * 32 + 2 * 2 * 8 * 32 * 32 + 2 * 8 * 16 * 32
+    )
     assert session.records[0].model_flops == 3 * forward
     assert session.reasons == ["completed"]
-    assert loop.said == [f"flagscale_perf: not available: {NO_COUNTERS}", "flagscale_perf: summary in perf/summary.json"]
+    assert loop.said == [
+        f"flagscale_perf: not available: {NO_COUNTERS}",
+        "flagscale_perf: summary in perf/summary.json",
+    ]
     assert not hooks.active
 
 
@@ -228,10 +238,15 @@ def test_packed_documents_count_with_their_own_lengths(told, tokens, squared_len
 
 
 def test_recomputation_that_varies_costs_the_hfu_and_says_so(logger):
-    loop, hooks = FakeLoop(model_args=GPT | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]}), TrainingHooks()
+    loop, hooks = (
+        FakeLoop(model_args=GPT | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]}),
+        TrainingHooks(),
+    )
     hooks.train_start(loop)
     hooks.train_end(None)
-    assert logger.started[0].facts.missing[1:] == ["HFU (recomputation varies by pipeline stage and micro-batch)"]
+    assert logger.started[0].facts.missing[1:] == [
+        "HFU (recomputation varies by pipeline stage and micro-batch)"
+    ]
 
 
 def peak_of(logger, given, **loop):
@@ -319,7 +334,9 @@ def handler(number, frame):
 
 
 @pytest.mark.parametrize("its_handler", [handler, handler_of_args, SimpleNamespace(method=handler).method])
-def test_what_a_signal_handler_of_the_host_raises_inside_passes_and_the_monitor_goes_on(its_handler, logger, capsys):
+def test_what_a_signal_handler_of_the_host_raises_inside_passes_and_the_monitor_goes_on(
+    its_handler, logger, capsys
+):
     loop, hooks = FakeLoop(), TrainingHooks()
     hooks.train_start(loop)
     position, before = loop.position, signal.signal(signal.SIGUSR1, its_handler)
@@ -345,7 +362,10 @@ def test_an_exception_that_only_looks_like_a_handlers_is_ours(capsys):
         raise Watchdog
 
     TrainingHooks().attach(lambda: ours(10, None))
-    assert capsys.readouterr().err == "flagscale_perf: monitor switched off at attach: Watchdog:  (training goes on without it)\n"
+    assert (
+        capsys.readouterr().err
+        == "flagscale_perf: monitor switched off at attach: Watchdog:  (training goes on without it)\n"
+    )
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit])
@@ -372,7 +392,10 @@ def test_an_exception_without_a_text_is_said_by_its_type(capsys):
         raise Mute
 
     TrainingHooks().attach(fail)
-    assert capsys.readouterr().err == "flagscale_perf: monitor switched off at attach: Mute (training goes on without it)\n"
+    assert (
+        capsys.readouterr().err
+        == "flagscale_perf: monitor switched off at attach: Mute (training goes on without it)\n"
+    )
 
 
 def test_a_stderr_that_raises_anything_is_no_reason_to_end_a_training(monkeypatch):

@@ -8,13 +8,13 @@ import torch
 
 from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.marks import STARTS, STOPS, MarksJoin
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.records import PhaseRecord, StepRecord
 from flagscale_perf.device import timeline as timeline_module
 from flagscale_perf.device.probe import Memory
 from flagscale_perf.device.timeline import NOTHING_NAMED, HostTimeline
 from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.training.marks import STARTS, STOPS, MarksJoin
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.records import PhaseRecord, StepRecord
 from tests.unit.test_hooks import FACTS, NO_COUNTERS, FakeLogger, FakeLoop
 
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
@@ -166,12 +166,15 @@ def test_the_monitors_own_time_is_in_the_step_it_was_spent_for(logger, clock):
     hooks = TrainingHooks()
     hooks.time_mark = lambda: 7
     hooks.train_start(FakeLoop(config=config()))
-    clock.cost_ns = 10  # each reading of the clock, so each event with n readings costs the monitor 10 (n - 1)
+    clock.cost_ns = (
+        10  # each reading of the clock, so each event with n readings costs the monitor 10 (n - 1)
+    )
     for _ in range(3):
         a_step(hooks)
     hooks.train_end(None)
     first, second, third = (record.self_ns for record in records_of(logger, StepRecord))
-    # step_start and step_end read it twice, each of four marks takes what a mark was found to take; the end of the run is nobody's
+    # step_start and step_end read it twice, each of four marks takes what a mark was found to take; the end
+    # of the run is nobody's
     assert (first, second, third) == (10 + 10 + 4 * 7,) * 3
 
 
@@ -209,7 +212,9 @@ class FakeDevice:
         return HostTimeline(mark_ns)
 
 
-def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and_keeps_the_steps(logger, clock, monkeypatch):
+def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and_keeps_the_steps(
+    logger, clock, monkeypatch
+):
     device = FakeDevice()
     monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: device)
     loop, hooks = FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=10)), TrainingHooks()
@@ -218,7 +223,9 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     shed = [text for name, _, text in logger.started[0].events if name == "shed"]
     limit = "the monitor takes 1 % of the time, more than --perf-max-overhead 0.1 allows"
     assert shed == [f"{part} switched off: {limit}" for part in ("phases", "device memory", "device events")]
-    assert [line for line in loop.said if "switched off" in line] == [f"flagscale_perf: {text}" for text in shed]
+    assert [line for line in loop.said if "switched off" in line] == [
+        f"flagscale_perf: {text}" for text in shed
+    ]
     device.asked.clear()
     run_of(hooks, clock, 10, cost_ns=MS)
     assert (device.asked, hooks.mark) == ([], None)
@@ -239,7 +246,9 @@ def test_memory_is_read_at_the_interval_where_it_is_asked_for(logger, clock, mon
 
 
 @pytest.mark.parametrize(("interval", "judged"), [(1, 10), (20, 20), (1000, 100)])
-def test_as_many_steps_as_the_interval_are_judged_but_not_too_few_or_too_many(logger, clock, interval, judged):
+def test_as_many_steps_as_the_interval_are_judged_but_not_too_few_or_too_many(
+    logger, clock, interval, judged
+):
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(config=config(perf_max_overhead=0.1, perf_log_interval=interval)))
     run_of(hooks, clock, judged + 1, cost_ns=MS)  # the first one is warm-up, and the last one has not ended
@@ -274,7 +283,9 @@ ALLOWED |= {"is_current_stream_capturing", "memory_stats_as_nested_dict"}
 
 
 class LateEvent:
-    """An event the device passes three steps after its own; anything but these methods is an AttributeError."""
+    """An event the device passes three steps after its own; anything but these methods is an
+    AttributeError.
+    """
 
     step = 0
 
@@ -324,7 +335,9 @@ def test_nothing_is_waited_for_on_a_device_whose_events_are_three_steps_late(log
     phases = records_of(logger, PhaseRecord)
     # 17 is the last one that was passed when 20 began
     assert [record.iteration for record in phases] == list(range(1, 18))
-    assert {(record.forward_ns, record.optimizer_ns, record.other_ns) for record in phases} == {(20 * MS, 5 * MS, 6 * MS)}
+    assert {(record.forward_ns, record.optimizer_ns, record.other_ns) for record in phases} == {
+        (20 * MS, 5 * MS, 6 * MS)
+    }
     assert {record.device_ns for record in records_of(logger, StepRecord)} == {31 * MS}
     assert {call.partition(".")[2] for call in asked} <= ALLOWED
     assert {call.partition(".")[0] for call in asked} == {"cuda"}

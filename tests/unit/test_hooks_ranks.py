@@ -7,8 +7,8 @@ import pytest
 
 from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.rank_blocks import RankIdentity
 from flagscale_perf.hooks import TrainingHooks
+from flagscale_perf.training.ranks.blocks import RankIdentity
 from tests.unit.test_hooks import FACTS, FakeLogger, FakeLoop, logger
 
 __all__ = ["logger"]  # a fixture
@@ -57,7 +57,10 @@ def test_with_other_ranks_the_files_are_waited_for_when_the_process_ends(logger,
 
 def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, capfd):
     set_place(monkeypatch, 1)
-    loop, hooks = FakeLoop(rank_0=False, facts=replace(FACTS, world_size=2, resume_iteration=0)), TrainingHooks()
+    loop, hooks = (
+        FakeLoop(rank_0=False, facts=replace(FACTS, world_size=2, resume_iteration=0)),
+        TrainingHooks(),
+    )
     hooks.train_start(loop)
     for _ in range(2):
         hooks.step_start()
@@ -65,7 +68,12 @@ def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, cap
     hooks.train_end(None)
     (told,) = teller.started
     assert [(record.iteration, record.model_flops) for record in told.records] == [(1, None), (2, None)]
-    assert (told.place.rank, told.directory, told.reasons, told.events) == (1, "logs/perf_monitor", ["completed"], [])
+    assert (told.place.rank, told.directory, told.reasons, told.events) == (
+        1,
+        "logs/perf_monitor",
+        ["completed"],
+        [],
+    )
     assert told.identity == RankIdentity(1, os.uname().nodename, os.getpid(), "CPU (rehearsal)", None, 0, 1)
     assert (logger.started, loop.said, capfd.readouterr()) == ([], [], ("", ""))
 
@@ -90,13 +98,19 @@ def test_another_rank_whose_monitor_fails_says_one_line_and_stays_out(logger, te
 
 
 def test_rank_0_looks_for_others_where_there_are_any_and_says_where_they_cannot_be_found(logger, monkeypatch):
-    alone, lost, among = FakeLoop(), FakeLoop(facts=replace(FACTS, world_size=2)), FakeLoop(facts=replace(FACTS, world_size=2))
+    alone, lost, among = (
+        FakeLoop(),
+        FakeLoop(facts=replace(FACTS, world_size=2)),
+        FakeLoop(facts=replace(FACTS, world_size=2)),
+    )
     for loop in (alone, lost):
         TrainingHooks().train_start(loop)
     set_place(monkeypatch, 0)
     TrainingHooks().train_start(among)
     assert [session.identity and session.identity.rank for session in logger.started] == [None, None, 0]
-    missing = "flagscale_perf: not available: other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"
+    missing = (
+        "flagscale_perf: not available: other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"
+    )
     assert [missing in loop.said for loop in (alone, lost, among)] == [False, True, False]
 
 

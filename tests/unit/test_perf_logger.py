@@ -12,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf import companion, perf_logger
+from flagscale_perf import perf_logger
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.jsonl import decode
-from flagscale_perf.core.records import EventRecord, StepRecord
-from flagscale_perf.core.ring import Ring
 from flagscale_perf.perf_logger import PerfLogger
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.jsonl import decode
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.records import StepRecord
 from tests.fakes import make_facts, make_identity, make_step
 
 LONG_S = 60.0
@@ -51,12 +53,18 @@ def test_a_session_from_start_to_end(tmp_path: Path, said: list[str]) -> None:
     logger.event("resume", 0, "after iteration 0")
     summary = summary_of(logger.close("completed", LONG_S))
     assert (steps_in(tmp_path), said) == (list(range(1, 26)), [])
-    assert (summary["session_info"]["end_reason"], summary["totals"]["train_steps"], summary["failure_count"]) == ("completed", 25, 0)
+    assert (
+        summary["session_info"]["end_reason"],
+        summary["totals"]["train_steps"],
+        summary["failure_count"],
+    ) == ("completed", 25, 0)
     assert summary["run_facts"]["world_size"] == 8
     assert summary["config"]["perf_log_interval"] == 10
 
 
-def test_closing_again_returns_the_same_and_what_comes_later_is_ignored(tmp_path: Path, said: list[str]) -> None:
+def test_closing_again_returns_the_same_and_what_comes_later_is_ignored(
+    tmp_path: Path, said: list[str]
+) -> None:
     logger = start(tmp_path, said)
     first = logger.close("completed", LONG_S)
     logger.step(make_step(1))
@@ -86,7 +94,9 @@ def test_a_console_that_raises_stops_only_itself(tmp_path: Path, capfd: pytest.C
     assert capfd.readouterr().err == "flagscale_perf: console: ValueError: closed; no more lines on it\n"
 
 
-def test_a_relative_directory_is_the_trainers(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_relative_directory_is_the_trainers(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     logger = start(Path("logs/perf"), said)
     monkeypatch.undo()
@@ -114,31 +124,50 @@ def test_where_no_process_can_be_started_a_thread_does_the_work(
     assert steps_in(tmp_path) == list(range(1, 26))
     assert summary["failures"][0]["text"] == "no writer process: PermissionError: [Errno 1] no processes here"
     assert said == next(tmp_path.glob("perf_metrics_*.log")).read_text().splitlines()
-    assert capfd.readouterr().err == "flagscale_perf: no writer process: PermissionError: [Errno 1] no processes here\n"
+    assert (
+        capfd.readouterr().err
+        == "flagscale_perf: no writer process: PermissionError: [Errno 1] no processes here\n"
+    )
 
 
-def test_a_thread_of_the_training_never_reads_the_device(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_of_the_training_never_reads_the_device(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
     config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
     logger = PerfLogger.start(config, make_facts(device_uuid="1"), said.append)
     path = logger.close("completed", LONG_S)
     (run_file,) = tmp_path.glob("perf_records_*.jsonl")
-    events = [record for record in map(decode, run_file.read_bytes().splitlines()) if isinstance(record, EventRecord)]
-    assert [event.text for event in events] == ["no hardware counters: they are read in a writer process only"]
+    events = [
+        record
+        for record in map(decode, run_file.read_bytes().splitlines())
+        if isinstance(record, EventRecord)
+    ]
+    assert [event.text for event in events] == [
+        "no hardware counters: they are read in a writer process only"
+    ]
     assert set(summary_of(path)["hardware"].values()) == {None}
 
 
-def test_a_thread_of_the_training_hears_no_other_ranks_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_of_the_training_hears_no_other_ranks_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
     config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
     PerfLogger.start(config, make_facts(world_size=2), print, make_identity(0)).close("completed", LONG_S)
     (run_file,) = tmp_path.glob("perf_records_*.jsonl")
-    events = [record for record in map(decode, run_file.read_bytes().splitlines()) if isinstance(record, EventRecord)]
+    events = [
+        record
+        for record in map(decode, run_file.read_bytes().splitlines())
+        if isinstance(record, EventRecord)
+    ]
     note = "nothing is recorded of other ranks: they are read in a writer process only"
     assert [(event.name, event.text) for event in events] == [("rank", note)]
 
 
-def test_without_shared_memory_a_thread_does_the_work(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_shared_memory_a_thread_does_the_work(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*args):
         raise OSError("no memory to share")
 
@@ -146,12 +175,21 @@ def test_without_shared_memory_a_thread_does_the_work(tmp_path: Path, said: list
     logger = start(tmp_path, said)
     logger.step(make_step(1))
     summary = summary_of(logger.close("completed", LONG_S))
-    assert (steps_in(tmp_path), summary["failures"][0]["text"]) == ([1], "no shared memory for a writer process")
+    assert (steps_in(tmp_path), summary["failures"][0]["text"]) == (
+        [1],
+        "no shared memory for a writer process",
+    )
 
 
-@pytest.mark.parametrize("broken", ["flagscale_perf.perf_logger.Ring.create", "flagscale_perf.perf_logger.Supervisor.start"])
+@pytest.mark.parametrize(
+    "broken", ["flagscale_perf.perf_logger.Ring.create", "flagscale_perf.perf_logger.Supervisor.start"]
+)
 def test_where_nothing_can_be_started_training_goes_on(
-    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], broken: str
+    tmp_path: Path,
+    said: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    broken: str,
 ) -> None:
     def refuse(*args):
         raise RuntimeError("can't start new thread")
@@ -161,7 +199,10 @@ def test_where_nothing_can_be_started_training_goes_on(
     logger.step(make_step(1))
     logger.event("note", 1, "x")
     assert logger.close("completed") is None
-    assert capfd.readouterr().err == "flagscale_perf: nothing is recorded: RuntimeError: can't start new thread\n"
+    assert (
+        capfd.readouterr().err
+        == "flagscale_perf: nothing is recorded: RuntimeError: can't start new thread\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -171,13 +212,18 @@ def test_a_writer_that_cannot_start_is_replaced_by_a_thread_and_its_last_words_a
     monkeypatch.setattr(companion, "_PACKAGE_ROOT", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PYTHONPATH", "")
     (tmp_path / "nowhere" / "flagscale_perf").mkdir(parents=True)
-    (tmp_path / "nowhere" / "flagscale_perf" / "__init__.py").write_text("raise ImportError('broken installation')")
+    (tmp_path / "nowhere" / "flagscale_perf" / "__init__.py").write_text(
+        "raise ImportError('broken installation')"
+    )
     logger = start(tmp_path / "logs", said)
     logger.step(make_step(1))
     summary = summary_of(logger.close("completed", LONG_S))
     assert steps_in(tmp_path / "logs") == [1]
     texts = [re.sub(r"process \d+", "process N", failure["text"]) for failure in summary["failures"]]
-    assert texts == ["writer process N ended with code 1: ImportError: broken installation"] * perf_logger.MAX_WRITERS
+    assert (
+        texts
+        == ["writer process N ended with code 1: ImportError: broken installation"] * perf_logger.MAX_WRITERS
+    )
 
 
 class Stuck:
@@ -193,7 +239,9 @@ class Stuck:
         self.ring.summary = "late"
 
 
-def test_close_gives_up_when_its_time_is_over(tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_gives_up_when_its_time_is_over(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perf_logger, "MAX_WRITERS", 0)
     monkeypatch.setattr(perf_logger, "Drain", Stuck)
     logger = start(tmp_path, said)
@@ -213,9 +261,18 @@ def test_a_forked_child_has_nothing_to_do_with_it(tmp_path: Path, said: list[str
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     logger.step(make_step(2))
     summary = summary_of(logger.close("completed", LONG_S))
-    assert (steps_in(tmp_path), summary["failure_count"], summary["session_info"]["end_reason"]) == ([1, 2], 0, "completed")
+    assert (steps_in(tmp_path), summary["failure_count"], summary["session_info"]["end_reason"]) == (
+        [1, 2],
+        0,
+        "completed",
+    )
 
 
 def test_the_module_and_all_it_imports_know_no_torch(repo: Path) -> None:
     code = "import sys, flagscale_perf.perf_logger; print([m for m in ('torch', 'numpy', 'tensorboard', 'megatron') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], cwd=repo, capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=repo, capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

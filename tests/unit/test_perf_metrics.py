@@ -2,10 +2,10 @@
 
 import pytest
 
-from flagscale_perf.core.records import Outcome, StepRecord
 from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
+from flagscale_perf.training.records import Outcome, StepRecord
 
 
 class LateDevice(NoDevice):
@@ -71,7 +71,9 @@ class Run:
 
     def __init__(self, device=None, memory_interval=0, iteration=0):
         self.records = []
-        self.monitor = PerfMonitor(self.records.append, flops, device or NoDevice(), memory_interval, iteration)
+        self.monitor = PerfMonitor(
+            self.records.append, flops, device or NoDevice(), memory_interval, iteration
+        )
 
     def step(self, start, end, iteration, consumed, **kwargs):
         self.monitor.step_start(start, iteration - 1, consumed)
@@ -89,7 +91,15 @@ def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint
     run.step(2050, 2500, 2, 4)
     run.monitor.finish(2600)
     assert run.records == [
-        record(warmup=1, start_ns=1000, iteration_ns=750, train_step_ns=600, eval_ns=200, checkpoint_ns=100, log_ns=650),
+        record(
+            warmup=1,
+            start_ns=1000,
+            iteration_ns=750,
+            train_step_ns=600,
+            eval_ns=200,
+            checkpoint_ns=100,
+            log_ns=650,
+        ),
         record(iteration=2, start_ns=2050, iteration_ns=550, train_step_ns=450),
     ]
 
@@ -129,7 +139,9 @@ def test_a_skipped_update_trains_nothing_and_its_samples_are_told():
     ]  # fmt: skip
 
 
-SKIP = record(outcome=Outcome.DATA_SKIPPED, samples=0, tokens=0, microbatches=0, model_flops=0, hardware_flops=0)
+SKIP = record(
+    outcome=Outcome.DATA_SKIPPED, samples=0, tokens=0, microbatches=0, model_flops=0, hardware_flops=0
+)
 
 
 def test_data_skipped_in_a_call_of_its_own():
@@ -172,7 +184,10 @@ def test_real_tokens_of_packed_batches_replace_the_padded_ones():
     run.monitor.packed(Packed(19, 131))
     run.step(12, 14, 2, 4)
     run.monitor.finish(16)
-    assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [(19, 19, 262), (32, 400, 800)]
+    assert [(r.tokens, r.model_flops, r.hardware_flops) for r in run.records] == [
+        (19, 19, 262),
+        (32, 400, 800),
+    ]
 
 
 def test_of_a_skipped_update_the_packed_documents_were_not_trained():
@@ -209,7 +224,13 @@ def test_device_time_is_joined_to_its_own_step_when_the_device_gets_there():
     run.step(500, 550, 5, 0)
     assert [(r.iteration, r.device_ns) for r in run.records] == [(1, 41), (2, 42)]
     run.monitor.finish(600)
-    assert [(r.iteration, r.device_ns) for r in run.records] == [(1, 41), (2, 42), (3, None), (4, None), (5, None)]
+    assert [(r.iteration, r.device_ns) for r in run.records] == [
+        (1, 41),
+        (2, 42),
+        (3, None),
+        (4, None),
+        (5, None),
+    ]
 
 
 def test_a_device_that_never_answers_holds_back_a_bounded_number_of_records():
@@ -225,5 +246,7 @@ def test_memory_is_read_once_an_interval_and_at_the_end(interval, expected):
     for iteration in (1, 2, 3):
         run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
     run.monitor.finish(400)
-    memory = [(r.memory_bytes, r.memory_peak_bytes, r.memory_reserved_bytes, r.memory_retries) for r in run.records]
+    memory = [
+        (r.memory_bytes, r.memory_peak_bytes, r.memory_reserved_bytes, r.memory_retries) for r in run.records
+    ]
     assert memory == [(*pair, 60, 1) if pair else (None,) * 4 for pair in expected]

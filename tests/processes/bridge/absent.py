@@ -1,6 +1,7 @@
 """Stands in for packages that Megatron-Bridge imports and that a machine without a GPU cannot have.
 
-To be installed after the parts of Megatron-Core that try Transformer Engine: they must find that it is not there.
+To be installed after the parts of Megatron-Core that try Transformer Engine: they must find that it is not
+there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ PACKAGES = ("accelerate", "datasets", "modelopt", "nvidia_resiliency_ext", "tran
 
 
 class AnyClass(type):
-    """A class whose every attribute is another one, so that it can be a base, an annotation or a decorator."""
+    """A class whose every attribute is another one, so that it can be a base, an annotation or a
+    decorator.
+    """
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
@@ -33,7 +36,9 @@ class AnyModule(types.ModuleType):
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds every module of `PACKAGES`."""
 
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Any, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
         is_ours = fullname.partition(".")[0] in PACKAGES
         return importlib.machinery.ModuleSpec(fullname, self, is_package=True) if is_ours else None
 

@@ -1,4 +1,5 @@
-"""A user's training script for Megatron-Bridge, small: `train.py OPTIONS` (a JSON object); knows nothing of a monitor.
+"""A user's training script for Megatron-Bridge, small: `train.py OPTIONS` (a JSON object); knows nothing of a
+monitor.
 
 The imports are inside: saving a checkpoint starts processes that read this file again.
 """
@@ -17,7 +18,9 @@ def stand_in_for_what_needs_a_gpu():
     import megatron.core.optimizer
     import megatron.core.transformer.cuda_graphs
 
-    megatron.core.datasets.utils.compile_helpers = lambda: None  # the wheel holds the extension and no Makefile for it
+    megatron.core.datasets.utils.compile_helpers = lambda: (
+        None
+    )  # the wheel holds the extension and no Makefile for it
     import absent
 
     absent.install()
@@ -36,7 +39,12 @@ def provider(given):
     from megatron.bridge.models.gpt_provider import GPTModelProvider, local_layer_spec
 
     width = width_of(given)
-    off = ["gradient_accumulation_fusion", "masked_softmax_fusion", "bias_activation_fusion", "bias_dropout_fusion"]
+    off = [
+        "gradient_accumulation_fusion",
+        "masked_softmax_fusion",
+        "bias_activation_fusion",
+        "bias_dropout_fusion",
+    ]
     return GPTModelProvider(
         num_layers=2, hidden_size=width, num_attention_heads=4, seq_length=width, vocab_size=8064, use_cpu_initialization=True,
         tensor_model_parallel_size=given.get("tp", 1), pipeline_model_parallel_size=given.get("pp", 1), pipeline_dtype=torch.float32,
@@ -100,7 +108,9 @@ class Fault:
 
 
 def train_through_a_fault(cfg, forward_step, fault):
-    """`pretrain` with its in-process restart, as far as it can be had without the package that watches over the ranks."""
+    """`pretrain` with its in-process restart, as far as it can be had without the package that watches over
+    the ranks.
+    """
     import torch.distributed
     from megatron.bridge.training import pretrain
     from megatron.bridge.training.config import runtime_config_update

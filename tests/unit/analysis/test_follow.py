@@ -9,10 +9,11 @@ import pytest
 
 from flagscale_perf.analysis import follow as follow_module
 from flagscale_perf.analysis.follow import Follower
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.jsonl import MAX_LINE_BYTES, encode
-from flagscale_perf.core.records import RunHeader, StepRecord
-from flagscale_perf.sinks.files import open_locked
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import open_locked
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.records import StepRecord
 from tests.fakes import make_header, make_step
 
 SESSION, NEXT = "20240129_103000", "20240129_103000_2"
@@ -69,20 +70,29 @@ def test_an_endless_line_is_left_out_in_bounded_memory(follower: Follower, path:
     assert len(follower._rest) == 0
 
 
-def test_of_a_long_file_the_end_is_read(follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_a_long_file_the_end_is_read(
+    follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(path, *(encode(make_step(n)) for n in range(2, 101)))
     monkeypatch.setattr(follow_module, "TAIL_BYTES", len(encode(make_step(99)) + encode(make_step(100))) + 10)
     assert polled(follower) == [SESSION, 99, 100]
     assert (follower.is_partial, follower.skipped) == (True, 0)
 
 
-def test_it_goes_over_to_a_newer_session_and_stays_with_one_that_was_asked_for(follower: Follower, path: Path) -> None:
+def test_it_goes_over_to_a_newer_session_and_stays_with_one_that_was_asked_for(
+    follower: Follower, path: Path
+) -> None:
     asked_for, one_file = Follower(path.parent, SESSION), Follower(path)
     first = [polled(each) for each in (follower, asked_for, one_file)]
     append(path_of(path.parent, NEXT))
     assert polled(follower) == []  # its writer has only just made it
     append(path_of(path.parent, NEXT), encode(make_header(NEXT)), encode(make_step(1)))
-    assert (first, polled(follower), polled(asked_for), polled(one_file)) == ([[SESSION, 1]] * 3, [NEXT, 1], [], [])
+    assert (first, polled(follower), polled(asked_for), polled(one_file)) == (
+        [[SESSION, 1]] * 3,
+        [NEXT, 1],
+        [],
+        [],
+    )
     asked_for.close()
     one_file.close()
 
@@ -95,7 +105,9 @@ def test_a_file_begun_anew_is_read_anew(follower: Follower, path: Path) -> None:
     assert polled(follower) == [SESSION, 7]
 
 
-def test_a_lock_is_a_writer_and_so_is_growth(follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_a_writer_and_so_is_growth(
+    follower: Follower, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     polled(follower)
     assert not follower.has_writer()
     held = open_locked(path)

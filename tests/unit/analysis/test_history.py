@@ -9,16 +9,18 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.history import stitch
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.goodput import Goodput
-from flagscale_perf.core.jsonl import encode
-from flagscale_perf.core.records import RunEnd
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.goodput import Goodput
 from tests.fakes import MS, SECOND, make_facts, make_header, make_phases, make_step
 
 HALF_PAST_NS = make_header().start_wall_ns
 
 
-def write_session(directory: Path, minute: int, first: int, last: int, end: tuple[str, int] | None = None, **more) -> Path:
+def write_session(
+    directory: Path, minute: int, first: int, last: int, end: tuple[str, int] | None = None, **more
+) -> Path:
     """Steps of 1 s from the session's start on; the process began 2 s before. `end`: reason and second.
 
     `more`: facts; and `loading_ms`, with which the steps have phases and load data so long.
@@ -31,7 +33,11 @@ def write_session(directory: Path, minute: int, first: int, last: int, end: tupl
     steps = [make_step(n, start_ns=(n - first) * SECOND, iteration_ns=SECOND) for n in range(first, last + 1)]
     ends = [RunEnd(end[0], start_ns + end[1] * SECOND, last, 0)] if end else []
     path = directory / f"perf_records_{session_id}.jsonl"
-    phases = [] if loading_ms is None else [make_phases(step.iteration, data_loading_ns=loading_ms * MS) for step in steps]
+    phases = (
+        []
+        if loading_ms is None
+        else [make_phases(step.iteration, data_loading_ns=loading_ms * MS) for step in steps]
+    )
     pairs = zip(phases, steps, strict=True) if phases else zip(steps, strict=True)
     path.write_bytes(b"".join(map(encode, [header, *chain.from_iterable(pairs), *ends])))
     return path
@@ -44,11 +50,15 @@ def test_what_a_restart_does_again_was_lost_the_first_time(tmp_path: Path) -> No
     first, second = history.sessions
     assert (first.session_id, first.first_iteration, first.last_iteration) == ("20240129_103000", 1, 14)
     assert (first.end_reason, first.redone, first.gap_ns) == ("killed", 4, 0)
-    assert first.goodput == Goodput(17 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=SECOND)
+    assert first.goodput == Goodput(
+        17 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=SECOND
+    )
     # ended at 10:30:15, the next process began at 10:30:58
     assert (second.end_reason, second.redone, second.gap_ns) == ("completed", 0, 43 * SECOND)
     assert second.goodput == Goodput(12 * SECOND, 2 * SECOND, 10 * SECOND, data_stall_ns=None)
-    whole = Goodput(72 * SECOND, 4 * SECOND, 20 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=44 * SECOND)
+    whole = Goodput(
+        72 * SECOND, 4 * SECOND, 20 * SECOND, data_stall_ns=None, lost_ns=4 * SECOND, idle_ns=44 * SECOND
+    )
     assert history.goodput == whole
     assert history.goodput.ettr == 20 / 72
 
@@ -87,7 +97,11 @@ def test_a_data_stall_is_that_of_all_sessions_or_not_known(tmp_path: Path) -> No
 def test_a_session_that_finished_nothing_is_startup(tmp_path: Path) -> None:
     write_session(tmp_path, 30, 1, 0, ("exception OSError", 4))
     (session,) = stitch(tmp_path).sessions
-    assert (session.first_iteration, session.last_iteration, session.goodput) == (None, None, Goodput(6 * SECOND, 6 * SECOND))
+    assert (session.first_iteration, session.last_iteration, session.goodput) == (
+        None,
+        None,
+        Goodput(6 * SECOND, 6 * SECOND),
+    )
 
 
 def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.run_file import MAX_BAD_LINES, RunFile, find_run_file
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.jsonl import BadLine, encode
-from flagscale_perf.core.session import file_names
-from flagscale_perf.sinks.files import open_locked
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import open_locked
+from flagscale_perf.spine.jsonl import BadLine, encode
+from flagscale_perf.spine.session import file_names
 from tests.fakes import make_header, make_step, sample_run
 
 SESSIONS = ["20240129_103000", "20240129_103000_2", "20240129_103000_10"]
@@ -43,10 +43,15 @@ def test_a_file_is_itself(directory: Path) -> None:
     assert find_run_file(path) == path
 
 
-def test_what_is_not_there_is_named_with_the_cure(directory: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_what_is_not_there_is_named_with_the_cure(
+    directory: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     with pytest.raises(PerfError) as caught:
         find_run_file(directory, "20240129_103000_3")
-    assert str(caught.value) == f"no session '20240129_103000_3' in '{directory}'; there are {', '.join(SESSIONS)}"
+    assert (
+        str(caught.value)
+        == f"no session '20240129_103000_3' in '{directory}'; there are {', '.join(SESSIONS)}"
+    )
     empty = tmp_path_factory.mktemp("empty")
     with pytest.raises(PerfError, match="no perf_records_.*; give the directory of --perf-log-dir"):
         find_run_file(empty)

@@ -15,10 +15,15 @@ from tests.run_files import steady, write
 @pytest.fixture
 def runs(tmp_path: Path) -> list[str]:
     """BASE, and NEW with 6 % more."""
-    return [str(write(tmp_path / name, steady(60, more_backward_ms=more))) for name, more in (("base", 0), ("new", 6))]
+    return [
+        str(write(tmp_path / name, steady(60, more_backward_ms=more)))
+        for name, more in (("base", 0), ("new", 6))
+    ]
 
 
-@pytest.mark.parametrize(("words", "code"), [([], 0), (["--fail-if-slower", "3%"], 1), (["--fail-if-slower", "7"], 0)])
+@pytest.mark.parametrize(
+    ("words", "code"), [([], 0), (["--fail-if-slower", "3%"], 1), (["--fail-if-slower", "7"], 0)]
+)
 def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
     assert main(["compare", *runs, *words]) == code
     out, err = capsys.readouterr()
@@ -49,7 +54,10 @@ def test_where_nothing_can_be_compared_it_says_so(runs, tmp_path, capsys) -> Non
     assert main(["compare", *runs, "--warmup", "50"]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert "absent' does not exist" in err.splitlines()[0] and "has 10 iterations to compare" in err.splitlines()[1]
+    assert (
+        "absent' does not exist" in err.splitlines()[0]
+        and "has 10 iterations to compare" in err.splitlines()[1]
+    )
 
 
 def test_several_runs_a_side(runs, capsys) -> None:
@@ -61,7 +69,8 @@ def test_several_runs_a_side(runs, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "begin"), [("text", "NEW is slower"), ("markdown", "## NEW is"), ("html", "<!doctype html>"), ("json", "{")]
+    ("form", "begin"),
+    [("text", "NEW is slower"), ("markdown", "## NEW is"), ("html", "<!doctype html>"), ("json", "{")],
 )
 def test_each_format_goes_to_a_file_as_well(runs, tmp_path, capsys, form, begin) -> None:
     target = tmp_path / "out"

@@ -65,14 +65,23 @@ def test_yaml(model, capsys):
 
 
 def test_hugging_face_config(model, capsys):
-    assert main(["flops", "--args", model(HF, "config.json"), "--batch-size", "1", "--seq-length", "10", "--json"]) == 0
+    assert (
+        main(
+            ["flops", "--args", model(HF, "config.json"), "--batch-size", "1", "--seq-length", "10", "--json"]
+        )
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["components"]["logits"]["fwd"] == 2 * 10 * 64 * 100
 
 
 @pytest.mark.parametrize(
     ("content", "options", "says"),
     [
-        (ARGS | {"global_batch_size": None}, [], "global_batch_size is None in the file; give --batch-size N"),
+        (
+            ARGS | {"global_batch_size": None},
+            [],
+            "global_batch_size is None in the file; give --batch-size N",
+        ),
         (HF, ["--batch-size", "1"], "seq_length is None in the file; give --seq-length N"),
         (ARGS | {"num_layers": None}, [], "num_layers is missing"),
         (ARGS, ["--packed-seq-lens", "100,100"], "at most 2 x 64 = 128 tokens"),
@@ -95,7 +104,9 @@ def test_broken_yaml_and_missing_files_are_explained(model, tmp_path, capsys):
     assert "cannot be read" in nowhere
 
 
-@pytest.mark.parametrize("options", [["--batch-size", "0"], ["--seq-length", "x"], ["--packed-seq-lens", "3,,4"]])
+@pytest.mark.parametrize(
+    "options", [["--batch-size", "0"], ["--seq-length", "x"], ["--packed-seq-lens", "3,,4"]]
+)
 def test_numbers_are_checked_before_anything_is_read(options, capsys):
     with pytest.raises(SystemExit) as end:
         main(["flops", "--args", "nowhere.json", *options])
@@ -104,7 +115,10 @@ def test_numbers_are_checked_before_anything_is_read(options, capsys):
 
 
 def test_unknown_recomputation_is_said(model, capsys):
-    assert main(["flops", "--args", model(ARGS | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]})]) == 0
+    assert (
+        main(["flops", "--args", model(ARGS | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]})])
+        == 0
+    )
     out = capsys.readouterr().out
     assert "hardware FLOPs are not known" in out
     assert "hardware, causal half" not in out
@@ -120,7 +134,13 @@ def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
 
 @pytest.mark.parametrize(
     "wrong",
-    ['"sliding_window": "x"', '"sliding_window": [1]', '"max_position_embeddings": 1e999', '"recompute_modules": 1', '"swiglu": {}'],
+    [
+        '"sliding_window": "x"',
+        '"sliding_window": [1]',
+        '"max_position_embeddings": 1e999',
+        '"recompute_modules": 1',
+        '"swiglu": {}',
+    ],
 )
 def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wrong):
     path = tmp_path / "model.json"
@@ -129,4 +149,6 @@ def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wron
         f' "vocab_size": 16, "global_batch_size": true, "seq_length": 8, {wrong}}}'
     )
     assert main(["flops", "--args", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(("--args ", "model: ", "config.json: ", "global_batch_size is True in the file"))
+    assert capsys.readouterr().err.startswith(
+        ("--args ", "model: ", "config.json: ", "global_batch_size is True in the file")
+    )

@@ -19,7 +19,10 @@ def test_a_name_is_looked_up_without_measuring(capsys):
 
 def test_an_unknown_name_has_a_hint_and_no_figure(capsys):
     assert main(["peak", "--device", "NVIDIA H200 NVL"]) == 0
-    assert "datasheet  unknown (no peak is known for 'NVIDIA H200 NVL'; set --perf-peak-tflops" in capsys.readouterr().out
+    assert (
+        "datasheet  unknown (no peak is known for 'NVIDIA H200 NVL'; set --perf-peak-tflops"
+        in capsys.readouterr().out
+    )
 
 
 def test_measured_on_the_cpu(capsys, monkeypatch):
@@ -28,7 +31,9 @@ def test_measured_on_the_cpu(capsys, monkeypatch):
     device, dtype, datasheet, measured = capsys.readouterr().out.splitlines()
     assert (device, dtype) == ("device     CPU", "dtype      fp32")
     assert datasheet.startswith("datasheet  unknown (no peak is known for 'CPU'; ")
-    reached = re.fullmatch(r"measured   (\S+) TFLOP/s \(best of (\d+) products of 64 x 64 matrices\)", measured)
+    reached = re.fullmatch(
+        r"measured   (\S+) TFLOP/s \(best of (\d+) products of 64 x 64 matrices\)", measured
+    )
     assert reached is not None
     assert float(reached[1]) > 0
     assert int(reached[2]) >= 1
@@ -60,5 +65,7 @@ def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):
         2, "measuring needs torch, which cannot be imported (libcudart.so: no such file); look a device up with --device NAME\n",
     )  # fmt: skip
     doctor = run_python("-m", "flagscale_perf.cli", "doctor")
-    assert "torch is installed but cannot be imported (libcudart.so: no such file): reading and" in doctor.stdout
+    assert (
+        "torch is installed but cannot be imported (libcudart.so: no such file): reading and" in doctor.stdout
+    )
     assert doctor.stderr == ""

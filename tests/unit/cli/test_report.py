@@ -7,10 +7,10 @@ from types import ModuleType
 
 import pytest
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.cli import main
-from flagscale_perf.core.jsonl import encode
 from flagscale_perf.report import csv, json, markdown
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.training.analysis.fold import read_report
 from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
 from tests.golden import golden
@@ -55,7 +55,9 @@ def test_all_sessions_of_a_directory(run_dir: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("module", [markdown, json, csv])
-def test_every_format_goes_to_the_terminal_or_to_a_file(run_dir: Path, capsys: pytest.CaptureFixture[str], module: ModuleType) -> None:
+def test_every_format_goes_to_the_terminal_or_to_a_file(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], module: ModuleType
+) -> None:
     name = module.__name__.rpartition(".")[2]
     expected = module.render(read_report(run_dir / NAME))
     assert main(["report", str(run_dir), "--format", name]) == 0
@@ -79,28 +81,43 @@ def test_what_cannot_be_written_is_told(run_dir: Path, capsys: pytest.CaptureFix
 
 def test_all_sessions_are_text_only(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["report", str(run_dir), "--all-sessions", "--format", "json"]) == 2
-    assert capsys.readouterr().err == "--all-sessions is text only, not 'json'; leave --format out, or --all-sessions\n"
+    assert (
+        capsys.readouterr().err
+        == "--all-sessions is text only, not 'json'; leave --format out, or --all-sessions\n"
+    )
 
 
-def test_lines_that_are_left_out_are_told_beside_a_table_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_that_are_left_out_are_told_beside_a_table_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / NAME
     path.write_bytes(encode(make_header()) + b"\x1b[2J\n" + encode(make_step(1)))
     assert main(["report", str(path), "--format", "csv"]) == 0
-    assert capsys.readouterr().err == f"1 lines of {path} are no records; line 2: no JSON: Expecting value at character 1\n"
+    assert (
+        capsys.readouterr().err
+        == f"1 lines of {path} are no records; line 2: no JSON: Expecting value at character 1\n"
+    )
 
 
-def test_where_nothing_but_the_header_can_be_read_it_exits_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_but_the_header_can_be_read_it_exits_with_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / NAME
     path.write_bytes(encode(make_header()) + b"x\n" * 3)
     assert main(["report", str(path)]) == 1
     out, err = capsys.readouterr()
-    assert (out.splitlines()[0], err) == ("Run 20240129_103000", f"{path}: none of the 3 lines behind the header is a record\n")
+    assert (out.splitlines()[0], err) == (
+        "Run 20240129_103000",
+        f"{path}: none of the 3 lines behind the header is a record\n",
+    )
     path.write_bytes(encode(make_header()))  # a run that has just begun
     assert main(["report", str(path)]) == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00" * 5000, b"{}\n", b"PK\x03\x04 a zip\n", b"[" * 100_000])
-def test_a_foreign_file_is_refused_with_2(tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_foreign_file_is_refused_with_2(
+    tmp_path: Path, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / NAME).write_bytes(content)
     assert main(["report", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
@@ -108,8 +125,13 @@ def test_a_foreign_file_is_refused_with_2(tmp_path: Path, content: bytes, capsys
     assert "no run file" in err
 
 
-def test_a_header_of_another_program_s_making_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_header_of_another_program_s_making_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / NAME
     path.write_bytes(encode(make_header("nonsense")))
     assert main(["report", str(path)]) == 2
-    assert capsys.readouterr().err == "'nonsense' is no session id such as 20240129_103000; this is no run file of flagscale_perf\n"
+    assert (
+        capsys.readouterr().err
+        == "'nonsense' is no session id such as 20240129_103000; this is no run file of flagscale_perf\n"
+    )

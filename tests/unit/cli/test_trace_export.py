@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
-from flagscale_perf.core.jsonl import encode
+from flagscale_perf.spine.jsonl import encode
 from tests.fakes import sample_run
 
 SESSION = "20240129_103000"
@@ -26,7 +26,9 @@ def test_a_trace_beside_the_reader(run_dir: Path, monkeypatch, capsys) -> None:
     assert main(["trace-export", "."]) == 0
     shown = capsys.readouterr()
     assert shown.out == f"perf_trace_{SESSION}.json: open it at https://ui.perfetto.dev or chrome://tracing\n"
-    assert shown.err.startswith("1 lines are no records and were left out; the first: perf_records_20240129_103000.jsonl:")
+    assert shown.err.startswith(
+        "1 lines are no records and were left out; the first: perf_records_20240129_103000.jsonl:"
+    )
     trace = json.loads((run_dir / f"perf_trace_{SESSION}.json").read_text())
     assert trace["otherData"] == {"session": SESSION, "script": "train_gpt.py", "device": "NVIDIA H200"}
 
@@ -38,4 +40,7 @@ def test_to_stdout(run_dir: Path, capsys) -> None:
 
 def test_where_it_cannot_be_written(run_dir: Path, capsys) -> None:
     assert main(["trace-export", str(run_dir), "-o", str(run_dir / "none/trace.json")]) == 2
-    assert capsys.readouterr().err == f"cannot write '{run_dir}/none/trace.json': No such file or directory; give another one with -o\n"
+    assert (
+        capsys.readouterr().err
+        == f"cannot write '{run_dir}/none/trace.json': No such file or directory; give another one with -o\n"
+    )

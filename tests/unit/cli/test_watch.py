@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
-from flagscale_perf.core.jsonl import encode
+from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header, make_step, sample_run
 
 SESSION = "20240129_103000"
@@ -25,11 +25,16 @@ def test_one_frame_for_scripts(run_dir: Path, capsys) -> None:
     assert main(["watch", str(run_dir), "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"COMPLETED  session {SESSION}"
-    assert lines[-2:] == ["1 lines are no records and were left out", str(run_dir / f"perf_records_{SESSION}.jsonl")]
+    assert lines[-2:] == [
+        "1 lines are no records and were left out",
+        str(run_dir / f"perf_records_{SESSION}.jsonl"),
+    ]
 
 
 def test_the_newest_session_or_the_one_asked_for(run_dir: Path, capsys) -> None:
-    (run_dir / f"perf_records_{SESSION}_2.jsonl").write_bytes(encode(make_header(f"{SESSION}_2")) + encode(make_step(1)))
+    (run_dir / f"perf_records_{SESSION}_2.jsonl").write_bytes(
+        encode(make_header(f"{SESSION}_2")) + encode(make_step(1))
+    )
     assert main(["watch", str(run_dir), "--once"]) == 0
     assert main(["watch", str(run_dir), "--once", "--session", SESSION]) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if "  session " in line]
@@ -38,10 +43,15 @@ def test_the_newest_session_or_the_one_asked_for(run_dir: Path, capsys) -> None:
 
 def test_without_a_terminal_it_says_what_to_do(run_dir: Path, capsys) -> None:
     assert main(["watch", str(run_dir)]) == 2
-    assert capsys.readouterr().err == "watch needs a terminal for its keys and its screen; use --once in scripts\n"
+    assert (
+        capsys.readouterr().err
+        == "watch needs a terminal for its keys and its screen; use --once in scripts\n"
+    )
 
 
-def test_without_its_package_it_says_what_to_do(run_dir: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_it_says_what_to_do(
+    run_dir: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "flagscale_perf.report.watch", None)
     assert main(["watch", str(run_dir), "--once"]) == 2
     assert "pip install 'flagscale-perf[watch]'" in capsys.readouterr().err
@@ -51,4 +61,6 @@ def test_it_loads_nothing_heavy(run_dir: Path, run_python) -> None:
     code = "import sys; from flagscale_perf.cli import main; main(['watch', sys.argv[1], '--once']); print(*sys.modules)"
     loaded = run_python("-c", code, run_dir).stdout.splitlines()[-1].split()
     assert "rich.console" in loaded
-    assert {"torch", "numpy", "matplotlib", "pandas", "prometheus_client", "tensorboard"} & set(loaded) == set()
+    assert {"torch", "numpy", "matplotlib", "pandas", "prometheus_client", "tensorboard"} & set(
+        loaded
+    ) == set()

@@ -1,4 +1,6 @@
-"""The real nvidia-ml-py, in a process of its own, against drivers that tell the truth, nothing, or nonsense."""
+"""The real nvidia-ml-py, in a process of its own, against drivers that tell the truth, nothing, or
+nonsense.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,16 @@ def library(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def read(run_python, library):
-    """Reads the device twice in a process of its own; the second reading without its time and energy, or the refusal."""
+    """Reads the device twice in a process of its own; the second reading without its time and energy, or the
+    refusal.
+    """
 
-    def run(mode: str = "", device_uuid: str = fake_nvml.DEVICE_UUID, directory: Path = library, lacks: tuple[str, ...] = ()):
+    def run(
+        mode: str = "",
+        device_uuid: str = fake_nvml.DEVICE_UUID,
+        directory: Path = library,
+        lacks: tuple[str, ...] = (),
+    ):
         done = run_python("-c", READ, device_uuid, *lacks, env=fake_nvml.environment(directory, mode))
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
@@ -77,7 +86,10 @@ def test_reasons_have_names_and_unknown_ones_are_other(read) -> None:
 
 
 def test_a_critical_error_is_reported_once(run_python, library) -> None:
-    code = READ.replace("reader.read()\n    print(json.dumps(asdict(reader.read())))", "print([reader.read().xid for _ in range(2)])")
+    code = READ.replace(
+        "reader.read()\n    print(json.dumps(asdict(reader.read())))",
+        "print([reader.read().xid for _ in range(2)])",
+    )
     assert run_python("-c", code, "1", env=fake_nvml.environment(library, "xid")).stdout == "[79, 0]\n"
 
 
@@ -109,11 +121,17 @@ def test_an_old_library_without_some_functions(read, tmp_path) -> None:
     unknown = [
         "ecc_uncorrected", "xid", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlinks_active", "nvlink_tx_bytes", "nvlink_rx_bytes",
     ]  # fmt: skip
-    assert read(directory=fake_nvml.build(tmp_path, old=True)) == WHOLE | dict.fromkeys(unknown) | {"throttle": "idle"}
+    assert read(directory=fake_nvml.build(tmp_path, old=True)) == WHOLE | dict.fromkeys(unknown) | {
+        "throttle": "idle"
+    }
 
 
 def test_an_old_package_without_some_names(read) -> None:
-    lacks = ("nvmlDeviceGetCurrentClocksEventReasons", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "nvmlDeviceGetPcieReplayCounter")
+    lacks = (
+        "nvmlDeviceGetCurrentClocksEventReasons",
+        "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX",
+        "nvmlDeviceGetPcieReplayCounter",
+    )
     assert read(lacks=lacks) == WHOLE | dict.fromkeys(("throttle", "nvlink_tx_bytes", "pcie_replays"))
 
 
@@ -124,4 +142,7 @@ def test_why_there_are_no_counters(read, tmp_path) -> None:
 
 def test_without_the_package_it_says_what_to_install(run_python) -> None:
     code = "import sys; sys.modules['pynvml'] = None\n" + READ
-    assert run_python("-c", code, "1").stdout == '"the package nvidia-ml-py is not installed; pip install nvidia-ml-py"\n'
+    assert (
+        run_python("-c", code, "1").stdout
+        == '"the package nvidia-ml-py is not installed; pip install nvidia-ml-py"\n'
+    )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from flagscale_perf.core.peak_option import PeakOption
+from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.device.peaks import HINT, ROWS, Peak, find_peak, mean_peak, peak_in_force
 
 KNOWN = [
@@ -82,7 +82,13 @@ def test_weak_figures_are_not_used(name):
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("Tesla V100-SXM2-32GB", "bf16"), ("NVIDIA A100-SXM4-80GB", "fp8"), ("NVIDIA L40S", "fp8"), ("NVIDIA H200", "fp32"), ("R300", "bf16")],
+    [
+        ("Tesla V100-SXM2-32GB", "bf16"),
+        ("NVIDIA A100-SXM4-80GB", "fp8"),
+        ("NVIDIA L40S", "fp8"),
+        ("NVIDIA H200", "fp32"),
+        ("R300", "bf16"),
+    ],
 )
 def test_a_type_the_chip_has_no_figure_for(name, dtype):
     peak = find_peak(name, dtype)
@@ -118,12 +124,15 @@ class TestPeakInForce:
         assert peak_in_force(PeakOption.parse("BI-V150=192,a800=300"), self.A800, "bf16") == given
 
     def test_a_list_without_a_match_leaves_the_table(self):
-        assert peak_in_force(PeakOption.parse("BI-V150=192"), self.A800, "bf16") == find_peak(self.A800, "bf16")
+        assert peak_in_force(PeakOption.parse("BI-V150=192"), self.A800, "bf16") == find_peak(
+            self.A800, "bf16"
+        )
 
     def test_entries_that_disagree_give_none(self):
         peak = peak_in_force(PeakOption.parse("NVIDIA=300,A800=312"), self.A800, "bf16")
         assert peak == Peak(
-            None, f"--perf-peak-tflops: NVIDIA=300 and A800=312 both match {self.A800!r}; write names of which only one matches it"
+            None,
+            f"--perf-peak-tflops: NVIDIA=300 and A800=312 both match {self.A800!r}; write names of which only one matches it",
         )
 
 
@@ -139,13 +148,22 @@ class TestMeanPeak:
     @pytest.mark.parametrize(
         ("given", "reason"),
         [
-            (None, "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS"),
-            ("312", "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS"),
+            (
+                None,
+                "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+            ),
+            (
+                "312",
+                "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+            ),
             (
                 "A800=312",
                 "devices differ and --perf-peak-tflops has no peak for 'BI-V150': set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
             ),
-            ("A8=312,00=300", "--perf-peak-tflops: A8=312 and 00=300 both match 'A800'; write names of which only one matches it"),
+            (
+                "A8=312,00=300",
+                "--perf-peak-tflops: A8=312 and 00=300 both match 'A800'; write names of which only one matches it",
+            ),
         ],
     )
     def test_a_type_without_a_peak_of_its_own_leaves_none(self, given, reason):

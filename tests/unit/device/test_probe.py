@@ -27,7 +27,11 @@ def probe_of(stats=STATS, **properties) -> CudaProbe:
 
 def test_the_device_is_the_processs_current_one() -> None:
     probe = probe_of(uuid="5f5b2e52-0000-0000-0000-000000000001")
-    assert (probe.name, probe.uuid, probe.memory_bytes) == ("NVIDIA H200", "5f5b2e52-0000-0000-0000-000000000001", 300)
+    assert (probe.name, probe.uuid, probe.memory_bytes) == (
+        "NVIDIA H200",
+        "5f5b2e52-0000-0000-0000-000000000001",
+        300,
+    )
     assert probe_of().uuid is None
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from flagscale_perf.core.records import HardwareRecord
 from flagscale_perf.device.hardware import NoCountersError
 from flagscale_perf.device.sampler import READERS, Sampler
+from flagscale_perf.training.records import HardwareRecord
 from tests.fakes import make_reading
 from tests.processes.trainer import wait_for
 
@@ -94,7 +94,9 @@ def test_the_first_vendor_that_finds_the_device_reads_it(start) -> None:
 
 def test_a_device_nobody_knows_is_said_once_with_everybodys_reason(start) -> None:
     sampler = start("yours", (Scripted, Other))
-    assert said(sampler) == ["no hardware counters: scripted: does not know yours; other: does not know yours"]
+    assert said(sampler) == [
+        "no hardware counters: scripted: does not know yours; other: does not know yours"
+    ]
     assert sampler.take() == ([], [])
 
 
@@ -121,7 +123,10 @@ def test_a_device_that_tells_nothing_any_more_is_said_once(start) -> None:
         return bool(readings)
 
     wait_for("the last reading", take)
-    assert (readings, notes) == ([make_reading(3)], ["no hardware counters: scripted does not answer for this device"])
+    assert (readings, notes) == (
+        [make_reading(3)],
+        ["no hardware counters: scripted does not answer for this device"],
+    )
 
 
 def test_a_surprise_ends_the_reading_and_nothing_else(start) -> None:

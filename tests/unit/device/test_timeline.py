@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.core.marks import END, STARTS, STOPS
-from flagscale_perf.core.phases import PHASES
 from flagscale_perf.device import timeline as timeline_module
 from flagscale_perf.device.timeline import CAPTURING, NOTHING_NAMED, TOO_MANY, CudaTimeline, HostTimeline
+from flagscale_perf.training.marks import END, STARTS, STOPS
+from flagscale_perf.training.phases import PHASES
 
 FORWARD, BACKWARD, DATA, AROUND, OPTIMIZER = map(
     PHASES.index, ("forward", "backward", "data_loading", "forward_backward_other", "optimizer")
@@ -72,7 +72,9 @@ def clock(monkeypatch):
 
 
 def run(timeline, marks, tick=lambda now: None):
-    """Drives it through (time, phase) for a start, (time, ~phase) for a stop; the first and the last mark are times alone."""
+    """Drives it through (time, phase) for a start, (time, ~phase) for a stop; the first and the last mark are
+    times alone.
+    """
     (begin, *inner, end) = marks
     tick(begin)
     timeline.begin(begin)
@@ -122,7 +124,11 @@ def test_on_the_host_too_many_marks_are_given_up_and_take_no_more_memory(monkeyp
     monkeypatch.setattr(timeline_module, "MAX_MARKS", 10)
     timeline = host_timeline()
     assert len(run(timeline, [0, *[(1, FORWARD)] * 10, 2])) == 10
-    assert (run(timeline, [0, *[(1, FORWARD)] * 1000, 2]), timeline.trouble, timeline.cost_ns) == (None, TOO_MANY, 77)
+    assert (run(timeline, [0, *[(1, FORWARD)] * 1000, 2]), timeline.trouble, timeline.cost_ns) == (
+        None,
+        TOO_MANY,
+        77,
+    )
 
 
 def cuda_run(cuda, timeline, marks):
@@ -138,7 +144,9 @@ def test_on_a_device_the_same_by_its_own_clock():
     taken = cuda_run(cuda, timeline, STEP)
     assert timeline.read(taken) is None  # and nothing was waited for
     cuda.passed = cuda.recorded
-    marks = [1000 + 1000 * (now - 1000) + mark_of(phase, 0) for now, phase in STEP[1:-1]]  # a microsecond is 1000 ns
+    marks = [
+        1000 + 1000 * (now - 1000) + mark_of(phase, 0) for now, phase in STEP[1:-1]
+    ]  # a microsecond is 1000 ns
     assert timeline.read(taken) == [*marks, 1000 + 404_000 + END]
 
 
@@ -154,7 +162,9 @@ def test_events_that_finish_three_steps_late_come_back_to_their_step_and_to_the_
             waiting.pop(0)
             known.append(marks)
         assert len(waiting) == min(3, step + 1)
-    assert known == [[1000 * n + STARTS[FORWARD], 1000 * n + 7000 + STOPS[FORWARD], 100_000 + END] for n in range(17)]
+    assert known == [
+        [1000 * n + STARTS[FORWARD], 1000 * n + 7000 + STOPS[FORWARD], 100_000 + END] for n in range(17)
+    ]
     assert cuda.made == 4 * 4  # four steps' events serve for ever
 
 
@@ -197,7 +207,9 @@ def test_without_a_name_a_device_measures_nothing_either():
     assert (cuda_run(cuda, timeline, [0, 10]), timeline.trouble) == (None, NOTHING_NAMED)
 
 
-@pytest.mark.parametrize(("make", "cost_ns"), [(host_timeline, 14), (lambda: CudaTimeline(FakeCuda(), mark_ns=7), 14 + 5 + 3)])
+@pytest.mark.parametrize(
+    ("make", "cost_ns"), [(host_timeline, 14), (lambda: CudaTimeline(FakeCuda(), mark_ns=7), 14 + 5 + 3)]
+)
 def test_it_knows_what_its_marks_have_cost(make, cost_ns, clock):
     timeline = make()
     for _ in range(2):

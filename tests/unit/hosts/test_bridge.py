@@ -1,4 +1,6 @@
-"""The callback and the wrappers, on stand-in modules shaped like Bridge 0.3.1's; the real one is in tests/processes."""
+"""The callback and the wrappers, on stand-in modules shaped like Bridge 0.3.1's; the real one is in
+tests/processes.
+"""
 
 import gc
 import sys
@@ -7,11 +9,11 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import bridge
 from flagscale_perf.hosts.core_loop import MICROBATCHES_MODULE
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.errors import PerfError
 from tests.unit.hosts.test_install import RecordingHooks
 
 EVENTS = ("on_train_start", "on_train_step_start", "on_train_step_end", "on_train_end")

@@ -3,12 +3,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.hosts.core_loop import GPT_MODULE, CoreLoop, Training
 from flagscale_perf.hosts.timers import SilentTimers
+from flagscale_perf.spine.errors import PerfError
 
-SIZES = Training(seq_length=8, micro_batch_size=2, global_batch_size=4, train_iters=3, iteration=1, consumed_samples=4)
+SIZES = Training(
+    seq_length=8, micro_batch_size=2, global_batch_size=4, train_iters=3, iteration=1, consumed_samples=4
+)
 
 
 def swish(x):
@@ -57,14 +59,22 @@ def shape(model):
 def test_phases_are_told_where_the_model_has_the_monitors_timers(gpt):
     ours = SilentTimers()
     told = [
-        CoreLoop(gpt(**config), SIZES, True).names_phases() for config in ({}, {"timers": None}, {"timers": object()}, {"timers": ours})
+        CoreLoop(gpt(**config), SIZES, True).names_phases()
+        for config in ({}, {"timers": None}, {"timers": object()}, {"timers": ours})
     ]
     assert told == [False, False, False, True]
 
 
 def test_the_built_model_says_what_it_multiplies(gpt):
     dense = shape(gpt())
-    assert (dense.layers, dense.hidden, dense.kv_groups, dense.ffn, dense.vocab, dense.gated) == (2, 8, 4, 32, 96, False)
+    assert (dense.layers, dense.hidden, dense.kv_groups, dense.ffn, dense.vocab, dense.gated) == (
+        2,
+        8,
+        4,
+        32,
+        96,
+        False,
+    )
     assert (dense.tied_embeddings, dense.learned_positions, dense.micro_batch) == (False, 0, 2)
 
 
@@ -83,9 +93,16 @@ def test_each_setting_of_the_core_arrives(gpt, config, field, value):
 
 
 def test_experts_and_uneven_stages_arrive_under_megatrons_names(gpt):
-    experts = shape(gpt(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=16, moe_layer_freq=[0, 1])).experts
+    experts = shape(
+        gpt(num_moe_experts=4, moe_router_topk=2, moe_ffn_hidden_size=16, moe_layer_freq=[0, 1])
+    ).experts
     assert (experts.count, experts.topk, experts.ffn_hidden_size, experts.layers) == (4, 2, 16, (False, True))
-    block = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 2, "num_layers": 4}
+    block = {
+        "recompute_granularity": "full",
+        "recompute_method": "block",
+        "recompute_num_layers": 2,
+        "num_layers": 4,
+    }
     stages = {"pipeline_model_parallel_size": 2, "num_layers_in_first_pipeline_stage": 1}
     assert shape(gpt(**block, **stages)).recompute.full_layers == (True, True, True, False)
 

@@ -5,9 +5,9 @@ from types import ModuleType
 
 import pytest
 
-from flagscale_perf.core.phases import PHASES
 from flagscale_perf.hosts.core_phases import CORE_PHASES, patch_core
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.training.phases import PHASES
 from tests.unit.hosts.test_timers import RecordingHooks
 
 NAMES = {"zero_grad_buffer": "zero_grad", "should_run_forward_backward": "exposed_stat_comm"}

@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.hosts.flagscale_runner import train_runner
+from flagscale_perf.spine.errors import PerfError
 
 
 @pytest.fixture

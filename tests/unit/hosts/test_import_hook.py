@@ -11,8 +11,14 @@ def modules(tmp_path, monkeypatch):
     """Three importable modules that note their execution in a shared list."""
     log = []
     monkeypatch.setitem(sys.modules, "hook_log", log)
-    for name, body in {"watched_a": "", "watched_b": "import watched_a", "watched_bad": "raise RuntimeError('own fault')"}.items():
-        (tmp_path / f"{name}.py").write_text(f"import sys; sys.modules['hook_log'].append('{name}')\n{body}\n")
+    for name, body in {
+        "watched_a": "",
+        "watched_b": "import watched_a",
+        "watched_bad": "raise RuntimeError('own fault')",
+    }.items():
+        (tmp_path / f"{name}.py").write_text(
+            f"import sys; sys.modules['hook_log'].append('{name}')\n{body}\n"
+        )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield log
     for name in ("watched_a", "watched_b", "watched_bad"):
@@ -24,7 +30,9 @@ def make_hook():
     hooks = []
 
     def make(before=None, after=None, failed=None):
-        hook = ImportHook(before or {}, after or {}, failed or (lambda *_: pytest.fail("no callback was to fail")))
+        hook = ImportHook(
+            before or {}, after or {}, failed or (lambda *_: pytest.fail("no callback was to fail"))
+        )
         hooks.append(hook)
         hook.install()
         return hook

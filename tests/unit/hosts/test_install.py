@@ -1,4 +1,6 @@
-"""The wrappers around a loop module, on a stand-in module with the host's names; the real host is in tests/processes."""
+"""The wrappers around a loop module, on a stand-in module with the host's names; the real host is in
+tests/processes.
+"""
 
 import argparse
 import sys
@@ -86,7 +88,9 @@ def test_an_unmonitored_training_and_one_without_phases_get_only_what_they_need(
     module.train()
     (unmonitored, _), (monitored, kind) = seen
     assert {name for name in plain if unmonitored[name] is not plain[name]} == {"train"}
-    assert {name for name in HOOK_POINTS if monitored[name] is plain[name]} == {"logical_and_across_model_parallel_group"}
+    assert {name for name in HOOK_POINTS if monitored[name] is plain[name]} == {
+        "logical_and_across_model_parallel_group"
+    }
     assert kind is SilentTimers
 
 
@@ -196,7 +200,11 @@ def host_args(monkeypatch):
         rank=0, curr_iteration=6, consumed_train_samples=48, data_parallel_size=2, micro_batch_size=2, seq_length=8, iteration=0
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(get_args=lambda: args))
-    monkeypatch.setitem(sys.modules, "megatron.core.num_microbatches_calculator", SimpleNamespace(get_num_microbatches=lambda: 3))
+    monkeypatch.setitem(
+        sys.modules,
+        "megatron.core.num_microbatches_calculator",
+        SimpleNamespace(get_num_microbatches=lambda: 3),
+    )
     return args
 
 
@@ -214,7 +222,11 @@ def test_a_job_of_several_device_types_says_how_many_ranks_have_each(module, hos
     assert loop.device_types() == {}
     host_args.enable_hetero = True
     host_args.hetero_device_types = ["A800", "BI-V150", "A800"]
-    host_args.hetero_process_meshes = [[2, 1, 1, 4, 1], [4, 2, 2, 2, 1], [1, 1, 1, 3, 2]]  # TP, CP, EP, DP, PP
+    host_args.hetero_process_meshes = [
+        [2, 1, 1, 4, 1],
+        [4, 2, 2, 2, 1],
+        [1, 1, 1, 3, 2],
+    ]  # TP, CP, EP, DP, PP
     assert loop.device_types() == {"A800": 8 + 6, "BI-V150": 16}
 
 
@@ -228,7 +240,10 @@ COMPLETE = {
     ("arguments", "flags"),
     [
         ({"reset_attention_mask": True}, "--reset-attention-mask"),
-        ({"sft": True, "enable_variable_seq_lengths": True, "variable_seq_lengths": False}, "--sft, --enable-variable-seq-lengths"),
+        (
+            {"sft": True, "enable_variable_seq_lengths": True, "variable_seq_lengths": False},
+            "--sft, --enable-variable-seq-lengths",
+        ),
     ],
 )
 def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, arguments, flags):
@@ -236,7 +251,9 @@ def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, argum
     loop = MegatronLoop(module, rehearsing=False)
     assert loop.facts("CPU").missing == []
     vars(host_args).update(arguments)
-    assert loop.facts("CPU").missing == [f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host tells none"]
+    assert loop.facts("CPU").missing == [
+        f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host tells none"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -301,7 +318,11 @@ def installed(arguments_module, monkeypatch):
 
 def test_flags_get_into_the_hosts_parser(installed, arguments_module):
     parsed = arguments_module.parse_args(["--enable-perf-monitor", "--perf-log-interval", "3"])
-    assert (parsed.enable_perf_monitor, parsed.perf_log_interval, parsed.distributed_backend) == (True, 3, "nccl")
+    assert (parsed.enable_perf_monitor, parsed.perf_log_interval, parsed.distributed_backend) == (
+        True,
+        3,
+        "nccl",
+    )
 
 
 def test_a_host_that_adds_the_same_flag_later_keeps_its_own(installed, arguments_module):
@@ -325,7 +346,9 @@ def test_a_wrong_environment_value_ends_before_training(installed, arguments_mod
     assert "FLAGSCALE_PERF_LOG_INTERVAL: 'never'" in capsys.readouterr().err
 
 
-def test_a_rehearsal_changes_what_only_a_gpu_could_serve_and_says_so_once(installed, arguments_module, capsys):
+def test_a_rehearsal_changes_what_only_a_gpu_could_serve_and_says_so_once(
+    installed, arguments_module, capsys
+):
     installed.rehearsing = True
     assert arguments_module.parse_args([]).distributed_backend == "gloo"
     assert arguments_module.parse_args([]).distributed_backend == "gloo"

@@ -21,7 +21,10 @@ def launch(run_python, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("code", ["print('trained')", "print('trained'); raise SystemExit", "import sys; print('trained'); sys.exit(0)"])
+@pytest.mark.parametrize(
+    "code",
+    ["print('trained')", "print('trained'); raise SystemExit", "import sys; print('trained'); sys.exit(0)"],
+)
 def test_an_unknown_loop_is_said_once_and_changes_nothing(launch, code):
     done = launch(code, ON)
     assert (done.returncode, done.stdout) == (0, "trained\n")
@@ -37,7 +40,9 @@ def test_nobody_who_did_not_ask_is_told(launch):
     assert launch("").stderr == ""
 
 
-@pytest.mark.parametrize(("code", "returncode"), [("raise ValueError('own fault')", 1), ("raise SystemExit(3)", 3)])
+@pytest.mark.parametrize(
+    ("code", "returncode"), [("raise ValueError('own fault')", 1), ("raise SystemExit(3)", 3)]
+)
 def test_a_script_that_fails_says_why_itself(launch, code, returncode):
     done = launch(code, ON)
     assert done.returncode == returncode

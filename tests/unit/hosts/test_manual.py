@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.monitor import LoopMonitor, Training
+from flagscale_perf.spine.errors import PerfError
 
 LOOP = """
 from types import SimpleNamespace
@@ -23,7 +23,11 @@ def sessions(run_python, tmp_path):
     """Runs a script; gives its result and (facts, steps, end reason) of each session."""
 
     def run(code, **env):
-        done = run_python("-c", LOOP + code, env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf"} | env)
+        done = run_python(
+            "-c",
+            LOOP + code,
+            env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf"} | env,
+        )
         found = []
         for path in (tmp_path / "perf").glob("perf_records_*.jsonl"):
             rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -59,12 +63,17 @@ with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
     assert [(step["iteration"], step["outcome"], step["samples"], step["tokens"], step["skipped_samples"]) for step in before] == [
         (1, 0, 4, 32, 0), (2, 1, 0, 0, 4), (3, 0, 4, 32, 0),
     ]  # fmt: skip
-    assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [(4, 2, 9, 1), (5, 2, 9, 0)]
+    assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [
+        (4, 2, 9, 1),
+        (5, 2, 9, 0),
+    ]
     assert all(step["eval_ns"] > 0 and step["checkpoint_ns"] > 0 for step in after)
     assert (first["resume_iteration"], second["resume_iteration"]) == (0, 3)
     counters, missing = first["missing"]
     assert counters.startswith("hardware counters (")
-    assert missing.endswith("(model: SimpleNamespace is no GPTModel of Megatron-Core; only that can be counted)")
+    assert missing.endswith(
+        "(model: SimpleNamespace is no GPTModel of Megatron-Core; only that can be counted)"
+    )
     assert f"flagscale_perf: not available: {missing}" in done.stdout
 
 
@@ -86,7 +95,11 @@ with monitor:
             timers("forward-compute").stop()
             timers("forward-backward").stop()
 """,
-        env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf", "FLAGSCALE_PERF_BREAKDOWN": "1"},
+        env={
+            "FLAGSCALE_PERF_ENABLE_MONITOR": "1",
+            "FLAGSCALE_PERF_LOG_DIR": "perf",
+            "FLAGSCALE_PERF_BREAKDOWN": "1",
+        },
     )
     assert (done.returncode, done.stderr) == (0, "")
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
@@ -100,9 +113,7 @@ with monitor:
 
 
 def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
-    code = (
-        "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), monitor.evaluation(), monitor.checkpoint(): pass"
-    )
+    code = "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), monitor.evaluation(), monitor.checkpoint(): pass"
     for env in ({"RANK": "1"}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}):
         done, found = sessions(code, **env)
         assert (done.returncode, done.stdout, done.stderr, found) == (0, "", "", [])

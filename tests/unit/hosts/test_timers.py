@@ -1,14 +1,16 @@
-"""The timers' class for the length of a training, on a stand-in of it; the host's real one is in tests/contract/test_timers.py."""
+"""The timers' class for the length of a training, on a stand-in of it; the host's real one is in
+tests/contract/test_timers.py.
+"""
 
 import copy
 from types import SimpleNamespace
 
 import pytest
 
-from flagscale_perf.core.marks import STARTS, STOPS, kind_of
-from flagscale_perf.core.phases import PHASE_OF
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers, can_tell_phases, phase_timer, tell_phases, time_mark
+from flagscale_perf.training.marks import STARTS, STOPS, kind_of
+from flagscale_perf.training.phases import PHASE_OF
 
 FORWARD = PHASE_OF["forward-compute"]
 
@@ -22,7 +24,9 @@ class HostTimers:
     def __call__(self, name, log_level=None):
         self.calls.append((name, log_level))
         note = self.calls.append
-        timer = SimpleNamespace(start=lambda *a, **k: note(("start", a, k)), stop=lambda *a, **k: note(("stop", a, k)), value=5)
+        timer = SimpleNamespace(
+            start=lambda *a, **k: note(("start", a, k)), stop=lambda *a, **k: note(("stop", a, k)), value=5
+        )
         return self.made.setdefault(name, timer)
 
 
@@ -59,7 +63,12 @@ def timers(hooks):
 def test_calls_pass_through_and_start_and_stop_are_told_after_them(timers, hooks):
     timers("forward-compute", log_level=2).start(barrier=True)
     timers("forward-compute").stop(False)
-    assert timers.calls == [("forward-compute", 2), ("start", (), {"barrier": True}), ("forward-compute", None), ("stop", (False,), {})]
+    assert timers.calls == [
+        ("forward-compute", 2),
+        ("start", (), {"barrier": True}),
+        ("forward-compute", None),
+        ("stop", (False,), {}),
+    ]
     assert hooks.told == [FORWARD, ~FORWARD]
 
 
@@ -77,7 +86,10 @@ def test_a_timer_that_the_host_made_meanwhile_is_the_answer_from_then_on(timers)
     before = timers("optimizer", 2)
     timers.made.pop("optimizer")  # as when a dummy becomes a timer: by a request with another level
     after = timers("optimizer", 0)
-    assert (before.host_timer is after.host_timer, timers("optimizer", 2).host_timer is after.host_timer) == (False, True)
+    assert (before.host_timer is after.host_timer, timers("optimizer", 2).host_timer is after.host_timer) == (
+        False,
+        True,
+    )
 
 
 def test_what_a_mark_takes_is_measured_by_telling_some():
@@ -101,7 +113,11 @@ def test_attributes_are_the_timers_own(timers):
     timer = timers("forward-compute")
     timer.value = 7
     timer.other = 1
-    assert (timers.made["forward-compute"].value, timer.other, timer.host_timer) == (7, 1, timers.made["forward-compute"])
+    assert (timers.made["forward-compute"].value, timer.other, timer.host_timer) == (
+        7,
+        1,
+        timers.made["forward-compute"],
+    )
     del timer.other
     with pytest.raises(AttributeError, match="other"):
         timer.other  # noqa: B018
@@ -146,7 +162,9 @@ def test_undo_gives_the_object_its_class_back(hooks):
 
 
 def test_timers_without_a_class_of_that_kind_can_tell_nothing():
-    assert [can_tell_phases(each) for each in (None, 5, len, HostTimers, HostTimers(0))] == [False] * 4 + [True]
+    assert [can_tell_phases(each) for each in (None, 5, len, HostTimers, HostTimers(0))] == [False] * 4 + [
+        True
+    ]
 
 
 def test_timers_that_measure_nothing_tell_phases_and_do_nothing_else(hooks):

@@ -2,9 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from flagscale_perf.core.phases import AGREEMENT, PHASES, ZERO_GRAD
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused, phased
+from flagscale_perf.training.phases import AGREEMENT, PHASES, ZERO_GRAD
 from tests.unit.hosts import test_timers
 from tests.unit.hosts.test_install import RecordingHooks
 
@@ -21,7 +21,9 @@ def training(original, hooks):
     return ending(original, hooks, Patches())
 
 
-@pytest.mark.parametrize("wrap", [training, data_skipped, leaving, lambda original, hooks: paused(original, hooks, "eval")])
+@pytest.mark.parametrize(
+    "wrap", [training, data_skipped, leaving, lambda original, hooks: paused(original, hooks, "eval")]
+)
 @pytest.mark.parametrize("active", [True, False])
 def test_arguments_and_results_pass_through(wrap, active):
     assert wrap(host, RecordingHooks(active))(1, two=2) == ((1,), {"two": 2})

@@ -18,10 +18,26 @@ def config(tmp_path: Path) -> dict[str, Any]:
         "action": "run",
         "experiment": {
             "exp_dir": str(tmp_path / "exp"),
-            "task": {"type": "train", "backend": "megatron", "flagscale_root": str(root), "python": "/usr/bin/python3"},
-            "runner": {"type": "ssh", "backend": "torchrun", "nnodes": 1, "nproc_per_node": 2, "hostfile": None, "background": False},
+            "task": {
+                "type": "train",
+                "backend": "megatron",
+                "flagscale_root": str(root),
+                "python": "/usr/bin/python3",
+            },
+            "runner": {
+                "type": "ssh",
+                "backend": "torchrun",
+                "nnodes": 1,
+                "nproc_per_node": 2,
+                "hostfile": None,
+                "background": False,
+            },
             "envs": {},
             "cmds": {"before_start": None},
         },
-        "train": {"system": {"enable_perf_monitor": True, "tensorboard_dir": None}, "model": {"num_layers": 2}, "data": {}},
+        "train": {
+            "system": {"enable_perf_monitor": True, "tensorboard_dir": None},
+            "model": {"num_layers": 2},
+            "data": {},
+        },
     }

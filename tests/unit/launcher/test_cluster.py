@@ -2,17 +2,22 @@ import subprocess
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher import cluster, entrypoint
 from flagscale_perf.launcher.cluster import dispatch, flagscale_config, wants_cluster
 from flagscale_perf.launcher.plan import make_plan
+from flagscale_perf.spine.errors import PerfError
 
 
 class Runner:
     """Stands in for FlagScale's; notes what it is asked to do."""
 
     def __init__(self, root, job) -> None:
-        self.root, self.job, self.calls, self.resources = root, job, [], {"node0": {"slots": 8}, "node1": {"slots": 8}}
+        self.root, self.job, self.calls, self.resources = (
+            root,
+            job,
+            [],
+            {"node0": {"slots": 8}, "node1": {"slots": 8}},
+        )
 
     def run(self, **options) -> None:
         self.calls.append(("run", options))
@@ -105,11 +110,36 @@ STRICT = "use only letters, digits and ._/=:,@%+-"
 @pytest.mark.parametrize(
     ("place", "key", "value", "message"),
     [
-        (("train", "system"), "perf_log_dir", "/a b", f"train.system.perf_log_dir: FlagScale's runner would harm '/a b'; {STRICT}"),
-        (("train", "system"), "tensorboard_dir", "/a;b", f"train.system.tensorboard_dir: FlagScale's runner would harm '/a;b'; {STRICT}"),
-        (("experiment", "envs"), "A", "a b", f"experiment.envs.A: FlagScale's runner would harm 'a b'; {STRICT}"),
-        (("experiment", "runner"), "rdzv_id", "$(x)", f"experiment.runner.rdzv_id: FlagScale's runner would harm '$(x)'; {STRICT}"),
-        (("experiment",), "exp_dir", "/a b", f"experiment.exp_dir: FlagScale's runner would harm '/a b'; {STRICT}"),
+        (
+            ("train", "system"),
+            "perf_log_dir",
+            "/a b",
+            f"train.system.perf_log_dir: FlagScale's runner would harm '/a b'; {STRICT}",
+        ),
+        (
+            ("train", "system"),
+            "tensorboard_dir",
+            "/a;b",
+            f"train.system.tensorboard_dir: FlagScale's runner would harm '/a;b'; {STRICT}",
+        ),
+        (
+            ("experiment", "envs"),
+            "A",
+            "a b",
+            f"experiment.envs.A: FlagScale's runner would harm 'a b'; {STRICT}",
+        ),
+        (
+            ("experiment", "runner"),
+            "rdzv_id",
+            "$(x)",
+            f"experiment.runner.rdzv_id: FlagScale's runner would harm '$(x)'; {STRICT}",
+        ),
+        (
+            ("experiment",),
+            "exp_dir",
+            "/a b",
+            f"experiment.exp_dir: FlagScale's runner would harm '/a b'; {STRICT}",
+        ),
     ],
 )
 def test_what_flagscale_would_harm_is_refused(job, opened, place, key, value, message) -> None:
@@ -155,29 +185,46 @@ def test_stop_waits_for_every_machines_pid_file(job, opened, tmp_path) -> None:
     assert runners[-1].calls == [("stop", {})]
 
 
-@pytest.mark.parametrize("error", [subprocess.CalledProcessError(1, "bash x"), ValueError("Invalid entry in hostfile: x.")])
+@pytest.mark.parametrize(
+    "error", [subprocess.CalledProcessError(1, "bash x"), ValueError("Invalid entry in hostfile: x.")]
+)
 def test_failure_of_flagscales_runner_is_told_without_traceback(job, error) -> None:
     def fail(root, job):
         raise error
 
     with pytest.raises(PerfError) as refusal:
         dispatch(job, "run", fail)
-    assert str(refusal.value) == f"action=run: FlagScale's runner failed: {error}; its own messages stand above"
+    assert (
+        str(refusal.value) == f"action=run: FlagScale's runner failed: {error}; its own messages stand above"
+    )
 
 
-def test_missing_interval_hostfile_devices_and_flagscale_are_refused(job, opened, tmp_path, monkeypatch) -> None:
+def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
+    job, opened, tmp_path, monkeypatch
+) -> None:
     job["train"]["system"]["save_interval"] = None
-    with pytest.raises(PerfError, match=r"^train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system"):
+    with pytest.raises(
+        PerfError,
+        match=r"^train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system",
+    ):
         dispatch(job, "run", opened[1])
     job["train"]["system"]["save_interval"] = 5
     job["experiment"]["envs"] = {}
-    with pytest.raises(PerfError, match=r"^experiment.envs: FlagScale's runner needs the devices of a machine; add for example"):
+    with pytest.raises(
+        PerfError,
+        match=r"^experiment.envs: FlagScale's runner needs the devices of a machine; add for example",
+    ):
         dispatch(job, "run", opened[1])
     monkeypatch.setattr(cluster, "find_flagscale", lambda task, environ: None)
-    with pytest.raises(PerfError, match="several machines need FlagScale, which is not installed; pip install"):
+    with pytest.raises(
+        PerfError, match="several machines need FlagScale, which is not installed; pip install"
+    ):
         dispatch(job, "run", opened[1])
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
-    with pytest.raises(PerfError, match=r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each machine$"):
+    with pytest.raises(
+        PerfError,
+        match=r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each machine$",
+    ):
         dispatch(job, "run", opened[1])
 
 
@@ -202,8 +249,12 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(job, opened
         "{a,b}",
     ],
 )
-@pytest.mark.parametrize("line", ["{} slots=8", "node0 slots=8 type={}", "  {}  slots=1   type=A100 # the last"])
-def test_names_of_hosts_that_a_shell_or_ssh_would_take_for_more_are_refused(job, opened, tmp_path, line, name) -> None:
+@pytest.mark.parametrize(
+    "line", ["{} slots=8", "node0 slots=8 type={}", "  {}  slots=1   type=A100 # the last"]
+)
+def test_names_of_hosts_that_a_shell_or_ssh_would_take_for_more_are_refused(
+    job, opened, tmp_path, line, name
+) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text(f"# the {name} nodes\nnode1 slots=8 type=A100\n\n{line.format(name)}\n")
     with pytest.raises(PerfError) as refusal:
@@ -227,6 +278,7 @@ def test_a_hostfile_that_cannot_be_read_is_refused(job, opened, monkeypatch) -> 
 
     monkeypatch.setattr(cluster, "open", fail, raising=False)
     with pytest.raises(
-        PerfError, match=r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can be read$"
+        PerfError,
+        match=r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can be read$",
     ):
         dispatch(job, "run", opened[1])

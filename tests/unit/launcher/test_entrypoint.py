@@ -12,7 +12,12 @@ def test_runs_the_named_script_through_launch(run_python, tmp_path) -> None:
     )
     result = run_python(entrypoint.__file__, "--a", "b c", env={entrypoint.SCRIPT_VARIABLE: str(script)})
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout) == {"argv": [str(script), "--a", "b c"], "main": "__main__", "hooked": True, "shadowed": []}
+    assert json.loads(result.stdout) == {
+        "argv": [str(script), "--a", "b c"],
+        "main": "__main__",
+        "hooked": True,
+        "shadowed": [],
+    }
 
 
 def test_a_python_that_puts_no_directory_first_keeps_its_search_path(run_python, tmp_path) -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher import flagscale_root
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
+from flagscale_perf.spine.errors import PerfError
 
 
 @pytest.fixture
@@ -24,7 +24,10 @@ def test_configuration_wins_over_the_environment(tree, tmp_path) -> None:
 def test_tree_without_flagscale_is_refused(source, task, environ) -> None:
     with pytest.raises(PerfError) as refusal:
         find_flagscale(task, environ)
-    assert str(refusal.value) == f"{source}: '/nowhere' is not a FlagScale tree (no flagscale/train in it); give its root directory"
+    assert (
+        str(refusal.value)
+        == f"{source}: '/nowhere' is not a FlagScale tree (no flagscale/train in it); give its root directory"
+    )
 
 
 def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None:
@@ -41,7 +44,10 @@ def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None
 def test_entrypoint_is_searched_here_first_then_in_flagscale(tree, tmp_path) -> None:
     in_flagscale = str(tree / "flagscale" / "train" / "train_gpt.py")
     assert find_entrypoint({}, str(tree), str(tmp_path)) == in_flagscale
-    assert find_entrypoint({"entrypoint": "./flagscale/train/train_gpt.py"}, str(tree), str(tmp_path)) == in_flagscale
+    assert (
+        find_entrypoint({"entrypoint": "./flagscale/train/train_gpt.py"}, str(tree), str(tmp_path))
+        == in_flagscale
+    )
     (tmp_path / "mine.py").write_text("")
     assert find_entrypoint({"entrypoint": "mine.py"}, str(tree), str(tmp_path)) == str(tmp_path / "mine.py")
     assert find_entrypoint({"entrypoint": str(tmp_path / "mine.py")}, None, "/") == str(tmp_path / "mine.py")

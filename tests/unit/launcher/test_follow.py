@@ -7,8 +7,12 @@ import pytest
 
 from flagscale_perf.launcher.follow import Follower, Progress, is_row, iteration_of
 
-HOST = " [2026-11-21 01:10:57] iteration       34/      60 | consumed samples:          136 | lm loss: 6.5E+00 |"
-HEADING = "Timestamp            Step     TFLOPS/GPU   TFLOPS     Samples/s    Tokens/s     Time(ms)   Memory(GB)"
+HOST = (
+    " [2026-11-21 01:10:57] iteration       34/      60 | consumed samples:          136 | lm loss: 6.5E+00 |"
+)
+HEADING = (
+    "Timestamp            Step     TFLOPS/GPU   TFLOPS     Samples/s    Tokens/s     Time(ms)   Memory(GB)"
+)
 ROW = "2024-01-29 10:30:15  10       125.34       1002.72    512.0        1048576      235.5      42.50"
 
 
@@ -36,8 +40,16 @@ def test_rows_and_other_lines() -> None:
     [
         ([], 80, "[........................] starting"),
         ([HOST], 80, "[#############...........] iteration 34/60"),
-        ([HOST, HEADING, ROW], 80, "[#############...........] iteration 34/60  512.0 samples/s  1048576 tokens/s  235.5 ms"[:80]),
-        ([HOST, HEADING, ROW], 120, "[#############...........] iteration 34/60  512.0 samples/s  1048576 tokens/s  235.5 ms"),
+        (
+            [HOST, HEADING, ROW],
+            80,
+            "[#############...........] iteration 34/60  512.0 samples/s  1048576 tokens/s  235.5 ms"[:80],
+        ),
+        (
+            [HOST, HEADING, ROW],
+            120,
+            "[#############...........] iteration 34/60  512.0 samples/s  1048576 tokens/s  235.5 ms",
+        ),
         ([ROW], 80, "[........................] starting"),  # a row without a heading has no names
     ],
 )
@@ -57,7 +69,9 @@ def follow(tmp_path, is_terminal, code):
     (perf / "perf_realtime.log").write_text("earlier\n")
     follower = Follower(str(output), str(perf), screen)
     process = subprocess.Popen(
-        ["bash", "-c", code], cwd=tmp_path, env={"PATH": os.environ["PATH"], "HOST": HOST, "HEADING": HEADING, "ROW": ROW}
+        ["bash", "-c", code],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "HOST": HOST, "HEADING": HEADING, "ROW": ROW},
     )
     return follower.wait(process), follower.progress, screen.getvalue()
 
@@ -71,12 +85,16 @@ def test_plain_lines_where_there_is_no_terminal(tmp_path) -> None:
 
 
 def test_iterations_are_shown_where_the_monitor_writes_nothing(tmp_path) -> None:
-    assert follow(tmp_path, False, 'echo "$HOST" >>output')[2] == "[#############...........] iteration 34/60\n"
+    assert (
+        follow(tmp_path, False, 'echo "$HOST" >>output')[2] == "[#############...........] iteration 34/60\n"
+    )
 
 
 def test_terminal_has_the_last_row_above_the_bar_in_one_place(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((61, 24)))
-    _, _, shown = follow(tmp_path, True, '(echo "$HEADING"; echo "$ROW") >>perf/perf_realtime.log; echo "$HOST" >>output')
+    _, _, shown = follow(
+        tmp_path, True, '(echo "$HEADING"; echo "$ROW") >>perf/perf_realtime.log; echo "$HOST" >>output'
+    )
     bar = "[#############...........] iteration 34/60  512.0 samples/s  1"
     assert shown.endswith(f"{ROW[:60]}\n{bar[:60]}\x1b[1A\r\x1b[J")
     assert HEADING not in shown

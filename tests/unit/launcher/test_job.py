@@ -7,9 +7,17 @@ import time
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.launcher.job import ProcessId, exit_code, read_process, refuse_if_running, running_job, start_job, stop_job
+from flagscale_perf.launcher.job import (
+    ProcessId,
+    exit_code,
+    read_process,
+    refuse_if_running,
+    running_job,
+    start_job,
+    stop_job,
+)
 from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.spine.errors import PerfError
 
 DEADLINE_S = 60
 
@@ -86,7 +94,7 @@ def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> N
 def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
     code = (
         "import sys; from flagscale_perf.launcher.job import start_job; from flagscale_perf.launcher.paths import ExperimentPaths\n"
-        "from flagscale_perf.core.errors import PerfError\n"
+        "from flagscale_perf.spine.errors import PerfError\n"
         "sys.stdin.readline()\n"
         "try: start_job(ExperimentPaths(*sys.argv[1:])).wait(); print('ran')\n"
         "except PerfError as error: print('refused')"
@@ -95,7 +103,10 @@ def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
         file.write("sleep 2; echo line")
     commands = [
         subprocess.Popen(
-            [sys.executable, "-c", code, paths.exp_dir, paths.log_dir, "/"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code, paths.exp_dir, paths.log_dir, "/"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for _ in range(4)
     ]
@@ -119,10 +130,15 @@ def test_stop_ends_the_job_with_sigterm_and_keeps_its_exit_status(paths, start, 
 
 def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(paths, start, tmp_path) -> None:
     worker = f"trap '' TERM; echo $$ >{tmp_path}/worker.new; mv {tmp_path}/worker.new {tmp_path}/worker; while :; do sleep 0.05; done"
-    process = start(f"trap '' TERM; setsid bash -c \"{worker.replace('$', chr(92) + '$')}\" & while :; do sleep 0.05; done")
+    process = start(
+        f"trap '' TERM; setsid bash -c \"{worker.replace('$', chr(92) + '$')}\" & while :; do sleep 0.05; done"
+    )
     wait_for((tmp_path / "worker").exists)
     pid = int((tmp_path / "worker").read_text())
-    assert stop_job(paths, 0.5) == f"killed the job of {paths.exp_dir} (pid {process.pid}): it did not end within 0.5 s of SIGTERM"
+    assert (
+        stop_job(paths, 0.5)
+        == f"killed the job of {paths.exp_dir} (pid {process.pid}): it did not end within 0.5 s of SIGTERM"
+    )
     assert process.wait() == -signal.SIGKILL
     wait_for(lambda: read_process(pid) is None)
     assert exit_code(paths) is None

@@ -2,12 +2,14 @@ import os
 
 import pytest
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.paths import ExperimentPaths, section
+from flagscale_perf.spine.errors import PerfError
 
 
 def paths_of(exp_dir="./outputs", cwd="/here", **logging):
-    return ExperimentPaths.from_config({"experiment": {"exp_dir": exp_dir}, "train": {"system": {"logging": logging}}}, cwd)
+    return ExperimentPaths.from_config(
+        {"experiment": {"exp_dir": exp_dir}, "train": {"system": {"logging": logging}}}, cwd
+    )
 
 
 def test_files_lie_where_flagscale_puts_them() -> None:
@@ -21,17 +23,34 @@ def test_files_lie_where_flagscale_puts_them() -> None:
     ("exp_dir", "cwd", "path", "expected"),
     [
         ("./outputs", "/here", "logs/perf", "/here/outputs/logs/perf"),
-        ("./outputs", "/here", "./outputs/logs/perf", "/here/outputs/logs/perf"),  # names the experiment directory: as typed
+        (
+            "./outputs",
+            "/here",
+            "./outputs/logs/perf",
+            "/here/outputs/logs/perf",
+        ),  # names the experiment directory: as typed
         ("./outputs", "/here", "outputs", "/here/outputs"),
-        ("./outputs", "/here", "outputs2/logs", "/here/outputs/outputs2/logs"),  # a name that only begins alike
+        (
+            "./outputs",
+            "/here",
+            "outputs2/logs",
+            "/here/outputs/outputs2/logs",
+        ),  # a name that only begins alike
         ("./outputs", "/here", "/elsewhere/logs", "/elsewhere/logs"),
         ("./outputs", "/here", "../logs", "/here/logs"),  # ../ of the experiment directory
         ("/data/exp", "/here", "logs", "/data/exp/logs"),
-        ("/data", "/data/sub", "logs", "/data/logs"),  # typed inside the experiment directory: still against it
+        (
+            "/data",
+            "/data/sub",
+            "logs",
+            "/data/logs",
+        ),  # typed inside the experiment directory: still against it
         (".", "/here", "logs", "/here/logs"),
     ],
 )
-def test_output_paths_are_made_absolute_against_the_experiment_directory(exp_dir, cwd, path, expected) -> None:
+def test_output_paths_are_made_absolute_against_the_experiment_directory(
+    exp_dir, cwd, path, expected
+) -> None:
     assert paths_of(exp_dir, cwd).resolve(path) == expected
 
 
@@ -42,14 +61,18 @@ def test_log_dir_may_lie_elsewhere() -> None:
 @pytest.mark.parametrize("exp_dir", [None, "", " ", 3, "a\0b", "a\nb", ["x"]])
 def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
     with pytest.raises(
-        PerfError, match=r"^experiment.exp_dir: .* is not a directory name; write for example experiment.exp_dir=./outputs$"
+        PerfError,
+        match=r"^experiment.exp_dir: .* is not a directory name; write for example experiment.exp_dir=./outputs$",
     ):
         paths_of(exp_dir)
 
 
 def test_directory_that_cannot_be_made_is_refused(tmp_path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PerfError, match=r"^experiment.exp_dir: cannot create .*Not a directory; give a directory that can be written$"):
+    with pytest.raises(
+        PerfError,
+        match=r"^experiment.exp_dir: cannot create .*Not a directory; give a directory that can be written$",
+    ):
         paths_of(str(tmp_path / "file")).make()
 
 
@@ -64,5 +87,7 @@ def test_section() -> None:
     assert section(config, "a.b") == {"c": 1}
     assert section(config, "a.n.x") == {}
     assert section(config, "z") == {}
-    with pytest.raises(PerfError, match=r"^a.v: v is 3 and not a section of keys; see conf/train.yaml for the form$"):
+    with pytest.raises(
+        PerfError, match=r"^a.v: v is 3 and not a section of keys; see conf/train.yaml for the form$"
+    ):
         section(config, "a.v")

@@ -1,8 +1,8 @@
 import pytest
 
 import flagscale_perf.launcher.plan as plan_module
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.plan import make_plan
+from flagscale_perf.spine.errors import PerfError
 
 HERE = "/here"
 
@@ -22,7 +22,11 @@ def test_whole_command(config, tmp_path) -> None:
 
 
 def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkeypatch) -> None:
-    monkeypatch.setattr(plan_module.flagscale_perf, "__file__", plan_module.site.getsitepackages()[0] + "/flagscale_perf/__init__.py")
+    monkeypatch.setattr(
+        plan_module.flagscale_perf,
+        "__file__",
+        plan_module.site.getsitepackages()[0] + "/flagscale_perf/__init__.py",
+    )
     assert len(make_plan(config, HERE, {}).pythonpath) == 2
     monkeypatch.setattr(plan_module.flagscale_perf, "__file__", "/checkout/flagscale_perf/__init__.py")
     assert make_plan(config, HERE, {}).pythonpath[2:] == ["/checkout"]
@@ -70,22 +74,43 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
     }
     values = {key: setting.value for key, setting in make_plan(config, str(tmp_path), {}).settings.items()}
     assert values["vocab_file"] == f"{tmp_path}/FlagScale/vocab.json"
-    assert (values["merge_file"], values["tokenizer_model"], values["data_path"]) == ("mine.json", "gone", "vocab.json")
+    assert (values["merge_file"], values["tokenizer_model"], values["data_path"]) == (
+        "mine.json",
+        "gone",
+        "vocab.json",
+    )
 
 
 def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
     config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
-    assert make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir == f"{tmp_path}/exp/from_env"
+    assert (
+        make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        == f"{tmp_path}/exp/from_env"
+    )
 
 
 def test_variables(config) -> None:
-    config["experiment"]["envs"] = {"A": "x y", "B": 3, "C": True, "D": False, "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": 8}
+    config["experiment"]["envs"] = {
+        "A": "x y",
+        "B": 3,
+        "C": True,
+        "D": False,
+        "E": None,
+        "CUDA_DEVICE_MAX_CONNECTIONS": 8,
+    }
     expected = {"A": "x y", "B": "3", "C": "1", "D": "0", "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
     assert make_plan(config, HERE, {}).env == expected
 
 
 def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
-    config["experiment"]["runner"] |= {"max_restarts": 2, "log_dir": "details", "tee": "3", "no_python": True, "x": False, "y": None}
+    config["experiment"]["runner"] |= {
+        "max_restarts": 2,
+        "log_dir": "details",
+        "tee": "3",
+        "no_python": True,
+        "x": False,
+        "y": None,
+    }
     command = make_plan(config, HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir", f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
@@ -135,13 +160,20 @@ def test_wrong_option_of_the_monitor_is_refused(config) -> None:
     config["train"]["system"]["perf_log_interval"] = 0
     with pytest.raises(PerfError) as refusal:
         make_plan(config, HERE, {})
-    assert str(refusal.value) == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
+    assert (
+        str(refusal.value)
+        == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
+    )
 
 
 def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
     command = make_plan(config, HERE, {}).command
-    assert command[3 : command.index("flagscale_perf.launch") - 1] == ["--standalone", "--nproc_per_node", "1"]
+    assert command[3 : command.index("flagscale_perf.launch") - 1] == [
+        "--standalone",
+        "--nproc_per_node",
+        "1",
+    ]
 
 
 def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> None:
@@ -152,4 +184,7 @@ def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> Non
 
 
 def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
-    assert make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir == f"{tmp_path}/exp/from_caller"
+    assert (
+        make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        == f"{tmp_path}/exp/from_caller"
+    )

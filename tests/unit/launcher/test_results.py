@@ -25,18 +25,35 @@ def touch(plan, *names) -> None:
 
 
 def test_sessions_are_those_with_a_run_file(plan) -> None:
-    touch(plan, f"perf_records_{OLD}.jsonl", f"perf_records_{NEW}.jsonl", "perf_records_mine.jsonl", f"perf_metrics_{OLD}_3.log")
+    touch(
+        plan,
+        f"perf_records_{OLD}.jsonl",
+        f"perf_records_{NEW}.jsonl",
+        "perf_records_mine.jsonl",
+        f"perf_metrics_{OLD}_3.log",
+    )
     assert sessions(plan.perf.perf_log_dir) == {OLD, NEW}
     assert sessions("/nowhere") == set()
 
 
 def test_what_lies_where(plan) -> None:
-    touch(plan, f"perf_records_{OLD}.jsonl", f"perf_records_{NEW}.jsonl", f"perf_metrics_{NEW}.log", "perf_realtime.log")
+    touch(
+        plan,
+        f"perf_records_{OLD}.jsonl",
+        f"perf_records_{NEW}.jsonl",
+        f"perf_metrics_{NEW}.log",
+        "perf_realtime.log",
+    )
     directory = plan.perf.perf_log_dir
     open(plan.paths.output, "w").close()
     lines = results(plan, {OLD}, with_log=True)
     log = f"{directory}/perf_metrics_{NEW}.log"
-    assert lines[:15] == ["", f"last lines of {log}:", "Timestamp            Step", *(f"line {number}" for number in range(8, 20))]
+    assert lines[:15] == [
+        "",
+        f"last lines of {log}:",
+        "Timestamp            Step",
+        *(f"line {number}" for number in range(8, 20)),
+    ]
     assert lines[lines.index("files:") :] == [
         "files:",
         f"  output      {plan.paths.output}",
@@ -56,13 +73,20 @@ def test_job_that_left_nothing(plan) -> None:
 def test_report_that_fails_is_said(plan, monkeypatch) -> None:
     touch(plan, f"perf_records_{NEW}.jsonl")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert results(plan, set(), with_log=False)[1] == "no summary: `flagscale-perf report` ended with 1: no message"
+    assert (
+        results(plan, set(), with_log=False)[1]
+        == "no summary: `flagscale-perf report` ended with 1: no message"
+    )
 
 
 def test_reason_of_a_failure_ends_where_torchrun_speaks_of_itself(tmp_path) -> None:
     output = tmp_path / "output"
     before = [f"line {number}" for number in range(40)]
-    output.write_text("\n".join([*before, "E api.py:1002] failed (exitcode: 1) local_rank: 0", "Traceback", "ChildFailedError"]))
+    output.write_text(
+        "\n".join(
+            [*before, "E api.py:1002] failed (exitcode: 1) local_rank: 0", "Traceback", "ChildFailedError"]
+        )
+    )
     assert reason(str(output)) == [*before[-29:], "E api.py:1002] failed (exitcode: 1) local_rank: 0"]
     output.write_text("only this")
     assert reason(str(output)) == ["only this"]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.launcher.script import render, write_script
+from flagscale_perf.spine.errors import PerfError
 
 HOSTILE = [
     "a b", "it's", 'say "hi"', "$(touch pwned)", "`touch pwned`", "x; touch pwned", "x && touch pwned", "x | tee pwned", "> pwned", "$HOME",
@@ -20,7 +20,9 @@ HOSTILE = [
 
 @pytest.fixture
 def seen(config, tmp_path):
-    """Runs the plan's script through the real bash; its "python" notes its arguments and environment byte by byte."""
+    """Runs the plan's script through the real bash; its "python" notes its arguments and environment byte by
+    byte.
+    """
     python = tmp_path / "noting_python"
     python.write_text(
         f"#!{sys.executable}\n"
@@ -85,7 +87,9 @@ def test_hostile_directories(config, seen, tmp_path, name) -> None:
 
 
 def test_command_of_the_user_runs_first_and_as_it_is(config, seen) -> None:
-    config["experiment"]["cmds"]["before_start"] = "FROM_SHELL=$(echo a; echo b)\nexport FROM_SHELL UNSET_IS_FINE=$NOT_THERE"
+    config["experiment"]["cmds"]["before_start"] = (
+        "FROM_SHELL=$(echo a; echo b)\nexport FROM_SHELL UNSET_IS_FINE=$NOT_THERE"
+    )
     config["experiment"]["envs"] = {"GONE": None, "OVER": "config"}
     config["experiment"]["cmds"]["before_start"] += "\nexport GONE=here OVER=shell"
     _, found = seen()
@@ -134,7 +138,9 @@ def test_whole_script(config, tmp_path) -> None:
 def test_command_of_the_user_that_is_not_whole_is_refused(config, tmp_path) -> None:
     config["experiment"]["cmds"]["before_start"] = "echo 'never closed"
     plan = make_plan(config, "/", {})
-    with pytest.raises(PerfError, match=r"^experiment.cmds.before_start: .* is not whole bash code: .*; mend its quotes$"):
+    with pytest.raises(
+        PerfError, match=r"^experiment.cmds.before_start: .* is not whole bash code: .*; mend its quotes$"
+    ):
         write_script(plan)
     assert os.listdir(os.path.dirname(plan.paths.script)) == []
 
@@ -142,14 +148,22 @@ def test_command_of_the_user_that_is_not_whole_is_refused(config, tmp_path) -> N
 def test_directory_that_takes_no_script_is_refused(config) -> None:
     plan = make_plan(config, "/", {})
     os.makedirs(plan.paths.script)
-    with pytest.raises(PerfError, match=r"^experiment.exp_dir: cannot write .*: Is a directory; give a directory that can be written$"):
+    with pytest.raises(
+        PerfError,
+        match=r"^experiment.exp_dir: cannot write .*: Is a directory; give a directory that can be written$",
+    ):
         write_script(plan)
 
 
 @pytest.mark.parametrize("python", ["-a", "-c", "--", "-x y", "$(touch pwned)", "A=b"])
 def test_a_python_that_is_none_runs_nothing_else(config, tmp_path, python) -> None:
     config["experiment"]["task"]["python"] = python
-    done = subprocess.run(["bash", write_script(make_plan(config, str(tmp_path), {}))], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", write_script(make_plan(config, str(tmp_path), {}))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 127
     assert f"exec: {python}: not found" in done.stderr
     assert not list(tmp_path.rglob("pwned"))

@@ -1,4 +1,6 @@
-"""Hostile text in every key that conf/ names and in those of torchrun and FlagScale that people add: refused, or passed on byte by byte."""
+"""Hostile text in every key that conf/ names and in those of torchrun and FlagScale that people add: refused,
+or passed on byte by byte.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.actions import perform
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.launcher.script import write_script
 from flagscale_perf.launcher.settings import PERF_KEYS
+from flagscale_perf.spine.errors import PerfError
 
 CONF = Path(__file__).parents[3] / "conf"
 HOSTILE = [
@@ -27,13 +29,41 @@ HOSTILE = [
     "é\u202e\x1b[2J\x7f$HOME${HOME}*?~!{a,b}",
 ]
 ADDED = [
-    *("rdzv_id", "rdzv_endpoint", "rdzv_backend", "rdzv_conf", "master_addr", "master_port", "node_rank", "max_restarts", "log_dir"),
-    *("ssh_port", "no_shared_fs", "per_node_task", "enable_monitoring", "tee", "redirects", "local_addr", "role"),
+    *(
+        "rdzv_id",
+        "rdzv_endpoint",
+        "rdzv_backend",
+        "rdzv_conf",
+        "master_addr",
+        "master_port",
+        "node_rank",
+        "max_restarts",
+        "log_dir",
+    ),
+    *(
+        "ssh_port",
+        "no_shared_fs",
+        "per_node_task",
+        "enable_monitoring",
+        "tee",
+        "redirects",
+        "local_addr",
+        "role",
+    ),
 ]
 BY_HAND = [
     *(f"experiment.runner.{key}" for key in ADDED),
-    *("experiment.envs.PATH", "experiment.envs.ANY", "experiment.envs.FLAGSCALE_HOME", "experiment.envs.FLAGSCALE_PERF_LOG_DIR"),
-    *("train.system.logging.log_dir", "train.system.logging.wandb_exp_name", "train.system.logging.wandb_save_dir"),
+    *(
+        "experiment.envs.PATH",
+        "experiment.envs.ANY",
+        "experiment.envs.FLAGSCALE_HOME",
+        "experiment.envs.FLAGSCALE_PERF_LOG_DIR",
+    ),
+    *(
+        "train.system.logging.log_dir",
+        "train.system.logging.wandb_exp_name",
+        "train.system.logging.wandb_save_dir",
+    ),
     *("train.system.wandb_project", "train.model.any", "train.data.tokenizer_path"),
 ]
 SHELL_CODE = "experiment.cmds.before_start"  # by intention
@@ -83,7 +113,9 @@ def test_hostile_text_is_refused_or_arrives_and_runs_nothing(config, tmp_path, p
             assert done.returncode in (126, 127)
         else:
             assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-            assert (tmp_path / "seen").read_bytes() == b"".join(os.fsencode(word) + b"\0" for word in plan.command[1:])
+            assert (tmp_path / "seen").read_bytes() == b"".join(
+                os.fsencode(word) + b"\0" for word in plan.command[1:]
+            )
     assert not list(tmp_path.rglob("pwned"))
 
 
@@ -94,7 +126,10 @@ def test_an_action_that_is_none_is_refused(config, value) -> None:
 
     with pytest.raises(PerfError) as refusal:
         perform(config | {"action": value}, no_runner)
-    assert str(refusal.value) == f"action: {value!r} is not one of run, dryrun, test, stop, query; write for example action=run"
+    assert (
+        str(refusal.value)
+        == f"action: {value!r} is not one of run, dryrun, test, stop, query; write for example action=run"
+    )
 
 
 @pytest.mark.parametrize("value", HOSTILE)
@@ -110,7 +145,9 @@ def test_a_hostfile_that_is_none_is_refused_on_the_way_to_ssh(config, value) -> 
 
 @pytest.mark.parametrize("path", [path for path in every_key() if path != "experiment.runner.hostfile"])
 def test_what_reaches_flagscales_ssh_runner_is_refused_or_harmless_there(config, tmp_path, path) -> None:
-    """Harmless: the runner's own way to a command line, `cmd="..."` around what shlex has joined, leaves the words as they are."""
+    """Harmless: the runner's own way to a command line, `cmd="..."` around what shlex has joined, leaves the
+    words as they are.
+    """
     (tmp_path / "hosts").write_text("node0 slots=8\n")
     config["experiment"]["runner"]["hostfile"] = str(tmp_path / "hosts")
     config["experiment"]["envs"] = {"CUDA_VISIBLE_DEVICES": "0"}
@@ -130,7 +167,13 @@ def test_what_reaches_flagscales_ssh_runner_is_refused_or_harmless_there(config,
         texts = [str(leaf) for leaf in values(jobs)]
         words = shlex.join(texts)
         code = f'cmd="{words}"\nbash -c "printf \'%s\\0\' $cmd"'
-        done = subprocess.run(["/bin/bash", "-c", code], cwd=tmp_path, capture_output=True, check=False, env={"PATH": os.environ["PATH"]})
+        done = subprocess.run(
+            ["/bin/bash", "-c", code],
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+            env={"PATH": os.environ["PATH"]},
+        )
         assert done.stdout.decode().split("\0")[:-1] == texts
     assert not list(tmp_path.rglob("pwned"))
 

@@ -1,8 +1,8 @@
 import pytest
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.launcher.settings import Setting, as_text, option, read_settings, to_argv
+from flagscale_perf.spine.errors import PerfError
 
 
 def argv_of(perf=None, **train) -> list[str]:
@@ -26,8 +26,18 @@ def test_false_and_null_leave_an_option_of_the_host_out() -> None:
 
 def test_options_of_the_monitor_come_from_the_checked_values() -> None:
     perf = PerfConfig(enable_perf_monitor=True, perf_memory_tracking=False, perf_log_interval=7)
-    system = {"enable_perf_monitor": "yes", "perf_memory_tracking": False, "perf_log_interval": "7", "perf_peak_tflops": None}
-    assert argv_of(perf, system=system) == ["--enable-perf-monitor", "--no-perf-memory-tracking", "--perf-log-interval", "7"]
+    system = {
+        "enable_perf_monitor": "yes",
+        "perf_memory_tracking": False,
+        "perf_log_interval": "7",
+        "perf_peak_tflops": None,
+    }
+    assert argv_of(perf, system=system) == [
+        "--enable-perf-monitor",
+        "--no-perf-memory-tracking",
+        "--perf-log-interval",
+        "7",
+    ]
 
 
 def test_list_is_several_values() -> None:
@@ -35,11 +45,17 @@ def test_list_is_several_values() -> None:
 
 
 def test_keys_of_the_launcher_are_no_options() -> None:
-    assert argv_of(system={"logging": {"log_dir": "x", "scripts_dir": "x", "pids_dir": "x", "details_dir": "x"}}) == []
+    assert (
+        argv_of(system={"logging": {"log_dir": "x", "scripts_dir": "x", "pids_dir": "x", "details_dir": "x"}})
+        == []
+    )
 
 
 def test_two_keys_of_one_option_may_agree() -> None:
-    assert argv_of(model={"weight_decay": 0.1, "optimizer": {"weight_decay": 0.1}}) == ["--weight-decay", "0.1"]
+    assert argv_of(model={"weight_decay": 0.1, "optimizer": {"weight_decay": 0.1}}) == [
+        "--weight-decay",
+        "0.1",
+    ]
 
 
 def test_null_does_not_undo_a_value() -> None:
@@ -87,7 +103,8 @@ def test_what_cannot_be_passed_is_refused_by_name(train, message) -> None:
 
 def test_configuration_without_a_task_is_refused() -> None:
     with pytest.raises(
-        PerfError, match=r"^train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama$"
+        PerfError,
+        match=r"^train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama$",
     ):
         read_settings({"experiment": {}})
 
@@ -117,5 +134,7 @@ def test_value_that_looks_like_an_option_is_tied_to_its_flag(text, expected) -> 
 
 @pytest.mark.parametrize("value", [None, [1], {"a": 1}])
 def test_only_scalars_are_texts(value) -> None:
-    with pytest.raises(PerfError, match=r"^k: .* is not a single value; write a number, a text, true or false$"):
+    with pytest.raises(
+        PerfError, match=r"^k: .* is not a single value; write a number, a text, true or false$"
+    ):
         as_text(value, "k")

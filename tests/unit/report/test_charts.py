@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.report import SlowStep, Trend
-from flagscale_perf.analysis.tables import Memory, RankEntry, Straggler
-from flagscale_perf.core.phases import GROUPS
 from flagscale_perf.report import charts
+from flagscale_perf.training.analysis.tables import Memory, RankEntry, Straggler
+from flagscale_perf.training.phases import GROUPS
 from tests.reports import few_ranks, point, small, unknown
 
 
@@ -36,7 +36,9 @@ def test_the_trend_leaves_the_warm_up_and_what_is_not_known_out() -> None:
 
 def test_the_trend_marks_slow_steps_suspects_and_pauses() -> None:
     points = [point(10, is_suspect=True, mfu=1.2, checkpoint_s=3.0), point(20, eval_s=2.0)]
-    chart = charts.trend(replace(small(), trend=Trend(points, 2, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0)))
+    chart = charts.trend(
+        replace(small(), trend=Trend(points, 2, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0))
+    )
     found = drawn(chart)
     assert found["suspect"] == ([10], [400.0])
     assert found["TFLOPS per GPU"] == ([10, 20], [None, 400.0])
@@ -52,7 +54,10 @@ def test_a_diagram_of_one_line_has_its_title_and_no_legend() -> None:
     chart = charts.trend(small())
     legends = {trace["name"]: trace["showlegend"] for trace in chart["data"]}
     assert (legends["TFLOPS per GPU"], legends["MFU"]) == (False, True)
-    assert [each["text"] for each in chart["layout"]["annotations"]] == ["<b>TFLOPS per GPU</b>", "<b>Tokens per second</b>"]
+    assert [each["text"] for each in chart["layout"]["annotations"]] == [
+        "<b>TFLOPS per GPU</b>",
+        "<b>Tokens per second</b>",
+    ]
     assert chart["layout"]["legend2"]["title"]["text"] == "<b>Share of the peak</b>"
 
 
@@ -90,7 +95,9 @@ def test_memory_is_shown_against_what_the_device_has() -> None:
 
 
 def test_hardware_says_what_capped_the_clock() -> None:
-    chart = charts.hardware([point(10, sm_clock_mhz=1500, throttle="power <b>"), point(20, sm_clock_mhz=1900)])
+    chart = charts.hardware(
+        [point(10, sm_clock_mhz=1500, throttle="power <b>"), point(20, sm_clock_mhz=1900)]
+    )
     (marks,) = (trace for trace in chart["data"] if trace["name"] == "throttled")
     assert (marks["x"], marks["y"], marks["text"]) == ([10], [1500.0], ["power &lt;b&gt;"])
 
@@ -99,14 +106,21 @@ def test_ranks_are_rows_and_a_straggler_has_an_outline() -> None:
     slow = Straggler(11, 20, True, [1], "node1", "H200", 0, "forward", 5.0, 20.0, 0.1, "peers", None)
     chart = charts.ranks(few_ranks(), [slow], [point(10), point(20)])
     work = chart["data"][0]
-    assert (work["name"], work["x"], work["y"], work["z"]) == ("Work", [1, 11, 20], ["0", "1"], [[10.0, 10.0], [15.0, None]])
+    assert (work["name"], work["x"], work["y"], work["z"]) == (
+        "Work",
+        [1, 11, 20],
+        ["0", "1"],
+        [[10.0, 10.0], [15.0, None]],
+    )
     assert [trace["visible"] for trace in chart["data"]] == [True, False, False, False, False]
     (outline,) = chart["layout"]["shapes"]
     assert (outline["x0"], outline["x1"], outline["y0"], outline["y1"]) == (11, 20, 0.5, 1.5)
 
 
 def test_ranks_that_share_a_row() -> None:
-    found = replace(few_ranks(), entries=[RankEntry(0, 3, None, None, None), RankEntry(4, 7, None, None, None)])
+    found = replace(
+        few_ranks(), entries=[RankEntry(0, 3, None, None, None), RankEntry(4, 7, None, None, None)]
+    )
     slow = Straggler(11, 20, False, [5, 6], "n", "d", 0, "forward", 5.0, 20.0, 0.1, "peers", None)
     chart = charts.ranks(found, [slow], [point(20)])
     assert chart["data"][0]["y"] == ["0–3", "4–7"]

@@ -5,22 +5,32 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.compare import CompareOptions, Comparison, compare
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, compare
 from flagscale_perf.report.compare import render_json, render_markdown, render_text, title
 from tests.golden import golden
 from tests.run_files import steady, write
 
 
 def sample(directory: Path) -> Comparison:
-    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files without the directory."""
+    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files
+    without the directory.
+    """
     base = write(directory / "base.jsonl", steady(60))
-    new = write(directory / "new.jsonl", steady(60, more_backward_ms=6), {"perf_breakdown": True}, hostname="node<1>")
+    new = write(
+        directory / "new.jsonl", steady(60, more_backward_ms=6), {"perf_breakdown": True}, hostname="node<1>"
+    )
     result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
-    runs = [[replace(run, path=Path(run.path).name) for run in side] for side in (result.base_runs, result.new_runs)]
+    runs = [
+        [replace(run, path=Path(run.path).name) for run in side]
+        for side in (result.base_runs, result.new_runs)
+    ]
     return replace(result, base_runs=runs[0], new_runs=runs[1])
 
 
-@pytest.mark.parametrize(("name", "render"), [("compare.txt", render_text), ("compare.md", render_markdown), ("compare.json", render_json)])
+@pytest.mark.parametrize(
+    ("name", "render"),
+    [("compare.txt", render_text), ("compare.md", render_markdown), ("compare.json", render_json)],
+)
 def test_every_format_is_as_promised(tmp_path, name, render) -> None:
     assert render(sample(tmp_path)) == golden(name)
 
@@ -37,12 +47,16 @@ def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
     path = write(tmp_path / "run", steady(40))
     result = compare([path], [path], CompareOptions(fail_if_slower=0.01))
     assert title(result) == "NEW against BASE: no difference (+0.00 %, less than noise)"
-    assert "passed, but the interval reaches beyond 1.00 %: more or longer runs would tell" in render_text(result)
+    assert "passed, but the interval reaches beyond 1.00 %: more or longer runs would tell" in render_text(
+        result
+    )
 
 
 def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
     base = write(tmp_path / "base", steady(40))
     new = write(tmp_path / "new", [step for step in steady(40) if hasattr(step, "tokens")], world_size=16)
     shown = render_text(compare([base], [new], CompareOptions()))
-    assert "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
+    assert (
+        "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
+    )
     assert "no phases: not every run has them, train with --perf-breakdown" in shown

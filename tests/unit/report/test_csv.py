@@ -6,8 +6,8 @@ import csv
 import io
 from pathlib import Path
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.report.csv import render
+from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import make_header, make_interval
 from tests.golden import golden
 from tests.synthetic import TROUBLED, write

@@ -15,7 +15,9 @@ def test_a_kill_a_restart_and_a_file_that_is_none(tmp_path: Path) -> None:
     write_session(tmp_path, 31, 11, 20, ("completed", 10), loading_ms=100)
     write_session(tmp_path, 32, 21, 20, ("exception \x1b[2J", 10))
     (tmp_path / "perf_records_20240129_110000.jsonl").write_bytes(b"")
-    assert render_history(stitch(tmp_path)).replace(str(tmp_path), "RUN_DIR") == golden("report_all_sessions.txt")
+    assert render_history(stitch(tmp_path)).replace(str(tmp_path), "RUN_DIR") == golden(
+        "report_all_sessions.txt"
+    )
 
 
 def test_one_session_is_one(tmp_path: Path) -> None:

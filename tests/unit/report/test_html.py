@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.report import Report
-from flagscale_perf.core.errors import PerfError
 from flagscale_perf.report.html import render, render_page
+from flagscale_perf.spine.errors import PerfError
 from tests import reports
 from tests.golden import golden
 
@@ -72,7 +72,9 @@ def charts_of(page: Page) -> dict[str, Any]:
 def without_assets(page: str) -> str:
     """Without page.css, page.js and the packed library, which stand in it as they are, and their hashes."""
     for name in ("style", "script"):
-        page = re.sub(rf"(<{name}(?! type=.application)[^>]*>).*?(</{name}>)", r"\1...\2", page, flags=re.DOTALL)
+        page = re.sub(
+            rf"(<{name}(?! type=.application)[^>]*>).*?(</{name}>)", r"\1...\2", page, flags=re.DOTALL
+        )
     return re.sub("sha256-[A-Za-z0-9+/=]+", "sha256-...", page)
 
 
@@ -93,11 +95,18 @@ def test_nothing_of_a_page_is_elsewhere(make: Callable[[], Report]) -> None:
 
 def test_the_policy_allows_the_two_scripts_and_no_request() -> None:
     page = page_of(reports.small)
-    (policy,) = (found["content"] for tag, found in page.elements if found.get("http-equiv") == "Content-Security-Policy")
+    (policy,) = (
+        found["content"]
+        for tag, found in page.elements
+        if found.get("http-equiv") == "Content-Security-Policy"
+    )
     rules = dict(rule.strip().split(" ", 1) for rule in str(policy).split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["img-src"] == "data: blob:"
-    allowed = {f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'" for text in (page.scripts[2], LIBRARY)}
+    allowed = {
+        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+        for text in (page.scripts[2], LIBRARY)
+    }
     assert set(rules["script-src"].split()) == allowed
     assert set(rules) == {"default-src", "script-src", "style-src", "img-src", "base-uri", "form-action"}
 
@@ -146,7 +155,9 @@ def test_what_is_not_known_is_said_in_a_line_each() -> None:
 def test_every_chart_has_its_place() -> None:
     for make in MAKERS:
         page = page_of(make)
-        assert {f"chart-{name}" for name in charts_of(page)} == {key for key in page.attributes("id") if key.startswith("chart-")}
+        assert {f"chart-{name}" for name in charts_of(page)} == {
+            key for key in page.attributes("id") if key.startswith("chart-")
+        }
 
 
 def test_a_finding_shows_its_figures_and_its_flags_to_copy() -> None:
@@ -167,7 +178,9 @@ def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         return found(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    with pytest.raises(PerfError, match=r"--format html needs plotly.*pip install 'flagscale-perf\[report\]'"):
+    with pytest.raises(
+        PerfError, match=r"--format html needs plotly.*pip install 'flagscale-perf\[report\]'"
+    ):
         render(reports.small())
 
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.summary import summarize
 from flagscale_perf.report.json import render
+from flagscale_perf.training.analysis.summary import summarize
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
 from tests.unit.report.test_text import NAME, report_of
@@ -22,7 +22,9 @@ def parsed(text: str) -> dict[str, Any]:
 
 
 def test_a_whole_run(tmp_path: Path) -> None:
-    assert render(report_of(tmp_path, sample_run())).replace(str(tmp_path / NAME), "RUN_FILE") == golden("report.json")
+    assert render(report_of(tmp_path, sample_run())).replace(str(tmp_path / NAME), "RUN_FILE") == golden(
+        "report.json"
+    )
 
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
@@ -37,12 +39,20 @@ def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
         "p95_iteration_ms": "p95_ms",
     }
     assert {name: statistics[name] for name in names} == {name: figures[ours] for name, ours in names.items()}
-    rows = [(row["iteration"], row["TFLOPS_per_GPU"], row["mfu"], row["iteration_time_ms"]) for row in summary["iteration_logs"]]
+    rows = [
+        (row["iteration"], row["TFLOPS_per_GPU"], row["mfu"], row["iteration_time_ms"])
+        for row in summary["iteration_logs"]
+    ]
     assert rows == [
-        (point["iteration"], point["tflops_per_gpu"], point["mfu"], point["iteration_ms"]) for point in report["trend"]["points"]
+        (point["iteration"], point["tflops_per_gpu"], point["mfu"], point["iteration_ms"])
+        for point in report["trend"]["points"]
     ]
     parts = {part["name"]: part["dur_s"] for part in report["goodput"]["parts"]}
-    assert parts == {name.removesuffix("_s"): dur_s for name, dur_s in summary["goodput"].items() if name not in ("wall_s", "ettr")}
+    assert parts == {
+        name.removesuffix("_s"): dur_s
+        for name, dur_s in summary["goodput"].items()
+        if name not in ("wall_s", "ettr")
+    }
 
 
 def test_what_could_not_be_read_is_in_it(tmp_path: Path) -> None:
@@ -51,7 +61,10 @@ def test_what_could_not_be_read_is_in_it(tmp_path: Path) -> None:
         "path": str(tmp_path / NAME),
         "records": {"header": 1, "step": 1},
         "skipped": 2,
-        "first_skipped": [{"number": 3, "reason": "no JSON: Expecting value at character 1"}, {"number": 4, "reason": "cut off"}],
+        "first_skipped": [
+            {"number": 3, "reason": "no JSON: Expecting value at character 1"},
+            {"number": 4, "reason": "cut off"},
+        ],
     }
 
 

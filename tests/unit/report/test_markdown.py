@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.fold import read_report
-from flagscale_perf.core.records import RunEnd
 from flagscale_perf.report.markdown import escaped, render
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import make_facts, make_header, make_step
 from tests.golden import golden
 from tests.synthetic import TROUBLED, write
@@ -36,7 +36,10 @@ def test_foreign_text_is_shown_and_never_read(text: str, shown: str) -> None:
 
 def test_a_hostile_name_stays_in_its_cell(tmp_path: Path) -> None:
     evil = "x |\n# <img src=x onerror=alert(1)> [a](javascript:b)"
-    report = report_of(tmp_path, [make_header(facts=make_facts(script=evil, device=evil)), make_step(1), RunEnd(evil, 0, 1, 0)])
+    report = report_of(
+        tmp_path,
+        [make_header(facts=make_facts(script=evil, device=evil)), make_step(1), RunEnd(evil, 0, 1, 0)],
+    )
     lines = render(report).splitlines()
     assert "<" not in "".join(lines)
     assert [line for line in lines if line.startswith("#")][:2] == ["# Run 20240129\\_103000", "## Findings"]

@@ -51,7 +51,10 @@ def test_a_table_and_pairs() -> None:
         '<tbody>\n<tr><td>forward</td><td class="n">1 ms</td></tr>\n'
         f'<tr><td>{ESCAPED}</td><td class="n">–</td></tr>\n</tbody></table></div>\n'
     )
-    assert pairs([("a", "1"), ("left out", None)]) == '<dl class="facts"><div><dt>a</dt><dd>1</dd></div>\n</dl>\n'
+    assert (
+        pairs([("a", "1"), ("left out", None)])
+        == '<dl class="facts"><div><dt>a</dt><dd>1</dd></div>\n</dl>\n'
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""The report as a figure: that it is drawn whole, whatever is missing. How it looks is in docs/images/report.png."""
+"""The report as a figure: that it is drawn whole, whatever is missing. How it looks is in
+docs/images/report.png.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from flagscale_perf.analysis.fold import read_report
-from flagscale_perf.core.errors import PerfError
-from flagscale_perf.core.records import RunEnd
 from flagscale_perf.report import png
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import make_facts, make_header, make_step, sample_run
 from tests.synthetic import TROUBLED, ranks_record, write
 from tests.unit.report.test_text import report_of
@@ -66,7 +68,9 @@ def test_a_run_of_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_name_is_no_formula(tmp_path: Path) -> None:
     facts = make_facts(script="$\\frac{", device="\x1b[2J" * 100, missing=["$"])
-    assert size_of(png.render(report_of(tmp_path, [make_header(facts=facts), make_step(1), RunEnd("$x$", 0, 1, 0)]))) == (1600, 1500)
+    assert size_of(
+        png.render(report_of(tmp_path, [make_header(facts=facts), make_step(1), RunEnd("$x$", 0, 1, 0)]))
+    ) == (1600, 1500)
 
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +80,11 @@ def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch:
 
 
 def test_stretches_of_ranks_stand_where_they_were(tmp_path: Path) -> None:
-    stretches = [ranks_record(10), ranks_record(15, first_iteration=11), ranks_record(100, first_iteration=16)]
+    stretches = [
+        ranks_record(10),
+        ranks_record(15, first_iteration=11),
+        ranks_record(100, first_iteration=16),
+    ]
     axes = Figure().add_subplot()
     png._ranks(axes, report_of(tmp_path, [make_header(), *stretches]))
     (cells,) = axes.collections

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.analysis.fold import read_report
 from flagscale_perf.analysis.report import Report
-from flagscale_perf.core.jsonl import encode
-from flagscale_perf.core.records import Record, RunEnd
 from flagscale_perf.report.text import render
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.records import Record
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
 from tests.golden import golden
 from tests.synthetic import TROUBLED, write
@@ -32,7 +33,11 @@ def test_a_run_in_trouble_with_all_its_ranks(tmp_path: Path) -> None:
 
 def test_the_phases_of_a_run(tmp_path: Path) -> None:
     header = make_header(facts=make_facts(pipeline_parallel=2, pipeline_schedule="1f1b"))
-    records = [record for i in range(1, 6) for record in (make_phases(i, optimizer_clip_ns=0), make_step(i, microbatches=8))]
+    records = [
+        record
+        for i in range(1, 6)
+        for record in (make_phases(i, optimizer_clip_ns=0), make_step(i, microbatches=8))
+    ]
     text = render(report_of(tmp_path, [header, *records]))
     assert text[text.index("Phases") : text.index("Goodput")] == golden("report_phases.txt")
 
@@ -59,7 +64,14 @@ def test_a_run_of_which_little_is_known(tmp_path: Path) -> None:
 
 def test_what_was_above_the_peak_is_told(tmp_path: Path) -> None:
     steps = [make_step(1), make_step(2, model_flops=2 * 10**14)]
-    records = [make_header(), steps[0], make_interval(1), steps[1], make_interval(2, model_flops=2 * 10**15), RunEnd("completed", 0, 2, 0)]
+    records = [
+        make_header(),
+        steps[0],
+        make_interval(1),
+        steps[1],
+        make_interval(2, model_flops=2 * 10**15),
+        RunEnd("completed", 0, 2, 0),
+    ]
     text = render(report_of(tmp_path, records))
     assert (
         "  MFU             5.0 % (causal_half)\n"
@@ -67,21 +79,29 @@ def test_what_was_above_the_peak_is_told(tmp_path: Path) -> None:
         "  peak            100 TFLOP/s, bf16 (a round number)\n"
         "  suspect         intervals above the peak: 1; in no average; check --perf-peak-tflops and the data type\n"
     ) in text
-    assert "  1. Intervals above the peak: 1. The peak, the data type or the count of FLOPs is wrong\n" in text
+    assert (
+        "  1. Intervals above the peak: 1. The peak, the data type or the count of FLOPs is wrong\n" in text
+    )
 
 
 def test_a_run_without_a_peak_says_why(tmp_path: Path) -> None:
     facts = make_facts(peak_flop_per_s=None, peak_source="no peak is known for 'X'; set --perf-peak-tflops")
     text = render(report_of(tmp_path, [make_header(facts=facts), make_step(1)]))
     assert (
-        "  MFU             -\n  HFU             -\n  peak            -, bf16 (no peak is known for 'X'; set --perf-peak-tflops)\n" in text
+        "  MFU             -\n  HFU             -\n  peak            -, bf16 (no peak is known for 'X'; set --perf-peak-tflops)\n"
+        in text
     )
 
 
 def test_nothing_in_a_run_file_can_move_a_cursor(tmp_path: Path) -> None:
     evil = "\x1b[2J\x9b31m\u202e\r\n"
     facts = make_facts(host=evil, script=evil, device=evil, missing=[evil], hostname=evil, dtype=evil)
-    records = [make_header(facts=facts), make_step(1), make_event("failure", text=evil), RunEnd(evil, 0, 1, 3)]
+    records = [
+        make_header(facts=facts),
+        make_step(1),
+        make_event("failure", text=evil),
+        RunEnd(evil, 0, 1, 3),
+    ]
     text = render(report_of(tmp_path, records, b'{"kind":"' + evil.encode()[:4] + b'"}\n'))
     assert all(char == "\n" or char.isprintable() for char in text)
     assert "\\x1b[2J\\x9b31m\\u202e\\x0d\\x0a" in text

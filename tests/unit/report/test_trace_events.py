@@ -6,9 +6,10 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from flagscale_perf.core.rank_records import RanksRecord, StragglerRecord
-from flagscale_perf.core.records import Record, RunHeader
 from flagscale_perf.report.trace_events import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, trace_lines
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.records import Record
 from tests.fakes import (
     MS,
     make_event,
@@ -31,7 +32,11 @@ def events_of(*records: Record, header: RunHeader | None = None) -> list[dict[st
 
 def spans_of(events: list[dict[str, Any]], process: int, thread: int) -> list[tuple[str, float, float]]:
     """Name, start and length, in milliseconds."""
-    return [(e["name"], e["ts"] / 1000, e["dur"] / 1000) for e in events if (e["ph"], e["pid"], e["tid"]) == ("X", process, thread)]
+    return [
+        (e["name"], e["ts"] / 1000, e["dur"] / 1000)
+        for e in events
+        if (e["ph"], e["pid"], e["tid"]) == ("X", process, thread)
+    ]
 
 
 def nests(events: list[dict[str, Any]]) -> bool:
@@ -69,7 +74,9 @@ def test_an_iteration_with_its_pauses() -> None:
         ("checkpoint", 230, 20),
         ("iteration 5", 500, 4),
     ]
-    assert [e["args"] for e in events if e["name"] == "iteration 5"] == [{"outcome": "data_skipped", "samples": 0, "tokens": 0}]
+    assert [e["args"] for e in events if e["name"] == "iteration 5"] == [
+        {"outcome": "data_skipped", "samples": 0, "tokens": 0}
+    ]
 
 
 def test_phases_stand_end_to_end_in_their_iteration() -> None:
@@ -83,7 +90,12 @@ def test_phases_stand_end_to_end_in_their_iteration() -> None:
 
 def test_phases_that_take_longer_than_their_iteration_are_cut_at_its_end() -> None:
     # by the device's clock, the host having run ahead: 30 ms more, and that much less between the steps
-    events = events_of(make_phases(1, backward_ns=66 * MS, between_steps_ns=-20 * MS), make_step(1), make_phases(2), make_step(2))
+    events = events_of(
+        make_phases(1, backward_ns=66 * MS, between_steps_ns=-20 * MS),
+        make_step(1),
+        make_phases(2),
+        make_step(2),
+    )
     assert spans_of(events, RANK_0, PHASES_OF_STEPS)[2:6] == [
         ("backward", 120, 66),
         ("pipeline_recv_wait", 186, 14),  # of 15 ms
@@ -97,13 +109,19 @@ def test_phases_that_take_longer_than_their_iteration_are_cut_at_its_end() -> No
 def test_ranks_stand_side_by_side_over_their_stretch() -> None:
     nothing: list[int | None] = [None] * 3
     work, wait = [80 * MS, 60 * MS, None], [20 * MS, 40 * MS, None]
-    events = events_of(make_step(1), make_step(2), RanksRecord(1, 2, 1, nothing, work, wait, nothing, nothing, [2], 1))
+    events = events_of(
+        make_step(1), make_step(2), RanksRecord(1, 2, 1, nothing, work, wait, nothing, nothing, [2], 1)
+    )
     assert [spans_of(events, RANKS, rank) for rank in range(3)] == [
         [("work", 100, 160), ("wait", 260, 40)],
         [("work", 100, 120), ("wait", 220, 80)],
         [],
     ]
-    names = [e["args"]["name"] for e in events if e["ph"] == "M" and e["pid"] == RANKS and e["name"] == "thread_name"]
+    names = [
+        e["args"]["name"]
+        for e in events
+        if e["ph"] == "M" and e["pid"] == RANKS and e["name"] == "thread_name"
+    ]
     assert names == ["rank 0", "rank 1", "rank 2"]
 
 
@@ -119,7 +137,9 @@ def test_a_straggler_is_a_span_from_its_first_slow_iteration_to_its_last_also_wi
 
 def test_counters_and_instants() -> None:
     steps = [make_step(n) for n in range(1, 11)]
-    events = events_of(*steps, make_interval(10), make_reading(50 * MS), make_event("slow", at_ns=60 * MS, text="a\x1b[2Jb"))
+    events = events_of(
+        *steps, make_interval(10), make_reading(50 * MS), make_event("slow", at_ns=60 * MS, text="a\x1b[2Jb")
+    )
     counters = [(e["name"], e["ts"] / 1000, e["args"]["value"]) for e in events if e["ph"] == "C"]
     assert counters == [
         ("tokens/s", 1100, 10240), ("TFLOPS/GPU", 1100, 5), ("memory bytes", 1100, 2e9),
@@ -131,13 +151,20 @@ def test_counters_and_instants() -> None:
 
 def test_what_is_unknown_is_not_there() -> None:
     unknown = {"model_flops": None, "memory_bytes": None}
-    events = events_of(make_step(10), make_interval(10, **unknown), make_reading(1, power_mw=None, sm_clock_mhz=None, temperature_c=None))
+    events = events_of(
+        make_step(10),
+        make_interval(10, **unknown),
+        make_reading(1, power_mw=None, sm_clock_mhz=None, temperature_c=None),
+    )
     assert [e["name"] for e in events if e["ph"] == "C"] == ["tokens/s"]
     assert events_of(make_interval(10), make_straggler(is_over=True)) == events_of()
 
 
 def test_the_check_itself_sees_what_does_not_nest() -> None:
-    inside, across = {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0}, {"ph": "X", "pid": 1, "tid": 1, "ts": 1.5, "dur": 1.0}
+    inside, across = (
+        {"ph": "X", "pid": 1, "tid": 1, "ts": 1.0, "dur": 1.0},
+        {"ph": "X", "pid": 1, "tid": 1, "ts": 1.5, "dur": 1.0},
+    )
     assert (nests([inside, across]), nests([inside, across | {"tid": 2}])) == (False, True)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.live import LiveRun
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.rank_records import RanksRecord, StragglerRecord
-from flagscale_perf.core.records import RunEnd
 from flagscale_perf.report.watch import Frame, as_text, duration
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.live import LiveRun
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step
 from tests.golden import golden
 
@@ -18,7 +18,12 @@ HOSTILE = "\x1b]0;evil\x07[bold]\u202e"
 
 def rising_run(**facts) -> LiveRun:
     run = LiveRun(make_header(facts=make_facts(**facts)))
-    phases_ns = dict.fromkeys(PHASES) | {"forward": 300 * MS, "backward": 600 * MS, "optimizer": 50 * MS, "between_steps": 50 * MS}
+    phases_ns = dict.fromkeys(PHASES) | {
+        "forward": 300 * MS,
+        "backward": 600 * MS,
+        "optimizer": 50 * MS,
+        "between_steps": 50 * MS,
+    }
     for number in range(1, 5):
         run.add(make_interval(10 * number, tokens=10240 * number, phases_ns=phases_ns))
     run.add(make_step(40))
@@ -30,8 +35,25 @@ def troubled_run() -> LiveRun:
     nothing: list[int | None] = [None] * 8
     work: list[int | None] = [80 * MS, 80 * MS, 81 * MS, 120 * MS, 80 * MS, None, 82 * MS, 80 * MS]
     run.add(RanksRecord(31, 40, 1, nothing, work, nothing, nothing, nothing, [5], 1))
-    run.add(StragglerRecord(21, 40, False, [3], "node0", "H200", 0, "forward", 40 * MS, 120 * MS, "peers", "clock capped by power"))
-    run.add(make_event("slow", at_ns=2 * SECOND, text="steps 11 to 20 18 % slow: rank 0, clock capped by power"))
+    run.add(
+        StragglerRecord(
+            21,
+            40,
+            False,
+            [3],
+            "node0",
+            "H200",
+            0,
+            "forward",
+            40 * MS,
+            120 * MS,
+            "peers",
+            "clock capped by power",
+        )
+    )
+    run.add(
+        make_event("slow", at_ns=2 * SECOND, text="steps 11 to 20 18 % slow: rank 0, clock capped by power")
+    )
     run.add(make_event("failure", at_ns=3 * SECOND, text=f"summary: {HOSTILE}"))
     return run
 
@@ -46,14 +68,19 @@ def test_the_whole_screen(width: int, name: str) -> None:
 def test_a_killed_run_says_so() -> None:
     first, why, *_ = as_text(Frame(rising_run(), False, NOW_NS), 120).splitlines()
     assert first == "KILLED  session 20240129_103000"
-    assert why == "no end was recorded and nobody writes the run file any more: trainer and writer were killed"
+    assert (
+        why == "no end was recorded and nobody writes the run file any more: trainer and writer were killed"
+    )
 
 
 def test_an_ended_run_has_no_time_left() -> None:
     run = rising_run()
     run.add(RunEnd("completed", NOW_NS, 40, 0))
     lines = as_text(Frame(run, False, NOW_NS + SECOND), 70).splitlines()
-    assert (lines[0], lines[2]) == ("COMPLETED  session 20240129_103000", "iteration 40 of 100  ━━━━━━━━━━  40.0%")
+    assert (lines[0], lines[2]) == (
+        "COMPLETED  session 20240129_103000",
+        "iteration 40 of 100  ━━━━━━━━━━  40.0%",
+    )
 
 
 def test_before_anything_is_known() -> None:

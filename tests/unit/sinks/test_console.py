@@ -13,7 +13,11 @@ from tests.golden import golden
 def test_it_gets_the_very_lines_of_the_text_log(tmp_path: Path) -> None:
     lines: list[str] = []
     sink = ConsoleSink.open(
-        SinkContext(make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_console_output=True), tmp_path, lines.append)
+        SinkContext(
+            make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_console_output=True),
+            tmp_path,
+            lines.append,
+        )
     )
     assert sink is not None
     for interval in sample_intervals():

@@ -19,7 +19,9 @@ from tests.fakes import free_port, make_facts, make_header, make_step, sample_ru
 
 
 def context_of(directory: Path, may_serve: bool = True, **config: str) -> SinkContext:
-    return SinkContext(make_header(facts=make_facts(device='H"200\\'), **config), directory, print, may_serve=may_serve)
+    return SinkContext(
+        make_header(facts=make_facts(device='H"200\\'), **config), directory, print, may_serve=may_serve
+    )
 
 
 def samples_of(text: str) -> dict[str, float]:
@@ -86,7 +88,9 @@ def test_no_port_is_opened_in_a_training(tmp_path: Path) -> None:
 
 def test_the_textfile_is_replaced_whole_and_others_may_read_it(tmp_path: Path) -> None:
     path = tmp_path / "textfiles" / "x.prom"
-    sink = PrometheusTextfileSink.open(context_of(tmp_path, may_serve=False, perf_prometheus_textfile=str(path)))
+    sink = PrometheusTextfileSink.open(
+        context_of(tmp_path, may_serve=False, perf_prometheus_textfile=str(path))
+    )
     assert sink is not None
     sink.flush()
     before = path.stat()
@@ -115,7 +119,9 @@ def test_nothing_new_is_not_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [PrometheusPortSink, PrometheusTextfileSink])
-def test_without_the_package_they_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind) -> None:
+def test_without_the_package_they_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind
+) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     options = {"perf_prometheus_port": "9400", "perf_prometheus_textfile": "/nonexistent/x.prom"}
     with pytest.raises(ImportError):

@@ -31,7 +31,9 @@ def steps_in(text: str) -> list[str]:
     return [line.split()[2] for line in text.splitlines() if line.startswith("2024")]
 
 
-def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(tmp_path: Path, clock: list[int]) -> None:
+def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(
+    tmp_path: Path, clock: list[int]
+) -> None:
     sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 3 * 140)
     path = tmp_path / "perf_realtime.log"
     seen, inodes = [], set()
@@ -61,8 +63,19 @@ def test_a_follower_gets_time_to_read_the_last_lines(tmp_path: Path, clock: list
 
 def test_the_next_session_goes_on_below_a_separator(tmp_path: Path) -> None:
     for session, resumed in (("20240129_103000", 0), ("20240129_103000_2", 1)):
-        sink = RealtimeSink(SinkContext(make_header(session, make_facts(resume_iteration=resumed)), tmp_path, print))
+        sink = RealtimeSink(
+            SinkContext(make_header(session, make_facts(resume_iteration=resumed)), tmp_path, print)
+        )
         write(sink, resumed + 1)
         sink.close()
-    first, second = (tmp_path / "perf_realtime.log").read_text().split("# session 20240129_103000_2, resumed after iteration 1\n")
-    assert (first.startswith(HEADING), second.startswith(HEADING), steps_in(first), steps_in(second)) == (True, True, ["1"], ["2"])
+    first, second = (
+        (tmp_path / "perf_realtime.log")
+        .read_text()
+        .split("# session 20240129_103000_2, resumed after iteration 1\n")
+    )
+    assert (first.startswith(HEADING), second.startswith(HEADING), steps_in(first), steps_in(second)) == (
+        True,
+        True,
+        ["1"],
+        ["2"],
+    )

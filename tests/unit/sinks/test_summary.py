@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.core.records import RunEnd
 from flagscale_perf.sinks import summary
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.summary import PERIOD_NS, SummarySink
+from flagscale_perf.spine.records import RunEnd
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
 

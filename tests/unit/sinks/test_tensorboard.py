@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.utilisation import Scale
 from tests.fakes import MS, make_facts, make_header, make_interval
 
 KNOWN = {
@@ -38,7 +38,12 @@ KNOWN = {
     "time/checkpoint_ms": 0.0,
     "training/skipped_iterations": 2.0,
 }
-PHASES_KNOWN = {"phase/forward_ms": 30.0, "phase/backward_ms": 60.0, "phase/bubble_ms": 4.0, "phase/imbalance_ms": 1.0}
+PHASES_KNOWN = {
+    "phase/forward_ms": 30.0,
+    "phase/backward_ms": 60.0,
+    "phase/bubble_ms": 4.0,
+    "phase/imbalance_ms": 1.0,
+}
 
 
 def written(directory: Path, header, *intervals) -> Path:
@@ -62,7 +67,11 @@ def test_every_tag_of_an_interval() -> None:
 def test_a_suspect_interval_is_no_point_of_the_shares() -> None:
     # 1000 TFLOP in 1 s is more than 8 devices of 100 TFLOP/s can do
     scalars = scalars_of(make_interval(10, hardware_flops=10**15), Scale(8, 1e14))
-    assert (scalars["performance/mfu"], scalars["performance/hfu"], scalars["performance/tflops_per_gpu"]) == (None, None, 5.0)
+    assert (
+        scalars["performance/mfu"],
+        scalars["performance/hfu"],
+        scalars["performance/tflops_per_gpu"],
+    ) == (None, None, 5.0)
 
 
 def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: Path) -> None:
@@ -73,12 +82,25 @@ def test_tensorboard_reads_the_points_and_none_for_what_is_not_known(tmp_path: P
     intervals = [make_interval(10), make_interval(20, **dict.fromkeys(nothing))]
     path = written(tmp_path, make_header(), *intervals)
     version, layout, first, second = LegacyEventFileLoader(str(path)).Load()
-    assert (version.file_version, first.step, second.step, first.wall_time) == ("brain.Event:2", 10, 20, 1_706_524_215.0)
+    assert (version.file_version, first.step, second.step, first.wall_time) == (
+        "brain.Event:2",
+        10,
+        20,
+        1_706_524_215.0,
+    )
     assert [value.tag for value in layout.summary.value] == ["custom_scalars__config__"]
     tags = [[value.tag for value in event.summary.value] for event in (first, second)]
     assert tags[0] == list(KNOWN)
-    missing = {"performance/tflops_per_gpu", "performance/tflops_total", "performance/mfu", "performance/hfu", "time/device_ms"}
-    assert tags[1] == [tag for tag in KNOWN if tag not in missing and not tag.startswith(("memory/", "hardware/"))]
+    missing = {
+        "performance/tflops_per_gpu",
+        "performance/tflops_total",
+        "performance/mfu",
+        "performance/hfu",
+        "time/device_ms",
+    }
+    assert tags[1] == [
+        tag for tag in KNOWN if tag not in missing and not tag.startswith(("memory/", "hardware/"))
+    ]
     assert first.summary.value[0].simple_value == 5.0
 
 

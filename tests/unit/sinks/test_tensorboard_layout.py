@@ -12,10 +12,10 @@ from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
 
-from flagscale_perf.core.utilisation import Scale
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
 from flagscale_perf.sinks.tensorboard_layout import PAGES
+from flagscale_perf.training.utilisation import Scale
 from tests.fakes import make_header, make_interval
 
 TAGS = set(scalars_of(make_interval(), Scale(8, 1e14)))
@@ -37,4 +37,7 @@ def test_tensorboards_plugin_finds_pages_whose_charts_match_the_tags(tmp_path: P
     assert [category["title"] for category in layout["category"]] == list(PAGES)
     (charts,) = [category["chart"] for category in layout["category"] if category["title"] == "Speed"]
     (shares,) = [chart["multiline"]["tag"] for chart in charts if chart["title"] == "MFU and HFU"]
-    assert [[tag for tag in sorted(TAGS) if re.match(pattern, tag)] for pattern in shares] == [["performance/mfu"], ["performance/hfu"]]
+    assert [[tag for tag in sorted(TAGS) if re.match(pattern, tag)] for pattern in shares] == [
+        ["performance/mfu"],
+        ["performance/hfu"],
+    ]

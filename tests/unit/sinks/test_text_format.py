@@ -6,10 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.core.phases import PHASES
-from flagscale_perf.core.records import RunEnd
 from flagscale_perf.sinks.text_format import TextFormat
-from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step, sample_intervals, sample_run
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.phases import PHASES
+from tests.fakes import (
+    MS,
+    SECOND,
+    make_event,
+    make_facts,
+    make_header,
+    make_interval,
+    make_step,
+    sample_intervals,
+    sample_run,
+)
 from tests.golden import golden
 
 HEADER = make_header(facts=make_facts(peak_flop_per_s=2.5e14))
@@ -34,7 +44,13 @@ def test_the_whole_log_with_the_breakdown() -> None:
     header = make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_breakdown=True)
     first, second = sample_intervals()
     # in 2355.4 ms: every figure below is a share of it
-    phases_ms = {"data_loading": 23.554, "forward": 706.62, "backward": 1177.7, "pipeline_recv_wait": 235.54, "pipeline_send": 23.554}
+    phases_ms = {
+        "data_loading": 23.554,
+        "forward": 706.62,
+        "backward": 1177.7,
+        "pipeline_recv_wait": 235.54,
+        "pipeline_send": 23.554,
+    }
     phases_ms |= {
         "optimizer": 23.554,
         "optimizer_inner_step": 94.216,
@@ -58,7 +74,14 @@ def line_of(record, header=HEADER) -> str:
 
 def test_what_is_not_known_is_a_dash() -> None:
     interval = make_interval(
-        10, steps=0, iteration_ns=0, model_flops=None, device_ns=None, memory_bytes=None, memory_peak_bytes=None, skipped_iterations=10
+        10,
+        steps=0,
+        iteration_ns=0,
+        model_flops=None,
+        device_ns=None,
+        memory_bytes=None,
+        memory_peak_bytes=None,
+        skipped_iterations=10,
     )
     assert line_of(interval).split()[2:] == ["10", *"-" * 9, "10"]
 
@@ -70,14 +93,22 @@ def test_a_tiny_models_numbers_keep_three_digits() -> None:
 
 def test_wide_values_keep_a_space_between_columns() -> None:
     cells = line_of(make_interval(1_234_567_890, model_flops=10**27, samples=10**13, tokens=10**15)).split()
-    assert cells[2:7] == ["1234567890", "125000000000000.00", "1000000000000000.00", "10000000000000.0", "1000000000000000"]
+    assert cells[2:7] == [
+        "1234567890",
+        "125000000000000.00",
+        "1000000000000000.00",
+        "10000000000000.0",
+        "1000000000000000",
+    ]
 
 
 def test_a_share_above_100_percent_is_marked() -> None:
     # on 8 devices of 250 TFLOP/s, 2000 TFLOP are all they can do in a second
     cells = line_of(make_interval(10, model_flops=1500 * 10**12, hardware_flops=2084 * 10**12)).split()
     assert cells[10:] == ["75.0", "104.2!", "0"]
-    assert line_of(make_interval(10, model_flops=2084 * 10**12, hardware_flops=2100 * 10**12)).split()[10:12] == ["104.2!", "105.0!"]
+    assert line_of(make_interval(10, model_flops=2084 * 10**12, hardware_flops=2100 * 10**12)).split()[
+        10:12
+    ] == ["104.2!", "105.0!"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +126,10 @@ def test_the_heading_says_what_is_counted_and_against_which_peak(facts: dict[str
 
 
 def test_a_warmup_is_marked_behind_the_columns() -> None:
-    assert line_of(make_interval(1, warmup_only=True)) == line_of(make_interval(1)).rstrip().ljust(138) + "warm-up\n"
+    assert (
+        line_of(make_interval(1, warmup_only=True))
+        == line_of(make_interval(1)).rstrip().ljust(138) + "warm-up\n"
+    )
 
 
 def test_steps_and_headers_are_not_shown() -> None:
@@ -103,13 +137,20 @@ def test_steps_and_headers_are_not_shown() -> None:
 
 
 def test_events_and_the_end_are_comments_on_one_line() -> None:
-    assert line_of(make_event("failure", text="a\nb\x1b[2J")) == "# 2024-01-29 10:30:01 failure: a\\x0ab\\x1b[2J\n"
+    assert (
+        line_of(make_event("failure", text="a\nb\x1b[2J"))
+        == "# 2024-01-29 10:30:01 failure: a\\x0ab\\x1b[2J\n"
+    )
     end = RunEnd("exception Value\nError", HEADER.start_wall_ns + 60 * SECOND, 7, 3)
-    assert line_of(end) == "# 2024-01-29 10:31:00 end: exception Value\\x0aError after iteration 7, 3 records lost\n"
+    assert (
+        line_of(end)
+        == "# 2024-01-29 10:31:00 end: exception Value\\x0aError after iteration 7, 3 records lost\n"
+    )
 
 
 @pytest.mark.parametrize(
-    ("resumed", "line"), [(0, "# session 20240129_103000\n"), (50, "# session 20240129_103000, resumed after iteration 50\n")]
+    ("resumed", "line"),
+    [(0, "# session 20240129_103000\n"), (50, "# session 20240129_103000, resumed after iteration 50\n")],
 )
 def test_the_line_between_two_sessions(resumed: int, line: str) -> None:
     assert TextFormat(make_header(facts=make_facts(resume_iteration=resumed))).separator() == line

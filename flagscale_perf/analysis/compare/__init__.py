@@ -1,0 +1,1 @@
+"""Two sets of runs compared, with the uncertainty of the difference."""

@@ -1,0 +1,220 @@
+"""Medians side by side: their intervals, and whether they differ by more than noise. The method is in
+docs/comparing.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flagscale_perf.analysis.compare import bootstrap, student
+from flagscale_perf.analysis.compare.bootstrap import deviation
+from flagscale_perf.training.analysis.basis import Basis
+from flagscale_perf.training.analysis.steps import Step
+from flagscale_perf.training.phases import PHASES
+
+CONFIDENCE = 0.95
+PARTS = 5  # of a run, whose medians show how it drifts
+ASSUMED_FREEDOM = 2 * (PARTS - 1)  # of a variance that follows from the parts of two runs
+MIN_RUNS = 3  # of each side, from which on the runs themselves show the noise between them
+WHOLE = "iteration"
+SLOWER, FASTER, SAME, UNKNOWN = "slower", "faster", "no difference", "unknown"
+
+
+@dataclass(frozen=True)
+class Row:
+    """The whole iteration or a phase. Figures are medians in `Comparison.unit`; None for what the host did
+    not name.
+
+    Attributes:
+        name: `WHOLE` or one of `training.phases.PHASES`.
+        base, new: mean of the runs' medians.
+        base_low, base_high, new_low, new_high: bootstrap interval of that within the runs, 95 %.
+        change: new - base.
+        share, share_low, share_high: the change and its interval in parts of BASE's whole iteration, noise
+            between runs included.
+        verdict: `SLOWER` or `FASTER` if the interval leaves out 0, else `SAME`; `UNKNOWN` without both
+            figures.
+    """
+
+    name: str
+    base: float | None
+    base_low: float | None
+    base_high: float | None
+    new: float | None
+    new_low: float | None
+    new_high: float | None
+    change: float | None
+    share: float | None
+    share_low: float | None
+    share_high: float | None
+    verdict: str
+
+
+class _Series(NamedTuple):
+    """The medians of one quantity: of each run, of each run in every draw of the bootstrap, and of the parts
+    of each run.
+    """
+
+    medians: list[float]
+    drawn: list[list[float]]
+    parts: list[list[float]]
+
+
+class Judge:
+    """Medians, their intervals and verdicts.
+
+    With `MIN_RUNS` runs a side, the variance of a run's median is that between the runs. With fewer it is
+    what the bootstrap finds within a run, plus its drift, plus the assumed noise between runs, which one run
+    cannot show; a phase that takes the share q of the iteration has the share q of that noise's variance.
+
+    Attributes:
+        medians: of each run's iteration.
+        block_length: iterations of a block of the bootstrap.
+        smallest_visible: change of the whole that would just be more than noise, a share.
+        noise: standard deviation between the medians of two runs of one configuration, a share.
+        is_noise_seen: it follows from the runs; else it is the assumed one.
+    """
+
+    def __init__(
+        self, rows: Sequence[Sequence[Step]], basis: Sequence[Basis], bases: int, noise: float
+    ) -> None:
+        """`rows` and `basis` of each run, the first `bases` of them BASE's; `noise` between runs as a
+        share.
+        """
+        self._assumed = noise
+        self._rows, self._basis, self._bases = rows, basis, bases
+        self._news = len(rows) - bases
+        self.is_noise_seen = min(bases, self._news) >= MIN_RUNS
+        times = [
+            [by.of(step, step.iteration_ns) for step in row] for by, row in zip(basis, rows, strict=True)
+        ]
+        self.block_length = max(map(bootstrap.block_length, times))
+        self._draws = bootstrap.draws(len(times[0]), self.block_length, seed=0)
+        self._whole = self._series(times)
+        self.medians = self._whole.medians
+        self._unit = bootstrap.mean(self.medians[:bases])
+        self.smallest_visible = self._reach(self._whole, 1 - CONFIDENCE)
+        self.noise = math.sqrt(self._variance(self._whole)[0]) / self._unit if self.is_noise_seen else noise
+
+    def whole(self) -> Row:
+        """Of the iteration."""
+        return self._row(WHOLE, self._whole, 1 - CONFIDENCE)
+
+    def phases(self) -> list[Row]:
+        """Of each phase that a host named; the chance of an error is shared among them."""
+        if any(step.phases_ns is None for row in self._rows for step in row):
+            return []
+        sides = self._rows[: self._bases], self._rows[self._bases :]
+        named = [[_is_named(rows, place) for rows in sides] for place in range(len(PHASES))]
+        tests = sum(map(all, named))
+        rows = []
+        for place, (name, is_named) in enumerate(zip(PHASES, named, strict=True)):
+            if all(is_named):
+                rows.append(self._row(name, self._series(self._phase(place)), (1 - CONFIDENCE) / tests))
+            elif any(is_named):
+                rows.append(self._half_row(name, self._series(self._phase(place)), is_named[0]))
+        return rows
+
+    def _phase(self, place: int) -> list[list[float]]:
+        """A phase that is not named in one iteration took no time of its own there."""
+        runs = zip(self._basis, self._rows, strict=True)
+        return [[basis.of(step, (step.phases_ns or ())[place] or 0) for step in row] for basis, row in runs]
+
+    def _series(self, values: Sequence[Sequence[float]]) -> _Series:
+        drawn = [[bootstrap.median(draw(row)) for draw in self._draws] for row in values]
+        parts = [[bootstrap.median(part) for part in _parts(row)] for row in values]
+        return _Series([bootstrap.median(row) for row in values], drawn, parts)
+
+    def _row(self, name: str, series: _Series, error: float) -> Row:
+        base, new = self._means(series.medians)
+        change = new - base
+        share, reach = change / self._unit, self._reach(series, error)
+        verdict = SAME if abs(share) <= reach else SLOWER if share > 0 else FASTER
+        (base_low, base_high), (new_low, new_high) = self._intervals(series)
+        return Row(
+            name,
+            base,
+            base_low,
+            base_high,
+            new,
+            new_low,
+            new_high,
+            change,
+            share,
+            share - reach,
+            share + reach,
+            verdict,
+        )
+
+    def _half_row(self, name: str, series: _Series, is_base: bool) -> Row:
+        base, new = self._means(series.medians)
+        (base_low, base_high), (new_low, new_high) = self._intervals(series)
+        if is_base:
+            return Row(name, base, base_low, base_high, None, None, None, None, None, None, None, UNKNOWN)
+        return Row(name, None, None, None, new, new_low, new_high, None, None, None, None, UNKNOWN)
+
+    def _means(self, values: Sequence[float]) -> tuple[float, float]:
+        return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
+
+    def _intervals(self, series: _Series) -> list[tuple[float, float]]:
+        sides = zip(*(self._means(drawn) for drawn in zip(*series.drawn, strict=True)), strict=True)
+        return [_middle_of(values) for values in sides]
+
+    def _reach(self, series: _Series, error: float) -> float:
+        """Half the width of the change's interval, in parts of BASE's iteration."""
+        variance, freedom = self._variance(series)
+        return (
+            student.quantile(1 - error / 2, freedom)
+            * math.sqrt(variance * (1 / self._bases + 1 / self._news))
+            / self._unit
+        )
+
+    def _variance(self, series: _Series) -> tuple[float, int]:
+        """Of the median of one run, and the degrees of freedom it is known with."""
+        sides = series.medians[: self._bases], series.medians[self._bases :]
+        freedom = self._bases + self._news - 2
+        between = sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, freedom)
+        if self.is_noise_seen:
+            return between, freedom
+        time_share = max(map(abs, self._means(series.medians))) / self._unit
+        floor = (self._assumed * self._unit) ** 2 * time_share
+        runs = zip(series.drawn, series.parts, strict=True)
+        within = [
+            _with_drift(deviation(drawn) ** 2 * self._small_sample(), deviation(parts) ** 2)
+            for drawn, parts in runs
+        ]
+        return max(between, bootstrap.mean(within) + floor), ASSUMED_FREEDOM
+
+    def _small_sample(self) -> float:
+        """What the bootstrap of so few blocks finds too little."""
+        blocks = len(self._rows[0]) / self.block_length
+        return blocks / (blocks - 1)
+
+
+def _with_drift(median: float, parts: float) -> float:
+    """The variance of a run's median, with what its parts vary more than being short explains: a drift, which
+    does not average out.
+    """
+    return median + max(0.0, parts - PARTS * median)
+
+
+def _parts(values: Sequence[float]) -> list[Sequence[float]]:
+    """`PARTS` neighbouring stretches, each as long as the next, within one."""
+    cuts = [len(values) * place // PARTS for place in range(PARTS + 1)]
+    return [values[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
+
+
+def _is_named(rows: Sequence[Sequence[Step]], place: int) -> bool:
+    return any(
+        step.phases_ns is not None and step.phases_ns[place] is not None for row in rows for step in row
+    )
+
+
+def _middle_of(values: Sequence[float]) -> tuple[float, float]:
+    """The values between which `CONFIDENCE` of them lie."""
+    ordered = sorted(values)
+    outside = round((1 - CONFIDENCE) / 2 * len(ordered))
+    return ordered[outside], ordered[-1 - outside]

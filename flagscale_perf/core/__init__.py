@@ -1,1 +1,0 @@
-"""The spine: records, ring, clock, windows, codec. Standard library only."""

@@ -1,0 +1,1 @@
+"""FLOPs of a model, counted from its shape."""

@@ -1,0 +1,224 @@
+"""What a model multiplies: the sizes of its matrices, and which of them are repeated or frozen.
+
+Frozen, hashable and built of plain numbers, so that it can be a cache key and go to JSON as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flagscale_perf.spine.errors import PerfError
+
+RECOMPUTE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+LORA_TARGETS = (
+    "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj",
+    "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
+)  # fmt: skip
+
+# Field -> the argument it comes from.
+_SIZES = {
+    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "kv_groups": "num_query_groups",
+    "head_dim": "kv_channels", "ffn": "ffn_hidden_size", "vocab": "padded_vocab_size",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-latent attention (DeepSeek-V2, arXiv:2405.04434): queries, keys and values through low-rank
+    projections.
+
+    Attributes:
+        q_lora_rank: rank of the queries' projection; None where they are projected directly.
+        kv_lora_rank: rank shared by keys and values.
+        qk_head_dim: width of a head's query and key without position.
+        qk_pos_emb_head_dim: width of its rotary part, shared by all heads in the key.
+        v_head_dim: width of a head's value.
+    """
+
+    q_lora_rank: int | None
+    kv_lora_rank: int
+    qk_head_dim: int
+    qk_pos_emb_head_dim: int
+    v_head_dim: int
+
+    @property
+    def q_dim(self) -> int:
+        """Width of one head's query."""
+        return self.qk_head_dim + self.qk_pos_emb_head_dim
+
+
+@dataclass(frozen=True)
+class Experts:
+    """Mixture of experts.
+
+    Attributes:
+        count: routed experts of a layer.
+        topk: experts a token goes to.
+        ffn_hidden_size: inner width of one routed expert.
+        layers: for every decoder layer, whether its feed-forward block is a mixture.
+        shared_ffn_hidden_size: inner width of all shared experts together; 0 for none.
+        shared_gate: the shared experts' output goes through a sigmoid gate with a weight of its own.
+        latent_size: width the routed experts work at; None for the model's own.
+        capacity_factor: set where every expert's input is padded to its capacity; None otherwise.
+    """
+
+    count: int
+    topk: int
+    ffn_hidden_size: int
+    layers: tuple[bool, ...]
+    shared_ffn_hidden_size: int = 0
+    shared_gate: bool = False
+    latent_size: int | None = None
+    capacity_factor: float | None = None
+
+
+@dataclass(frozen=True)
+class Recompute:
+    """Activations that are computed a second time on the way back.
+
+    Attributes:
+        full_layers: for every decoder layer, whether the whole layer is repeated.
+        full_mtp: the multi-token-prediction layers are repeated whole.
+        modules: parts repeated in every layer, of `RECOMPUTE_MODULES`.
+        known: False where the host's settings vary by stage and micro-batch; then there are no hardware
+            FLOPs.
+    """
+
+    full_layers: tuple[bool, ...] = ()
+    full_mtp: bool = False
+    modules: tuple[str, ...] = ()
+    known: bool = True
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is repeated."""
+        return any(self.full_layers) or self.full_mtp or bool(self.modules) or not self.known
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters (arXiv:2106.09685); everything else is frozen.
+
+    Attributes:
+        dim: the adapters' rank.
+        targets: linear layers that have one, of `LORA_TARGETS`.
+    """
+
+    dim: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Sliding-window attention.
+
+    Attributes:
+        left: keys visible before the query's own; -1 for all.
+        layers: for every decoder and then every multi-token-prediction layer, whether it has the window.
+    """
+
+    left: int
+    layers: tuple[bool, ...]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One decoder-only transformer as it is trained.
+
+    Attributes:
+        layers: decoder layers, without those of multi-token prediction.
+        hidden: width of the residual stream.
+        heads: query heads.
+        kv_groups: key and value heads.
+        head_dim: width of one head (Megatron's kv_channels).
+        ffn: inner width of a dense feed-forward block.
+        gated: the feed-forward blocks have a gate, hence three matrices instead of two.
+        vocab: rows of the output layer, padding included.
+        declared_family: what the source calls the model; "" if it does not say.
+        latent: multi-latent attention; None for the usual one.
+        experts: mixture of experts; None for a dense model.
+        mtp_layers: multi-token-prediction depths.
+        output_gate: attention's output is gated by a further query-sized projection.
+        window: sliding window; None for full causal attention.
+        recompute: what is computed twice.
+        lora: adapters; None where the weights themselves are trained.
+        frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp".
+        norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
+        learned_positions: rows of a learned position embedding; 0 for none.
+        micro_batch: sequences of one forward pass of one rank; None if not known. Matters with a capacity
+            factor only.
+        sequence_shards: ranks that share one sequence when it is routed to experts (tensor with sequence
+            parallel, context).
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_groups: int
+    head_dim: int
+    ffn: int
+    gated: bool
+    vocab: int
+    declared_family: str = ""
+    latent: LatentAttention | None = None
+    experts: Experts | None = None
+    mtp_layers: int = 0
+    output_gate: bool = False
+    window: Window | None = None
+    recompute: Recompute = Recompute()
+    lora: Lora | None = None
+    frozen: tuple[str, ...] = ()
+    norm_bias: bool = False
+    linear_bias: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    tied_embeddings: bool = False
+    learned_positions: int = 0
+    micro_batch: int | None = None
+    sequence_shards: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuses what no host could build. Raises PerfError."""
+        for name, argument in _SIZES.items():
+            if getattr(self, name) < 1:
+                raise PerfError(f"model: {argument} is {getattr(self, name)}; give a whole number above 0")
+        if self.heads % self.kv_groups:
+            raise PerfError(
+                f"model: num_query_groups {self.kv_groups} does not divide num_attention_heads {self.heads}; give a divisor"
+            )
+        if self.experts:
+            self._check_experts(self.experts)
+        if self.recompute.any and (self.lora or self.frozen):
+            raise PerfError(
+                "model: recomputation together with frozen weights is not counted; switch one of the two off"
+            )
+        self._check_frozen()
+
+    def _check_experts(self, experts: Experts) -> None:
+        if len(experts.layers) != self.layers:
+            raise PerfError(
+                f"model: moe_layer_freq describes {len(experts.layers)} layers, num_layers is {self.layers}; make them agree"
+            )
+        if not 1 <= experts.topk <= experts.count:
+            raise PerfError(
+                f"model: moe_router_topk is {experts.topk}, num_experts {experts.count}; give a number from 1 to num_experts"
+            )
+
+    def _check_frozen(self) -> None:
+        known = {"embedding", "output_layer", "mtp", *(f"layers.{layer}" for layer in range(self.layers))}
+        for name in self.frozen:
+            if name not in known:
+                last = f"layers.{self.layers - 1}"
+                raise PerfError(
+                    f"model: frozen weight {name!r} is not known; write embedding, output_layer, mtp or layers.0 to {last}"
+                )
+
+    def is_moe(self, layer: int) -> bool:
+        """Whether this layer's feed-forward block is a mixture; layers past the last (multi-token prediction)
+        are like the last.
+        """
+        return self.experts is not None and self.experts.layers[min(layer, self.layers - 1)]
+
+    def window_left(self, layer: int) -> int:
+        """Keys visible before the query's own in this layer; -1 for all."""
+        return self.window.left if self.window and self.window.layers[layer] else -1

@@ -1,0 +1,399 @@
+"""Where a `Shape` comes from: Megatron's or FlagScale's arguments, FlagScale's yaml, a Hugging Face
+config.json.
+
+The last two are translated into the first. Sources are only read. Every message names the argument and what
+to write.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
+from flagscale_perf.flops.stages import layers_per_chunk
+from flagscale_perf.spine.errors import PerfError
+
+_UNCOUNTED = {
+    "heterogeneous_layers_config_path": "layers of different shapes",
+    "heterogeneous_layers_config_encoded_json": "layers of different shapes",
+    "is_hybrid_model": "Mamba layers",
+    "hybrid_override_pattern": "Mamba layers",
+    "experimental_attention_variant": "an experimental attention",
+}
+# Arguments that only FlagScale's vision-language scripts have, whatever their value.
+_OF_VISION_MODELS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
+_PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d{1,6}))?\s*\)?")
+MAX_LAYERS = 100_000
+MAX_SIZE = 10**12  # of anything else
+MAX_PATTERN = 2000  # characters
+
+
+class Arguments:
+    """Megatron's argument names and their values, with the checks every reader needs."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = given
+
+    def get(self, name: str) -> Any:
+        """The value; None if it is not given, or is what yaml's null becomes on a command line."""
+        value = self._given.get(name)
+        return None if isinstance(value, str) and value.strip().lower() in ("none", "null", "") else value
+
+    def flag(self, name: str) -> bool:
+        """A switch; off if it is not given."""
+        value = self.get(name)
+        return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else bool(value)
+
+    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
+        """A whole number from `least` to MAX_SIZE. Raises PerfError if it is none, or missing without a
+        default.
+        """
+        value = self.get(name)
+        if value is None and default is not None:
+            return default
+        if value is None:
+            raise PerfError(f"model: {name} is missing; add it to the arguments")
+        try:
+            number = int(value)
+        except (TypeError, ValueError, OverflowError):
+            number = least - 1
+        if number < least or isinstance(value, bool) or (isinstance(value, float) and number != value):
+            raise PerfError(
+                f"model: {name} is {value!r}; give a whole number {'above 0' if least else 'from 0 on'}"
+            )
+        if number > MAX_SIZE:
+            raise PerfError(f"model: {name} is {value!r}; give at most {MAX_SIZE}")
+        return number
+
+    def optional(self, name: str) -> int | None:
+        """Like `integer`; None if it is not given."""
+        return None if self.get(name) is None else self.integer(name)
+
+    def layers(self) -> int:
+        """How many layers there are. Raises PerfError."""
+        layers = self.integer("num_layers")
+        if layers > MAX_LAYERS:  # each is described one by one
+            raise PerfError(f"model: num_layers is {layers}; give at most {MAX_LAYERS}")
+        return layers
+
+    def factor(self, name: str) -> float:
+        """A number above 0. Raises PerfError if it is none."""
+        try:
+            number = float(self.get(name))
+        except (TypeError, ValueError, OverflowError):
+            number = 0.0
+        if not 0 < number < MAX_SIZE:
+            raise PerfError(f"model: {name} is {self.get(name)!r}; give a number above 0")
+        return number
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """A list of names, or a text of them with commas or spaces between; empty if not given. Raises
+        PerfError for anything else.
+        """
+        value = self.get(name)
+        if isinstance(value, str):
+            return tuple(value.replace(",", " ").split())
+        if value is not None and not (
+            isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
+        ):
+            raise PerfError(f"model: {name} is {value!r}; write a list of names")
+        return tuple(value or ())
+
+
+def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
+    """FlagScale's nested sections to argument names; a switch of the command line becomes the argument it
+    sets.
+    """
+    args: dict[str, Any] = {}
+    _flatten(config, args)
+    if Arguments(args).flag("disable_bias_linear"):
+        args["add_bias_linear"] = False
+    if Arguments(args).flag("no_position_embedding"):
+        args["add_position_embedding"] = False
+    return args
+
+
+def _flatten(section: Mapping[str, Any], args: dict[str, Any]) -> None:
+    for name, value in section.items():
+        if isinstance(value, Mapping):
+            _flatten(value, args)
+        else:
+            args[str(name).replace("-", "_")] = value
+
+
+def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Megatron's argument names to the fields of `Shape`. Raises PerfError naming what is missing or
+    contradictory.
+    """
+    args = Arguments(given)
+    _refuse_uncounted(args, given)
+    layers, hidden, heads = args.layers(), args.integer("hidden_size"), args.integer("num_attention_heads")
+    latent, mtp_layers = _latent_attention(args), _count(args, "mtp_num_layers")
+    swiglu, geglu = args.flag("swiglu"), args.flag("quick_geglu")
+    if swiglu + geglu + args.flag("squared_relu") > 1:
+        raise PerfError(
+            "model: only one of swiglu, quick_geglu and squared_relu can be the activation; set one"
+        )
+    ffn = _ffn(args, hidden, swiglu)
+    return {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_groups": _query_groups(args, heads, latent),
+        "head_dim": _head_dim(args, hidden, heads, latent),
+        "ffn": ffn,
+        "gated": swiglu or geglu,
+        "vocab": _vocabulary(args),
+        "declared_family": _declared_family(args),
+        "latent": latent,
+        "experts": _experts(args, layers, ffn),
+        "mtp_layers": mtp_layers,
+        "output_gate": args.flag("attention_output_gate"),
+        "window": _window(args, layers + mtp_layers),
+        "recompute": _recompute(args, layers),
+        "lora": _lora(args),
+        "frozen": args.names("frozen"),
+        "micro_batch": args.optional("micro_batch_size"),
+        "sequence_shards": _sequence_shards(args),
+        **_parameter_facts(args),
+    }
+
+
+def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
+    for name, what in _UNCOUNTED.items():
+        if args.get(name):
+            raise PerfError(f"model: {name} is set; {what} cannot be counted")
+    vision = [name for name in _OF_VISION_MODELS if name in given]
+    if vision:
+        raise PerfError(
+            f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; describe the text model"
+        )
+    if "rwkv" in str(args.get("tokenizer_type")).lower():
+        raise PerfError(
+            f"model: tokenizer_type is {args.get('tokenizer_type')!r}; RWKV's time mixing cannot be counted"
+        )
+
+
+def _parameter_facts(args: Arguments) -> dict[str, Any]:
+    linear_bias = args.get("add_bias_linear")
+    positions = args.get("position_embedding_type") or "learned_absolute"
+    learned = positions == "learned_absolute" and args.get("add_position_embedding") is not False
+    return {
+        "norm_bias": (args.get("normalization") or "LayerNorm") == "LayerNorm",
+        "linear_bias": True if linear_bias is None else args.flag("add_bias_linear"),
+        "qkv_bias": args.flag("add_qkv_bias"),
+        "qk_norm": args.flag("qk_layernorm"),
+        "tied_embeddings": not args.flag("untie_embeddings_and_output_weights"),
+        "learned_positions": _count(args, "max_position_embeddings") if learned else 0,
+    }
+
+
+def _count(args: Arguments, name: str) -> int:
+    return 0 if args.get(name) in (None, 0, "0") else args.integer(name)
+
+
+def _declared_family(args: Arguments) -> str:
+    if args.get("model_family"):
+        return str(args.get("model_family"))
+    is_aquila = (
+        args.get("hidden_dim_multiplier") is not None or "aquila" in str(args.get("tokenizer_type")).lower()
+    )
+    return "aquila" if is_aquila else ""
+
+
+def _latent_attention(args: Arguments) -> LatentAttention | None:
+    if not args.flag("multi_latent_attention"):
+        return None
+    if args.flag("group_query_attention"):
+        raise PerfError(
+            "model: multi_latent_attention and group_query_attention exclude each other; set one of them"
+        )
+    names = ("kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim")
+    return LatentAttention(args.optional("q_lora_rank"), *(args.integer(name) for name in names))
+
+
+def _query_groups(args: Arguments, heads: int, latent: LatentAttention | None) -> int:
+    # Megatron ignores num_query_groups unless group_query_attention is set.
+    return (
+        args.integer("num_query_groups") if args.flag("group_query_attention") and latent is None else heads
+    )
+
+
+def _head_dim(args: Arguments, hidden: int, heads: int, latent: LatentAttention | None) -> int:
+    if args.get("kv_channels") is not None:
+        return args.integer("kv_channels")
+    if latent is None and hidden % heads:
+        raise PerfError(
+            f"model: hidden_size {hidden} is no multiple of num_attention_heads {heads}; give kv_channels"
+        )
+    return max(1, hidden // heads)
+
+
+def _ffn(args: Arguments, hidden: int, swiglu: bool) -> int:
+    """Inner width; Megatron's and FlagScale's rule (`validate_args`) where it is not given."""
+    if args.get("ffn_hidden_size") is not None:
+        return args.integer("ffn_hidden_size")
+    if not swiglu:
+        return 4 * hidden
+    width = int(4 * hidden * 2 / 3)
+    multiple = args.optional("multiple_of")
+    if multiple is None:
+        return width // 64 * 64
+    if args.get("hidden_dim_multiplier") is not None:
+        width = int(width * args.factor("hidden_dim_multiplier"))
+    return _round_up(width, multiple)
+
+
+def _vocabulary(args: Arguments) -> int:
+    """Rows of the output layer: padded_vocab_size, or vocab_size padded as Megatron pads it."""
+    if args.get("padded_vocab_size") is not None:
+        return args.integer("padded_vocab_size")
+    if args.get("vocab_size") is None:
+        raise PerfError(
+            "model: padded_vocab_size and vocab_size are missing; add one of them to the arguments"
+        )
+    multiple = args.integer("make_vocab_size_divisible_by", 128) * args.integer(
+        "tensor_model_parallel_size", 1
+    )
+    rows = args.integer("vocab_size") + (
+        args.get("tokenizer_type") == "NullTokenizer"
+    )  # which adds an end-of-document token
+    return _round_up(rows, multiple)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return (number + multiple - 1) // multiple * multiple
+
+
+def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
+    if not args.get("num_experts"):
+        return None
+    padded = args.get("moe_expert_capacity_factor") is not None and args.flag(
+        "moe_pad_expert_input_to_capacity"
+    )
+    return Experts(
+        count=args.integer("num_experts"),
+        topk=args.integer("moe_router_topk", 2),
+        ffn_hidden_size=args.integer("moe_ffn_hidden_size", ffn),
+        layers=_moe_layers(args.get("moe_layer_freq"), layers),
+        shared_ffn_hidden_size=_count(args, "moe_shared_expert_intermediate_size"),
+        shared_gate=args.flag("moe_shared_expert_gate"),
+        latent_size=args.optional("moe_latent_size"),
+        capacity_factor=args.factor("moe_expert_capacity_factor") if padded else None,
+    )
+
+
+def _moe_layers(frequency: Any, layers: int) -> tuple[bool, ...]:
+    """moe_layer_freq as Megatron reads it: every N-th layer from the first, a list of 0 and 1, or such a list
+    as text. Raises PerfError.
+    """
+    pattern = _parse_pattern(frequency) if isinstance(frequency, str) else frequency
+    if pattern is None:
+        pattern = 1
+    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
+        return tuple(layer % pattern == 0 for layer in range(layers))
+    if isinstance(pattern, Sequence) and all(one in (0, 1) for one in pattern):
+        return tuple(bool(one) for one in pattern)
+    raise PerfError(
+        f"model: moe_layer_freq is {frequency!r}; write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
+    )
+
+
+def _parse_pattern(text: str) -> int | list[int] | None:
+    """`([1]+[0]*2)*3` and the like, without evaluating code; None never, an empty list for what it does not
+    understand.
+    """
+    stripped = text.replace(" ", "")
+    if len(stripped) > MAX_PATTERN:
+        return []
+    if re.fullmatch(r"\d{1,9}", stripped):
+        return int(stripped)
+    group = re.fullmatch(r"\((.*)\)\*(\d{1,6})", stripped)
+    if group:
+        inner = _parse_pattern(group[1])
+        return (
+            inner * int(group[2])
+            if isinstance(inner, list) and len(inner) * int(group[2]) <= MAX_LAYERS
+            else []
+        )
+    pattern: list[int] = []
+    for term in stripped.split("+"):
+        match = _PATTERN_TERM.fullmatch(term)
+        ones, times = (re.findall(r"[01]", match[1]), int(match[2] or 1)) if match else ([], 1)
+        if match is None or len(pattern) + len(ones) * times > MAX_LAYERS:
+            raise PerfError(
+                f"model: moe_layer_freq is {text!r}; write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
+            )
+        pattern += [int(one) for one in ones] * times
+    return pattern
+
+
+def _window(args: Arguments, layers: int) -> Window | None:
+    size = args.get("window_size")
+    if size is None:
+        return None
+    numbers = [int(one) for one in re.findall(r"-?\d{1,12}", str(size))]
+    if len(numbers) != 2:
+        raise PerfError(f"model: window_size is {size!r}; write two whole numbers, for example 4096,0")
+    skip = args.get("window_attn_skip_freq")
+    if isinstance(skip, Sequence) and not isinstance(skip, str) and skip:
+        return Window(numbers[0], tuple(bool(skip[min(layer, len(skip) - 1)]) for layer in range(layers)))
+    every = args.optional("window_attn_skip_freq")
+    return Window(numbers[0], tuple(every is None or (layer + 1) % every != 0 for layer in range(layers)))
+
+
+def _recompute(args: Arguments, layers: int) -> Recompute:
+    if args.get("recompute_granularity_per_stage_micro_batch") is not None:
+        return Recompute(known=False)
+    granularity = args.get("recompute_granularity") or (
+        "selective" if args.flag("recompute_activations") else None
+    )
+    modules = args.names("recompute_modules") or ("core_attn",)
+    if args.flag("moe_layer_recompute") and granularity != "full":
+        return Recompute(modules=(*(modules if granularity else ()), "moe"))
+    if granularity is None:
+        return Recompute()
+    if granularity == "selective":
+        return Recompute(modules=modules)
+    if granularity != "full":
+        raise PerfError(f"model: recompute_granularity is {granularity!r}; write full or selective")
+    method = args.get("recompute_method")
+    if method == "uniform":
+        return Recompute(full_layers=(True,) * layers, full_mtp=True)
+    if method == "block":
+        return _block_recompute(args, layers)
+    raise PerfError(
+        f"model: recompute_method is {method!r} with recompute_granularity full; write uniform or block"
+    )
+
+
+def _block_recompute(args: Arguments, layers: int) -> Recompute:
+    # The first recompute_num_layers layers of every stage (of every virtual stage, where there are); never
+    # the further prediction.
+    chunks = layers_per_chunk(args, layers)
+    if chunks is None:
+        return Recompute(known=False)
+    wanted = args.integer("recompute_num_layers")
+    return Recompute(full_layers=tuple(layer < wanted for chunk in chunks for layer in range(chunk)))
+
+
+def _lora(args: Arguments) -> Lora | None:
+    kind = args.get("peft_type")
+    if kind is None:
+        return None
+    if kind != "lora":
+        raise PerfError(f"model: peft_type is {kind!r}; only lora is counted")
+    targets = args.names("lora_target_modules") or LORA_TARGETS[:4]
+    for target in targets:
+        if target not in LORA_TARGETS:
+            raise PerfError(
+                f"model: lora_target_modules has {target!r}; write some of {', '.join(LORA_TARGETS)}"
+            )
+    return Lora(args.integer("lora_dim", 8), targets)
+
+
+def _sequence_shards(args: Arguments) -> int:
+    shards = args.integer("context_parallel_size", 1)
+    return shards * (args.integer("tensor_model_parallel_size", 1) if args.flag("sequence_parallel") else 1)

@@ -1,1 +1,0 @@
-"""How every rank's measurements reach rank 0's writer process, outside the training's process groups. See docs/flow.md."""

@@ -1,0 +1,70 @@
+"""The HTTP server behind --perf-prometheus-port: few clients at a time, and none of them stays silent for
+long.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from socketserver import TCPServer, ThreadingMixIn
+from threading import Thread
+from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+MAX_CLIENTS = 16  # each takes a thread and a descriptor of the writer, which needs some for its files
+CLIENT_TIMEOUT_S = 10.0  # for a client to send, and to take, something
+
+App = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = CLIENT_TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Logs nothing."""
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Serves one application, on threads of its own, until `close`."""
+
+    daemon_threads = True
+
+    def __init__(self, host: str, port: int, app: App) -> None:
+        """Raises OSError."""
+        self.address_family = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0][0]
+        self._clients: set[Any] = set()
+        super().__init__((host, port), _Handler)
+        self.set_app(app)
+        self._thread = Thread(target=self.serve_forever, name="flagscale_perf metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Gives the port back; clients that are there are not waited for."""
+        self.shutdown()
+        self.server_close()
+        self._thread.join()
+
+    def server_bind(self) -> None:
+        """As the base class, which looks the host's name up, too: that may take as long as a name server
+        likes.
+        """
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+        self.setup_environ()
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Whether there is room for this client; otherwise it is turned away."""
+        if len(self._clients) >= MAX_CLIENTS:
+            return False
+        self._clients.add(request)
+        return True
+
+    def shutdown_request(self, request: Any) -> None:
+        """Whatever became of the client, its place is free."""
+        self._clients.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs or is gone is no trouble of ours."""

@@ -1,0 +1,45 @@
+"""The run file: every record, one a line; everything else can be made again from it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.spine.files import AppendFile, open_locked
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.records import Record
+
+
+class RecordsSink:
+    """`perf_records_<session>.jsonl`; locked as long as the session lives."""
+
+    name: ClassVar[str] = "run file"
+    cost: ClassVar[str] = "records wait in memory; make room or give another --perf-log-dir"
+    rebuilds: ClassVar[bool] = False
+
+    def __init__(self, context: SinkContext) -> None:
+        path = context.directory / file_names(context.header.session_id)["records"]
+        # What waits is one batch of the drain: none of it may be refused.
+        self._file = AppendFile(
+            path, open_locked, lambda fresh: encode(context.header) if fresh else b"", is_bounded=False
+        )
+
+    @classmethod
+    def open(cls, context: SinkContext) -> RecordsSink:
+        """Always asked for."""
+        return cls(context)
+
+    def write(self, record: Record) -> None:
+        """Takes any record; the header is in the file already."""
+        if not isinstance(record, RunHeader):
+            self._file.write(encode(record))
+
+    def flush(self) -> None:
+        """One write for all lines. Raises OSError."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Ends the lock, too."""
+        self._file.close()

@@ -1,0 +1,65 @@
+"""The text log of one session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.text_format import TextFormat
+from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.session import file_names, rotated_name
+from flagscale_perf.training.records import Record
+
+MAX_BYTES = 32 << 20
+
+
+class MetricsSink:
+    """`perf_metrics_<session>.log`; its older parts are `perf_metrics_<session>.1.log` (the newest of them),
+    `.2.log` ...
+    """
+
+    name: ClassVar[str] = "text log"
+    cost: ClassVar[str] = "no new lines in it; `flagscale-perf report` reads the run file"
+    rebuilds: ClassVar[bool] = False
+
+    def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
+        self._format = TextFormat(context.header)
+        self._session_id = context.header.session_id
+        self._max_bytes = max_bytes
+        path = context.directory / file_names(self._session_id)["metrics"]
+        self._file = AppendFile(
+            path, open_shared, lambda fresh: self._format.heading().encode() if fresh else b""
+        )
+
+    @classmethod
+    def open(cls, context: SinkContext) -> MetricsSink:
+        """Always asked for."""
+        return cls(context)
+
+    def write(self, record: Record) -> None:
+        """Keeps the record's line, if it has one."""
+        if line := self._format.line(record):
+            self._file.write(line.encode())
+
+    def flush(self) -> None:
+        """Brings the lines to the file and begins a new part before one gets too large. Raises OSError."""
+        if self._file.size() and self._file.size() + self._file.waiting_bytes > self._max_bytes:
+            self._rotate()
+        self._file.flush()
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        self._file.close()
+
+    def _rotate(self) -> None:
+        """Moves each part up by one; the file sees that its path is free and begins anew."""
+        parts = [self._file.path]
+        while (older := self._part(len(parts))).is_file():
+            parts.append(older)
+        for number in range(len(parts), 0, -1):
+            if parts[number - 1].is_file():
+                parts[number - 1].rename(self._part(number))
+
+    def _part(self, number: int) -> Path:
+        return self._file.path.with_name(rotated_name(self._session_id, number))

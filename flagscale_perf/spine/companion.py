@@ -1,0 +1,93 @@
+"""A light process beside a training: a fresh interpreter that imports no torch, in a process session of its
+own.
+
+It does not react to what stops a job, notices the end of its parent by itself and ends soon after it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flagscale_perf
+
+NICENESS = 10
+ORPHAN_CHECK_S = 0.5
+ORPHAN_LIMIT_S = 5.0  # a process whose parent is gone and that gets nothing done for so long hangs
+_PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
+
+
+def start(module: str, *words: str, pass_fds: Sequence[int] = (), **streams: Any) -> subprocess.Popen[bytes]:
+    """Runs `python -m module words`; `streams` as subprocess has them. Raises OSError and
+    subprocess.SubprocessError.
+    """
+    environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *words],
+        bufsize=0,
+        env=environment,
+        pass_fds=pass_fds,
+        start_new_session=True,
+        **streams,
+    )
+
+
+def settle() -> None:
+    """First thing in the new process: it gives way to others, and whoever stops a job stops its parent."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+
+
+def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
+    """Ends the process some time after its parent, even where its disk hangs; while `progress` grows, it may
+    go on.
+    """
+    threading.Thread(
+        target=_end, args=(is_orphan, progress), name="flagscale_perf orphan", daemon=True
+    ).start()
+
+
+def _end(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
+    while not is_orphan():
+        time.sleep(ORPHAN_CHECK_S)
+    done = -1
+    while done != progress():  # a long backlog is no hang
+        done = progress()
+        time.sleep(ORPHAN_LIMIT_S)
+    os._exit(1)
+
+
+class Alarm:
+    """Sleep that a byte on a pipe ends, or the end of a process that is watched."""
+
+    def __init__(self, fd: int | None = None) -> None:
+        """`fd`: the pipe's, if there is one."""
+        self._fd = fd
+        self._poll = select.poll()
+        if fd is not None:
+            self._poll.register(fd, select.POLLIN)
+
+    def watch(self, pid_fd: int) -> None:
+        """The end of this process rings once; takes the descriptor over."""
+        self._poll.register(pid_fd, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps so long, or less."""
+        for fd, _ in self._poll.poll(seconds * 1000):
+            if fd != self._fd or not os.read(fd, 4096):
+                self._poll.unregister(fd)
+                if fd != self._fd:
+                    os.close(fd)

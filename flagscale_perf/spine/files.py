@@ -1,0 +1,184 @@
+"""Files that only grow by whole lines, survive a full disk and a removed directory, and are never somebody
+else's.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # both less the umask
+MAX_WAITING_BYTES = 4 << 20
+_NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def make_directory(path: Path) -> None:
+    """Makes the directory unless it is there. Raises OSError."""
+    if path.is_dir():
+        return
+    if path.exists():
+        raise NotADirectoryError(f"{path} is no directory")
+    path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
+
+
+def open_new(path: Path, mode: int = FILE_MODE) -> int:
+    """A file nobody has created before, opened for appending; its directory is made if need be. Raises
+    OSError.
+    """
+    make_directory(path.parent)
+    return os.open(path, _NEW, mode)
+
+
+def open_shared(path: Path) -> int:
+    """A regular file, there already or not, opened for appending. Raises OSError for a link, FIFO or
+    device.
+    """
+    make_directory(path.parent)
+    fd = os.open(path, _SHARED, FILE_MODE)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(f"{path} is no regular file")
+    return fd
+
+
+def lock(fd: int) -> bool:
+    """Marks the file as in use until it is closed; False where the file system has no locks.
+
+    Raises BlockingIOError if it is in use already.
+    """
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
+
+
+def open_locked(path: Path) -> int:
+    """Like `open_shared`, for the one process that may write the file. Raises BlockingIOError if another one
+    does.
+    """
+    fd = open_shared(path)
+    try:
+        lock(fd)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
+    """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)  # of a try that was cut short
+    fd = open_new(temporary, mode)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(fd)
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+class AppendFile:
+    """Lines wait in memory until `flush` has brought each whole to the file.
+
+    When the path no longer leads to the file (removed, renamed), a new one is begun.
+
+    Attributes:
+        path: of the file.
+        waiting_bytes: not flushed yet.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        open_file: Callable[[Path], int],
+        preamble: Callable[[bool], bytes],
+        is_bounded: bool = True,
+    ) -> None:
+        """`preamble(fresh)` is what comes first after each opening; `fresh` tells an empty file.
+
+        `is_bounded`: beyond `MAX_WAITING_BYTES` (hours of lines) new lines are refused; else the caller sees
+        to it.
+        """
+        self.path = path
+        self.waiting_bytes = 0
+        self._open_file = open_file
+        self._preamble = preamble
+        self._is_bounded = is_bounded
+        self._fd: int | None = None
+        self._head = b""  # the preamble until it is in the file
+        self._lines: list[bytes] = []
+        self._done = 0  # bytes of head and lines that are in the file
+
+    def write(self, line: bytes) -> None:
+        """One whole line (or binary record). Raises OSError where too many wait already."""
+        if self._is_bounded and self.waiting_bytes + len(line) > MAX_WAITING_BYTES:
+            raise OSError(
+                errno.ENOBUFS, f"{MAX_WAITING_BYTES} bytes wait to be written, what comes now is left out"
+            )
+        self._lines.append(line)
+        self.waiting_bytes += len(line)
+
+    def flush(self) -> None:
+        """Brings every line to the file. Raises OSError and keeps the rest."""
+        if self._fd is None or (self._lines and not self._is_at_path()):
+            self._reopen()
+        data = memoryview(self._head + b"".join(self._lines))
+        while self._done < len(data) and self._fd is not None:
+            self._done += os.write(self._fd, data[self._done :])
+        self._head = b""
+        self._lines.clear()
+        self._done = self.waiting_bytes = 0
+
+    def size(self) -> int:
+        """Of the file, in bytes; 0 before it is opened."""
+        return 0 if self._fd is None else os.fstat(self._fd).st_size
+
+    def truncate(self) -> None:
+        """Empties the file in place, so that a follower keeps its hold; the preamble goes before the waiting
+        lines.
+        """
+        if self._fd is not None:
+            os.ftruncate(self._fd, 0)
+            self._begin(fresh=True)
+
+    def close(self) -> None:
+        """Gives the descriptor back, also where that raises OSError."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def _is_at_path(self) -> bool:
+        """Raises OSError where nobody can tell now: a file begun anew without need would get lines twice."""
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        here = os.fstat(self._fd or 0)
+        return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
+
+    def _reopen(self) -> None:
+        self.close()
+        fd = self._open_file(self.path)
+        try:
+            fresh = os.fstat(fd).st_size == 0
+        except OSError:
+            os.close(fd)
+            raise
+        self._fd = fd
+        self._begin(fresh)
+
+    def _begin(self, fresh: bool) -> None:
+        self._done = 0
+        self._head = self._preamble(fresh)

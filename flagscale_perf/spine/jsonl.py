@@ -1,0 +1,320 @@
+"""The one codec of run files: a record a line, `kind` first, strict JSON (no NaN), compact.
+
+Reading keeps the good lines of a damaged file: a line that is no record comes out as a `BadLine` with the
+reason.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, is_dataclass
+from operator import itemgetter
+from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
+
+from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord, PhaseRecord, Record, StepRecord
+
+KINDS: dict[str, type[Record]] = {
+    "header": RunHeader,
+    "step": StepRecord,
+    "phases": PhaseRecord,
+    "hardware": HardwareRecord,
+    "node": NodeRecord,
+    "ranks": RanksRecord,
+    "straggler": StragglerRecord,
+    "interval": IntervalRecord,
+    "event": EventRecord,
+    "end": RunEnd,
+}
+MAX_LINE_BYTES = 1 << 20
+MAX_DEPTH = (
+    20  # of what is free in a header: a model's shape has 3; everything that walks it later may recurse
+)
+# of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
+MAX_ITEMS = 1024
+MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
+_MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
+_MAX_NS = 1 << 63  # keeps every time within the years a datetime has
+_NAMES = {record_type: kind for kind, record_type in KINDS.items()}
+
+
+class BadLine(NamedTuple):
+    """A line that is no record.
+
+    Attributes:
+        number: of the line, from 1.
+        reason: one phrase.
+        torn: it is the last one and has no end: the writer died in the middle of it.
+    """
+
+    number: int
+    reason: str
+    torn: bool = False
+
+
+class _Field(NamedTuple):
+    name: str
+    types: tuple[type, ...]
+    values: tuple[type, ...] | None  # of a mapping or a list; None where they may be anything
+
+
+def _fields_of(record_type: type[Record]) -> list[_Field]:
+    return [
+        _field(name, get_args(hint) if _is_union(hint) else (hint,))
+        for name, hint in get_type_hints(record_type).items()
+    ]
+
+
+def _field(name: str, hints: tuple[Any, ...]) -> _Field:
+    values = next((get_args(hint)[-1] for hint in hints if get_origin(hint) in (dict, list)), Any)
+    return _Field(
+        name,
+        tuple(get_origin(hint) or hint for hint in hints),
+        None if values is Any else get_args(values) or (values,),
+    )
+
+
+def _is_union(hint: Any) -> bool:
+    return type(None) in get_args(hint)
+
+
+_FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
+_VALUES_OF = {kind: itemgetter(*(field.name for field in fields)) for kind, fields in _FIELDS.items()}
+_JSON = json.JSONDecoder(
+    parse_constant=lambda name: _refuse_constant(name), parse_float=lambda text: _finite_float(text)
+)
+
+
+class _Layout(NamedTuple):
+    """How to check a record whose values have certain types, all of them known to be right.
+
+    Attributes:
+        integers: gets the integers out of the values.
+        integer_fields: theirs.
+        sized: texts and fields with values inside, which have to be looked at one by one.
+    """
+
+    integers: Callable[[tuple[Any, ...]], tuple[int, ...]]
+    integer_fields: list[_Field]
+    sized: list[_Field]
+
+
+# Millions of lines have one of few shapes: types of a kind's values -> what is left to check. Only right ones
+# get in.
+_LAYOUTS: dict[str, dict[tuple[type, ...], _Layout]] = {kind: {} for kind in KINDS}
+_MAX_LAYOUTS = 128
+_WHOLE = frozenset({RunHeader, RanksRecord, StragglerRecord})  # rare ones whose fields have to go together
+
+
+def encode(record: Record) -> bytes:
+    """The record's line, newline included. NaN and infinities become null, and the text of an event ends at
+    `MAX_TEXT`.
+    """
+    if isinstance(record, EventRecord) and len(record.text) > MAX_TEXT:
+        record = record._replace(text=record.text[: MAX_TEXT - 3] + "...")
+    fields: dict[str, Any] = asdict(record) if is_dataclass(record) else record._asdict()
+    return (dump({"kind": _NAMES[type(record)]} | fields) + "\n").encode()
+
+
+def dump(value: Any) -> str:
+    """Strict, compact JSON in ASCII; NaN and infinities become null, unknown types their text."""
+    try:
+        return json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    except ValueError:
+        return json.dumps(finite(value), allow_nan=False, separators=(",", ":"), default=str)
+
+
+def finite(value: Any) -> Any:
+    """The same with None in the place of NaN and infinities."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
+def decode(line: bytes) -> Record:
+    """The record of a line. Raises ValueError with the reason; fields it does not know are left out."""
+    try:
+        content = _parsed(line.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON: {error.msg} at character {error.pos + 1}") from None
+    if not isinstance(content, dict):
+        raise ValueError("no JSON object")
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
+    return _quickly(kind, content, b"-" in line) or _checked_version(_checked(kind, content))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        content, end = _JSON.raw_decode(text)
+    except json.JSONDecodeError:
+        return _JSON.decode(text)  # there may be white space before it; else this says what is wrong
+    return content if text[end:] in ("\n", "") else _JSON.decode(text)
+
+
+def _checked(kind: str, content: dict[str, Any]) -> Record:
+    values = tuple(_value(content, field) for field in _FIELDS[kind])
+    if len(_LAYOUTS[kind]) < _MAX_LAYOUTS:
+        _LAYOUTS[kind][tuple(map(type, values))] = _layout(_FIELDS[kind], values)
+    record_type: Any = KINDS[kind]
+    record: Record = record_type(*values)
+    return record
+
+
+def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
+    places = [place for place, value in enumerate(values) if type(value) is int]
+    sized = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list, str)]
+    return _Layout(_getter(places), [fields[place] for place in places], sized)
+
+
+def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+    if len(places) < 2:  # of one place an itemgetter makes no tuple
+        return lambda values: tuple(values[place] for place in places) or (0,)
+    return itemgetter(*places)
+
+
+def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | None:
+    """The record if it has all fields and a known layout, and is right; None where it has to be looked at
+    closely.
+
+    `has_minus`: there may be numbers below 0.
+    """
+    try:
+        values = _VALUES_OF[kind](content)
+    except KeyError:
+        return None
+    layout = _LAYOUTS[kind].get(tuple(map(type, values)))
+    if layout is None:
+        return None
+    integers = layout.integers(values)
+    if max(integers) >= _MAX_NS or (
+        has_minus and min(integers) <= -_MAX_NS
+    ):  # _MAX_NS is the lowest limit there is
+        for field in layout.integer_fields:
+            _value(content, field)
+    for field in layout.sized:
+        _value(content, field)
+    record: Record | None = _made(KINDS[kind], values, content)
+    return record
+
+
+def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Any:
+    if issubclass(record_type, tuple):
+        return tuple.__new__(record_type, values)
+    if record_type in _WHOLE or len(content) != len(values) + 1:
+        return None
+    record = object.__new__(record_type)
+    del content["kind"]
+    object.__setattr__(
+        record, "__dict__", content
+    )  # a frozen dataclass sets one field after the other, as long as it takes to parse them
+    return record
+
+
+def _value(content: dict[str, Any], field: _Field) -> Any:
+    if field.name not in content and type(None) not in field.types:
+        raise ValueError(f"field {field.name!r} is missing")
+    value = content.get(field.name)
+    if type(value) not in field.types:  # exact: True is no integer here
+        raise ValueError(
+            f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}"
+        )
+    if type(value) is str:
+        return _text(value, field.name)
+    parts = _parts(value) if field.values else [value]
+    if field.values and any(type(part) not in field.values for part in parts):
+        raise ValueError(
+            f"field {field.name!r} holds what is not {' or '.join(t.__name__ for t in field.values)}"
+        )
+    if field.values and value is not None and _is_large(value):
+        raise ValueError(
+            f"field {field.name!r} holds more than {MAX_ITEMS} values, or a text of more than {MAX_TEXT} characters"
+        )
+    if field.values is None and type(value) in (dict, list):
+        _check_free(value, field.name)
+    limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
+    if any(type(part) is int and not -limit < part < limit for part in parts):
+        raise ValueError(f"field {field.name!r} is out of range")
+    return value
+
+
+def _is_large(value: list[Any] | dict[str, Any]) -> bool:
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    return len(value) > MAX_ITEMS or any(type(part) is str and len(part) > MAX_TEXT for part in parts)
+
+
+def _text(value: str, name: str) -> str:
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"field {name!r} has more than {MAX_TEXT} characters")
+    return value
+
+
+def _check_free(value: Any, name: str, depth: int = 1) -> None:
+    """What may hold anything: not so deep, and no number so large, that it breaks whoever walks or divides
+    it.
+    """
+    if depth > MAX_DEPTH:
+        raise ValueError(f"field {name!r} is nested more than {MAX_DEPTH} deep")
+    for part in _parts(value):
+        if type(part) is int and not -_MAX_INT < part < _MAX_INT:
+            raise ValueError(f"field {name!r} is out of range")
+        _check_free(part, name, depth + 1)
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value.values()) if type(value) is dict else value if type(value) is list else []
+
+
+def _checked_version(record: Record) -> Record:
+    if isinstance(record, RunHeader) and record.schema_version > SCHEMA_VERSION:
+        raise ValueError(
+            f"schema version {record.schema_version} is newer than {SCHEMA_VERSION}: update flagscale_perf"
+        )
+    return record
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is no number that can be told")
+    return number
+
+
+def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
+    """Every line of the file as a record or a `BadLine`, in constant memory."""
+    number = 0
+    while line := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(line) > MAX_LINE_BYTES:
+            yield BadLine(
+                number, f"longer than {MAX_LINE_BYTES} bytes"
+            )  # first: who wants the header alone need not read on
+            _skip_line(file, line)
+        elif not line.endswith(b"\n"):
+            yield BadLine(number, "cut off", torn=True)
+        else:
+            try:
+                yield decode(line)
+            except ValueError as error:
+                yield BadLine(number, str(error))
+
+
+def _skip_line(file: BinaryIO, line: bytes) -> None:
+    while line and not line.endswith(b"\n"):
+        line = file.readline(MAX_LINE_BYTES)

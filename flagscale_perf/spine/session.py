@@ -1,0 +1,70 @@
+"""What a session's files are called, and when a label of it is."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.records import RunHeader
+
+REALTIME_FILE = "perf_realtime.log"
+_TIME_FORMAT = "%Y%m%d_%H%M%S"
+_TIME_LENGTH = len("20240129_103000")
+_RECORDS = re.compile(r"perf_records_(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)\.jsonl", re.ASCII)
+
+
+def new_session_id(start: datetime, attempt: int) -> str:
+    """`20240129_103000`, and `20240129_103000_2` for the second attempt to claim that second."""
+    return start.strftime(_TIME_FORMAT) + (f"_{attempt}" if attempt > 1 else "")
+
+
+def file_names(session_id: str) -> dict[str, str]:
+    """What is in which file of the log directory: "records", "metrics", "summary", "realtime"."""
+    return {
+        "records": f"perf_records_{session_id}.jsonl",
+        "metrics": f"perf_metrics_{session_id}.log",
+        "summary": f"perf_summary_{session_id}.json",
+        "realtime": REALTIME_FILE,
+    }
+
+
+def intervals_name(session_id: str) -> str:
+    """The table of the session's intervals, there with `--perf-csv` only."""
+    return f"perf_intervals_{session_id}.csv"
+
+
+def rotated_name(session_id: str, part: int) -> str:
+    """An older part of the text log; part 1 is the newest of them."""
+    return f"perf_metrics_{session_id}.{part}.log"
+
+
+def session_of(name: str) -> str | None:
+    """The session whose run file has exactly this name; None if it is not a run file's name."""
+    match = _RECORDS.fullmatch(name)
+    return match[1] if match else None
+
+
+def age_key(session_id: str) -> tuple[str, int]:
+    """Sorts session ids from old to new."""
+    return session_id[:_TIME_LENGTH], int(session_id[_TIME_LENGTH + 1 :] or 1)
+
+
+class Labels:
+    """Turns Unix time into the writer's local time, also on a machine in another time zone.
+
+    The offset is the one at the session's start, so that labels never jump within a session.
+    """
+
+    def __init__(self, header: RunHeader) -> None:
+        """Raises ValueError for a header whose session id is none."""
+        start = datetime.strptime(header.session_id[:_TIME_LENGTH], _TIME_FORMAT)
+        self._offset = start - _utc(header.start_wall_ns)
+
+    def at(self, wall_ns: int) -> datetime:
+        """Naive local time, whole seconds. Raises OverflowError outside the years 1 to 9999."""
+        return _utc(wall_ns) + self._offset
+
+
+def _utc(wall_ns: int) -> datetime:
+    return datetime(1970, 1, 1) + timedelta(seconds=wall_ns // NS_PER_S)

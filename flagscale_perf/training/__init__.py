@@ -1,0 +1,1 @@
+"""The training instrument: its records and everything computed from them."""

@@ -1,0 +1,1 @@
+"""A training's run file made into the content of a report."""

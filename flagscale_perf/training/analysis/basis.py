@@ -1,0 +1,161 @@
+"""What can be compared of two configurations: time per iteration, else device time per token, else per model
+FLOP, else nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
+from flagscale_perf.training.utilisation import FLOP_PER_TFLOP
+
+ITERATION, TOKEN, FLOP = "iteration", "token", "FLOP"
+_NS_PER_US = 1000
+# Of a process, not of a configuration.
+_FACTS_OF_A_PROCESS = {
+    *("pid", "restart_count", "process_start_ns", "tensorboard_dir", "device_uuid", "model", "peak_source"),
+    *("missing", "flops_convention"),
+}
+_OPTIONS_OF_A_PROCESS = {"perf_log_dir", "perf_console_output", "perf_max_log_files"}
+# Of the model's shape, what says how it is trained and not what it is.
+_HOW_TRAINED = {"recompute", "micro_batch", "sequence_shards"}
+_MUST_AGREE = (
+    *(
+        "world_size",
+        "tensor_parallel",
+        "pipeline_parallel",
+        "data_parallel",
+        "context_parallel",
+        "expert_parallel",
+    ),
+    *(
+        "pipeline_schedule",
+        "device",
+        "rehearsal",
+        "dtype",
+        "model",
+        "seq_length",
+        "micro_batch_size",
+        "global_batch_size",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact or an option in which the sides differ; `base` and `new` are JSON values."""
+
+    name: str
+    base: Any
+    new: Any
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a time of one run is divided by.
+
+    Attributes:
+        name: "iteration", "token" or "FLOP".
+        unit: of the result; "GPU-" means that the time counts once for each device of the job.
+        devices: of this run's job; 1 for "iteration".
+    """
+
+    name: str
+    unit: str
+    devices: int = 1
+
+    def of(self, step: Step, elapsed_ns: int) -> float:
+        """A time of the step in the unit."""
+        if self.name == TOKEN:
+            return elapsed_ns * self.devices / step.tokens / _NS_PER_US
+        if self.name == FLOP:
+            return elapsed_ns * self.devices / (step.model_flops or 1) * FLOP_PER_TFLOP / NS_PER_MS
+        return elapsed_ns / NS_PER_MS
+
+
+def check_sides(*sides: Sequence[RunSteps]) -> None:
+    """Raises PerfError where the runs of one side are not of one configuration, or one side is a rehearsal
+    and the other is not.
+    """
+    for runs in sides:
+        first, *others = (run.header.facts for run in runs)
+        for run, facts in zip(runs[1:], others, strict=True):
+            for name in _MUST_AGREE:
+                if first.get(name) != facts.get(name):
+                    raise PerfError(
+                        f"runs of one side must be of one configuration: {name} is {first.get(name)!r} in '{runs[0].path}' "
+                        f"and {facts.get(name)!r} in '{run.path}'; leave one of them out"
+                    )
+    rehearsals = [bool(runs[0].header.facts.get("rehearsal")) for runs in sides]
+    if rehearsals[0] != rehearsals[1]:
+        real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
+        raise PerfError(
+            f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each other; compare runs of one kind"
+        )
+
+
+def choose_basis(facts: Sequence[Mapping[str, Any]], aligned: Aligned) -> list[Basis]:
+    """For each run. Raises PerfError where nothing that both sides did can be counted."""
+    steps = [step for row in aligned.rows for step in row]
+    sizes = [devices_of(one) for one in facts]
+    is_one_size = all(size == sizes[0] for size in sizes)
+    is_one_length = all(one.get("seq_length") == facts[0].get("seq_length") for one in facts)
+    if not _is_one_model(facts):
+        if any((step.model_flops or 0) < 1 for step in steps) or None in sizes:
+            raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
+        return [Basis(FLOP, "GPU-ms/TFLOP", size or 1) for size in sizes]
+    if is_one_size and aligned.has_one_batch_size and is_one_length:
+        return [Basis(ITERATION, "ms")] * len(facts)
+    if any(step.tokens < 1 for step in steps) or None in sizes:
+        raise PerfError(
+            "the runs differ in batch or world size and their tokens are not known; compare runs of one size"
+        )
+    return [Basis(TOKEN, "GPU-us/token", size or 1) for size in sizes]
+
+
+def devices_of(facts: Mapping[str, Any]) -> int | None:
+    """How many devices the job has; None where it is not known."""
+    size = facts.get("world_size")
+    return size if isinstance(size, int) and size > 0 else None
+
+
+def _model_of(facts: Mapping[str, Any]) -> dict[str, Any]:
+    model = facts.get("model")
+    return model if isinstance(model, dict) else {}
+
+
+def _is_one_model(facts: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the runs train one model. The padded vocabulary follows from the tensor-parallel size."""
+    is_one_split = all(one.get("tensor_parallel") == facts[0].get("tensor_parallel") for one in facts)
+    ignored = _HOW_TRAINED if is_one_split else _HOW_TRAINED | {"vocab"}
+    models = [{name: value for name, value in _model_of(one).items() if name not in ignored} for one in facts]
+    return all(model == models[0] for model in models)
+
+
+def _refusal(facts: Sequence[Mapping[str, Any]]) -> str:
+    families = list(dict.fromkeys(str(one.get("model_family")) for one in facts))
+    return f"the runs train different models ({', '.join(families)}) "
+
+
+def differences(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> list[Difference]:
+    """Facts and options that differ between the first runs of the sides; those of a process and not of a
+    configuration left out.
+    """
+    flat = [_flat(runs[0]) for runs in (base, new)]
+    names = dict.fromkeys([*flat[0], *flat[1]])
+    return [
+        Difference(name, flat[0].get(name), flat[1].get(name))
+        for name in names
+        if flat[0].get(name) != flat[1].get(name)
+    ]
+
+
+def _flat(run: RunSteps) -> dict[str, Any]:
+    facts, config = run.header.facts, run.header.config
+    found = {name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS}
+    found |= {f"model.{name}": value for name, value in _model_of(facts).items()}
+    return found | {name: value for name, value in config.items() if name not in _OPTIONS_OF_A_PROCESS}

@@ -1,0 +1,219 @@
+"""The steps of a run that can be compared with another run's: read in bounded memory, the others counted by
+why not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import read_records
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
+
+MAX_STEPS = 2048
+TAIL_BYTES = 1 << 18
+STRETCH = 32  # neighbours that stay together when a long run is thinned
+MIN_STEPS = 16
+PAUSE_SHARE = 0.01  # of the iteration, from which on an evaluation or a checkpoint counts as one
+
+WARMUP = "warm-up"
+UNTRAINED = "trained nothing"
+TIMELESS = "without a time"
+PAUSE = "evaluation or checkpoint there or just before"
+THINNED = "thinned out of a long run"
+UNPAIRED = "not in every run"
+OTHER_BATCH = "another batch size than the other run's"
+
+
+class Step(NamedTuple):
+    """What is kept of one. `phases_ns` in the order of `training.phases.PHASES`; None where they were not
+    measured.
+    """
+
+    iteration: int
+    iteration_ns: int
+    samples: int
+    tokens: int
+    model_flops: int | None
+    phases_ns: tuple[int | None, ...] | None
+
+
+@dataclass(frozen=True)
+class RunSteps:
+    """One run.
+
+    Attributes:
+        path: of the run file.
+        header: its first record.
+        steps: those to compare, by iteration.
+        left_out: how many are not, by the reason.
+        memory_peak_bytes: highest of the whole run; None without a device.
+        skipped_lines: lines of the file that are no records.
+    """
+
+    path: Path
+    header: RunHeader
+    steps: dict[int, Step]
+    left_out: dict[str, int]
+    memory_peak_bytes: int | None
+    skipped_lines: int
+
+
+class _Sample:
+    """Steps of a run: all of them up to `MAX_STEPS`, then every second, fourth ... stretch of iterations.
+
+    Which stretches stay follows from the iterations' numbers, so that two runs keep the same ones.
+    """
+
+    def __init__(self) -> None:
+        self.steps: dict[int, Step] = {}
+        self.thinned = 0
+        self._every = 1
+
+    def add(self, step: Step) -> None:
+        if not self._keeps(step.iteration):
+            self.thinned += 1
+            return
+        self.steps[step.iteration] = step
+        while len(self.steps) > MAX_STEPS:
+            self._every *= 2
+            kept = {iteration: one for iteration, one in self.steps.items() if self._keeps(iteration)}
+            self.thinned += len(self.steps) - len(kept)
+            self.steps = kept
+
+    def _keeps(self, iteration: int) -> bool:
+        return iteration // STRETCH % self._every == 0
+
+
+def common_span(paths: Sequence[Path]) -> range | None:
+    """Iterations that lie between the first and the last one of every run; None where the runs have fewer
+    than `MIN_STEPS` in common.
+
+    So that a long run is thinned only where it is compared. Raises PerfError for what is no run file.
+    """
+    spans = [_span(path) for path in paths]
+    common = range(max(span.start for span in spans), min(span.stop for span in spans))
+    return common if len(common) >= MIN_STEPS else None
+
+
+def _span(path: Path) -> range:
+    """From the first step to the last one, which is looked for in the end of the file."""
+    first = next((record.iteration for record in RunFile(path) if isinstance(record, StepRecord)), 0)
+    last = first
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        file.readline()  # the rest of a line
+        for record in read_records(file):
+            last = record.iteration if isinstance(record, StepRecord) else last
+    return range(first, max(first, last) + 1)
+
+
+def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
+    """The run's steps in the span, without the first `warmup` iterations after its start.
+
+    Raises PerfError where fewer than `MIN_STEPS` are left.
+    """
+    run = RunFile(path)
+    phases, sample = PhaseJoin(run.header.facts), _Sample()
+    left_out: Counter[str] = Counter()
+    first: int | None = None
+    peak: int | None = None
+    was_paused = False
+    for record in run:
+        if isinstance(record, PhaseRecord):
+            phases.hold(record)
+        if not isinstance(record, StepRecord):
+            continue
+        joined = phases.take(record)
+        first = record.iteration if first is None else first
+        if record.memory_peak_bytes is not None:
+            peak = max(peak or 0, record.memory_peak_bytes)
+        is_outside = span is not None and record.iteration not in span
+        reason = _why_not(record, first + warmup, was_paused) or (UNPAIRED if is_outside else None)
+        was_paused = _is_paused(record)
+        if reason is not None:
+            left_out[reason] += record.iterations
+            continue
+        sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
+    if sample.thinned:
+        left_out[THINNED] = sample.thinned
+    if len(sample.steps) < MIN_STEPS:
+        found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_told(left_out)}"
+        raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
+    return RunSteps(path, run.header, sample.steps, dict(left_out), peak, run.skipped)
+
+
+def _why_not(step: StepRecord, begin: int, was_paused: bool) -> str | None:
+    if step.outcome != Outcome.TRAINED:
+        return UNTRAINED
+    if step.iteration_ns <= 0:
+        return TIMELESS
+    if step.warmup or step.iteration < begin:
+        return WARMUP
+    return PAUSE if was_paused or _is_paused(step) else None
+
+
+def _is_paused(step: StepRecord) -> bool:
+    """A host that only asks itself whether to save takes some microseconds."""
+    return step.eval_ns + step.checkpoint_ns > PAUSE_SHARE * step.iteration_ns
+
+
+def _kept(step: StepRecord, phases_ns: tuple[Any, ...] | None) -> Step:
+    return Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, phases_ns)
+
+
+def _told(left_out: Counter[str]) -> str:
+    return (
+        f" (left out: {', '.join(f'{count} {reason}' for reason, count in left_out.items())})"
+        if left_out
+        else ""
+    )
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The same iterations of every run, row by row.
+
+    Attributes:
+        rows: a list of steps for each run, all of one length.
+        is_by_iteration: step i of each run has the same number; else it is the i-th from the end.
+        has_one_batch_size: step i of each run trained the same number of samples.
+        left_out: of each run, by the reason.
+    """
+
+    rows: list[list[Step]]
+    is_by_iteration: bool
+    has_one_batch_size: bool
+    left_out: list[dict[str, int]]
+
+
+def align(runs: Sequence[RunSteps]) -> Aligned:
+    """Puts the runs' steps side by side: those with the same number and batch size, else the last ones of
+    each.
+    """
+    common = sorted(set.intersection(*(set(run.steps) for run in runs)))
+    if len(common) >= MIN_STEPS:
+        same = [number for number in common if len({run.steps[number].samples for run in runs}) == 1]
+        is_one_size = len(same) >= MIN_STEPS
+        rows = [[run.steps[number] for number in (same if is_one_size else common)] for run in runs]
+    else:
+        count = min(len(run.steps) for run in runs)
+        rows = [[run.steps[number] for number in sorted(run.steps)[-count:]] for run in runs]
+        is_one_size = len({step.samples for row in rows for step in row}) == 1
+    is_by_iteration = len(common) >= MIN_STEPS
+    other_batch = len(common) - len(rows[0]) if is_by_iteration else 0
+    left_out = [_counted(run, len(rows[0]), other_batch) for run in runs]
+    return Aligned(rows, is_by_iteration, is_one_size, left_out)
+
+
+def _counted(run: RunSteps, used: int, other_batch: int) -> dict[str, int]:
+    counts = Counter(run.left_out)
+    counts.update({UNPAIRED: len(run.steps) - used - other_batch, OTHER_BATCH: other_batch})
+    return {reason: count for reason, count in counts.items() if count}

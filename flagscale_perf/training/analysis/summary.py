@@ -1,0 +1,52 @@
+"""A run's summary made again from its run file alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import BadLine
+from flagscale_perf.training.summary import RUNNING, RunTotals
+
+KILLED = "killed"
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What a run file says.
+
+    Attributes:
+        path: of the run file.
+        summary: the dict that the writer puts into perf_summary_*.json; see `RunTotals.as_dict`.
+        bad_lines: the first lines that are no records.
+        skipped: how many there are.
+    """
+
+    path: Path
+    summary: dict[str, Any]
+    bad_lines: list[BadLine]
+    skipped: int
+
+
+def summarize(path: Path) -> RunSummary:
+    """The summary of one run file. Raises PerfError if it is none.
+
+    A run that never wrote its end is "running" while a writer holds the file, else "killed".
+    """
+    run = RunFile(path)
+    try:
+        totals = RunTotals(run.header)
+    except ValueError:
+        raise PerfError(
+            f"{path}:1: {run.header.session_id!r} is no session id such as 20240129_103000"
+        ) from None
+    for record in run:
+        totals.add(record)
+    summary = totals.as_dict()
+    info = summary["session_info"]
+    if info["end_reason"] == RUNNING and not run.is_live():
+        info["end_reason"] = KILLED
+    return RunSummary(path, summary, run.bad_lines, run.skipped)

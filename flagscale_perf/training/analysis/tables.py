@@ -1,0 +1,211 @@
+"""The tables of a `Report`: phases, ranks, stragglers, memory, hardware, goodput, what the monitor says, what
+was read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A row of the table. `share` is of the iterations' time, `step_ms` of a mean step; None for what the
+    host did not name.
+    """
+
+    name: str
+    total_s: float | None
+    share: float | None
+    step_ms: float | None
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Where rank 0's iterations went, over the steps that were measured (without the first).
+
+    Attributes:
+        steps: how many; 0 without `--perf-breakdown`, and then there are no rows.
+        rows: one a phase, in the order of `training.phases.PHASES`.
+        bubble_s, bubble_share: waiting for other pipeline stages that the schedule makes inevitable.
+        imbalance_s, imbalance_share: the rest of that waiting.
+        bubble_share_of_pipeline: bubble of computing and waiting together.
+    """
+
+    steps: int
+    rows: list[Phase]
+    bubble_s: float | None
+    bubble_share: float | None
+    imbalance_s: float | None
+    imbalance_share: float | None
+    bubble_share_of_pipeline: float | None
+
+
+@dataclass(frozen=True)
+class RankEntry:
+    """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node tells;
+    None if it did not.
+    """
+
+    first_rank: int
+    last_rank: int
+    hostname: str | None
+    device: str | None
+    stage: int | None
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Every rank side by side. A matrix has a list for each stretch, and in it a value for each entry; None
+    where nothing was told.
+
+    Attributes:
+        entries: ranks.
+        stretches: first and last iteration of each; thinned like the trend, to at most some 200.
+        iteration_ms, work_ms, wait_ms, data_ms, memory_peak_gb: as in `RanksRecord`.
+        median_iteration_ms, median_work_ms, median_wait_ms, median_data_ms: of each entry over these
+            stretches.
+        peak_gb: of each entry, the highest.
+        silent, silent_count: of the last stretch, as in `RanksRecord`.
+    """
+
+    entries: list[RankEntry]
+    stretches: list[list[int]]
+    iteration_ms: list[list[float | None]]
+    work_ms: list[list[float | None]]
+    wait_ms: list[list[float | None]]
+    data_ms: list[list[float | None]]
+    memory_peak_gb: list[list[float | None]]
+    median_iteration_ms: list[float | None]
+    median_work_ms: list[float | None]
+    median_wait_ms: list[float | None]
+    median_data_ms: list[float | None]
+    peak_gb: list[float | None]
+    silent: list[int]
+    silent_count: int
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A slow stretch of a rank, as in `StragglerRecord`. `lost_s` is its excess times its iterations."""
+
+    first_iteration: int
+    iteration: int
+    is_over: bool
+    ranks: list[int]
+    hostname: str
+    device: str
+    stage: int
+    phase: str
+    excess_ms: float
+    iteration_ms: float
+    lost_s: float
+    against: str
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Of rank 0's device. `peak_share` is of the device's memory; `alloc_retries` since the process began."""
+
+    peak_gb: float | None
+    reserved_peak_gb: float | None
+    device_gb: float | None
+    peak_share: float | None
+    fragmentation: float | None
+    alloc_retries: int | None
+    out_of_memory_in_steps: int | None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """Counters of rank 0's device; `throttle` has every reason that was read. None for what was not."""
+
+    power_w: float | None
+    energy_j: float | None
+    energy_read_s: float | None
+    tokens_per_joule: float | None
+    joules_per_token: float | None
+    min_sm_clock_mhz: int | None
+    max_temperature_c: int | None
+    throttle: list[str] | None
+    ecc_uncorrected: int | None
+    xid_readings: int | None
+    pcie_generation: int | None
+    pcie_width: int | None
+    pcie_replays: int | None
+    nvlinks_active: int | None
+
+
+@dataclass(frozen=True)
+class GoodputPart:
+    """A class of time: `name` as a key, `label` for people. None where it is not told apart from another
+    one.
+    """
+
+    name: str
+    label: str
+    dur_s: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class GoodputBar:
+    """The whole run as a bar: the known parts add up to `wall_s`. `ettr` is the productive share."""
+
+    wall_s: float
+    parts: list[GoodputPart]
+    ettr: float | None
+
+
+@dataclass(frozen=True)
+class Happening:
+    """An event of the run file; `at` as in `Overview.started`."""
+
+    name: str
+    iteration: int
+    at: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Monitor:
+    """What the monitor says about itself.
+
+    Attributes:
+        self_cost_share: of the training thread's time.
+        dropped_records: lost because the disk did not keep up.
+        failure_count: events "failure".
+        events: the first 50 of each name, in the order of the file.
+        event_counts: how many there are by name; those of a name beyond the first 50 names are "other".
+    """
+
+    self_cost_share: float | None
+    dropped_records: int
+    failure_count: int
+    events: list[Happening]
+    event_counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """A line of the file that is no record, and why not."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read, and what could not be.
+
+    Attributes:
+        path: of the run file.
+        records: how many of each kind.
+        skipped: lines that are no records.
+        first_skipped: the first of them.
+    """
+
+    path: str
+    records: dict[str, int]
+    skipped: int
+    first_skipped: list[SkippedLine]

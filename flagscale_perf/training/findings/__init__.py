@@ -1,0 +1,1 @@
+"""What slows a training down, with evidence, causes and changes."""

@@ -1,0 +1,186 @@
+"""What findings need beyond a report's tables, as running sums: slow steps and their rhythm, and what a
+trouble costs its intervals.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections import deque
+from dataclasses import dataclass
+
+from flagscale_perf.training.findings.thresholds import THRESHOLDS
+from flagscale_perf.training.hardware import CAPS, reasons_in
+from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.window import Reservoir, end_mono_ns
+
+RECENT = 64
+MIN_RECENT = 8
+MAX_SLOW_STEPS = 100
+PER_MILLE = 1000
+
+
+class RunningMedian:
+    """The median of the last `RECENT` numbers."""
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    def add(self, value: int) -> None:
+        """One more number."""
+        self._order.append(value)
+        insort(self._sorted, value)
+        if len(self._order) > RECENT:
+            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
+
+    def median(self) -> int | None:
+        """The lower one of two; None before `MIN_RECENT` numbers."""
+        count = len(self._sorted)
+        return self._sorted[(count - 1) // 2] if count >= MIN_RECENT else None
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A slow step: nanoseconds, and the monotonic mark of its end."""
+
+    iteration: int
+    end_ns: int
+    iteration_ns: int
+    usual_ns: int
+
+
+class SlowSteps:
+    """Finds the steps that took longer than those around them; of many it keeps the longest.
+
+    Attributes:
+        count: how many.
+        excess_ns: what they took longer than usual, all together.
+        ratios: every step's time, in thousandths of the usual one.
+        distances: iterations from one slow stretch's begin to the next one's.
+    """
+
+    def __init__(self) -> None:
+        self.count = self.excess_ns = 0
+        self.ratios, self.distances = Reservoir(), Reservoir()
+        self._limit = THRESHOLDS["slow_step"].value
+        self._usual = RunningMedian()
+        self._longest: list[tuple[int, int, Slow]] = []
+        self._last_iteration: int | None = None
+        self._begin: int | None = None
+
+    def add(self, step: StepRecord) -> bool:
+        """The next step; whether it is slow. Warm-up and passed-over data are not judged."""
+        if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
+            return False
+        usual_ns = self._usual.median()
+        self._usual.add(step.iteration_ns)
+        if not usual_ns:
+            return False
+        self.ratios.add(step.iteration_ns * PER_MILLE // usual_ns)
+        if step.iteration_ns <= self._limit * usual_ns:
+            return False
+        self._note(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
+        return True
+
+    def _note(self, slow: Slow) -> None:
+        self.count += 1
+        self.excess_ns += slow.iteration_ns - slow.usual_ns
+        push = heapq.heappush if len(self._longest) < MAX_SLOW_STEPS else heapq.heappushpop
+        push(self._longest, (slow.iteration_ns - slow.usual_ns, slow.iteration, slow))
+        if self._last_iteration is None or slow.iteration > self._last_iteration + 1:
+            if self._begin is not None:
+                self.distances.add(slow.iteration - self._begin)
+            self._begin = slow.iteration
+        self._last_iteration = slow.iteration
+
+    def longest(self) -> list[Slow]:
+        """Those kept, in the order of time."""
+        return sorted((slow for _, _, slow in self._longest), key=lambda slow: slow.iteration)
+
+
+class Trouble:
+    """Intervals with a trouble.
+
+    Attributes:
+        steps: in them.
+        first_iteration, iteration: from the first of them to the last.
+    """
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.first_iteration: int | None = None
+        self.iteration: int | None = None
+        self._troubled_ns = 0
+
+    def add(self, interval: IntervalRecord) -> None:
+        """The next one, which has steps and is not warm-up."""
+        self.steps += interval.steps
+        self._troubled_ns += interval.iteration_ns
+        if self.first_iteration is None:
+            self.first_iteration = interval.first_iteration
+        self.iteration = interval.iteration
+
+    def excess_ns(self, usual_ns: int | None) -> int | None:
+        """What the trouble took, against a usual step; None if there is none to compare with."""
+        return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
+
+
+class Signals:
+    """Folds steps and intervals.
+
+    Attributes:
+        slow_steps: see there.
+        throttled, retried: intervals in which a cap held the clock down, and in which the allocator ran out
+            of room.
+        retries: of the allocator, after the first interval.
+        caps: the names of the caps in throttled intervals.
+        lowest_clock: of a throttled interval, as a share of the highest clock of the run.
+    """
+
+    def __init__(self) -> None:
+        self.slow_steps = SlowSteps()
+        self.throttled, self.retried = Trouble(), Trouble()
+        self._untroubled = Reservoir()
+        self.caps: set[str] = set()
+        self.retries = 0
+        self.lowest_clock: float | None = None
+        self._clock_limit = THRESHOLDS["throttling_clock"].value
+        self._top_mhz = 0
+        self._last_retries: int | None = None
+
+    def add_interval(self, interval: IntervalRecord) -> None:
+        """The next interval."""
+        retries, before = interval.memory_retries, self._last_retries
+        self._last_retries = before if retries is None else retries
+        if interval.warmup_only or not interval.steps:
+            return
+        more = 0 if retries is None or before is None else max(0, retries - before)
+        is_throttled = self._is_throttled(interval)
+        if more:
+            self.retries += more
+            self.retried.add(interval)
+        if is_throttled:
+            self.throttled.add(interval)
+        if not more and not is_throttled:
+            self._untroubled.add(interval.iteration_ns // interval.steps)
+
+    def usual_ns(self) -> int | None:
+        """A mean step of the median interval without any of these troubles; None if there is none."""
+        return self._untroubled.quantile(0.5)
+
+    def _is_throttled(self, interval: IntervalRecord) -> bool:
+        """A device at its power limit says so all the time: it counts where the clock is below the run's
+        highest, too.
+        """
+        clock_mhz = interval.sm_clock_mhz
+        self._top_mhz = max(self._top_mhz, clock_mhz or 0)
+        if not interval.throttle or not clock_mhz or clock_mhz >= self._clock_limit * self._top_mhz:
+            return False
+        caps = reasons_in(interval.throttle) & set(CAPS)
+        if not caps:
+            return False
+        self.caps |= caps
+        share = clock_mhz / self._top_mhz
+        self.lowest_clock = share if self.lowest_clock is None else min(self.lowest_clock, share)
+        return True

@@ -1,0 +1,201 @@
+"""Where the run's time went: every nanosecond from the start of rank 0's process to the end of its training
+in exactly one class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.window import Reservoir, end_mono_ns
+
+MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Time by class, in nanoseconds. The classes add up to `wall_ns`.
+
+    Attributes:
+        wall_ns: all of it.
+        startup_ns: from the process's start to the first iteration's start, and what that took longer than a
+            usual one.
+        productive_ns: iterations that trained, less the data stall in them.
+        evaluation_ns: between iterations.
+        checkpoint_ns: between iterations, as far as training waited for it.
+        data_stall_ns: loading data in iterations that trained; None where their phases were not all measured,
+            and then it is in productive_ns.
+        lost_ns: iterations that did not train, and those that a later session had to do again.
+        idle_ns: everything else: between sessions, an iteration that was never finished, the way to the
+            process's end.
+    """
+
+    wall_ns: int = 0
+    startup_ns: int = 0
+    productive_ns: int = 0
+    evaluation_ns: int = 0
+    checkpoint_ns: int = 0
+    data_stall_ns: int | None = 0
+    lost_ns: int = 0
+    idle_ns: int = 0
+
+    @property
+    def ettr(self) -> float | None:
+        """Effective training time ratio: the productive share of the wall time; None before any time has
+        passed.
+        """
+        return self.productive_ns / self.wall_ns if self.wall_ns > 0 else None
+
+    def with_gap(self, gap_ns: int) -> Goodput:
+        """The same with so much idle time before it."""
+        return self + Goodput(wall_ns=gap_ns, idle_ns=gap_ns)
+
+    def __add__(self, other: Goodput) -> Goodput:
+        """Class by class; a data stall that one of them does not know is not known of both."""
+        if self.data_stall_ns is None or other.data_stall_ns is None:
+            stall_ns = (self.data_stall_ns or 0) + (other.data_stall_ns or 0)
+            told = replace(self, data_stall_ns=0) + replace(other, data_stall_ns=0)
+            return replace(told, productive_ns=told.productive_ns + stall_ns, data_stall_ns=None)
+        return Goodput(
+            **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The block of the summary, in seconds; to the nanosecond the classes still add up to `wall_s`."""
+        in_s = {
+            name.removesuffix("ns") + "s": None if ns is None else ns / NS_PER_S
+            for name, ns in asdict(self).items()
+        }
+        return in_s | {"ettr": self.ettr}
+
+
+class SessionGoodput:
+    """Folds one session's records.
+
+    Attributes:
+        redone: iterations behind `kept_until` so far.
+    """
+
+    def __init__(
+        self, header: RunHeader, kept_until: int | None = None, not_before_wall_ns: int | None = None
+    ) -> None:
+        """Args:
+        header: of the session.
+        kept_until: the last iteration that no later session did again; None for all.
+        not_before_wall_ns: end of the session before; the process may have begun with that one.
+        """
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        start_ns = _process_start_ns(header)
+        if not_before_wall_ns is not None:
+            start_ns = max(start_ns, header.start_mono_ns + not_before_wall_ns - header.start_wall_ns)
+        self._start_ns = min(start_ns, header.start_mono_ns)
+        self._end_ns = self._trained_until_ns = header.start_mono_ns
+        self._kept_until = kept_until
+        self._usual = Reservoir()
+        self._has_begun = self._has_ended = False
+        self._warmup: StepRecord | None = None
+        self._phases: PhaseRecord | None = None
+        self._data_stall_ns: int | None = 0
+        self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = self._before_ns = 0
+        self.redone = 0
+
+    @property
+    def start_wall_ns(self) -> int:
+        """Unix time of the process's start."""
+        return self._anchor.wall_of(self._start_ns)
+
+    @property
+    def end_wall_ns(self) -> int:
+        """Unix time of the last thing that is known of the session."""
+        return self._anchor.wall_of(self._end_ns)
+
+    def add(self, record: Record) -> None:
+        """The next record of the session."""
+        if isinstance(record, StepRecord):
+            self._add_step(record)
+        elif isinstance(record, PhaseRecord):
+            self._phases = record
+        elif isinstance(record, EventRecord) and not self._has_ended:
+            self._end_ns = max(self._end_ns, record.at_ns)
+        elif isinstance(record, RunEnd):
+            # what the writer tells while it brings the last records to the disk is none of the session's time
+            self._has_ended = True
+            self._end_ns = max(
+                self._trained_until_ns, self._anchor.mono_ns + record.end_wall_ns - self._anchor.wall_ns
+            )
+
+    def _add_step(self, step: StepRecord) -> None:
+        self._trained_until_ns = max(self._trained_until_ns, end_mono_ns(step))
+        self._end_ns = max(self._end_ns, self._trained_until_ns)
+        self._evaluation_ns += step.eval_ns
+        self._checkpoint_ns += step.checkpoint_ns
+        is_redone = self._kept_until is not None and step.iteration > self._kept_until
+        self.redone += step.iterations if is_redone else 0
+        if not self._has_begun and step.outcome != Outcome.DATA_SKIPPED:
+            self._has_begun = True
+            self._before_ns = max(0, step.start_ns - self._start_ns - self._lost_ns)
+        if step.warmup and self._warmup is None:
+            self._warmup = step
+        elif is_redone or step.outcome != Outcome.TRAINED:
+            self._lost_ns += step.iteration_ns
+        else:
+            self._productive_ns += step.iteration_ns
+            self._usual.add(step.iteration_ns)
+            if self._data_stall_ns is not None:
+                stall_ns = _loading_ns(step, self._phases)
+                self._data_stall_ns = None if stall_ns is None else self._data_stall_ns + stall_ns
+
+    def result(self) -> Goodput:
+        """The session so far."""
+        excess_ns, trained_ns, lost_ns = self._warmup_shares()
+        # As long as no iteration is finished, all is start-up.
+        before_ns = (
+            self._before_ns if self._has_begun else max(0, self._end_ns - self._start_ns - self._lost_ns)
+        )
+        startup_ns = before_ns + excess_ns
+        known = (
+            startup_ns,
+            self._productive_ns + trained_ns,
+            self._evaluation_ns,
+            self._checkpoint_ns,
+            self._lost_ns + lost_ns,
+        )
+        wall_ns = max(self._end_ns - self._start_ns, sum(known))
+        whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
+        stall_ns = self._data_stall_ns
+        return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
+
+    def _warmup_shares(self) -> tuple[int, int, int]:
+        """The first iteration split into start-up, productive and lost: it trains in the time that the later
+        ones usually take.
+        """
+        step = self._warmup
+        if step is None:
+            return 0, 0, 0
+        usual_ns = min(step.iteration_ns, self._usual.quantile(0.5) or 0)
+        is_redone = self._kept_until is not None and step.iteration > self._kept_until
+        if is_redone or step.outcome != Outcome.TRAINED:
+            return step.iteration_ns - usual_ns, 0, usual_ns
+        return step.iteration_ns - usual_ns, usual_ns, 0
+
+
+def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:
+    """How much of the step was loading data; None where the phases last recorded are another's or were not
+    measured.
+    """
+    if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
+        return None
+    return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
+
+
+def _process_start_ns(header: RunHeader) -> int:
+    """Its monotonic mark; the session's start in an older file, which does not know it, and where it cannot
+    be.
+    """
+    started = header.facts.get("process_start_ns")
+    if isinstance(started, int) and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
+        return started
+    return header.start_mono_ns

@@ -1,0 +1,199 @@
+"""Readings of rank 0's device joined to the iterations they explain, and summed up over the run."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.training.rates import per_second
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord
+from flagscale_perf.training.utilisation import Scale
+
+# Why a device's clocks are not higher. Those that cap make a step slow; the others are what somebody asked
+# for.
+CAPS = ("power", "temperature", "power brake", "hardware slowdown")
+REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
+
+POWER_MW = range(
+    1_000, 5_000_001
+)  # one device; a counter in watts or a driver's "unknown" (2^32 - 1) is outside
+MW_PER_W = 1000
+MAX_WAITING = 4096  # readings kept for the iteration under way
+
+
+class Stretch(NamedTuple):
+    """What was read of a stretch of training; the fields are those of `IntervalRecord`."""
+
+    energy_mj: int | None
+    energy_ns: int | None
+    power_mw: int | None
+    sm_clock_mhz: int | None
+    temperature_c: int | None
+    throttle: str | None
+
+
+class HardwareWindow:
+    """Hands each reading to the stretch of training it fell into. Memory is bounded however long a stretch
+    is.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[HardwareRecord] = deque(maxlen=MAX_WAITING)
+        self._energy_from: HardwareRecord | None = None
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._energy_to: HardwareRecord | None = None
+        self._power_sum = self._power_count = 0
+        self._clock: int | None = None
+        self._temperature: int | None = None
+        self._reasons: set[str] | None = None
+
+    def add(self, reading: HardwareRecord) -> None:
+        """The next reading, in the order of time."""
+        self._waiting.append(reading)
+
+    def advance(self, start_ns: int, end_ns: int) -> None:
+        """The stretch, begun at `start_ns`, has come to `end_ns`: takes in what was read until then."""
+        while self._waiting and self._waiting[0].at_ns <= end_ns:
+            reading = self._waiting.popleft()
+            if reading.at_ns >= start_ns:
+                self._take_in(reading)
+            elif reading.energy_mj is not None:
+                self._energy_from = reading
+
+    def close(self) -> Stretch:
+        """The stretch ends; the next one begins."""
+        energy_mj, energy_ns = _energy(self._energy_from, self._energy_to)
+        stretch = Stretch(
+            energy_mj=energy_mj,
+            energy_ns=energy_ns,
+            power_mw=round(self._power_sum / self._power_count) if self._power_count else None,
+            sm_clock_mhz=self._clock,
+            temperature_c=self._temperature,
+            throttle=None if self._reasons is None else ", ".join(sorted(self._reasons)),
+        )
+        self._energy_from = self._energy_to or self._energy_from
+        self._begin_anew()
+        return stretch
+
+    def _take_in(self, reading: HardwareRecord) -> None:
+        if reading.energy_mj is not None:
+            if self._energy_from is None:
+                self._energy_from = reading
+            else:
+                self._energy_to = reading
+        if reading.power_mw is not None:
+            self._power_sum += reading.power_mw
+            self._power_count += 1
+        self._clock = lowest(self._clock, reading.sm_clock_mhz)
+        self._temperature = highest(self._temperature, reading.temperature_c)
+        if reading.throttle is not None:
+            self._reasons = (self._reasons or set()) | reasons_in(reading.throttle)
+
+
+def _energy(first: HardwareRecord | None, last: HardwareRecord | None) -> tuple[int | None, int | None]:
+    """Energy and time between two readings; None for a counter that has begun anew or counts in another
+    unit.
+    """
+    if first is None or last is None or first.energy_mj is None or last.energy_mj is None:
+        return None, None
+    energy_mj, dur_ns = last.energy_mj - first.energy_mj, last.at_ns - first.at_ns
+    if dur_ns <= 0 or energy_mj * NS_PER_S // dur_ns not in POWER_MW:
+        return None, None
+    return energy_mj, dur_ns
+
+
+class HardwareTotals:
+    """The run's readings as running sums."""
+
+    def __init__(self) -> None:
+        self._energy_mj = self._energy_ns = 0
+        self._power_sum = self._power_count = 0
+        self._clock: int | None = None
+        self._temperature: int | None = None
+        self._reasons: set[str] | None = None
+        self._throttle: str | None = None  # of the interval before
+        self._xids = 0
+        self._last = HardwareRecord(at_ns=0)
+
+    def add_interval(self, interval: IntervalRecord) -> None:
+        """The next interval."""
+        if interval.energy_mj is not None and interval.energy_ns is not None:
+            self._energy_mj += interval.energy_mj
+            self._energy_ns += interval.energy_ns
+        if interval.power_mw is not None:
+            self._power_sum += interval.power_mw
+            self._power_count += 1
+        self._clock = lowest(self._clock, interval.sm_clock_mhz)
+        self._temperature = highest(self._temperature, interval.temperature_c)
+        if interval.throttle is not None and interval.throttle != self._throttle:
+            self._throttle = interval.throttle
+            self._reasons = ((self._reasons or set()) | reasons_in(interval.throttle)) & set(REASONS)
+
+    def add_reading(self, reading: HardwareRecord) -> None:
+        """The next reading."""
+        self._last = reading
+        self._xids += bool(reading.xid)
+
+    def as_dict(self, tokens: int, elapsed_ns: int, scale: Scale) -> dict[str, Any]:
+        """The block of the summary; `tokens` of all devices were trained in `elapsed_ns`."""
+        last, has_energy = self._last, self._energy_ns > 0
+        power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else None
+        if power_mw is None and self._power_count:
+            power_mw = self._power_sum / self._power_count
+        efficiency = _tokens_per_joule(tokens, elapsed_ns, power_mw, scale)
+        return {
+            "energy_j": self._energy_mj / MW_PER_W if has_energy else None,
+            "energy_read_s": self._energy_ns / NS_PER_S if has_energy else None,
+            "power_w": None if power_mw is None else power_mw / MW_PER_W,
+            "tokens_per_joule": efficiency,
+            "joules_per_token": 1 / efficiency if efficiency else None,
+            "min_sm_clock_mhz": self._clock,
+            "max_temperature_c": self._temperature,
+            "throttle": None if self._reasons is None else sorted(self._reasons),
+            "ecc_uncorrected": last.ecc_uncorrected,
+            "xid_readings": self._xids if last.xid is not None else None,
+            "pcie_generation": last.pcie_generation,
+            "pcie_width": last.pcie_width,
+            "pcie_replays": last.pcie_replays,
+            "nvlinks_active": last.nvlinks_active,
+        }
+
+
+def mean_power_w(interval: IntervalRecord) -> float | None:
+    """Of rank 0's device: from its energy counter, or else the mean of its readings."""
+    if interval.energy_mj is not None and interval.energy_ns:
+        return interval.energy_mj * NS_PER_S / interval.energy_ns / MW_PER_W
+    return None if interval.power_mw is None else interval.power_mw / MW_PER_W
+
+
+def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:
+    """The share of one device in the tokens, for each joule of rank 0's device."""
+    power_w = mean_power_w(interval)
+    return _tokens_per_joule(
+        interval.tokens, interval.iteration_ns, None if power_w is None else power_w * MW_PER_W, scale
+    )
+
+
+def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scale: Scale) -> float | None:
+    rate = per_second(tokens, elapsed_ns)
+    if rate is None or not power_mw or power_mw < 0 or scale.world_size is None:
+        return None
+    return rate / scale.world_size / (power_mw / MW_PER_W)
+
+
+def reasons_in(throttle: str) -> set[str]:
+    """The names in `HardwareRecord.throttle`."""
+    return set(filter(None, throttle.split(", ")))
+
+
+def lowest(known: int | None, value: int | None) -> int | None:
+    """The smaller of those that are known."""
+    return value if known is None or (value is not None and value < known) else known
+
+
+def highest(known: int | None, value: int | None) -> int | None:
+    """The larger of those that are known."""
+    return value if known is None or (value is not None and value > known) else known

@@ -1,0 +1,78 @@
+"""What the device's memory tells beyond its size: fragmentation, and when it will run out if it goes on like
+this.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.records import StepRecord
+
+TREND_READINGS = 32
+MIN_READINGS = 8
+MAX_FORECAST = 1_000_000_000
+MAX_DEVICE_BYTES = 1 << 60
+
+
+def fragmentation(allocated_bytes: int | None, reserved_bytes: int | None) -> float | None:
+    """Share of what the allocator holds of the device that is in no tensor: its cache and the gaps."""
+    if allocated_bytes is None or not reserved_bytes or not 0 <= allocated_bytes <= reserved_bytes:
+        return None
+    return (reserved_bytes - allocated_bytes) / reserved_bytes
+
+
+class MemoryTotals:
+    """The readings of a run, in bounded memory."""
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        """`facts` of the run header; without `device_memory_bytes` there is no forecast."""
+        size_bytes = facts.get("device_memory_bytes")
+        self._device_bytes = (
+            size_bytes if isinstance(size_bytes, int) and 0 < size_bytes < MAX_DEVICE_BYTES else None
+        )
+        self._trend: deque[tuple[int, int]] = deque(maxlen=TREND_READINGS)
+        self._last: StepRecord | None = None
+        self._reserved_peak: int | None = None
+
+    def add(self, step: StepRecord) -> None:
+        """The next step; without a reading it changes nothing."""
+        if step.memory_peak_bytes is None:
+            return
+        self._trend.append((step.iteration, step.memory_peak_bytes))
+        self._last = step
+        if step.memory_reserved_bytes is not None:
+            self._reserved_peak = max(self._reserved_peak or 0, step.memory_reserved_bytes)
+
+    def steps_left(self) -> int | None:
+        """In how many iterations the peak reaches the device's memory; None while it does not grow.
+
+        The growth is the median of the slopes between any two of the last `TREND_READINGS` readings, so
+        single jumps do not count. It assumes that this growth goes on and that nothing but the allocator
+        needs memory: the true end comes earlier.
+        """
+        if self._device_bytes is None or len(self._trend) < MIN_READINGS:
+            return None
+        slopes = [(y - x) / (j - i) for (i, x), (j, y) in combinations(self._trend, 2) if i != j]
+        growth = statistics.median(slopes) if slopes else 0.0
+        if growth <= 0:
+            return None
+        left = max(0.0, (self._device_bytes - self._trend[-1][1]) / growth)
+        return int(left) if left < MAX_FORECAST else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The block of the summary."""
+        last = self._last
+        return {
+            "device_gb": as_gb(self._device_bytes),
+            "reserved_peak_gb": as_gb(self._reserved_peak),
+            "fragmentation": None
+            if last is None
+            else fragmentation(last.memory_bytes, last.memory_reserved_bytes),
+            "alloc_retries": None if last is None else last.memory_retries,
+            "out_of_memory_in_steps": self.steps_left(),
+        }

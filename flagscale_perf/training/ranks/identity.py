@@ -1,0 +1,47 @@
+"""A rank's identity as text: in its ring, and in the files that nodes exchange."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.training.ranks.blocks import MAX_RANKS, RankIdentity
+
+MAX_TEXT = 256
+_TEXTS = {"hostname", "device", "device_uuid"}
+
+
+def signed(identity: RankIdentity) -> str:
+    """As text."""
+    return dump(content_of(identity))
+
+
+def content_of(identity: RankIdentity) -> dict[str, Any]:
+    """JSON-ready; its texts cut to `MAX_TEXT` characters."""
+    return {
+        name: value[:MAX_TEXT] if isinstance(value, str) else value
+        for name, value in identity._asdict().items()
+    }
+
+
+def identity_of(content: Any) -> RankIdentity:
+    """What `signed` made, as text or already parsed. Raises ValueError."""
+    try:
+        given = json.loads(content) if isinstance(content, str) else content
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(given, dict) or not given.keys() >= set(RankIdentity._fields):
+        raise ValueError("no identity of a rank")
+    for name in RankIdentity._fields:
+        _check(name, given[name])
+    return RankIdentity(**{name: given[name] for name in RankIdentity._fields})
+
+
+def _check(name: str, value: Any) -> None:
+    if name in _TEXTS:
+        is_good = (value is None and name == "device_uuid") or (type(value) is str and len(value) <= MAX_TEXT)
+    else:
+        is_good = type(value) is int and 0 <= value < 1 << 53 and (name != "rank" or value < MAX_RANKS)
+    if not is_good:
+        raise ValueError(f"{name} of a rank is {str(value)[:40]!r}")

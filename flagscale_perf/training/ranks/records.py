@@ -1,0 +1,107 @@
+"""What is recorded of the other ranks: frozen, raw integers, units in the names; `None` means "not known", as
+in `training.records`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """The ranks of one node, written when rank 0 first hears of them; what comes later of the same rank
+    replaces it.
+
+    Attributes:
+        hostname: of the node.
+        ranks: global numbers, ascending; the lists below go with them.
+        pids: of their processes.
+        devices: names.
+        stages: place in the pipeline, from 0.
+    """
+
+    hostname: str
+    ranks: list[int]
+    pids: list[int]
+    devices: list[str]
+    stages: list[int]
+
+
+@dataclass(frozen=True)
+class RanksRecord:
+    """Every rank over one stretch of iterations, side by side. Bounded: of many ranks, several share an
+    entry.
+
+    Entry i stands for the ranks from `i * ranks_per_entry`. Of ranks that share one, it has the one that
+    works longest (for the memory: the one with the highest peak). Times are medians per step; None for a rank
+    that told nothing of this stretch and for what is not known without phases.
+
+    Attributes:
+        first_iteration, iteration: first and last iteration of the stretch.
+        ranks_per_entry: 1 unless the job has more than 256 ranks.
+        iteration_ns: as in the step's record.
+        work_ns: computing, loading data, the optimizer and what no phase names: everything but waiting for
+            other ranks.
+        wait_ns: waiting for other ranks: pipeline and exposed communication.
+        data_ns: loading data, contained in work_ns.
+        memory_peak_bytes: highest peak known so far in the stretch.
+        silent: ranks that have told nothing of this stretch though others have; at most the first 64.
+        silent_count: how many there are.
+    """
+
+    first_iteration: int
+    iteration: int
+    ranks_per_entry: int
+    iteration_ns: list[int | None]
+    work_ns: list[int | None]
+    wait_ns: list[int | None]
+    data_ns: list[int | None]
+    memory_peak_bytes: list[int | None]
+    silent: list[int]
+    silent_count: int
+
+    def __post_init__(self) -> None:
+        columns = (self.iteration_ns, self.work_ns, self.wait_ns, self.data_ns, self.memory_peak_bytes)
+        if len({len(column) for column in columns}) > 1:
+            raise ValueError("the lists of the ranks do not go together")
+        if len(self.work_ns) > MAX_ENTRIES or not 1 <= self.ranks_per_entry <= MAX_RANKS_PER_ENTRY:
+            raise ValueError("more ranks than there can be")
+
+
+@dataclass(frozen=True)
+class StragglerRecord:
+    """A rank that makes the others wait; written when it is named, and again with the same first_iteration
+    when it is over.
+
+    Attributes:
+        first_iteration, iteration: of the slow stretch as far as it is known.
+        is_over: it is not slow any more, or the run has ended.
+        ranks: the slow rank; several where they work in lockstep (tensor parallel) and cannot be told apart.
+        hostname, device: of the first of them.
+        stage: its place in the pipeline.
+        phase: where the time goes, a name of `training.phases.PHASES`.
+        excess_ns: what it works longer per step than it should, the median.
+        iteration_ns: the median iteration then.
+        against: "peers" of the same pipeline stage, its own "past", or "stages": it belongs to a stage that
+            has more to do than the others.
+        cause: what its device says, e.g. "clock capped by power"; None if nothing.
+    """
+
+    first_iteration: int
+    iteration: int
+    is_over: bool
+    ranks: list[int]
+    hostname: str
+    device: str
+    stage: int
+    phase: str
+    excess_ns: int
+    iteration_ns: int
+    against: str
+    cause: str | None
+
+    def __post_init__(self) -> None:
+        if not self.ranks:
+            raise ValueError("a slow rank that is none")

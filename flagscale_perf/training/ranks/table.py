@@ -1,0 +1,117 @@
+"""Every rank's time and memory side by side, as a `RanksRecord` has them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from flagscale_perf.training.hardware import highest
+from flagscale_perf.training.ranks.blocks import Block
+from flagscale_perf.training.ranks.records import MAX_ENTRIES, RanksRecord
+from flagscale_perf.training.ranks.work import work_of
+
+MAX_SILENT = 64
+MAX_ROUNDS = 8
+
+
+class _Row(NamedTuple):
+    """One rank's times per step; None where they are not known."""
+
+    iteration_ns: int | None = None
+    work_ns: int | None = None
+    wait_ns: int | None = None
+    data_ns: int | None = None
+
+
+class _Round(NamedTuple):
+    """First and last iteration, and the ranks' rows."""
+
+    first_iteration: int
+    iteration: int
+    rows: dict[int, _Row]
+
+
+class RanksTable:
+    """Collects rounds of blocks, of many the newest ones, until they are taken."""
+
+    def __init__(self, size: int) -> None:
+        """`size` of the job in ranks."""
+        self._size = size
+        self._per_entry = -(-size // MAX_ENTRIES)
+        self._rounds: deque[_Round] = deque(maxlen=MAX_ROUNDS)
+        self._memory: dict[int, int | None] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing has come since it was last taken."""
+        return not self._rounds
+
+    def add(self, blocks: Mapping[int, Block]) -> None:
+        """The blocks with one number, by rank; at least one."""
+        for rank, block in blocks.items():
+            self._memory[rank] = highest(self._memory.get(rank), block.memory_peak_bytes)
+        first = min(block.first_iteration for block in blocks.values())
+        last = max(block.iteration for block in blocks.values())
+        if self._rounds and first <= self._rounds[-1].iteration:
+            self._rounds.clear()  # training has gone back
+        self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
+
+    def take(self) -> RanksRecord:
+        """What has been collected; the next stretch begins. There must be something."""
+        told = sorted({rank for round_ in self._rounds for rank in round_.rows})
+        rows = {
+            rank: _median_row([round_.rows[rank] for round_ in self._rounds if rank in round_.rows])
+            for rank in told
+        }
+        starts = range(0, self._size, self._per_entry)
+        slowest = [
+            max((rows.get(rank, _Row()) for rank in self._sharing(start)), key=_order) for start in starts
+        ]
+        silent = sorted(set(range(self._size)) - rows.keys())
+        record = RanksRecord(
+            first_iteration=self._rounds[0].first_iteration,
+            iteration=self._rounds[-1].iteration,
+            ranks_per_entry=self._per_entry,
+            iteration_ns=[row.iteration_ns for row in slowest],
+            work_ns=[row.work_ns for row in slowest],
+            wait_ns=[row.wait_ns for row in slowest],
+            data_ns=[row.data_ns for row in slowest],
+            memory_peak_bytes=[self._peak(start) for start in starts],
+            silent=silent[:MAX_SILENT],
+            silent_count=len(silent),
+        )
+        self._rounds.clear()
+        self._memory.clear()
+        return record
+
+    def _sharing(self, start: int) -> range:
+        return range(start, min(start + self._per_entry, self._size))
+
+    def _peak(self, start: int) -> int | None:
+        peak: int | None = None
+        for rank in self._sharing(start):
+            peak = highest(peak, self._memory.get(rank))
+        return peak
+
+
+def _row(block: Block) -> _Row:
+    work = work_of(block)
+    if work is None:
+        return _Row(block.iteration_ns)
+    return _Row(block.iteration_ns, work.own_ns + work.mixed_ns, work.wait_ns, work.data_ns)
+
+
+def _median_row(rows: Sequence[_Row]) -> _Row:
+    return rows[0] if len(rows) == 1 else _Row(*(_median(values) for values in zip(*rows, strict=True)))
+
+
+def _median(values: Sequence[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.median(known)) if known else None
+
+
+def _order(row: _Row) -> tuple[bool, int, int]:
+    """Longest work last; where no work is known, the longest iteration."""
+    return row.iteration_ns is not None, row.work_ns or 0, row.iteration_ns or 0

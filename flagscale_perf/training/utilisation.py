@@ -1,0 +1,143 @@
+"""MFU and HFU: what share of their peak the devices spent on the model, and on everything they multiplied.
+
+Both are sums of FLOPs over sums of time. Above 1 they cannot be true, so the peak, the data type or the count
+is wrong: such an interval is suspect, and in no average.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.units import UNKNOWN, number
+from flagscale_perf.training.records import IntervalRecord, StepRecord
+
+FLOP_PER_TFLOP = 1e12
+
+
+class Scale(NamedTuple):
+    """By what totals are divided to speak of one device.
+
+    Attributes:
+        world_size: devices of the job; None if not known.
+        peak_flop_per_s: dense peak of one device; None if not known.
+    """
+
+    world_size: int | None
+    peak_flop_per_s: float | None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> Scale:
+        """From a run header's facts; values that cannot be divided by count as unknown."""
+        return cls(_positive(facts.get("world_size")), _positive(facts.get("peak_flop_per_s")))
+
+
+class Utilisation(NamedTuple):
+    """Shares of 1; None where not known."""
+
+    mfu: float | None
+    hfu: float | None
+
+    @property
+    def is_suspect(self) -> bool:
+        """More than a device can do."""
+        return (self.mfu or 0) > 1 or (self.hfu or 0) > 1
+
+
+class Work(NamedTuple):
+    """FLOPs over all devices and the time they took; FLOPs are None once one of the added ones was."""
+
+    elapsed_ns: int = 0
+    model_flops: int | None = 0
+    hardware_flops: int | None = 0
+
+    @classmethod
+    def of(cls, record: StepRecord | IntervalRecord) -> Work:
+        """That of one step or interval."""
+        return cls(record.iteration_ns, record.model_flops, record.hardware_flops)
+
+    def plus(self, other: Work) -> Work:
+        """Both together."""
+        return Work(
+            self.elapsed_ns + other.elapsed_ns,
+            _sum(self.model_flops, other.model_flops),
+            _sum(self.hardware_flops, other.hardware_flops),
+        )
+
+    def utilisation(self, scale: Scale) -> Utilisation:
+        """MFU and HFU of it."""
+        return Utilisation(self._share(self.model_flops, scale), self._share(self.hardware_flops, scale))
+
+    def _share(self, flops: int | None, scale: Scale) -> float | None:
+        if flops is None or scale.world_size is None or scale.peak_flop_per_s is None or self.elapsed_ns <= 0:
+            return None
+        return flops / (self.elapsed_ns / NS_PER_S) / scale.world_size / scale.peak_flop_per_s
+
+
+class TrustedWork:
+    """The work of a run without its suspect intervals, in constant memory.
+
+    Attributes:
+        suspect_intervals: how many there were.
+    """
+
+    def __init__(self, scale: Scale) -> None:
+        self._scale = scale
+        self._closed = Work()
+        world_size, peak = scale
+        self._most_per_ns = None if world_size is None or peak is None else world_size * peak / NS_PER_S
+        self._begin_anew()
+        self.suspect_intervals = 0
+
+    def _begin_anew(self) -> None:
+        """Sums since the last interval."""
+        self._elapsed_ns = 0
+        self._model_flops: int | None = 0
+        self._hardware_flops: int | None = 0
+
+    def add_step(self, step: StepRecord) -> None:
+        """A step that rates are made of."""
+        self._elapsed_ns += step.iteration_ns
+        self._model_flops = _sum(self._model_flops, step.model_flops)
+        self._hardware_flops = _sum(self._hardware_flops, step.hardware_flops)
+
+    def _open(self) -> Work:
+        return Work(self._elapsed_ns, self._model_flops, self._hardware_flops)
+
+    def close(self, interval: IntervalRecord) -> None:
+        """The interval that the steps since the last one make up."""
+        flops = max(interval.model_flops or 0, interval.hardware_flops or 0)
+        if self._most_per_ns is not None and 0 < interval.iteration_ns * self._most_per_ns < flops:
+            self.suspect_intervals += 1
+        else:
+            self._closed = self._closed.plus(self._open())
+        self._begin_anew()
+
+    def utilisation(self) -> Utilisation:
+        """So far; steps that no interval holds yet are judged as if they were one."""
+        doubtful = self._open().utilisation(self._scale).is_suspect
+        return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
+
+
+def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:
+    """What is wrong with an interval above its peak and what to check, one line; None for one that is not."""
+    scale = Scale.of(facts)
+    utilisation = Work.of(interval).utilisation(scale)
+    if not utilisation.is_suspect or scale.peak_flop_per_s is None:
+        return None
+    mfu, hfu = (UNKNOWN if share is None else f"{number(share * 100, 1)} %" for share in utilisation)
+    peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.get('peak_source')})"
+    return (
+        f"iterations {interval.first_iteration} to {interval.iteration}: MFU {mfu}, HFU {hfu} of a peak of {peak}. No device passes its "
+        f"peak: check --perf-peak-tflops, the data type ({facts.get('dtype')}), and whether packed documents are counted as whole "
+        "sequences. Such intervals are marked and in no average"
+    )
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _positive(value: Any) -> Any:
+    return value if isinstance(value, int | float) and 0 < value < 1e30 else None

@@ -1,0 +1,122 @@
+"""Several sinks as one; none of them can hold up another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from flagscale_perf.sinks.base import Sink, SinkContext
+from flagscale_perf.training.records import Record
+
+# called with "failure" or "note", and one line
+Tell = Callable[[str, str], None]
+MAX_VAIN = 40  # flushes in a row from the first on: whoever has failed so often is not waited for at the end
+
+
+@dataclass
+class _Member:
+    """A sink, and how it is.
+
+    Attributes:
+        vain: its flushes, as long as none has worked.
+        error: of the last flush; None if that worked.
+        is_told: the failure under way has been told.
+    """
+
+    sink: Sink
+    vain: int = 0
+    has_worked: bool = False
+    error: Exception | None = None
+    is_told: bool = False
+
+
+class FanOut:
+    """Hands records to every sink, and tells once what fails, and when it works again."""
+
+    def __init__(self, kinds: Sequence[type[Sink]], context: SinkContext, tell: Tell) -> None:
+        self._tell = tell
+        self._told: set[tuple[str, str]] = set()
+        self._members: list[_Member] = []
+        for kind in kinds:
+            self._open(kind, context)
+
+    def write(self, records: Iterable[Record]) -> None:
+        """Hands the records to every sink."""
+        batch = list(records)
+        for member in self._members:
+            self._write(member.sink, batch)
+
+    def rebuild(self, record: Record) -> None:
+        """Hands a record of the session's earlier process to the sinks that need it again."""
+        for member in self._members:
+            if member.sink.rebuilds:
+                self._write(member.sink, [record])
+
+    def flush(self) -> bool:
+        """Lets every sink bring its records to their place. False while one fails that may still come to
+        it.
+        """
+        return all([self._flush(member) for member in self._members])
+
+    def tell_unfinished(self) -> bool:
+        """Tells of each sink that fails now in a way that had been told, but of an earlier time. Whether
+        there was one.
+        """
+        silent = [member for member in self._members if member.error is not None and not member.is_told]
+        for member in silent:
+            member.is_told = True
+            self._tell("failure", describe(type(member.sink), member.error))
+        return bool(silent)
+
+    def close(self) -> None:
+        """Closes every sink, whatever the others do: a network file system may tell only then that it has no
+        room.
+        """
+        for member in self._members:
+            try:
+                member.sink.close()
+            except Exception as error:
+                self._fail(type(member.sink), error)
+
+    def _open(self, kind: type[Sink], context: SinkContext) -> None:
+        try:
+            sink = kind.open(context)
+        except Exception as error:
+            self._fail(kind, error)
+            return
+        if sink is not None:
+            self._members.append(_Member(sink))
+
+    def _write(self, sink: Sink, batch: list[Record]) -> None:
+        for record in batch:
+            try:
+                sink.write(record)
+            except Exception as error:  # a bug in one sink must not cost the others their records
+                self._fail(type(sink), error)
+
+    def _flush(self, member: _Member) -> bool:
+        try:
+            member.sink.flush()
+        except Exception as error:
+            member.error = error
+            member.is_told |= self._fail(type(member.sink), error)
+            member.vain += not member.has_worked
+            return member.vain > MAX_VAIN
+        if member.is_told:
+            self._tell("note", f"{member.sink.name} works again")
+        member.has_worked, member.vain, member.error, member.is_told = True, 0, None, False
+        return True
+
+    def _fail(self, sink: type[Sink], error: Exception) -> bool:
+        """Tells of it unless the same has been told; whether it has told it now."""
+        trouble = (sink.name, f"{type(error).__name__} {getattr(error, 'errno', '')}")
+        is_new = trouble not in self._told
+        if is_new:
+            self._told.add(trouble)
+            self._tell("failure", describe(sink, error))
+        return is_new
+
+
+def describe(sink: type[Sink], error: Exception | None) -> str:
+    """One line: what failed, how, what that costs."""
+    return f"{sink.name}: {type(error).__name__}: {error}; {sink.cost}"

@@ -1,0 +1,110 @@
+"""Verdicts on runs whose truth is known; how often they err is what the method promises."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, Judge
+from flagscale_perf.training.analysis.basis import Basis
+from flagscale_perf.training.analysis.steps import Step
+from flagscale_perf.training.phases import PHASES
+from tests.simulated import Process, simulate
+
+MS = Basis("iteration", "ms")
+STEPS = 60
+
+
+def judge(base: Iterable[list[Step]], new: Iterable[list[Step]], noise: float = 0.01) -> Judge:
+    sides = list(base), list(new)
+    return Judge([*sides[0], *sides[1]], [MS] * (len(sides[0]) + len(sides[1])), len(sides[0]), noise)
+
+
+def pair(seed: int, process: Process, runs: int = 1, **slower: float) -> Judge:
+    base = [simulate(1000 * seed + number, STEPS, process) for number in range(runs)]
+    return judge(
+        base, [simulate(1000 * seed + 500 + number, STEPS, process, **slower) for number in range(runs)]
+    )
+
+
+def steps(times_ms: list[float], **phases_ms: float) -> list[Step]:
+    """Steps of these times, the given phases the same in each."""
+    phases = tuple(round(phases_ms[name] * 1e6) if name in phases_ms else None for name in PHASES)
+    return [Step(number, round(time * 1e6), 4, 512, None, phases) for number, time in enumerate(times_ms)]
+
+
+@pytest.mark.parametrize("process", [Process(), Process(memory=0.8, tail=0.1)], ids=str)
+def test_one_run_a_side_of_the_same_is_called_different_at_most_once_in_20(process) -> None:
+    found = [pair(seed, process) for seed in range(200)]
+    assert sum(one.whole().verdict != SAME for one in found) <= 10
+    assert sum(any(row.verdict != SAME for row in one.phases()) for one in found) <= 10
+
+
+def test_several_runs_a_side_of_the_same_are_called_different_as_often_as_promised() -> None:
+    different = sum(pair(seed, Process(memory=0.3), runs=3).whole().verdict != SAME for seed in range(200))
+    assert different <= 20  # 5 % are 10; more than 20 would come once in a thousand
+
+
+@pytest.mark.parametrize(("runs", "at_least"), [(1, 95), (3, 88)])
+def test_intervals_hold_the_true_change(runs, at_least) -> None:
+    rows = [pair(seed, Process(), runs=runs, backward=0.05).whole() for seed in range(100)]
+    assert sum(row.share_low <= 0.05 <= row.share_high for row in rows) >= at_least
+
+
+def test_a_slowdown_of_5_percent_is_found_and_its_phase_is_the_worst() -> None:
+    found = [
+        pair(seed, Process(step_noise=0.02, run_noise=0.005), runs=3, backward=0.05) for seed in range(50)
+    ]
+    assert sum(one.whole().verdict == SLOWER for one in found) >= 48
+    worst = [max(one.phases(), key=lambda row: row.share) for one in found]
+    assert sum((row.name, row.verdict) == ("backward", SLOWER) for row in worst) >= 45
+
+
+def test_steps_without_noise_leave_the_assumed_noise_alone() -> None:
+    # 1 % between runs, sqrt(2) of it between two, 2.306 of that with 8 degrees of freedom; the variance goes
+    # with the time
+    one = judge([steps([100] * 40, forward=25)], [steps([104] * 40, forward=29)])
+    whole, (forward,) = one.whole(), one.phases()
+    assert (whole.base, whole.base_low, whole.base_high, whole.new, whole.change) == (100, 100, 100, 104, 4)
+    assert one.smallest_visible == pytest.approx(0.01 * 2**0.5 * 2.306 * 1.04**0.5, rel=1e-4)
+    assert (whole.share, whole.verdict) == (pytest.approx(0.04), SLOWER)
+    assert whole.share_high - whole.share_low == pytest.approx(2 * one.smallest_visible)
+    assert forward.share_high - forward.share == pytest.approx((0.29 / 1.04) ** 0.5 * one.smallest_visible)
+
+
+def test_faster_is_said_as_well() -> None:
+    assert judge([steps([100] * 40)], [steps([90] * 40)]).whole().verdict == FASTER
+
+
+def test_a_run_that_drifts_says_less() -> None:
+    drifting = [100 + number / 4 for number in range(40)]
+    still = judge([steps([100] * 40)], [steps([105] * 40)])
+    assert still.whole().verdict == SLOWER
+    assert judge([steps(drifting)], [steps([value + 5 for value in drifting])]).whole().verdict == SAME
+
+
+def test_from_three_runs_a_side_they_show_the_noise_themselves() -> None:
+    base, new = ([steps([level] * 20) for level in levels] for levels in ((99, 100, 101), (109, 110, 111)))
+    one = judge(base, new, noise=0.5)
+    assert one.is_noise_seen
+    assert one.noise == pytest.approx(0.01)
+    assert one.smallest_visible == pytest.approx(
+        2.776 * 0.01 * (2 / 3) ** 0.5, rel=1e-3
+    )  # 4 degrees of freedom
+    assert not judge(base[:2], new).is_noise_seen
+
+
+def test_a_phase_that_one_side_does_not_name_has_no_verdict() -> None:
+    (row,) = judge([steps([100] * 20)], [steps([100] * 20, optimizer=3)]).phases()
+    assert (row.name, row.base, row.new, row.new_low, row.share, row.verdict) == (
+        "optimizer",
+        None,
+        3,
+        3,
+        None,
+        UNKNOWN,
+    )
+
+
+def test_without_phases_in_every_step_there_are_none() -> None:
+    without = [step._replace(phases_ns=None) for step in steps([100] * 20)]
+    assert judge([without], [steps([100] * 20, forward=5)]).phases() == []

@@ -1,0 +1,270 @@
+"""The capture buffer: exact values, order, overflow, and slots that are not whole."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flagscale_perf.spine import ring as ring_module
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.ring import MARKS_PER_SLOT, Ring, RingEnd
+from flagscale_perf.training.records import MarksRecord, StepRecord
+from tests.fakes import make_event, make_step
+
+INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
+WIDE = st.integers(-(2**127) + 1, 2**127 - 1)
+
+
+@pytest.fixture
+def ring():
+    made = Ring.create(slots=8)
+    yield made
+    made.release()
+
+
+def second_end(ring: Ring) -> Ring:
+    assert ring.fd is not None
+    return Ring.attach(os.dup(ring.fd))
+
+
+def test_records_come_out_in_order_and_equal(ring: Ring) -> None:
+    records = [
+        make_step(1, warmup=1),
+        make_event("resume", iteration=1, text="after iteration 0"),
+        MarksRecord(2, 3, (1, 2**63 - 1, -5)),
+        make_step(2),
+    ]
+    for record in records:
+        ring.put(record)
+    assert ring.take(10) == records
+    assert [type(record) for record in ring.take(10)] == [StepRecord, EventRecord, MarksRecord, StepRecord]
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.tuples(
+        *[INT64] * 7,
+        *[INT64 | st.none()],
+        *[INT64] * 2,
+        INT64 | st.none(),
+        *[INT64] * 4,
+        *[WIDE | st.none()] * 2,
+        *[INT64 | st.none()] * 5,
+    )
+)
+def test_integers_out_are_the_integers_in(values) -> None:
+    ring = Ring.create(slots=1)
+    record = StepRecord(*values)
+    ring.put(record)
+    assert ring.take(1) == [record]
+    ring.release()
+
+
+@pytest.mark.parametrize("count", range(MARKS_PER_SLOT + 1))
+def test_marks_out_are_the_marks_in(ring: Ring, count: int) -> None:
+    record = MarksRecord(7, 20_000, tuple(2**62 + n for n in range(count)))
+    ring.put(record)
+    assert ring.take(1) == [record]
+
+
+@pytest.mark.parametrize("marks", [(2**63,), (1.5,), (0,) * (MARKS_PER_SLOT + 1)])
+def test_marks_that_do_not_fit_are_a_drop_and_no_exception(ring: Ring, marks) -> None:
+    ring.put(MarksRecord(7, 1, marks))
+    assert (ring.dropped, ring.take(9)) == (1, [])
+
+
+@given(st.text(max_size=300))
+def test_a_text_is_cut_between_two_characters(text: str) -> None:
+    fitted = ring_module.fit_utf8(text, 200)
+    assert len(fitted) <= 200
+    assert text.encode("utf-8", "backslashreplace").decode().startswith(fitted.decode())
+    assert len(fitted) >= min(197, len(text.encode("utf-8", "backslashreplace")))
+
+
+def test_a_long_event_is_cut_to_its_slot(ring: Ring) -> None:
+    ring.put(make_event("failure", text="ä" * 150))
+    assert ring.take(1) == [make_event("failure", text="ä" * 100)]
+
+
+def test_records_stay_until_they_are_committed(ring: Ring) -> None:
+    for iteration in (1, 2, 3):
+        ring.put(make_step(iteration))
+    assert ring.take(2) == ring.take(2) == [make_step(1), make_step(2)]
+    ring.commit(2)
+    assert ring.take(2) == [make_step(3)]
+
+
+def test_a_full_ring_counts_what_it_cannot_take_and_goes_on_after_a_commit(ring: Ring) -> None:
+    for iteration in range(1, 12):
+        ring.put(make_step(iteration))
+    assert ring.dropped == 3
+    ring.commit(5)
+    ring.put(make_step(12))
+    assert [record.iteration for record in ring.take(99)] == [6, 7, 8, 12]
+    assert ring.dropped == 3
+
+
+def test_many_rounds_through_few_slots(ring: Ring) -> None:
+    for iteration in range(1, 101):
+        ring.put(make_step(iteration))
+        assert ring.take(99) == [make_step(iteration)]
+        ring.commit(1)
+    assert ring.dropped == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [make_step(samples=2**63), make_step(model_flops=2**127), make_step(tokens=1.5), make_step(outcome="x")],
+)
+def test_a_value_that_does_not_fit_is_a_drop_and_no_exception(ring: Ring, record: StepRecord) -> None:
+    ring.put(record)
+    ring.put(make_step(2))
+    assert (ring.dropped, ring.take(9)) == (1, [make_step(2)])
+
+
+def test_a_slot_with_one_wrong_byte_counts_as_not_there(ring: Ring) -> None:
+    ring.put(make_step(1))
+    used = 16 + 17 * 8 + 2 * 16  # prefix, 17 plain integers, 2 wide ones
+    for offset in range(8192, 8192 + used):
+        ring._memory[offset] ^= 0x10
+        assert ring.take(1) == []
+        ring._memory[offset] ^= 0x10
+    assert ring.take(1) == [make_step(1)]
+
+
+def test_a_slot_of_an_earlier_round_is_not_read_again(ring: Ring) -> None:
+    for iteration in range(1, 9):
+        ring.put(make_step(iteration))
+    ring.commit(8)
+    assert ring.take(8) == []
+
+
+def test_the_other_end_sees_records_texts_and_counts(ring: Ring) -> None:
+    other = second_end(ring)
+    for iteration in range(1, 10):
+        ring.put(make_step(iteration))
+    assert (other.end, ring.session, ring.summary) == (None, None, None)
+    ring.close("exit 3", 77)
+    other.session = "20240129_103000_2"
+    other.summary = ""
+    assert (other.end, other.dropped, len(other.take(99))) == (RingEnd("exit 3", 77), 1, 8)
+    assert (ring.session, ring.summary) == ("20240129_103000_2", "")
+    other.commit(8)
+    other.release()
+    ring.put(make_step(10))
+    assert ring.take(9) == [make_step(10)]
+
+
+def test_a_second_consumer_goes_on_where_the_first_committed(ring: Ring) -> None:
+    first = second_end(ring)
+    ring.put(make_step(1))
+    ring.put(make_step(2))
+    first.commit(1)
+    first.release()
+    second = second_end(ring)
+    assert second.take(9) == [make_step(2)]
+    second.release()
+
+
+def test_only_a_ring_is_taken_for_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(mmap.PAGESIZE * 4))
+    fd = os.open(path, os.O_RDWR)
+    with pytest.raises(ValueError, match="is no ring of this version"):
+        Ring.attach(fd)
+    os.close(fd)
+
+
+def test_a_ring_of_another_version_is_refused(ring: Ring) -> None:
+    ring._memory[0] ^= 1  # the last byte of "FSPERF2", first in memory
+    with pytest.raises(ValueError, match="is no ring of this version"):
+        second_end(ring)
+
+
+def test_a_text_with_one_wrong_byte_is_not_there(ring: Ring) -> None:
+    ring.producer = "rank 7"
+    for offset in range(5120, 5120 + 8 + len("rank 7")):
+        ring._memory[offset] ^= 0x10
+        assert ring.producer is None
+        ring._memory[offset] ^= 0x10
+    assert ring.producer == "rank 7"
+
+
+def test_without_shared_memory_files_a_temporary_file_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    ring = Ring.create(slots=2)
+    other = second_end(ring)
+    ring.put(make_step(1))
+    assert other.take(1) == [make_step(1)]
+    other.release()
+    ring.release()
+
+
+def test_without_any_descriptor_the_ring_serves_its_own_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args):
+        raise OSError("no room")
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    ring = Ring.create(slots=2)
+    ring.put(make_step(1))
+    assert (ring.fd, ring.take(1)) == (None, [make_step(1)])
+    ring.release()
+
+
+READER = """
+import sys
+from flagscale_perf.spine.ring import Ring
+ring, wanted, total, expected = Ring.attach(int(sys.argv[1])), int(sys.argv[2]), 0, 1
+while total < wanted:
+    records = ring.take(512)
+    for record in records:
+        assert record.iteration == expected == record.samples == record.model_flops, (record, expected)
+        expected += 1
+    ring.commit(len(records))
+    total += len(records)
+print(total, ring.dropped)
+"""
+
+
+def test_a_concurrent_reader_in_another_process_gets_every_record_once_and_whole(repo: Path) -> None:
+    ring, wanted = Ring.create(slots=64), 20_000
+    assert ring.fd is not None
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, str(ring.fd), str(wanted)],
+        pass_fds=(ring.fd,),
+        cwd=repo,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as reader:
+        iteration = 1
+        while iteration <= wanted and reader.poll() is None:
+            before = ring.dropped
+            ring.put(make_step(iteration, samples=iteration, model_flops=iteration))
+            iteration += ring.dropped == before
+        output, _ = reader.communicate(timeout=60)
+    assert output.split()[0] == str(wanted)
+    ring.release()
+
+
+NO_ROOM = """
+import os, resource
+from flagscale_perf.spine.ring import Ring
+in_use = int(open("/proc/self/statm").read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (4 << 20),) * 2)
+before = os.dup(0)
+try:
+    Ring.create()
+except OSError as error:
+    print(error.strerror, os.dup(0) - before)
+"""
+
+
+def test_memory_that_cannot_be_mapped_is_given_back(run_python) -> None:
+    assert run_python("-c", NO_ROOM).stdout == "Cannot allocate memory 1\n"

@@ -1,0 +1,72 @@
+"""Names and labels of a session."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+
+import pytest
+
+from flagscale_perf.spine.session import Labels, age_key, file_names, new_session_id, rotated_name, session_of
+from tests.fakes import SECOND, make_header
+
+
+def test_names() -> None:
+    assert new_session_id(datetime(2024, 1, 29, 10, 30), 1) == "20240129_103000"
+    assert new_session_id(datetime(2024, 1, 29, 10, 30), 3) == "20240129_103000_3"
+    assert file_names("20240129_103000") == {
+        "records": "perf_records_20240129_103000.jsonl",
+        "metrics": "perf_metrics_20240129_103000.log",
+        "summary": "perf_summary_20240129_103000.json",
+        "realtime": "perf_realtime.log",
+    }
+    assert rotated_name("20240129_103000_2", 7) == "perf_metrics_20240129_103000_2.7.log"
+
+
+@pytest.mark.parametrize("session_id", ["20240129_103000", "20240129_103000_2", "20240129_103000_12"])
+def test_a_run_files_name_gives_its_session(session_id: str) -> None:
+    assert session_of(file_names(session_id)["records"]) == session_id
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "perf_records_notes.jsonl",
+        "perf_records_20240129_103000.jsonl.bak",
+        "perf_records_20240129_103000_0.jsonl",
+        "perf_records_20240129_103000_.jsonl",
+        "perf_records_20240129_103000.jsonl\n",
+        "xperf_records_20240129_103000.jsonl",
+        "perf_metrics_20240129_103000.log",
+    ],
+)
+def test_any_other_name_gives_none(name: str) -> None:
+    assert session_of(name) is None
+
+
+def test_sessions_of_one_second_are_ordered_by_their_number() -> None:
+    ids = ["20240129_103000_10", "20240129_103001", "20240129_103000_2", "20240129_103000"]
+    assert sorted(ids, key=age_key) == [
+        "20240129_103000",
+        "20240129_103000_2",
+        "20240129_103000_10",
+        "20240129_103001",
+    ]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Shanghai", "America/New_York"])
+def test_labels_are_the_writers_local_time_wherever_they_are_read(
+    monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    header = make_header("20240129_183000_2")  # the writer was 8 hours ahead of UTC
+    label = Labels(header).at(header.start_wall_ns + 15 * SECOND + 999)
+    monkeypatch.undo()
+    time.tzset()
+    assert label == datetime(2024, 1, 29, 18, 30, 15)
+
+
+def test_a_session_id_that_is_no_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not match format"):
+        Labels(make_header("yesterday"))

@@ -1,0 +1,75 @@
+"""What is kept of a run, and its state."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.live import SHOWN_INTERVALS, LiveRun
+from flagscale_perf.training.ranks.records import StragglerRecord
+from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step
+
+START_NS = 1_706_524_200 * SECOND
+
+
+def live_run(*records) -> LiveRun:
+    run = LiveRun(make_header())
+    for record in records:
+        run.add(record)
+    return run
+
+
+def straggler(is_over: bool) -> StragglerRecord:
+    return StragglerRecord(
+        1, 10, is_over, [3], "node0", "H200", 0, "forward", 20 * MS, 100 * MS, "peers", None
+    )
+
+
+def test_before_the_first_record() -> None:
+    run = LiveRun(make_header(facts=make_facts(resume_iteration=40)))
+    assert (run.iteration(), run.last_wall_ns(), run.left_s(), run.state(True)) == (
+        40,
+        START_NS,
+        None,
+        "running",
+    )
+
+
+def test_where_it_is_and_how_long_it_takes() -> None:
+    run = live_run(make_step(20), make_interval(20))
+    assert (run.iteration(), run.last_wall_ns()) == (20, START_NS + 2100 * MS)
+    assert run.left_s() == pytest.approx(8.0)  # 80 iterations of 100 ms
+
+
+def test_without_a_known_end_of_training_nothing_is_left() -> None:
+    run = LiveRun(make_header(facts=make_facts(train_iters=None)))
+    run.add(make_interval(20))
+    assert run.left_s() is None
+
+
+def test_killed_is_who_recorded_no_end_and_has_no_writer() -> None:
+    run = live_run(make_step(1))
+    assert (run.state(True), run.state(False)) == ("running", "killed")
+    run.add(RunEnd("exit 3", START_NS + SECOND, 1, 0))
+    assert (run.state(True), run.state(False), run.last_wall_ns()) == ("exit 3", "exit 3", START_NS + SECOND)
+
+
+def test_memory_is_bounded_and_warmup_is_left_out() -> None:
+    run = live_run(make_interval(10, warmup_only=True), *(make_interval(10 * n) for n in range(1, 1000)))
+    assert (len(run.intervals), run.intervals[-1].iteration) == (SHOWN_INTERVALS, 9990)
+
+
+def test_stragglers_stay_until_they_are_over() -> None:
+    assert list(live_run(straggler(False)).slow) == [(3,)]
+    assert live_run(straggler(False), straggler(True)).slow == {}
+
+
+def test_events_have_the_writers_time() -> None:
+    event = make_event("slow", at_ns=90 * SECOND)
+    assert live_run(event).time_of(event).isoformat() == "2024-01-29T10:31:30"
+
+
+def test_a_session_id_that_is_none_is_refused() -> None:
+    with pytest.raises(PerfError, match="is no session id"):
+        LiveRun(make_header("\x1b[2J"))

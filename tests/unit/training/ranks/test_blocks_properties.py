@@ -1,0 +1,86 @@
+"""Blocks that go over the network: what is sent comes back, and what anybody sends is a whole block or
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.ranks.blocks import (
+    BLOCK_STEPS,
+    INTERRUPTION,
+    MAX_RANKS,
+    Block,
+    BlockBuilder,
+    decode_block,
+    encode_block,
+)
+from flagscale_perf.training.records import HardwareRecord, Outcome, PhaseRecord, Record, StepRecord
+from tests.strategies import json_values, runs
+
+
+def is_interrupted(step: StepRecord) -> bool:
+    return step.eval_ns + step.checkpoint_ns > INTERRUPTION * step.iteration_ns
+
+
+def blocks_of(records: list[Record]) -> list[Block]:
+    builder, join = BlockBuilder(3), PhaseJoin({})
+    found: list[Block | None] = []
+    for record in records:
+        if isinstance(record, PhaseRecord):
+            join.hold(record)
+        elif isinstance(record, HardwareRecord):
+            builder.add_reading(record)
+        elif isinstance(record, StepRecord):
+            found.append(builder.add(record, join.take(record)))
+    return [block for block in [*found, builder.close()] if block is not None]
+
+
+@given(runs(40))
+def test_the_blocks_of_a_run_come_back_from_the_wire(records: list[Record]) -> None:
+    steps = [record for record in records if isinstance(record, StepRecord)]
+    blocks = blocks_of(records)
+    numbers = [block.number for block in blocks]
+    assert numbers == sorted(set(numbers))
+    assert {step.iteration // BLOCK_STEPS for step in steps} == set(numbers)
+    measured = [step for step in steps if step.outcome != Outcome.DATA_SKIPPED and not is_interrupted(step)]
+    assert sum(block.steps for block in blocks) <= len(measured)
+    for block in blocks:
+        assert decode_block(json.loads(json.dumps(encode_block(block)))) == block
+
+
+SAMPLE = Block(5, 20, 24, 5, 2, 100, None, 10**9, 1980, "power", 0, 0)
+
+
+@given(json_values(3) | st.lists(json_values(2), max_size=14))
+def test_anything_is_a_block_or_refused(content: Any) -> None:
+    check(content)
+
+
+@given(
+    st.dictionaries(
+        st.integers(0, len(SAMPLE)), json_values(2) | st.integers(-3, MAX_RANKS + 3), min_size=1, max_size=3
+    )
+)
+def test_a_block_with_anything_in_its_places_is_whole_or_refused(changes: dict[int, Any]) -> None:
+    content = encode_block(SAMPLE)
+    for place, value in changes.items():
+        content[place] = value
+    check(content)
+
+
+def check(content: Any) -> None:
+    try:
+        block = decode_block(content)
+    except ValueError as error:
+        assert str(error)
+    else:
+        assert decode_block(encode_block(block)) == block
+        assert 0 <= block.rank < MAX_RANKS
+        assert 0 <= block.first_iteration <= block.iteration
+        assert 0 <= block.steps <= BLOCK_STEPS

@@ -1,0 +1,101 @@
+"""What the summary says of all ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.summary import MAX_STRAGGLERS, RankTotals
+from tests.fakes import MS, make_step
+
+GB = 10**9
+STRETCH = RanksRecord(
+    first_iteration=5,
+    iteration=24,
+    ranks_per_entry=1,
+    iteration_ns=[100 * MS, 100 * MS, None],
+    work_ns=[60 * MS, 80 * MS, None],
+    wait_ns=[40 * MS, 20 * MS, None],
+    data_ns=[1 * MS, 1 * MS, None],
+    memory_peak_bytes=[3 * GB, 7 * GB, None],
+    silent=[2],
+    silent_count=1,
+)
+SLOW = StragglerRecord(
+    41, 55, False, [1], "b", "NVIDIA H200", 0, "forward", 31 * MS, 375 * MS, "peers", "clock capped by power"
+)
+
+
+def totals_of(*records, size=3):
+    totals = RankTotals(size)
+    for record in records:
+        totals.add(record)
+    return totals.as_dict()
+
+
+def test_all_ranks_of_a_run() -> None:
+    # rank 0: 60 and 60 ms, rank 1: 80 and 120 ms, rank 2: 70 ms once
+    second = replace(
+        STRETCH,
+        work_ns=[60 * MS, 120 * MS, 70 * MS],
+        iteration_ns=[150 * MS] * 3,
+        wait_ns=[90 * MS, 30 * MS, 80 * MS],
+    )
+    second = replace(second, memory_peak_bytes=[4 * GB, None, 5 * GB], silent=[], silent_count=0)
+    nodes = [NodeRecord("a", [0], [1], ["CPU"], [0]), NodeRecord("b", [1, 2], [1, 2], ["CPU"] * 2, [0, 0])]
+    assert totals_of(
+        *nodes, STRETCH, SLOW, make_step(1), second, replace(SLOW, iteration=90, is_over=True)
+    ) == {
+        "nodes": 2,
+        "heard": 3,
+        "silent_count": 0,
+        "silent": [],
+        "peak_memory_gb": 7.0,
+        "peak_memory_ranks": [1],
+        "slowest_ranks": [1],
+        "slowest_work_ms": 100.0,
+        "median_work_ms": 70.0,
+        "work_spread": 100 / 70 - 1,
+        "wait_share": 260 / 650,
+        "straggler_count": 1,
+        "stragglers": [
+            {
+                "first_iteration": 41,
+                "iteration": 90,
+                "is_over": True,
+                "ranks": [1],
+                "hostname": "b",
+                "device": "NVIDIA H200",
+                "stage": 0,
+                "phase": "forward",
+                "excess_ms": 31.0,
+                "against": "peers",
+                "cause": "clock capped by power",
+            }
+        ],
+    }
+
+
+def test_what_is_not_known_is_null() -> None:
+    empty = totals_of(size=None)
+    assert empty.keys() == totals_of(STRETCH).keys()
+    assert (empty.pop("straggler_count"), empty.pop("stragglers")) == (0, [])
+    assert set(empty.values()) == {None}
+    without_phases = totals_of(replace(STRETCH, work_ns=[None] * 3, wait_ns=[None] * 3))
+    assert [without_phases[key] for key in ("heard", "slowest_ranks", "work_spread", "wait_share")] == [
+        2,
+        None,
+        None,
+        None,
+    ]
+
+
+def test_ranks_that_share_an_entry_are_named_together() -> None:
+    ranks = totals_of(replace(STRETCH, ranks_per_entry=2), size=4)
+    assert (ranks["peak_memory_ranks"], ranks["slowest_ranks"]) == ([2, 3], [2, 3])
+    assert len(totals_of(replace(STRETCH, ranks_per_entry=4096), size=None)["slowest_ranks"]) == 64
+
+
+def test_stragglers_are_listed_up_to_a_bound_and_all_counted() -> None:
+    ranks = totals_of(*(replace(SLOW, first_iteration=n) for n in range(MAX_STRAGGLERS + 5)))
+    assert (ranks["straggler_count"], len(ranks["stragglers"])) == (MAX_STRAGGLERS + 5, MAX_STRAGGLERS)

@@ -1,0 +1,256 @@
+"""What rank 0 says of every rank: nodes, all side by side, the slow, silent and dead ones."""
+
+from __future__ import annotations
+
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.ranks.blocks import Block, RankIdentity
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.view import GRACE_NS, START_NS, SUMMARY_NS, RanksView
+from tests.fakes import MS, make_interval
+from tests.rank_simulator import Job, Noise, Simulation, Slow
+
+GB = 10**9
+
+
+class Clock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+def view_of(size: int, job: Job | None = None, **facts) -> tuple[RanksView, Clock]:
+    clock = Clock()
+    view = RanksView({"world_size": size} | facts, clock)
+    view.met((job or Job(data=size)).identities())
+    return view, clock
+
+
+def block_of(rank: int, number: int, **changes) -> Block:
+    block = Block(
+        rank, 5 * number, 5 * number + 4, 5, 2, (100 + rank) * MS, None, None, None, None, None, None
+    )
+    return block._replace(**changes)
+
+
+def texts_of(records) -> list[tuple[str, str]]:
+    return [(record.name, record.text) for record in records if isinstance(record, EventRecord)]
+
+
+def feed(view: RanksView, blocks) -> list[tuple[str, str]]:
+    return texts_of(
+        record
+        for block in blocks
+        for record in view.add(block)
+        if not (isinstance(record, EventRecord) and record.name == "note")
+    )
+
+
+def test_ranks_are_written_by_node_once_and_again_where_something_is_new() -> None:
+    view = RanksView({"world_size": 3})
+    first, second, third = (
+        RankIdentity(rank, host, 100 + rank, "CPU", None, rank, rank) for rank, host in enumerate("aab")
+    )
+    assert view.met([third, second, first]) == [
+        NodeRecord("a", [0, 1], [100, 101], ["CPU", "CPU"], [0, 1]),
+        NodeRecord("b", [2], [102], ["CPU"], [2]),
+    ]
+    assert view.met([first, second]) == []
+    assert view.met([second._replace(pid=7), first._replace(rank=3)]) == [
+        NodeRecord("a", [1], [7], ["CPU"], [1])
+    ]
+
+
+def test_all_ranks_side_by_side() -> None:
+    view, clock = view_of(3)
+    for number in (1, 2):
+        for rank in range(3):
+            view.add(block_of(rank, number, memory_peak_bytes=(rank + number) * GB))
+    assert view.summary_due(make_interval(10)) == [], "not yet"
+    clock.now_ns = SUMMARY_NS
+    expected = RanksRecord(
+        first_iteration=5,
+        iteration=14,
+        ranks_per_entry=1,
+        iteration_ns=[100 * MS, 101 * MS, 102 * MS],
+        work_ns=[None] * 3,
+        wait_ns=[None] * 3,
+        data_ns=[None] * 3,
+        memory_peak_bytes=[2 * GB, 3 * GB, 4 * GB],
+        silent=[],
+        silent_count=0,
+    )
+    assert view.summary_due(make_interval(14)) == [expected]
+    clock.now_ns = 3 * SUMMARY_NS
+    assert view.summary_due(make_interval(19)) == view.close() == [], "nothing new"
+
+
+def test_of_many_ranks_an_entry_has_the_one_that_works_longest_and_the_highest_peak() -> None:
+    job = Job(data=600)
+    view, _ = view_of(600, job)
+    (blocks,) = Simulation(job, slow=(Slow((7,), 0.5, "forward", 0),)).rounds(1)
+    for block in blocks:
+        view.add(block)
+    (record,) = view.close()
+    assert isinstance(record, RanksRecord)
+    assert (record.ranks_per_entry, len(record.work_ns)) == (3, 200)
+    # 100 ms and 1 ms of other; rank 7 is the second of the third entry
+    assert record.work_ns == [101 * MS, 101 * MS, 151 * MS, *[101 * MS] * 197]
+    assert record.wait_ns == [55 * MS, 55 * MS, 5 * MS, *[55 * MS] * 197]
+    assert set(record.data_ns) == {2 * MS}
+    assert record.memory_peak_bytes[:3] == [52 * GB, 55 * GB, 56 * GB]
+
+
+def test_a_straggler_is_a_record_and_an_event() -> None:
+    job = Job(data=8)
+    view, _ = view_of(8, job)
+    slow = Slow((3,), 0.10, "forward", first=75)
+    records = [
+        record
+        for blocks in Simulation(job, Noise(step=0.005), (slow,)).rounds(30)
+        for block in blocks
+        for record in view.add(block)
+    ]
+    straggler, event = records
+    assert isinstance(straggler, StragglerRecord) and isinstance(event, EventRecord)
+    assert (straggler.ranks, straggler.is_over) == ([3], False)
+    assert (event.name, event.iteration) == ("slow", 89)
+    assert event.text.startswith("steps 75 to 89 9 % slow: rank 3 (host-0, NVIDIA H200) takes ")
+    assert event.text.endswith(" ms longer in forward than its peers")
+    last = view.close()
+    assert [type(record).__name__ for record in last] == ["RanksRecord", "StragglerRecord"]
+    assert isinstance(last[1], StragglerRecord) and last[1].is_over
+
+
+def test_a_late_block_is_waited_for_and_is_no_silence() -> None:
+    view, clock = view_of(3)
+    assert feed(view, [block_of(rank, number) for number in range(1, 5) for rank in (0, 1)]) == []
+    clock.now_ns = GRACE_NS - 1
+    assert feed(view, [block_of(2, number) for number in range(1, 5)]) == []
+    clock.now_ns = SUMMARY_NS
+    (record,) = view.summary_due(make_interval(24))
+    assert isinstance(record, RanksRecord)
+    assert (record.first_iteration, record.iteration, record.silent) == (5, 24, [])
+
+
+def test_a_silent_rank_is_told_once_and_again_when_it_falls_silent_anew() -> None:
+    view, clock = view_of(3)
+    feed(view, [block_of(rank, 1) for rank in range(3)])
+    assert feed(view, [block_of(rank, number) for number in (2, 3) for rank in (0, 1)]) == []
+    clock.now_ns = GRACE_NS
+    told = ("rank", "nothing after iteration 9 from rank 2 (host-0); others are at iteration 24")
+    assert feed(view, [block_of(rank, 4) for rank in (0, 1)]) == [told]
+    clock.now_ns = 3 * GRACE_NS
+    assert feed(view, [block_of(rank, 5) for rank in (0, 1)]) == [], "once"
+    (record,) = view.summary_due(make_interval(29))
+    assert isinstance(record, RanksRecord)
+    assert (record.silent, record.silent_count, record.iteration_ns[2]) == ([], 0, 102 * MS), (
+        "it told some of this stretch"
+    )
+    assert feed(view, [block_of(rank, 6) for rank in range(3)]) == []
+    feed(view, [block_of(rank, number) for number in (7, 8) for rank in (0, 1)])
+    clock.now_ns = 5 * GRACE_NS
+    assert feed(view, [block_of(0, 9)]) == [
+        ("rank", "nothing after iteration 34 from rank 2 (host-0); others are at iteration 49")
+    ]
+
+
+def test_a_rank_nothing_ever_came_from_has_longer_and_is_silent_in_the_record() -> None:
+    clock = Clock()
+    view = RanksView({"world_size": 4}, clock)
+    view.met([RankIdentity(rank, "a", rank, "CPU", None, 0, rank) for rank in (0, 1)])
+    feed(view, [block_of(rank, number) for number in (1, 2) for rank in (0, 1)])
+    clock.now_ns = START_NS - 1
+    assert feed(view, [block_of(rank, 3) for rank in (0, 1)]) == []
+    feed(view, [block_of(rank, 4) for rank in (0, 1)])
+    clock.now_ns = START_NS + GRACE_NS
+    assert feed(view, [block_of(0, 5)]) == [
+        ("rank", "nothing yet from ranks 2, 3; others are at iteration 29")
+    ]
+    (record,) = view.summary_due(make_interval(29))
+    assert isinstance(record, RanksRecord)
+    assert (record.silent, record.silent_count) == ([2, 3], 2)
+
+
+def test_a_pause_of_one_rank_is_no_silence_while_the_others_are_not_a_block_ahead() -> None:
+    view, clock = view_of(2)
+    feed(view, [block_of(rank, 1) for rank in (0, 1)])
+    assert feed(view, [block_of(1, 2)]) == []
+    clock.now_ns = 10 * GRACE_NS
+    assert feed(view, [block_of(0, 2)]) == []
+
+
+def test_a_dead_rank_is_told_and_not_waited_for() -> None:
+    view, clock = view_of(3)
+    feed(view, [block_of(rank, 1) for rank in range(3)])
+    feed(view, [block_of(rank, 2) for rank in (0, 1)])
+    assert texts_of(view.gone(2, 11, "killed")) == [
+        ("rank", "rank 2 (host-0, NVIDIA H200, pid 1002) is gone after iteration 11: killed")
+    ]
+    assert view.gone(2, 11, "killed") == view.gone(77, 1, "no rank of this job") == []
+    clock.now_ns = SUMMARY_NS
+    (record,) = view.summary_due(make_interval(14))
+    assert isinstance(record, RanksRecord)
+    assert record.iteration == 14
+    clock.now_ns = 9 * GRACE_NS
+    assert feed(view, [block_of(rank, number) for number in (3, 4, 5) for rank in (0, 1)]) == []
+
+
+def test_errors_of_another_rank_s_device() -> None:
+    view, _ = view_of(2)
+    blocks = [
+        block_of(1, number, xid=xid, ecc_uncorrected=ecc)
+        for number, (xid, ecc) in enumerate([(0, 2), (79, 2), (None, None), (0, 5)], 1)
+    ]
+    assert feed(view, blocks) == [
+        ("hardware", "rank 1's device (host-0): the driver reports XID 79"),
+        ("hardware", "rank 1's device (host-0): uncorrected memory errors have gone from 2 to 5"),
+    ]
+    assert feed(view, [block_of(0, 1, xid=79)]) == [], "rank 0's readings tell that"
+
+
+def test_without_phases_it_says_once_why_nobody_is_named() -> None:
+    view, _ = view_of(2)
+    told = texts_of(
+        record for number in (1, 2) for rank in (0, 1) for record in view.add(block_of(rank, number))
+    )
+    assert told == [
+        (
+            "note",
+            "slow ranks are not named: without phases (--perf-breakdown) waiting cannot be told from work",
+        )
+    ]
+    alone, _ = view_of(1)
+    assert alone.add(block_of(0, 1)) == []
+
+
+def test_after_a_restart_inside_the_processes_iterations_come_again() -> None:
+    view, clock = view_of(2)
+    feed(view, [block_of(rank, number) for number in (7, 8, 9) for rank in (0, 1)])
+    feed(view, [block_of(rank, number) for number in (4, 5) for rank in (0, 1)])
+    clock.now_ns = SUMMARY_NS
+    (record,) = view.summary_due(make_interval(29))
+    assert isinstance(record, RanksRecord)
+    assert (record.first_iteration, record.iteration) == (25, 29)
+
+
+def test_what_is_held_is_bounded_however_long_a_rank_is_late() -> None:
+    view, clock = view_of(2)
+    for number in range(1, 3000):
+        view.add(block_of(0, number))
+    clock.now_ns = SUMMARY_NS
+    (record,) = view.summary_due(make_interval(14999))
+    assert isinstance(record, RanksRecord)
+    assert (record.iteration, len(view._rounds)) == (5 * (2999 - 512) + 4, 512)
+
+
+def test_blocks_of_no_rank_of_this_job_count_for_nothing() -> None:
+    view, _ = view_of(2)
+    assert view.add(block_of(2, 1)) == []
+    assert view.close() == []
+    unknown, _ = view_of(1)
+    strange = RanksView({"world_size": None})
+    assert strange.add(block_of(1, 1)) == unknown.add(block_of(1, 1)) == []

@@ -1,0 +1,132 @@
+"""Readings joined to stretches of training: energy from the counter, extremes, reasons; and what is not
+believed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.training.hardware import (
+    MAX_WAITING,
+    HardwareTotals,
+    HardwareWindow,
+    Stretch,
+    mean_power_w,
+    tokens_per_joule,
+)
+from flagscale_perf.training.utilisation import Scale
+from tests.fakes import MS, SECOND, make_interval, make_reading
+
+NOTHING = Stretch(None, None, None, None, None, None)
+UNREAD = dict.fromkeys(["energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", "temperature_c", "throttle"])
+
+
+def stretches(*parts):
+    """Each part: start, end and the readings made until then."""
+    window, closed = HardwareWindow(), []
+    for start_ns, end_ns, *readings in parts:
+        for reading in readings:
+            window.add(reading)
+        window.advance(start_ns, end_ns)
+        closed.append(window.close())
+    return closed
+
+
+def test_a_stretch_has_the_energy_since_the_last_reading_before_it() -> None:
+    first = [
+        make_reading(0),
+        make_reading(SECOND),
+        make_reading(2 * SECOND, power_mw=660_000, sm_clock_mhz=1500, throttle="power"),
+    ]
+    second = [make_reading(4 * SECOND, temperature_c=71, throttle="idle, temperature")]
+    assert stretches((0, 3 * SECOND, *first), (3 * SECOND, 5 * SECOND, *second)) == [
+        Stretch(1_280_000, 2 * SECOND, 653_333, 1500, 60, "power"),
+        Stretch(1_280_000, 2 * SECOND, 650_000, 1980, 71, "idle, temperature"),
+    ]
+
+
+def test_what_was_read_before_training_only_starts_the_energy() -> None:
+    readings = [make_reading(0, power_mw=90_000, temperature_c=30), make_reading(2 * SECOND)]
+    assert stretches((SECOND, 2 * SECOND, *readings)) == [
+        Stretch(1_280_000, 2 * SECOND, 650_000, 1980, 60, "")
+    ]
+
+
+def test_a_stretch_without_a_reading_knows_nothing_and_the_next_one_has_the_energy_of_both() -> None:
+    parts = [
+        (0, SECOND, make_reading(0)),
+        (SECOND, 2 * SECOND),
+        (2 * SECOND, 3 * SECOND, make_reading(3 * SECOND)),
+    ]
+    first, second, third = stretches(*parts)
+    assert (first.energy_mj, second, (third.energy_mj, third.energy_ns)) == (
+        None,
+        NOTHING,
+        (1_920_000, 3 * SECOND),
+    )
+
+
+@pytest.mark.parametrize(
+    "counter",
+    [10, 10**6 + 3, 10**12, None],
+    ids=["begun anew", "in joules", "in microjoules", "gone"],
+)
+def test_a_counter_that_cannot_be_true_gives_no_energy(counter: int | None) -> None:
+    (stretch,) = stretches((0, SECOND, make_reading(0), make_reading(SECOND, energy_mj=counter)))
+    assert (stretch.energy_mj, stretch.energy_ns, stretch.power_mw) == (None, None, 650_000)
+
+
+def test_unknown_values_leave_the_known_ones_alone() -> None:
+    nothing = dict.fromkeys(["power_mw", "energy_mj", "sm_clock_mhz", "temperature_c", "throttle"])
+    readings = [make_reading(MS), make_reading(2 * MS, **nothing)]
+    assert stretches((0, SECOND, *readings)) == [Stretch(None, None, 650_000, 1980, 60, "")]
+
+
+def test_readings_do_not_pile_up_while_a_step_hangs() -> None:
+    window = HardwareWindow()
+    for second in range(2 * MAX_WAITING):
+        window.add(make_reading(second * SECOND))
+    window.advance(0, 2 * MAX_WAITING * SECOND)
+    assert window.close().energy_ns == (MAX_WAITING - 1) * SECOND
+
+
+def test_tokens_per_joule_are_one_devices_share() -> None:
+    # 10240 tokens in 1 s on 8 devices, rank 0's draws 640 W
+    assert tokens_per_joule(make_interval(10), Scale(8, None)) == 2.0
+    assert tokens_per_joule(make_interval(10), Scale(None, None)) is None
+    assert mean_power_w(make_interval(10, energy_mj=None, energy_ns=None)) == 650.0
+    assert tokens_per_joule(make_interval(10, **UNREAD), Scale(8, None)) is None
+
+
+def test_the_run_adds_up_its_intervals() -> None:
+    totals = HardwareTotals()
+    totals.add_interval(make_interval(10, throttle="power", sm_clock_mhz=1700))
+    totals.add_interval(make_interval(20, **UNREAD))
+    totals.add_interval(
+        make_interval(30, energy_mj=320_000, energy_ns=SECOND, temperature_c=77, throttle="made up")
+    )
+    for xid in (0, 79, 0):
+        totals.add_reading(make_reading(SECOND, xid=xid, pcie_width=8))
+    # 960 J in 2 s are 480 W; 9600 tokens a second on 10 devices are 960 each
+    assert totals.as_dict(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None)) == {
+        "energy_j": 960.0,
+        "energy_read_s": 2.0,
+        "power_w": 480.0,
+        "tokens_per_joule": 2.0,
+        "joules_per_token": 0.5,
+        "min_sm_clock_mhz": 1700,
+        "max_temperature_c": 77,
+        "throttle": ["power"],
+        "ecc_uncorrected": 0,
+        "xid_readings": 1,
+        "pcie_generation": 5,
+        "pcie_width": 8,
+        "pcie_replays": 0,
+        "nvlinks_active": 18,
+    }
+
+
+def test_nothing_read_is_nothing_known() -> None:
+    totals = HardwareTotals()
+    totals.add_interval(make_interval(10, **UNREAD))
+    assert set(totals.as_dict(10, SECOND, Scale(8, None)).values()) == {None}

@@ -1,0 +1,113 @@
+"""Old sessions go; nothing else ever does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.spine.files import open_locked
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.writer.retention import prune
+from tests.fakes import make_header, make_step
+
+OLD, MIDDLE, NEW = "20240101_000000", "20240101_000000_2", "20240102_000000"
+
+
+def make_session(directory: Path, session_id: str, *extra: str) -> None:
+    names = file_names(session_id)
+    (directory / names["records"]).write_bytes(encode(make_header(session_id)) + encode(make_step(1)))
+    for name in (names["metrics"], names["summary"], *extra):
+        (directory / name).write_text("x")
+
+
+def names_in(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.fixture
+def three(tmp_path: Path) -> Path:
+    make_session(
+        tmp_path, OLD, f"perf_metrics_{OLD}.1.log", f"perf_metrics_{OLD}.2.log", f"perf_intervals_{OLD}.csv"
+    )
+    make_session(tmp_path, MIDDLE)
+    make_session(tmp_path, NEW)
+    (tmp_path / "perf_realtime.log").write_text("x")
+    return tmp_path
+
+
+def test_the_newest_sessions_stay_whole_and_the_others_go_whole(three: Path) -> None:
+    assert prune(three, keep=1) == [MIDDLE, OLD]
+    assert names_in(three) == {
+        file_names(NEW)[kind] for kind in ("records", "metrics", "summary", "realtime")
+    }
+
+
+def test_enough_room_removes_nothing(three: Path) -> None:
+    before = names_in(three)
+    assert prune(three, keep=3) == []
+    assert names_in(three) == before
+
+
+def test_a_session_in_use_stays(three: Path) -> None:
+    held = open_locked(three / file_names(OLD)["records"])
+    assert prune(three, keep=1) == [MIDDLE]
+    os.close(held)
+    assert file_names(OLD)["metrics"] in names_in(three)
+    assert prune(three, keep=1) == [OLD]
+
+
+def test_where_nobody_can_lock_nothing_is_removed(three: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flagscale_perf.writer.retention.lock", lambda fd: False)
+    before = names_in(three)
+    assert prune(three, keep=1) == []
+    assert names_in(three) == before
+
+
+STRANGERS = [
+    "perf_metrics_notes.log",
+    f"perf_metrics_{OLD}.log.bak",
+    f"perf_metrics_{OLD}_3.log",
+    f"perf_metrics_{OLD}.4.log",  # no part 3 before it: not a part of ours
+    f"perf_summary_{OLD}.json.gz",
+    "perf_records_20230101_000000.jsonl",  # named like ours, but no header in it
+    "perf_records_20230101_000001.jsonl",  # another session's header
+    "notes.txt",
+]
+
+
+def test_files_that_are_not_ours_stay(three: Path) -> None:
+    for name in STRANGERS:
+        (three / name).write_text("precious\n")
+    (three / "perf_records_20230101_000001.jsonl").write_bytes(encode(make_header("20230101_000002")))
+    (three / "perf_summary_20230101_000000.json").write_text("theirs")
+    (three / f"perf_metrics_{OLD}.log").unlink()
+    (three / f"perf_metrics_{OLD}.log").mkdir()
+    assert prune(three, keep=1) == [MIDDLE, OLD]
+    kept = {*STRANGERS, "perf_summary_20230101_000000.json", f"perf_metrics_{OLD}.log"}
+    assert names_in(three) == kept | {
+        file_names(NEW)[kind] for kind in ("records", "metrics", "summary", "realtime")
+    }
+
+
+def test_links_are_neither_followed_nor_removed(
+    three: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    make_session(elsewhere, "20220101_000000")
+    for name in names_in(elsewhere):
+        (three / name).symlink_to(elsewhere / name)
+    (three / f"perf_summary_{OLD}.json").unlink()
+    (three / f"perf_summary_{OLD}.json").symlink_to(elsewhere / "perf_summary_20220101_000000.json")
+    before = names_in(elsewhere)
+    assert prune(three, keep=1) == [MIDDLE, OLD]
+    assert names_in(elsewhere) == before
+    assert {*before, f"perf_summary_{OLD}.json"} <= names_in(three)
+
+
+def test_fifos_with_our_names_do_not_stop_it(three: Path) -> None:
+    os.mkfifo(three / "perf_records_20230101_000000.jsonl")
+    assert prune(three, keep=1) == [MIDDLE, OLD]
+    assert "perf_records_20230101_000000.jsonl" in names_in(three)
