@@ -7,16 +7,15 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from flagscale_perf.analysis.report import (
-    Change,
-    Evidence,
+from flagscale_perf.analysis.report import Change, Evidence, Finding
+from flagscale_perf.analysis.run_file import Reading, SkippedLine
+from flagscale_perf.training.analysis.report import (
     Figures,
-    Finding,
     Node,
     Overview,
     Point,
-    Report,
     SlowStep,
+    TrainingReport,
     Trend,
 )
 from flagscale_perf.training.analysis.tables import (
@@ -29,8 +28,6 @@ from flagscale_perf.training.analysis.tables import (
     Phases,
     RankEntry,
     Ranks,
-    Reading,
-    SkippedLine,
     Straggler,
 )
 
@@ -105,9 +102,9 @@ def _times(share: float | None, whole: float) -> float | None:
     return None if share is None else share * whole
 
 
-def small() -> Report:
+def small() -> TrainingReport:
     """One finding, three intervals; no phases, no ranks, no counters."""
-    return Report(
+    return TrainingReport(
         overview=overview(),
         findings=[finding()],
         unjudged=["throttling: no counters were read"],
@@ -132,7 +129,7 @@ def small() -> Report:
     )
 
 
-def bare() -> Report:
+def bare() -> TrainingReport:
     """A run of which nothing but its header is there."""
     seen = unknown(
         Overview, session_id="20240129_103000", end_reason="killed", started="2024-01-29 10:30:00", ended="2024-01-29 10:30:00",
@@ -154,7 +151,7 @@ def bare() -> Report:
     )  # fmt: skip
 
 
-def hostile() -> Report:
+def hostile() -> TrainingReport:
     """The small one, and wherever a text of a run is shown it is one that wants to be a script, a request or
     a picture.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.report import Point, SlowStep, Trend
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.training.analysis.report import Point, SlowStep, Trend
 from flagscale_perf.training.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.hardware import mean_power_w, tokens_per_joule
 from flagscale_perf.training.phases import GROUPS, total_of

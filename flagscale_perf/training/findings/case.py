@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.report import Evidence, Finding, Report
+from flagscale_perf.analysis.report import Evidence, Finding
 from flagscale_perf.spine.units import number
+from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.findings.advice import ADVICE
 from flagscale_perf.training.findings.signals import Signals
 from flagscale_perf.training.findings.thresholds import THRESHOLDS
@@ -25,7 +26,7 @@ class Case:
         steps, rated_s: how many steps rates are made of, and their time.
     """
 
-    report: Report
+    report: TrainingReport
     signals: Signals
     steps: int
     rated_s: float

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from flagscale_perf.analysis.report import Finding, Report
+from flagscale_perf.analysis.report import Finding
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import number
+from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Phases
 from flagscale_perf.training.findings.case import (
     Case,
@@ -32,7 +33,7 @@ from flagscale_perf.training.findings.signals import PER_MILLE
 Rule = Callable[[Case], Finding | None]
 
 
-def find(case: Case) -> Report:
+def find(case: Case) -> TrainingReport:
     """The case's report with its findings."""
     rules = [*ALWAYS, *(WITH_STEPS if case.steps >= limit("min_steps") else ())]
     found = [finding for rule in rules if (finding := rule(case)) is not None]
