@@ -15,7 +15,7 @@ MOST_LINES = 40  # of one file's difference; the rest is left to git diff
 
 
 def main() -> int:
-    """Runs the tests that use golden files twice, to renew them and to prove that they pass: the exit code."""
+    """Runs the tests of golden files twice, to renew them and to prove it. Returns the exit code."""
     before = files()
     users = [
         str(path) for path in sorted((TESTS / "unit").rglob("test_*.py")) if "golden(" in path.read_text()
