@@ -172,7 +172,6 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "power_mw": 650_000,
         "energy_mj": 10**6 + at_ns * 640 // MS,
         "sm_clock_mhz": 1980,
-        "memory_clock_mhz": 3201,
         "throttle": "",
         "temperature_c": 60,
         "ecc_uncorrected": 0,
@@ -180,12 +179,7 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "pcie_generation": 5,
         "pcie_width": 16,
         "pcie_replays": 0,
-        "pcie_tx_bytes_per_s": 10**9,
-        "pcie_rx_bytes_per_s": 2 * 10**9,
         "nvlinks_active": 18,
-        "nvlink_tx_bytes": at_ns,
-        "nvlink_rx_bytes": at_ns,
-        "memory_used_bytes": 5 * 10**9,
     }
     return HardwareRecord(at_ns, **fields | overrides)
 

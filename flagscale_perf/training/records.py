@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 
@@ -205,49 +206,6 @@ class RunFacts:
     process_start_ns: int | None = None
     device_uuid: str | None = None
     device_memory_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class HardwareRecord:
-    """One reading of rank 0's device, about one a second. Every value may be None: the device, its driver or
-    its library does not tell.
-
-    Attributes:
-        at_ns: monotonic mark.
-        power_mw: drawn now.
-        energy_mj: counter since the driver was loaded.
-        sm_clock_mhz, memory_clock_mhz: now.
-        throttle: why the clocks are not higher, names of `training.hardware.REASONS` joined by ", "; "" for
-            no reason.
-        temperature_c: of the chip.
-        ecc_uncorrected: memory errors that could not be corrected, counted since the last reset.
-        xid: number of a critical error the driver has reported since the last reading; 0 for none.
-        pcie_generation, pcie_width: of the link now.
-        pcie_replays: counter of packets sent again.
-        pcie_tx_bytes_per_s, pcie_rx_bytes_per_s: over the library's last 20 ms.
-        nvlinks_active: number of links that are up.
-        nvlink_tx_bytes, nvlink_rx_bytes: counters over all links.
-        memory_used_bytes: by all processes together.
-    """
-
-    at_ns: int
-    power_mw: int | None = None
-    energy_mj: int | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    throttle: str | None = None
-    temperature_c: int | None = None
-    ecc_uncorrected: int | None = None
-    xid: int | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_replays: int | None = None
-    pcie_tx_bytes_per_s: int | None = None
-    pcie_rx_bytes_per_s: int | None = None
-    nvlinks_active: int | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
-    memory_used_bytes: int | None = None
 
 
 @dataclass(frozen=True)
