@@ -8,6 +8,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.records import (
@@ -17,7 +18,6 @@ from flagscale_perf.training.records import (
     Outcome,
     PhaseRecord,
     Record,
-    RunFacts,
     StepRecord,
 )
 from flagscale_perf.training.utilisation import Scale
