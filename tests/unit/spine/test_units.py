@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.spine.units import number, printable
+from flagscale_perf.spine.units import number, numbered, printable, ranges, stretch
 
 
 @pytest.mark.parametrize(
@@ -39,3 +39,26 @@ def test_unsafe_characters_are_spelled_out(text: str, shown: str) -> None:
 )
 def test_a_number_below_one_keeps_three_digits(value: float | None, decimals: int, text: str) -> None:
     assert number(value, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [
+        ([3], "rank 3"),
+        ([4, 5], "ranks 4, 5"),
+        ([7, 0, 1, 2, 12], "ranks 0 to 2, 7, 12"),
+        (list(range(0, 40, 2)), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
+    ],
+)
+def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
+    assert numbered("rank", ranks) == text
+
+
+def test_numbers_that_are_not_at_hand_are_left_out_too() -> None:
+    assert ranges([0, 1, 2], total=3) == "0 to 2"
+    assert ranges([0, 1, 2, 9], total=1000, most=1) == "0 to 2 and 997 more"
+    assert ranges([]) == ""
+
+
+def test_a_stretch_of_steps() -> None:
+    assert (stretch("step", 7, 7), stretch("step", 41, 42)) == ("step 7", "steps 41 to 42")
