@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flagscale_perf.analysis.report import Finding
+from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 
 
@@ -50,6 +50,7 @@ class Table:
         most: rows that fit where there is no scrolling; None for all.
         is_folded: a page shows it when it is asked to.
         colours: of each row, a name of the palette; empty for none.
+        tones: of each row, "good", "bad" or ""; empty for none.
     """
 
     head: Sequence[str]
@@ -59,6 +60,7 @@ class Table:
     most: int | None = None
     is_folded: bool = False
     colours: Sequence[str] = ()
+    tones: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,7 @@ class Report:
         reading: what could not be read; None where nothing was read.
     """
 
-    title: str
+    title: Cell
     facts: Sequence[Pairs | Note]
     sections: Sequence[Section]
     content: Content
@@ -223,18 +225,6 @@ class Report:
     findings: Findings | None = None
     rows: Sequence[Sequence[Any]] = field(default=())
     reading: Reading | None = None
-
-
-def ranks(numbers: Sequence[int], most: int = 8) -> str:
-    """Numbers as text, neighbours together: `0 to 3, 9`; at most so many groups, then how many there are."""
-    groups: list[list[int]] = []
-    for number in numbers:
-        if groups and number == groups[-1][1] + 1:
-            groups[-1][1] = number
-        else:
-            groups.append([number, number])
-    shown = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in groups[:most])
-    return shown if len(groups) <= most else f"{shown} ... ({len(numbers)} in all)"
 
 
 def span(first: int | None, last: int | None) -> str | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Quantity, ranks, span
-from flagscale_perf.analysis.report import Evidence, Finding
-from flagscale_perf.report.format import duration, percent, shown
+from flagscale_perf.analysis.blocks import Quantity, span
+from flagscale_perf.analysis.rules import Evidence, Finding
+from flagscale_perf.report.format import shown
+from flagscale_perf.spine.units import duration, percent, ranges
 
 RISK = "a risk: costs nothing yet"
 
@@ -15,7 +16,7 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     lines += [("evidence", evidence(each)) for each in finding.evidence]
     where = span(finding.first_iteration, finding.iteration)
     lines += [("iterations", where)] if where is not None else []
-    lines += [("ranks", ranks(finding.ranks))] if finding.ranks else []
+    lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
     lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
     return lines + [
         ("change", f"{' '.join(change.flags)}: {change.text}" if change.flags else change.text)

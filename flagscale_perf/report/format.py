@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from flagscale_perf.analysis.blocks import Cell, Part, Quantity, StackedBar, Table
-from flagscale_perf.spine.units import UNKNOWN, number, printable
+from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
-_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
-_LEAST_S, _WHOLE_MS = 1e-3, 1000
-_SMALL_SHARE, _LEAST_SHARE = 1e-3, 1e-5
+_WHOLE_MS = 1000
 _PREFIXES = dict(zip("YZEPTGMk", (1e24, 1e21, 1e18, 1e15, 1e12, 1e9, 1e6, 1e3), strict=True))
 _SCALED = ("FLOP", "J")
 _USUAL_DECIMALS = {"GB": 2, "W": 0, "MHz": 0, "C": 0, "J/token": 3}
@@ -31,13 +27,13 @@ def quantity(figure: Quantity) -> str:
     value, unit = figure.value, figure.unit
     if value is None:
         return UNKNOWN
-    sign = "+" if figure.is_change and value >= 0 else ""
+    sign = "+" if figure.is_change and (value > 0 or unit == "share" and value == 0) else ""
     return sign + _unsigned(value, unit, figure.decimals)
 
 
 def _unsigned(value: float, unit: str, decimals: int | None) -> str:
     if unit == "share":
-        return percent(value, decimals)
+        return percent(value) if decimals is None else f"{100 * value:.{decimals}f} %"
     if unit == "s" and decimals is None:
         return duration(value)
     if unit in _SCALED:
@@ -54,29 +50,6 @@ def _plain(value: float, decimals: int | None, unit: str) -> str:
     if decimals is None:
         return f"{value:,.4g}"
     return number(value, decimals) if abs(value) < 1 else f"{value:,.{decimals}f}"
-
-
-def percent(share: float, decimals: int | None = None) -> str:
-    """A part of 1 as `12.3 %`; what would be nothing with 1 decimal has 3, or is `< 0.001 %`."""
-    if decimals is None:
-        if 0 < abs(share) < _LEAST_SHARE:
-            return "< 0.001 %"
-        decimals = 3 if 0 < abs(share) < _SMALL_SHARE else 1
-    return f"{100 * share:.{decimals}f} %"
-
-
-def duration(seconds: float) -> str:
-    """`12.5 s`, `3 min 20 s`, `7 h 05 min`, `3 d 04 h`; `< 1 ms` for next to nothing."""
-    if 0 < seconds < _LEAST_S:
-        return "< 1 ms"
-    if seconds < 2 * _MINUTE_S:
-        return f"{number(seconds, 1)} s"
-    whole = round(seconds)
-    if whole < _HOUR_S:
-        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S:02d} s"
-    if whole < _DAY_S:
-        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
-    return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S:02d} h"
 
 
 def _scaled(value: float, unit: str) -> str:
@@ -103,21 +76,8 @@ def _share(share: float | None) -> str:
 
 
 def cells(table: Table) -> list[list[str]]:
-    """Head and rows that fit, as harmless text."""
-    return [[printable(shown(cell)) for cell in row] for row in (table.head, *table.rows[: table.most])]
-
-
-def aligned(rows: Sequence[Sequence[str]], figures: int = 0) -> list[str]:
-    """Lines of a table, its last so many columns to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    texts = len(widths) - figures
-    return [
-        "  ".join(
-            cell.ljust(width) if place < texts else cell.rjust(width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
+    """Head and rows that fit, as text."""
+    return [[shown(cell) for cell in row] for row in (table.head, *table.rows[: table.most])]
 
 
 def left_out(table: Table) -> str:

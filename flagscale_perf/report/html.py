@@ -18,6 +18,7 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import HeatMap, Report, Section, Series
 from flagscale_perf.report.charts import chart_of
+from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag, text
 from flagscale_perf.report.page_blocks import HINT, blocks, findings, note, tiles
 from flagscale_perf.report.palette import variables
@@ -37,7 +38,7 @@ def render_page(report: Report, library: str) -> str:
     content = [_header(report), tiles(report.tiles), note(HINT if charts else ""), *sections]
     return Template(_asset("page.html")).substitute(
         policy=escape(_policy(script, library)),
-        title=text(f"{report.title} · flagscale_perf"),
+        title=text(f"{shown(report.title)} · flagscale_perf"),
         style=Template(_asset("page.css")).substitute(light=variables(0), dark=variables(1)),
         menu=_menu(report),
         content=lines(content),
@@ -100,8 +101,8 @@ def _menu(report: Report) -> Html:
 
 def _header(report: Report) -> Html:
     state = tag("span", report.state, class_="state bad" if report.tone == "bad" else "state")
-    over = tag("p", report.title, " ", state, class_="over") if report.subject else Html("")
-    heading = tag("h1", report.subject or report.title, class_="" if report.subject else report.tone)
+    over = tag("p", shown(report.title), " ", state, class_="over") if report.subject else Html("")
+    heading = tag("h1", report.subject or shown(report.title), class_="" if report.subject else report.tone)
     return tag("header", over, heading, Html("\n"), blocks(report.facts), class_="head")
 
 

@@ -20,7 +20,7 @@ def render(report: Report) -> str:
     """The whole page, newline at the end; texts of the run file are shown as they are and never read as
     markup.
     """
-    parts = [f"# {escaped(report.title)}\n", *_blocks(report.facts)]
+    parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.facts)]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:

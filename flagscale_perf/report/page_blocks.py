@@ -16,14 +16,13 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Table,
     Tile,
-    ranks,
     span,
 )
-from flagscale_perf.analysis.report import Change, Evidence, Finding
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import RISK, figure, gained, lost
-from flagscale_perf.report.format import percent, shown
+from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag
-from flagscale_perf.spine.units import UNKNOWN
+from flagscale_perf.spine.units import UNKNOWN, percent, ranges
 
 HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
 
@@ -79,7 +78,11 @@ def _table(table: Table) -> Html:
     texts = len(table.head) - table.figures
     head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
     rows = (
-        tag("tr", *(_cell(table, row, place, cell, texts) for place, cell in enumerate(cells)))
+        tag(
+            "tr",
+            *(_cell(table, row, place, cell, texts) for place, cell in enumerate(cells)),
+            class_=table.tones[row] if table.tones else "",
+        )
         for row, cells in enumerate(table.rows)
     )
     content = tag("table", tag("thead", tag("tr", *head)), Html("\n"), tag("tbody", Html("\n"), lines(rows)))
@@ -171,7 +174,7 @@ def findings(all_of_them: Findings) -> Html:
 def _card(one: Finding) -> Html:
     where = [
         ("iterations", span(one.first_iteration, one.iteration)),
-        ("ranks", ranks(one.ranks) if one.ranks else None),
+        ("ranks", ranges(one.ranks) if one.ranks else None),
     ]
     return tag(
         "article",

@@ -20,10 +20,10 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
 )
 from flagscale_perf.report import findings
-from flagscale_perf.report.format import bar_rows, duration, percent, shown
+from flagscale_perf.report.format import bar_rows, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.units import printable
+from flagscale_perf.spine.units import duration, percent, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,7 +110,7 @@ def _head(figure: Figure, report: Report) -> None:
     facts = [f"{label}: {shown(cell)}" for label, cell in _facts(report) if cell is not None]
     tiles = [f"{tile.label} {shown(tile.value)}" for tile in report.tiles]
     height = figure.get_figheight()
-    title = printable(report.title)
+    title = printable(shown(report.title))
     figure.text(_LEFT, 1 - 0.3 / height, title, size=17, weight="bold", va="top", parse_math=False)
     lines = [line for line in (report.subject, *_wrapped(facts)[:3], *_wrapped(tiles)[:1]) if line]
     _text(figure, lines, _TITLE_INCH + 0.3, _SOFT)

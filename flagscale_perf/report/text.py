@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Report, StackedBar, Table
 from flagscale_perf.report import findings
-from flagscale_perf.report.format import aligned, bar_rows, cells, left_out, shown
-from flagscale_perf.spine.units import printable
+from flagscale_perf.report.format import bar_rows, cells, left_out, shown
+from flagscale_perf.spine.units import aligned, printable
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
 _WIDTH = 120
@@ -16,7 +16,7 @@ _WIDTH = 120
 
 def render(report: Report) -> str:
     """The whole text, newline at the end; no character in it can move a terminal's cursor."""
-    parts = [[printable(report.title), *_blocks(report.facts)]]
+    parts = [[printable(shown(report.title)), *_blocks(report.facts)]]
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:
@@ -57,7 +57,7 @@ def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     if table.title:
         yield f"  {printable(table.title)}"
-    yield from (f"  {line}" for line in aligned(cells(table), table.figures))
+    yield from (f"  {line}" for line in aligned(cells(table), len(table.head) - table.figures))
     if more := left_out(table):
         yield f"  {more}"
 

@@ -20,9 +20,9 @@ from flagscale_perf.analysis.blocks import (
     Section,
     Table,
     Tile,
-    ranks,
     span,
 )
+from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import (
@@ -231,7 +231,7 @@ def _ranks(found: TrainingReport) -> list[Block]:
     side_by_side = found.ranks
     if side_by_side is None or not side_by_side.stretches:
         return [Note("No ranks side by side: the file tells of rank 0 only.")]
-    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {ranks(side_by_side.silent)}"
+    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {ranges(side_by_side.silent, side_by_side.silent_count)}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
@@ -258,7 +258,7 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
     )
     rows = [
         (
-            ranks(one.ranks), one.hostname, one.device, str(one.stage),
+            ranges(one.ranks), one.hostname, one.device, str(one.stage),
             (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
             _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms), Quantity(one.lost_s, "s"),
         )

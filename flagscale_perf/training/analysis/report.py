@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from flagscale_perf.analysis.report import Finding
+from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
@@ -183,7 +183,7 @@ class Point:
 
 @dataclass(frozen=True)
 class SlowStep:
-    """A step that took longer than `slow_step` of `THRESHOLDS` times the median of those before it."""
+    """A step that took more than `SLOW_STEP` (training/findings/signals.py) times the median of those before."""
 
     iteration: int
     elapsed_s: float

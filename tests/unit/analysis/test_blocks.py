@@ -1,14 +1,8 @@
-"""Numbers of ranks and iterations as text."""
+"""Iterations as text."""
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import ranks, span
-
-
-def test_neighbours_are_put_together() -> None:
-    assert ranks([0, 1, 2, 5]) == "0 to 2, 5"
-    assert ranks([0, 2, 4, 6], most=2) == "0, 2 ... (4 in all)"
-    assert ranks([]) == ""
+from flagscale_perf.analysis.blocks import span
 
 
 def test_a_span_is_known_or_not() -> None:
