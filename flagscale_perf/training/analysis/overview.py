@@ -10,7 +10,7 @@ from typing import Any
 from flagscale_perf.training.analysis.report import Node, Overview
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-_SIZES = {
+SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
@@ -25,7 +25,7 @@ def overview_of(
     """From the summary, the local time of the start, and what the nodes told of themselves."""
     info, facts, config = summary["session_info"], summary["run_facts"], summary["config"]
     scale, missing = Scale.of(facts), facts.get("missing")
-    sizes = {short: _integer(facts, name) for short, name in _SIZES.items()}
+    sizes = {short: _integer(facts, name) for short, name in SIZES.items()}
     return Overview(
         session_id=info["session_id"],
         end_reason=info["end_reason"],
