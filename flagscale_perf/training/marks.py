@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.spine.records import EventRecord
-from flagscale_perf.spine.ring import MARKS_PER_SLOT, RingRecord
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.phases import OTHER, PHASES
-from flagscale_perf.training.records import MarksRecord, PhaseRecord, StepRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
 # 4.5 years of nanoseconds since the machine's start, and 6 bits for the rest of a positive 64-bit integer
 CLOCK_BITS = 57
@@ -58,7 +57,7 @@ class MarksJoin:
     def __init__(self) -> None:
         self._held: list[MarksRecord] = []
 
-    def take(self, record: RingRecord) -> list[FileRecord]:
+    def take(self, record: Record) -> list[FileRecord]:
         """What the next record gives."""
         if isinstance(record, MarksRecord):
             self._held.append(record)

@@ -1,7 +1,6 @@
 """What the instruments record. Frozen, raw integers, units in the names; `None` means "not known", never 0.
 
-A run file is a sequence of these, one JSON object a line, `kind` first; its first line is always a
-`RunHeader`.
+A new field of `StepRecord` is one line here and one where it is measured; codec and ring follow.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
+from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 
 
@@ -22,6 +22,7 @@ class Outcome(IntEnum):
     DATA_SKIPPED = 2  # the host passed over the data without a step: --iterations-to-skip, --skip-iters-range
 
 
+@record("step", slot=1, start="start_ns", duration="iteration_ns")
 class StepRecord(NamedTuple):
     """One finished iteration (or, for DATA_SKIPPED, a run of passed-over ones) as this rank saw it.
 
@@ -71,8 +72,8 @@ class StepRecord(NamedTuple):
     tokens: int
     skipped_samples: int
     microbatches: int
-    model_flops: int | None
-    hardware_flops: int | None
+    model_flops: Wide | None
+    hardware_flops: Wide | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
     memory_reserved_bytes: int | None
@@ -80,6 +81,7 @@ class StepRecord(NamedTuple):
     self_ns: int | None
 
 
+@record(slot=3)
 class MarksRecord(NamedTuple):
     """Marks of one train step as the training thread took them (see `training.marks`); in the ring only,
     before their `StepRecord`.
@@ -95,6 +97,10 @@ class MarksRecord(NamedTuple):
     marks: tuple[int, ...]
 
 
+MARKS_PER_SLOT = room_of(MarksRecord)
+
+
+@record("phases")
 class PhaseRecord(NamedTuple):
     """Where one iteration's time went on this rank; in a run file just before its `StepRecord`.
 
@@ -207,6 +213,7 @@ class RunFacts:
     device_memory_bytes: int | None = None
 
 
+@record("hardware", start="at_ns")
 @dataclass(frozen=True)
 class HardwareRecord:
     """One reading of rank 0's device, about one a second. Every value may be None: the device, its driver or
@@ -250,6 +257,7 @@ class HardwareRecord:
     memory_used_bytes: int | None = None
 
 
+@record("interval", start="end_wall_ns")
 @dataclass(frozen=True)
 class IntervalRecord:
     """The steps since the last one, summed: one line of the text log. Rates are made of the sums when
