@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 
 # C0, DEL, C1; line and paragraph separator; the marks and overrides of bidirectional text; lone surrogates
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -15,6 +16,16 @@ def printable(text: str) -> str:
     ...
     """
     return _UNSAFE.sub(_escaped, text)
+
+
+def for_stdout(text: str) -> str:
+    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode, where `print` would raise."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
+    try:
+        text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _escaped(match: re.Match[str]) -> str:
