@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 
+from flagscale_perf.spine.processes import process_stat
+
 # CLOCK_MONOTONIC, in nanoseconds: the same for every process of one machine, immune to clock changes.
 monotonic_ns = time.perf_counter_ns
 
@@ -39,17 +41,13 @@ class Anchor:
 
 
 def process_start_ns() -> int | None:
-    """Monotonic mark of this process's start as the kernel has it, to a tick (10 ms); None where there is no
-    Linux /proc.
-    """
+    """Monotonic mark of this process's start, to a clock tick (10 ms); None where there is no Linux /proc."""
     try:
-        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-            started_ticks = int(
-                file.read().rpartition(")")[2].split()[19]
-            )  # the 22nd field; the 2nd is in parentheses
-        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - started_ticks * NS_PER_S // os.sysconf(
-            "SC_CLK_TCK"
-        )
+        stat = process_stat(os.getpid())
+        if stat is None:
+            return None
+        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+        age_ns -= stat.start_ticks * NS_PER_S // os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError, IndexError, AttributeError):
         return None
     return monotonic_ns() - age_ns
