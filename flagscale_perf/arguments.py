@@ -12,6 +12,7 @@ A flag wins over the environment, the environment over the default. Imports neit
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -154,6 +155,16 @@ class PerfConfig:
         given = args if isinstance(args, Mapping) else vars(args)
         values = _from_environment(os.environ if environ is None else environ)
         values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
+        return cls(**values)
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> PerfConfig:
+        """From what `as_dict` gave, in any version: an option that is missing or wrong has its default."""
+        values = {}
+        for option in fields(cls):
+            with contextlib.suppress(PerfError):
+                if (value := options.get(option.name)) is not None:
+                    values[option.name] = _checked(option, value, option.name)
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:

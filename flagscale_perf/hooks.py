@@ -25,11 +25,12 @@ from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_lines
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.training.records import MarksRecord, StepRecord
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 

@@ -34,11 +34,12 @@ from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
 from flagscale_perf.training.ranks.identity import content_of, identity_of
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.training.records import MarksRecord, StepRecord
 from flagscale_perf.writer.drain import Drain, DrainTask
 from flagscale_perf.writer.outlet import LOG, TROUBLE, Outlet, lines_of
 from flagscale_perf.writer.pulse import Watcher

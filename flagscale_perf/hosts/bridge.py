@@ -23,8 +23,8 @@ from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.records import RunFacts
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"

@@ -13,7 +13,7 @@ from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers, tell_phases, time_mark
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.records import RunFacts
+from flagscale_perf.training.facts import RunFacts
 
 
 class LoopMonitor:

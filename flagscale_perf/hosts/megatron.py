@@ -31,8 +31,8 @@ from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.records import RunFacts
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.training.rates import per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
@@ -15,9 +16,6 @@ from flagscale_perf.training.utilisation import Scale
 CAPS = ("power", "temperature", "power brake", "hardware slowdown")
 REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
 
-POWER_MW = range(
-    1_000, 5_000_001
-)  # one device; a counter in watts or a driver's "unknown" (2^32 - 1) is outside
 MW_PER_W = 1000
 MAX_WAITING = 4096  # readings kept for the iteration under way
 

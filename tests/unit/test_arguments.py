@@ -1,6 +1,7 @@
 """Options: flags, environment, yaml values, refusals."""
 
 import argparse
+import json
 
 import pytest
 
@@ -202,3 +203,17 @@ def test_a_flag_that_the_host_adds_later_keeps_the_hosts_default():
     parser = add_perf_arguments(argparse.ArgumentParser(conflict_handler="resolve"))
     parser.add_argument("--perf-memory-tracking", type=int, default=0)
     assert PerfConfig.from_args(parser.parse_args([]), {}).perf_memory_tracking is False
+
+
+def test_options_come_back_from_a_run_file_as_they_were_written():
+    config = PerfConfig(
+        enable_perf_monitor=True, perf_log_interval=7, perf_memory_tracking=False, perf_peak_tflops="A=1,B=2"
+    )
+    assert PerfConfig.of(config.as_dict()) == config
+    assert PerfConfig.of(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_options_of_another_version_or_a_damaged_file_have_their_defaults():
+    assert PerfConfig.of(
+        {"perf_log_interval": 7, "later": 1, "perf_csv": "?", "perf_max_overhead": None}
+    ) == PerfConfig(perf_log_interval=7)

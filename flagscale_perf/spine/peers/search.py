@@ -57,7 +57,7 @@ class Peer(Generic[Owner]):
         """Whether the process lives; also True while /proc cannot be read (no descriptors left)."""
         try:
             now = process_stat(self.pid)
-        except OSError:
+        except (OSError, ValueError):
             return True
         return now is not None and now.start_ticks == self._start_ticks
 
@@ -121,7 +121,7 @@ class Search(Generic[Owner]):
         try:
             own = process_stat(self._beside)
             parents = {pid: stat.parent for pid in own_pids() if (stat := process_stat(pid)) is not None}
-        except OSError:
+        except (OSError, ValueError):
             return []
         return sorted(
             parents, key=lambda pid: (pid != self._beside, own is None or parents[pid] != own.parent, pid)
