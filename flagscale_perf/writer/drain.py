@@ -67,7 +67,7 @@ class DrainTask:
     directory: Path
     notes: list[str] = field(default_factory=list)
     may_serve: bool = False
-    identity: str | None = None
+    identity: dict[str, Any] | None = None
 
 
 @dataclass
