@@ -9,11 +9,12 @@ from flagscale_perf.spine.units import (
     as_ms,
     as_s,
     duration,
-    name_ranks,
     number,
+    numbered,
     percent,
     printable,
     ranges,
+    stretch,
     with_unit,
 )
 
@@ -85,17 +86,23 @@ def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     ("ranks", "text"),
     [
         ([3], "rank 3"),
-        ([4, 3], "ranks 3, 4"),
-        ([0, 1, 2, 7, 12, 13], "ranks 0 to 2, 7, 12, 13"),
-        (range(0, 20, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more"),
+        ([4, 5], "ranks 4, 5"),
+        ([7, 0, 1, 2, 12], "ranks 0 to 2, 7, 12"),
+        (list(range(0, 40, 2)), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
     ],
 )
-def test_ranks_in_a_row_are_joined_and_of_many_the_first_are_named(ranks: list[int], text: str) -> None:
-    assert name_ranks(ranks) == text
+def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
+    assert numbered("rank", ranks) == text
 
 
-def test_no_numbers_are_no_text() -> None:
+def test_numbers_that_are_not_at_hand_are_left_out_too() -> None:
+    assert ranges([0, 1, 2], total=3) == "0 to 2"
+    assert ranges([0, 1, 2, 9], total=1000, most=1) == "0 to 2 and 997 more"
     assert ranges([]) == ""
+
+
+def test_a_stretch_of_steps() -> None:
+    assert (stretch("step", 7, 7), stretch("step", 41, 42)) == ("step 7", "steps 41 to 42")
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
