@@ -221,7 +221,7 @@ def _phase(phase: str) -> Row:
         phase.replace("_", " "),
         MILLISECONDS,
         lambda i, run: per_step((i.phases_ns or {}).get(phase), i.steps),
-        f"Σ {phase} / steps / 10⁶",
+        "Σ of the phase / steps / 10⁶; see below",
         curve=Curve(f"phase/{phase}_ms", tuple((PHASE_PAGE, title) for title in ("All (ms)", *charts))),
         gauge=Gauge(
             "phase_seconds",
@@ -239,7 +239,7 @@ def _group(title: str) -> Row:
         title,
         SHARE,
         lambda i, run: share(total_of(i.phases_ns or {}, names), i.iteration_ns),
-        f"Σ ({' + '.join(names)}) / Σ iteration_ns",
+        "Σ of the group's phases / Σ iteration_ns; see below",
         column=Column(f"{title}(%)", len(title) + 5, BREAKDOWN),
         in_csv=False,
     )
@@ -263,7 +263,7 @@ def _cap(reason: str) -> Row:
         f"clock capped by {reason}",
         PLAIN,
         lambda i, run: None if i.throttle is None else reason in reasons_in(i.throttle),
-        f"`throttle` names {reason}",
+        "whether `throttle` names the cap",
         in_csv=False,
         gauge=Gauge(
             "clock_capped",
