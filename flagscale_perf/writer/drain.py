@@ -21,6 +21,7 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.training.marks import FileRecord, MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.presentation import PRESENTATION
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -188,6 +189,7 @@ class Drain:
             header,
             self._task.directory,
             self._emit,
+            PRESENTATION,
             resumed=earlier is not None,
             may_serve=self._task.may_serve,
         )
