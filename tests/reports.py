@@ -62,7 +62,7 @@ def point(iteration: int, **changed: Any) -> Point:
         "first_iteration": iteration - 9, "iteration": iteration, "at": "2024-01-29 10:30:20", "elapsed_s": 2.0 * iteration, "steps": 10,
         "skipped_iterations": 0, "tflops_per_gpu": 400.0, "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0, "samples_per_s": 8.0,
         "iteration_ms": 2000.0, "p50_ms": 1990.0, "p95_ms": 2100.0, "max_ms": 2200.0, "is_warmup": False, "is_suspect": False,
-        "is_slow": False, "eval_s": 0.0, "checkpoint_s": 0.0,
+        "is_slow": False, "eval_s": 0.0, "checkpoint_s": 0.0, "figures": {"iteration": iteration},
     }  # fmt: skip
     return unknown(Point, **(known | changed))
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.records import RunHeader
 
 
@@ -35,6 +36,7 @@ class Instrument:
         compare: the run files of BASE with those of NEW.
         comparison: what every format shows of that.
         live: a session to be followed, from its header on.
+        timeline: what `trace-export` draws, from the header on.
     """
 
     report: Callable[[Path], Report]
@@ -42,3 +44,4 @@ class Instrument:
     compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison]
     comparison: Callable[[Comparison], Report]
     live: Callable[[RunHeader], Live]
+    timeline: Callable[[RunHeader], Timeline]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Instrument
@@ -11,9 +12,17 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import file_names
 
-# name in a run file's header -> module with its `INSTRUMENT`
+# Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records` registers its
+# record types.
 INSTRUMENTS = {"training": "flagscale_perf.training.analysis.instrument"}
 FIRST = "training"  # whose first files have no name in their header
+
+
+def load_records() -> None:
+    """Registers the record types of every instrument that is installed, so that any run file can be read."""
+    for name in INSTRUMENTS:
+        if importlib.util.find_spec(f"flagscale_perf.{name}") is not None:
+            importlib.import_module(f"flagscale_perf.{name}.records")
 
 
 def load(name: str) -> Instrument:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +33,11 @@ from flagscale_perf.training.analysis.tables import (
     Ranks,
     Straggler,
 )
-from flagscale_perf.training.phases import GROUPS, PHASES
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.phases import GROUPS
 
 _GOOD_ENDS = ("completed", "running")
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
-_NESTED = ("phases_ms", "groups_ms")
-_COLUMNS = [field.name for field in fields(Point) if field.name not in _NESTED]
 _MOST, _MOST_RANKS, _MOST_EVENTS = 10, 16, 20
 _MANY_EVENTS = 12
 _SLOWEST = 5
@@ -400,11 +398,7 @@ def _run(found: TrainingReport) -> list[Block]:
 
 def _rows(points: Sequence[Point]) -> list[list[Any]]:
     """A head, and a row of raw values for each point of the trend."""
-    head = [*_COLUMNS, *(f"phase_{name}_ms" for name in PHASES)]
-    return [head] + [
-        [getattr(point, name) for name in _COLUMNS] + [(point.phases_ms or {}).get(name) for name in PHASES]
-        for point in points
-    ]
+    return [TABLE.csv_keys(), *(list(point.figures.values()) for point in points)]
 
 
 def as_text(value: Any) -> str:

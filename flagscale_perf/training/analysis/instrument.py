@@ -9,6 +9,7 @@ from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.training.analysis import blocks, compare, history
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.live import LiveRun
+from flagscale_perf.training.analysis.timeline import timeline
 
 
 def _report(path: Path) -> Report:
@@ -25,4 +26,5 @@ INSTRUMENT = Instrument(
     compare=compare.compare,
     comparison=compare.report_of,
     live=LiveRun,
+    timeline=timeline,
 )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from flagscale_perf.analysis.blocks import (
     Block,
@@ -24,47 +23,24 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_ms, ranges
 from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.analysis.summary import KILLED
-from flagscale_perf.training.hardware import mean_power_w
+from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
-from flagscale_perf.training.rates import Rates, as_gb, rates_of
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.summary import RUNNING
-from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import end_mono_ns
 
 SHOWN_INTERVALS = 240
 SHOWN_EVENTS = 50
 _REMARKS, _STRAGGLERS = 6, 4
 _TONES = {"failure": "bad", "note": "", "resume": "", "clock": ""}
-
-
-class _Row(NamedTuple):
-    """A figure of an interval: its title, unit and decimals, and its value."""
-
-    title: str
-    unit: str
-    decimals: int | None
-    value: Callable[[IntervalRecord, Rates], float | None]
-
-
-_ROWS = (
-    _Row("TFLOPS/GPU", "", 2, lambda interval, rates: rates.tflops_per_gpu),
-    _Row("MFU", "share", None, lambda interval, rates: rates.utilisation.mfu),
-    _Row("tokens/s", "", 0, lambda interval, rates: rates.tokens_per_s),
-    _Row("samples/s", "", 1, lambda interval, rates: rates.samples_per_s),
-    _Row("iteration", "ms", None, lambda interval, rates: rates.iteration_ms),
-    _Row("p95", "ms", None, lambda interval, rates: as_ms(interval.iteration_p95_ns)),
-    _Row("memory", "GB", 2, lambda interval, rates: as_gb(interval.memory_bytes)),
-    _Row("peak memory", "GB", 2, lambda interval, rates: as_gb(interval.memory_peak_bytes)),
-    _Row("power", "W", 0, lambda interval, rates: mean_power_w(interval)),
-)
 
 
 class LiveRun:
@@ -210,20 +186,19 @@ class LiveRun:
         )
 
     def _figures(self) -> Block:
-        scale = Scale.of(self.header.facts)
-        rated = [(interval, rates_of(interval, scale)) for interval in self.intervals]
-        if not rated:
+        if not self.intervals:
             return Note("no interval has ended yet")
-        x = [interval.iteration for interval, _ in rated]
+        rows = Rows(TABLE, self.header)
+        x = [interval.iteration for interval in self.intervals]
         panels = []
-        for row in _ROWS:
-            values = [row.value(*each) for each in rated]
+        for title, figure in TABLE.watched():
+            values = rows.numbers(figure, self.intervals)
             if any(value is not None for value in values):
-                line = Line(row.title, x, values, "sky")
-                panels.append(Panel(row.title, row.unit, [line], decimals=row.decimals))
-        return Series(
-            "figures", f"{len(rated)} intervals, to iteration {x[-1]}", panels, "iteration", (x[0], x[-1])
-        )
+                unit = "" if "/" in figure.unit.name else figure.unit.name  # a rate is named by its title
+                line = Line(title, x, values, "sky")
+                panels.append(Panel(title, unit, [line], decimals=figure.unit.decimals))
+        title = f"{len(x)} intervals, to iteration {x[-1]}"
+        return Series("figures", title, panels, "iteration", (x[0], x[-1]))
 
     def _phases(self) -> list[Block]:
         """The mean iteration of the last interval."""

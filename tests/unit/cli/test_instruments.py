@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,24 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.instrument import INSTRUMENT
 from tests.fakes import make_header
+
+PROBE = """
+import json
+from flagscale_perf.cli import instruments
+from flagscale_perf.spine.records import KINDS
+before = sorted(KINDS)
+instruments.INSTRUMENTS["not_installed"] = "nowhere"
+instruments.load_records()
+print(json.dumps([before, sorted(KINDS)]))
+"""
+
+
+def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> None:
+    before, after = json.loads(run_python("-c", PROBE).stdout)
+    assert before == ["end", "event", "header"]
+    assert after == [
+        *("end", "event", "hardware", "header", "interval", "node", "phases", "ranks", "step", "straggler")
+    ]
 
 
 def test_every_instrument_can_be_loaded() -> None:
