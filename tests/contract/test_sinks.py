@@ -12,6 +12,7 @@ import pytest
 
 from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.sinks.registry import SINKS
+from flagscale_perf.spine.jsonl import dump
 from tests.conftest import RunPython
 from tests.fakes import free_port, make_facts, make_header, make_interval, sample_run
 
@@ -37,7 +38,13 @@ def context(tmp_path: Path, lines: list[str]) -> SinkContext:
         **ASKED_FOR,
         perf_prometheus_textfile=str(tmp_path / "logs/x.prom"),
     )
-    return SinkContext(header, tmp_path / "logs", lines.append, may_serve=True)
+    return SinkContext(
+        header,
+        tmp_path / "logs",
+        lines.append,
+        may_serve=True,
+        emit_figures=lambda figures: lines.append(dump(figures)),
+    )
 
 
 def opened(kind: Factory, context: SinkContext) -> Sink:

@@ -42,7 +42,7 @@ class Job:
 
 
 class Gathering:
-    """`writer.sources.RankSource` over a whole job.
+    """`training.sources.RankSource` over a whole job.
 
     Behind a wall of its own: what goes wrong here is said once and ends the gathering, not the recording.
     """
