@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast faults fuzz oracle bench soak lint format lock audit clean
+.PHONY: help venv install demo test test-fast golden faults fuzz oracle bench soak lint format lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 
 test-fast: $(READY) ## run the tests that start no training
 	$(BIN)/python -m pytest -m 'not host and not gpu and not faults' $(ARGS)
+
+golden: $(READY) ## write every golden file of tests/golden anew from the code, and print what changed
+	$(BIN)/python -m tests.golden
 
 faults: $(READY) ## inject every fault there is a proof against (quarter of an hour) and renew the table of docs/operations.md
 	$(BIN)/python -m pytest tests/faults -m 'faults or not faults' --record $(ARGS)

@@ -19,10 +19,11 @@ from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.pipeline import make_pipeline
 from flagscale_perf.training.ranks.blocks import RankIdentity
-from flagscale_perf.training.ranks.identity import signed
-from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.training.ranks.identity import content_of
+from flagscale_perf.training.records import MarksRecord, StepRecord
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.process import serve
 from flagscale_perf.writer.supervisor import Supervisor
@@ -63,7 +64,7 @@ class PerfLogger:
         ring: Ring | None = None
         try:
             ring = Ring.create()
-            owner = None if identity is None else signed(identity)
+            owner = None if identity is None else content_of(identity)
             task = WriterTask.of(config.as_dict(), asdict(facts), config.perf_log_dir, owner)
             supervisor = Supervisor(ring, task, WRITER, make_pipeline, Console(say, config.perf_debug))
             supervisor.start()

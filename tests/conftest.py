@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.golden import explain_mismatch
 from tests.leaks import Traces, left_behind
 
 REPO = Path(__file__).parents[1]
@@ -28,6 +29,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]
+
+
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """What is printed when an output differs from its golden file."""
+    return explain_mismatch(left, right) if op == "==" else None
 
 
 @pytest.fixture(autouse=True)

@@ -15,8 +15,8 @@ import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hosts.timers import can_tell_phases
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
-from flagscale_perf.training.records import RunFacts
 
 GPT_MODULE = "megatron.core.models.gpt.gpt_model"
 MICROBATCHES_MODULE = "megatron.core.num_microbatches_calculator"

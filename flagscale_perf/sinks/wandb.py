@@ -1,7 +1,7 @@
 """Weights & Biases, through the run that the host has begun, if it has one in rank 0's process.
 
-The sink sends an interval's figures to the trainer's process, whose side thread hands them to the host's run.
-The package wandb is never imported here, and no run is begun or ended.
+The sink sends a row's figures to the trainer's process, whose side thread hands them to the host's run. The
+package wandb is never imported here, and no run is begun or ended.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.tensorboard import scalars_of
-from flagscale_perf.training.records import IntervalRecord, Record
-from flagscale_perf.training.utilisation import Scale
+from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.spine.figures import Rows
 
 GROUP = "flagscale_perf"
-STEP = f"{GROUP}/iteration"
 
 
 class WandbSink:
-    """Sends each interval's figures to the trainer's process; asked for by `perf_wandb`."""
+    """Sends each row's figures to the trainer's process; asked for by `perf_wandb`."""
 
     name: ClassVar[str] = "W&B"
     cost: ClassVar[str] = "no figures of the monitor in the host's run; everything else goes on"
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext) -> None:
-        self._scale = Scale.of(context.header.facts)
+        self._rows = Rows(context.presentation.table, context.header)
         self._emit = context.emit_figures
         self._waiting: list[dict[str, float]] = []
 
@@ -37,23 +34,20 @@ class WandbSink:
         return cls(context) if context.header.config.get("perf_wandb") else None
 
     def write(self, record: Record) -> None:
-        """Keeps an interval's figures; unknown ones are left out."""
-        if isinstance(record, IntervalRecord):
-            figures = {
-                f"{GROUP}/{tag}": value
-                for tag, value in scalars_of(record, self._scale).items()
-                if value is not None
-            }
-            self._waiting.append({STEP: record.iteration} | figures)
+        """Keeps a row's figures, its step first; unknown ones are left out."""
+        if self._rows.is_row(record):
+            step = self._rows.table.step
+            figures = {step: getattr(record, step)} | self._rows.curves(record)
+            self._waiting.append({f"{GROUP}/{name}": each for name, each in figures.items()})
 
     def flush(self) -> None:
-        """Hands the figures over, each once."""
+        """Hands the figures over, each row once."""
         waiting, self._waiting = self._waiting, []
         for figures in waiting:
             self._emit(figures)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to close."""
 
 
 class HostRun:
@@ -67,7 +61,7 @@ class HostRun:
         self._is_broken = False
 
     def log(self, figures: dict[str, float]) -> None:
-        """Adds the figures to the run; says once why it cannot."""
+        """Adds a row's figures to the run, its step first; says once why it cannot."""
         if not self._is_broken:
             try:
                 self._log(figures)
@@ -86,7 +80,8 @@ class HostRun:
             return
         if run is not self._run:
             self._run = run
-            run.define_metric(STEP, hidden=True)
-            run.define_metric(f"{GROUP}/*", step_metric=STEP)
+            step = next(iter(figures))
+            run.define_metric(step, hidden=True)
+            run.define_metric(f"{GROUP}/*", step_metric=step)
         # Not committed: the figures join the host's next row, whose step stays the host's own.
         run.log(figures, commit=False)

@@ -1,4 +1,4 @@
-"""What `--perf-prometheus-port` may say: a port of this machine alone, or an address to listen at."""
+"""The value of `--perf-prometheus-port`: a port, served on this machine only, or an address and a port."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `9400`, `0.0.0.0:9400` or `[::1]:9400`. Raises PerfError."""
     host, colon, port = str(text).strip().rpartition(":")
     bare = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
-    is_bracketed = bare != host
-    if (
-        not bare
-        or not bare.isprintable()
-        or any(char in " /[]" for char in bare)
-        or (":" in bare and not is_bracketed)
-    ):
-        raise PerfError(f"{text!r} is no address to listen at; {_EXAMPLE}")
+    if not _is_host(bare, is_bracketed=bare != host):
+        raise PerfError(f"{text!r} is not an address to listen at; {_EXAMPLE}")
     if not (port.isascii() and port.isdigit() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise PerfError(f"{text!r} has no port from 1 to 65535; {_EXAMPLE}")
     return bare, int(port)
+
+
+def _is_host(bare: str, is_bracketed: bool) -> bool:
+    # An IPv6 address needs its brackets: ::1:9400 could be an address without a port.
+    if ":" in bare and not is_bracketed:
+        return False
+    return bool(bare) and bare.isprintable() and not any(char in " /[]" for char in bare)

@@ -1,4 +1,4 @@
-"""Two clocks, never mixed: a monotonic one for durations, the wall clock only as a label."""
+"""Two clocks: a monotonic one for every duration, and the wall clock, which only labels."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import datetime
+
+from flagscale_perf.spine.processes import process_stat
 
 # CLOCK_MONOTONIC, in nanoseconds: the same for every process of one machine, immune to clock changes.
 monotonic_ns = time.perf_counter_ns
@@ -16,7 +18,7 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class Anchor:
-    """One instant seen on both clocks; turns a monotonic mark into a wall-clock label.
+    """One instant read from both clocks, so that a monotonic mark can be shown as wall-clock time.
 
     Attributes:
         wall_ns: Unix time in nanoseconds.
@@ -32,29 +34,23 @@ class Anchor:
         return cls(wall_ns=time.time_ns(), mono_ns=monotonic_ns())
 
     def wall_of(self, mono_ns: int) -> int:
-        """Unix time in nanoseconds of a monotonic mark, as if the wall clock had never been set since the
-        anchor.
-        """
+        """Unix time in nanoseconds of a monotonic mark, whatever the wall clock was set to since then."""
         return self.wall_ns + (mono_ns - self.mono_ns)
 
 
 def process_start_ns() -> int | None:
-    """Monotonic mark of this process's start as the kernel has it, to a tick (10 ms); None where there is no
-    Linux /proc.
-    """
+    """When this process started, on the monotonic clock, to a tick of 10 ms; None without a Linux /proc."""
     try:
-        with open("/proc/self/stat", encoding="utf-8", errors="replace") as file:
-            started_ticks = int(
-                file.read().rpartition(")")[2].split()[19]
-            )  # the 22nd field; the 2nd is in parentheses
-        age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - started_ticks * NS_PER_S // os.sysconf(
-            "SC_CLK_TCK"
-        )
-    except (OSError, ValueError, IndexError, AttributeError):
+        stat = process_stat("self")
+        ticks_per_s = os.sysconf("SC_CLK_TCK")
+        since_boot_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+    except (OSError, ValueError, AttributeError):
         return None
-    return monotonic_ns() - age_ns
+    return (
+        None if stat is None else monotonic_ns() - since_boot_ns + stat.start_ticks * NS_PER_S // ticks_per_s
+    )
 
 
 def local_time(wall_ns: int) -> datetime:
-    """Unix nanoseconds as naive local time, whole seconds (what the text log shows)."""
+    """Unix nanoseconds as local time without a zone, in whole seconds, as the text log shows it."""
     return datetime.fromtimestamp(wall_ns // NS_PER_S)

@@ -7,33 +7,34 @@ from types import FrameType, TracebackType
 
 
 class PerfError(Exception):
-    """A mistake the user can mend. Its text says what is wrong, shows the value, and says what to do next.
+    """A mistake the user can correct. The text says what is wrong, shows the value and says what to write.
 
-    Commands print the text alone (no traceback) and exit with code 2.
+    Commands print the text without a traceback and exit with code 2.
     """
 
 
 def raised_by_signal(error: BaseException) -> bool:
-    """Whether a handler of a signal raised it: meant for the program around us, wherever in us the signal
-    happened to come.
+    """Whether a signal handler raised it: it is then meant for the program, even if our code was interrupted.
 
-    Python hands the interrupted frame to the handler, which is told from any other function by that.
+    Such an error must not be swallowed as a failure of the monitor. Python passes the interrupted frame to a
+    handler as an argument; so a function that holds its own caller's frame is taken for a handler.
     """
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
-        if _is_given(step.tb_next, step.tb_frame):
+        if _received_frame(step.tb_next, step.tb_frame):
             return True
         step = step.tb_next
     return False
 
 
-def _is_given(called: TracebackType, caller: FrameType) -> bool:
-    given = called.tb_frame.f_locals.values()
+def _received_frame(called: TracebackType, caller: FrameType) -> bool:
+    # A handler that takes *args holds the frame in a tuple.
     return any(
-        value is caller or (type(value) is tuple and any(each is caller for each in value)) for value in given
+        value is caller or (type(value) is tuple and any(each is caller for each in value))
+        for value in called.tb_frame.f_locals.values()
     )
 
 
 def traceback_lines(debug: bool) -> list[str]:
-    """Of the exception that is being handled, where --perf-debug asks for it; else none."""
+    """The traceback of the exception that is being handled; none unless --perf-debug asks for it."""
     return traceback.format_exc().splitlines() if debug else []

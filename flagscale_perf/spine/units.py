@@ -1,20 +1,33 @@
-"""Text from anywhere made harmless for a terminal and for a file of lines, and numbers as text."""
+"""Figures as text: numbers, shares, durations, lists of ranks, aligned tables; text made safe to print."""
 
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Collection, Iterable, Sequence
 
-# C0, DEL, C1; line and paragraph separator; the marks and overrides of bidirectional text; lone surrogates
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 UNKNOWN = "-"
 
+# C0, DEL, C1; line and paragraph separator; the marks and overrides of bidirectional text; lone surrogates
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
+
 
 def printable(text: str) -> str:
-    """The text on one line: characters that could move a cursor or reorder a line become `\\x1b`, `\\u202e`
-    ...
-    """
+    """The text on one line; what could move a cursor or reorder a line becomes `\\x1b`, `\\u202e` ..."""
     return _UNSAFE.sub(_escaped, text)
+
+
+def for_stdout(text: str) -> str:
+    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode, where `print` would raise."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
+    try:
+        text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -22,8 +35,85 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
+def as_ms(dur_ns: float | None) -> float | None:
+    """Milliseconds; None for None."""
+    return None if dur_ns is None else dur_ns / NS_PER_MS
+
+
+def as_s(dur_ns: float | None) -> float | None:
+    """Seconds; None for None."""
+    return None if dur_ns is None else dur_ns / NS_PER_S
+
+
 def number(value: float | None, decimals: int) -> str:
     """With so many decimals, and 3 significant digits below 1; "-" for None."""
     if value is None:
         return UNKNOWN
     return f"{value:#.3g}" if 0 < abs(value) < 1 else f"{value:.{decimals}f}"
+
+
+def with_unit(value: float | None, decimals: int, unit: str) -> str:
+    """`12.5 ms`: a number as `number` writes it, and its unit; "-" for None."""
+    return UNKNOWN if value is None else f"{number(value, decimals)} {unit}"
+
+
+def percent(share: float | None) -> str:
+    """A part of 1 as `12.3 %`; "-" for None."""
+    return with_unit(None if share is None else share * 100, 1, "%")
+
+
+def duration(seconds: float | None) -> str:
+    """`12.5 s`, `3 min 20 s`, `7 h 05 min`, `3 d 04 h`; "-" for None."""
+    if seconds is None or seconds < 2 * _MINUTE_S:
+        return with_unit(seconds, 1, "s")
+    whole = round(seconds)
+    if whole < _HOUR_S:
+        return f"{whole // _MINUTE_S} min {whole % _MINUTE_S:02d} s"
+    if whole < _DAY_S:
+        return f"{whole // _HOUR_S} h {whole % _HOUR_S // _MINUTE_S:02d} min"
+    return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S:02d} h"
+
+
+def ranges(numbers: Iterable[int], total: int | None = None, most: int = 8) -> str:
+    """`0 to 7, 12`; of many runs of neighbours the first ones and how many numbers are left out, of `total`
+    where only some of them are at hand: `0, 2, 4 and 12 more`.
+    """
+    runs: list[list[int]] = []
+    count = 0
+    for value in sorted(numbers):
+        count += 1
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    shown = ", ".join(_run(run) for run in runs[:most])
+    left_out = max(total or 0, count) - sum(map(len, runs[:most]))
+    return f"{shown} and {left_out} more" if left_out else shown
+
+
+def _run(run: list[int]) -> str:
+    return f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+
+
+def numbered(noun: str, numbers: Collection[int]) -> str:
+    """`rank 3`, `ranks 0 to 7, 12`."""
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {ranges(numbers)}"
+
+
+def stretch(noun: str, first: int, last: int) -> str:
+    """`step 7`, `steps 41 to 55`."""
+    return f"{noun} {last}" if first == last else f"{noun}s {first} to {last}"
+
+
+def aligned(rows: Sequence[Sequence[str]], numbers_from: int | None = None) -> list[str]:
+    """A line for each row, columns two spaces apart; columns from `numbers_from` on are flush right."""
+    cells = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    left = len(widths) if numbers_from is None else numbers_from
+    return [
+        "  ".join(
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]

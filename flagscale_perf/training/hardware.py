@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, NamedTuple
 
+from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.training.rates import per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
@@ -15,9 +16,6 @@ from flagscale_perf.training.utilisation import Scale
 CAPS = ("power", "temperature", "power brake", "hardware slowdown")
 REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
 
-POWER_MW = range(
-    1_000, 5_000_001
-)  # one device; a counter in watts or a driver's "unknown" (2^32 - 1) is outside
 MW_PER_W = 1000
 MAX_WAITING = 4096  # readings kept for the iteration under way
 
@@ -162,19 +160,16 @@ class HardwareTotals:
         }
 
 
-def mean_power_w(interval: IntervalRecord) -> float | None:
+def mean_power_mw(interval: IntervalRecord) -> float | None:
     """Of rank 0's device: from its energy counter, or else the mean of its readings."""
     if interval.energy_mj is not None and interval.energy_ns:
-        return interval.energy_mj * NS_PER_S / interval.energy_ns / MW_PER_W
-    return None if interval.power_mw is None else interval.power_mw / MW_PER_W
+        return interval.energy_mj * NS_PER_S / interval.energy_ns
+    return interval.power_mw
 
 
 def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:
     """The share of one device in the tokens, for each joule of rank 0's device."""
-    power_w = mean_power_w(interval)
-    return _tokens_per_joule(
-        interval.tokens, interval.iteration_ns, None if power_w is None else power_w * MW_PER_W, scale
-    )
+    return _tokens_per_joule(interval.tokens, interval.iteration_ns, mean_power_mw(interval), scale)
 
 
 def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scale: Scale) -> float | None:

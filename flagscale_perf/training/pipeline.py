@@ -11,10 +11,9 @@ from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.ranks.gather import Gathering, Job
+from flagscale_perf.training.presentation import PRESENTATION
+from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
 from flagscale_perf.training.ranks.identity import identity_of
-from flagscale_perf.training.ranks.neighbours import Search
-from flagscale_perf.training.ranks.node import Node
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -48,6 +47,7 @@ class TrainingPipeline:
     """
 
     name = "training"
+    presentation = PRESENTATION
     joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord)
 
     def __init__(self, task: WriterTask, sources: Sources) -> None:
@@ -202,7 +202,7 @@ def _ranks(task: WriterTask, parent: Parent) -> RankSource:
     place = Place.of(os.environ)
     if place is None or task.owner is None:
         return OneRank()
-    expected = None if place.local_world_size is None else place.local_world_size - 1
-    search = Search(place.key, parent.pid, expected, task.anchor.mono_ns)
-    node = Node(search, parent.watch, reads_devices=not task.notes)
-    return Gathering(Job(place, identity_of(task.owner), task.facts, task.directory), node, parent.is_alive)
+    trainer = Trainer(parent.pid, task.anchor.mono_ns, parent.is_alive)
+    node = node_of(place, trainer, parent.watch, reads_devices=not task.notes)
+    job = Job(place, identity_of(task.owner), task.facts, task.directory)
+    return Gathering(job, node, parent.is_alive)

@@ -110,7 +110,9 @@ class Drain:
 
     def _begin(self) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
-        session = Session.begin(self._ring, self._task, self._send, self._report_view)
+        session = Session.begin(
+            self._ring, self._task, self._instrument.presentation, self._send, self._report_view
+        )
         self._instrument.begin()
         if session.is_resumed:
             self._earlier = recover(session, self._instrument, self._ring, self._notices.go_on, MOST_KNOWN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from flagscale_perf.sinks.base import Presentation
 from flagscale_perf.spine.records import Record
 from flagscale_perf.writer.task import Parent, WriterTask
 
@@ -44,11 +45,13 @@ class Instrument(Protocol):
 
     Attributes:
         name: of the instrument, for the header.
+        presentation: how its records are shown.
         joined: the types of record that `join` makes.
         position: what events and the run's end give as the last iteration; 0 before the first.
     """
 
     name: str
+    presentation: Presentation
     joined: tuple[type, ...]
 
     @property

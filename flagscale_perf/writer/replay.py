@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, read_records
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.ring import Ring
@@ -58,7 +59,7 @@ def recover(
 
 def replay(path: Path) -> Iterator[Record]:
     """Every record in the file; a last line without an end is cut off. Raises OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:
         for record in read_records(file):
             if not isinstance(record, BadLine):

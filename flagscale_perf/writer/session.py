@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Presentation, SinkContext
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import local_time
@@ -35,7 +35,9 @@ class Session:
         self._context = context
 
     @classmethod
-    def begin(cls, ring: Ring, task: WriterTask, send: Send, report: Tell) -> Session:
+    def begin(
+        cls, ring: Ring, task: WriterTask, presentation: Presentation, send: Send, report: Tell
+    ) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
         session_id = earlier or _claim(task)
@@ -48,6 +50,7 @@ class Session:
             task.directory,
             emit=lambda text: send(Line(text)),
             emit_figures=lambda values: send(Figures(values)),
+            presentation=presentation,
             resumed=earlier is not None,
             may_serve=task.may_serve,
         )

@@ -31,13 +31,13 @@ class WriterTask:
     facts: dict[str, Any]
     anchor: Anchor
     directory: Path
-    owner: str | None = None
+    owner: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     may_serve: bool = False
 
     @classmethod
     def of(
-        cls, config: dict[str, Any], facts: dict[str, Any], directory: str, owner: str | None
+        cls, config: dict[str, Any], facts: dict[str, Any], directory: str, owner: dict[str, Any] | None
     ) -> WriterTask:
         """A task that begins now. Through JSON, so that every writer sees the same, whatever the host has put
         into the facts.

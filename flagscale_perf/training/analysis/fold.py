@@ -31,7 +31,7 @@ from flagscale_perf.training.analysis.tables import (
     SkippedLine,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
-from flagscale_perf.training.findings.case import Case
+from flagscale_perf.training.findings.case import TrainingCase
 from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
 from flagscale_perf.training.phases import PHASES
@@ -136,7 +136,7 @@ class RunFold:
             files=summary["files"],
             reading=reading,
         )
-        return find(Case(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
+        return find(TrainingCase(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.wandb import HostRun, WandbSink
-from tests.fakes import make_header, make_interval, make_step
+from tests.fakes import make_context, make_header, make_interval, make_step
 
 MISSING = "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); no figures there"
 FIGURES = {"flagscale_perf/iteration": 10, "flagscale_perf/performance/mfu": 0.05}
@@ -42,7 +41,7 @@ def has_run(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
 def test_of_an_interval_it_sends_what_is_known(tmp_path: Path) -> None:
     sent: list[dict[str, float]] = []
     sink = WandbSink.open(
-        SinkContext(make_header(perf_wandb=True), tmp_path, pytest.fail, emit_figures=sent.append)
+        make_context(make_header(perf_wandb=True), tmp_path, pytest.fail, emit_figures=sent.append)
     )
     assert sink is not None
     sink.write(make_step(1))
@@ -58,7 +57,7 @@ def test_of_an_interval_it_sends_what_is_known(tmp_path: Path) -> None:
 
 
 def test_only_with_the_option(tmp_path: Path) -> None:
-    assert WandbSink.open(SinkContext(make_header(), tmp_path, print)) is None
+    assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
 
 
 def test_figures_join_the_hosts_run(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:

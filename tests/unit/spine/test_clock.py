@@ -21,7 +21,7 @@ def test_a_process_knows_when_it_began() -> None:
 
 
 @pytest.mark.parametrize("content", [None, "", "1 (python) S"])
-def test_where_the_system_does_not_tell_it_is_not_known(
+def test_where_the_system_does_not_say_it_is_not_known(
     content: str | None, tmp_path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stat = tmp_path / "stat"
@@ -32,9 +32,7 @@ def test_where_the_system_does_not_tell_it_is_not_known(
     assert process_start_ns() is None
 
 
-def test_a_name_with_parentheses_and_spaces_does_not_shift_the_fields(
-    tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_start_is_taken_from_the_ticks_since_boot(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     stat = tmp_path / "stat"
     stat.write_text("12 (py) R 1) S " + " ".join(str(n) for n in range(4, 22)) + " 100 23 24\n")
     original = builtins.open

@@ -10,7 +10,7 @@ from flagscale_perf.writer.task import WriterTask, decode
 
 def test_a_task_comes_out_as_it_went_in(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    task = WriterTask.of({"perf_debug": True}, {"dtype": complex(0, 1)}, "logs", "rank 0")
+    task = WriterTask.of({"perf_debug": True}, {"dtype": complex(0, 1)}, "logs", {"rank": 0})
     assert (task.facts, task.directory, task.notes) == ({"dtype": "1j"}, tmp_path / "logs", [])
     task.notes.append("the first has died")
     line = task.encode(7)

@@ -1,0 +1,53 @@
+"""An error that a signal handler raised is recognised wherever it interrupted the code."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
+
+
+@pytest.fixture
+def usr1() -> Iterator[Callable[[object], None]]:
+    """Sets the handler of SIGUSR1 for one test."""
+    previous = signal.getsignal(signal.SIGUSR1)
+    yield lambda handler: signal.signal(signal.SIGUSR1, handler) and None
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def stop(number: int, frame: object) -> None:
+    raise SystemExit(number)
+
+
+def stop_by_any_arguments(*arguments: object) -> None:
+    raise SystemExit(arguments[0])
+
+
+@pytest.mark.parametrize("handler", [stop, stop_by_any_arguments])
+def test_a_handler_of_python_raised_it(handler: object, usr1: Callable[[object], None]) -> None:
+    usr1(handler)
+    with pytest.raises(SystemExit) as raised:
+        sorted([2, 1], key=lambda value: signal.raise_signal(signal.SIGUSR1))
+    assert raised_by_signal(raised.value)
+
+
+def test_a_failure_of_called_code_is_none_of_a_signal() -> None:
+    with pytest.raises(ValueError, match="invalid literal") as raised:
+        [int(word) for word in ["1", "x"]]
+    assert not raised_by_signal(raised.value)
+    assert not raised_by_signal(ValueError("never raised"))
+
+
+def test_a_traceback_is_made_only_where_it_is_asked_for() -> None:
+    try:
+        int("x")
+    except ValueError:
+        assert traceback_lines(debug=False) == []
+        lines = traceback_lines(debug=True)
+    assert (lines[0], lines[-1]) == (
+        "Traceback (most recent call last):",
+        "ValueError: invalid literal for int() with base 10: 'x'",
+    )
