@@ -66,7 +66,7 @@ def main() -> None:
             command = [
                 sys.executable,
                 "-m",
-                "flagscale_perf.cli",
+                "flagscale_perf",
                 "report",
                 str(path),
                 "--format",

@@ -25,8 +25,8 @@ from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.loop import CountFlops, Loop, Pause, StepNumbers
+from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.ranks.teller import Teller
 from flagscale_perf.training.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
@@ -92,7 +92,7 @@ class TrainingHooks:
         self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: PerfMonitor
-        self._logger: PerfLogger | Teller | None = None
+        self._logger: PerfLogger | RankLogger | None = None
         self._say: Callable[[str], None]
         self._debug = False
         self._has_failed = False
@@ -121,7 +121,7 @@ class TrainingHooks:
         self._debug = config.perf_debug
         self._loop = loop
         device = current_device(loop.rehearsing)
-        logger: PerfLogger | Teller
+        logger: PerfLogger | RankLogger
         if place is not None and rank:
             logger, facts, flops = self._begin_storing(config, place, device)
         else:
@@ -158,10 +158,10 @@ class TrainingHooks:
 
     def _begin_storing(
         self, config: PerfConfig, place: Place, device: DeviceProbe
-    ) -> tuple[Teller, RunFacts, CountFlops]:
+    ) -> tuple[RankLogger, RunFacts, CountFlops]:
         """Any other rank only measures; rank 0 counts the work and says what there is to say."""
         self._say = _say_nothing
-        self._logger = logger = Teller.start(place, identity_of(self._loop, device), config.perf_log_dir)
+        self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
         return logger, self._loop.facts(device.name), unknown_flops
 
     def loop_top(self) -> None:
@@ -259,7 +259,7 @@ class TrainingHooks:
         if logger is None:
             return
         logger.end(reason)
-        if not isinstance(logger, Teller):
+        if not isinstance(logger, RankLogger):
             if self._has_others:
                 atexit.register(self._farewell, logger, reason)
             else:

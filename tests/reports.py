@@ -8,10 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from flagscale_perf.analysis.report import (
-    Change,
-    Evidence,
     Figures,
-    Finding,
     Node,
     Overview,
     Point,
@@ -19,6 +16,7 @@ from flagscale_perf.analysis.report import (
     SlowStep,
     Trend,
 )
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,

@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -144,6 +146,7 @@ class Point:
         groups_ms: the same added up by `training.phases.GROUPS`, for a stacked area; 0 for what the host did
             not name.
         bubble_ms, imbalance_ms: of a mean step; in the group "Pipe".
+        figures: all of them by their keys in `training.figures`.
     """
 
     first_iteration: int
@@ -178,11 +181,12 @@ class Point:
     groups_ms: dict[str, float] | None
     bubble_ms: float | None
     imbalance_ms: float | None
+    figures: dict[str, Value]
 
 
 @dataclass(frozen=True)
 class SlowStep:
-    """A step that took longer than `slow_step` of `THRESHOLDS` times the median of those before it."""
+    """A step that took more than `SLOW_STEP` (training/findings/signals.py) times the median of those before."""
 
     iteration: int
     elapsed_s: float
@@ -208,62 +212,6 @@ class Trend:
     slow_steps: list[SlowStep]
     slow_step_count: int
     slow_excess_s: float
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says
-    where the limit is from.
-    """
-
-    figure: str
-    value: float
-    limit: float
-    unit: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """Something to change: the host's flags (or variables) as they are written, and in words what to do with
-    them.
-    """
-
-    flags: list[str]
-    text: str
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that holds the run back.
-
-    Attributes:
-        name: its kind, a key such as "data_stall".
-        title: one line.
-        cost_s: time of the session that it takes; None for a risk or a doubt, which costs nothing yet.
-        cost_share: that of the wall time.
-        gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
-        gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
-            them.
-        evidence: at least one.
-        first_iteration, iteration: where; None for the whole run.
-        ranks: whose; empty for all or where it is not known.
-        causes: likely ones, the likeliest first.
-        changes: what to do, the best first.
-    """
-
-    name: str
-    title: str
-    cost_s: float | None
-    cost_share: float | None
-    gain: float | None
-    gain_of: str
-    evidence: list[Evidence]
-    first_iteration: int | None
-    iteration: int | None
-    ranks: list[int]
-    causes: list[str]
-    changes: list[Change]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ def results(plan: Plan, earlier: set[str], with_log: bool) -> list[str]:
 
 def _report(plan: Plan) -> list[str]:
     """The summary as `flagscale-perf report` prints it."""
-    command = [sys.executable, "-m", "flagscale_perf.cli", "report", plan.perf.perf_log_dir]
+    command = [sys.executable, "-m", "flagscale_perf", "report", plan.perf.perf_log_dir]
     search = os.pathsep.join([*plan.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(

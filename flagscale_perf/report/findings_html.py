@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.report import Change, Evidence, Finding
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.markup import Html, duration, join, note, numbers_of, pairs, percent, span, tag
 
 _COPY = "Copy"

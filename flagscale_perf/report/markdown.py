@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from flagscale_perf.analysis.report import Finding, Report
+from flagscale_perf.analysis.report import Report
+from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.report.sections import Section, finding_rows, sections_of
 from flagscale_perf.spine.units import printable
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from flagscale_perf.analysis.report import Evidence, Finding, Overview, Report
+from flagscale_perf.analysis.report import Overview, Report
+from flagscale_perf.analysis.rules import Evidence, Finding
 from flagscale_perf.spine.units import UNKNOWN, number
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,

@@ -78,7 +78,7 @@ def python(tmp_path):
 
 def flagscale_perf(python, command):
     done = subprocess.run(
-        [python, "-m", "flagscale_perf.cli", command], capture_output=True, text=True, timeout=fs.DEADLINE_S
+        [python, "-m", "flagscale_perf", command], capture_output=True, text=True, timeout=fs.DEADLINE_S
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -114,7 +114,7 @@ def test_every_nanosecond_is_in_one_class(experiment):
 
 def test_the_command_tells_it(experiment):
     directory, _ = experiment
-    words = [sys.executable, "-m", "flagscale_perf.cli", "report", str(directory), "--all-sessions"]
+    words = [sys.executable, "-m", "flagscale_perf", "report", str(directory), "--all-sessions"]
     done = subprocess.run(words, env=fs.environment(), capture_output=True, text=True, timeout=fs.DEADLINE_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 sessions in ")

@@ -21,7 +21,7 @@ ECHO = 'stty -a | tr " " "\\n" | grep -x -e -echo -e echo'
 
 
 def watching(tmp_path: Path, logs: Path) -> AbstractContextManager[Terminal]:
-    command = ["env", f"PYTHONPATH={REPO}", sys.executable, "-m", "flagscale_perf.cli", "watch", str(logs)]
+    command = ["env", f"PYTHONPATH={REPO}", sys.executable, "-m", "flagscale_perf", "watch", str(logs)]
     return terminal(tmp_path, command, then=f'echo "exit status $?, terminal: $({ECHO})"')
 
 

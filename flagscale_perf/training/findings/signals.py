@@ -9,8 +9,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
-from flagscale_perf.training.findings.thresholds import THRESHOLDS
-from flagscale_perf.training.hardware import CAPS, reasons_in
+from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.window import Reservoir, end_mono_ns
 
@@ -18,6 +18,9 @@ RECENT = 64
 MIN_RECENT = 8
 MAX_SLOW_STEPS = 100
 PER_MILLE = 1000
+SLOW_STEP = Limit(
+    1.2, "times", "ours: the median of the 64 steps before; even steps stay within a tenth of it"
+)
 
 
 class RunningMedian:
@@ -63,7 +66,6 @@ class SlowSteps:
     def __init__(self) -> None:
         self.count = self.excess_ns = 0
         self.ratios, self.distances = Reservoir(), Reservoir()
-        self._limit = THRESHOLDS["slow_step"].value
         self._usual = RunningMedian()
         self._longest: list[tuple[int, int, Slow]] = []
         self._last_iteration: int | None = None
@@ -78,7 +80,7 @@ class SlowSteps:
         if not usual_ns:
             return False
         self.ratios.add(step.iteration_ns * PER_MILLE // usual_ns)
-        if step.iteration_ns <= self._limit * usual_ns:
+        if step.iteration_ns <= SLOW_STEP.value * usual_ns:
             return False
         self._note(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
         return True
@@ -145,7 +147,6 @@ class Signals:
         self.caps: set[str] = set()
         self.retries = 0
         self.lowest_clock: float | None = None
-        self._clock_limit = THRESHOLDS["throttling_clock"].value
         self._top_mhz = 0
         self._last_retries: int | None = None
 
@@ -170,17 +171,13 @@ class Signals:
         return self._untroubled.quantile(0.5)
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:
-        """A device at its power limit says so all the time: it counts where the clock is below the run's
-        highest, too.
-        """
+        """Whether a cap held the clock below the highest one so far; not where the clock was not read."""
         clock_mhz = interval.sm_clock_mhz
         self._top_mhz = max(self._top_mhz, clock_mhz or 0)
-        if not interval.throttle or not clock_mhz or clock_mhz >= self._clock_limit * self._top_mhz:
+        caps = caps_in(interval.throttle, clock_mhz, self._top_mhz) if clock_mhz else []
+        if not clock_mhz or not caps:
             return False
-        caps = reasons_in(interval.throttle) & set(CAPS)
-        if not caps:
-            return False
-        self.caps |= caps
+        self.caps.update(caps)
         share = clock_mhz / self._top_mhz
         self.lowest_clock = share if self.lowest_clock is None else min(self.lowest_clock, share)
         return True

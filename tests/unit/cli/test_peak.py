@@ -60,11 +60,11 @@ def test_what_torch_cannot_do_is_a_mistake_of_the_user(capsys, monkeypatch):
 
 def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
-    done = run_python("-m", "flagscale_perf.cli", "peak")
+    done = run_python("-m", "flagscale_perf", "peak")
     assert (done.returncode, done.stderr) == (
         2, "measuring needs torch, which cannot be imported (libcudart.so: no such file); look a device up with --device NAME\n",
     )  # fmt: skip
-    doctor = run_python("-m", "flagscale_perf.cli", "doctor")
+    doctor = run_python("-m", "flagscale_perf", "doctor")
     assert (
         "torch is installed but cannot be imported (libcudart.so: no such file): reading and" in doctor.stdout
     )

@@ -43,7 +43,7 @@ def test_the_end_of_a_watched_process_ends_the_sleep() -> None:
 
 def test_it_is_a_light_interpreter_in_a_session_of_its_own() -> None:
     process = companion.start(
-        "flagscale_perf.cli", "--help", stdin=subprocess.DEVNULL, stdout=PIPE, stderr=subprocess.STDOUT
+        "flagscale_perf", "--help", stdin=subprocess.DEVNULL, stdout=PIPE, stderr=subprocess.STDOUT
     )
     assert os.getsid(process.pid) != os.getsid(0)
     output, _ = process.communicate(timeout=LONG_S)
