@@ -13,7 +13,7 @@ from flagscale_perf.training.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
-from flagscale_perf.training.summary import ThinnedRows
+from flagscale_perf.training.totals import ThinnedRows
 
 # Attributes of a point that are not called like their figure.
 _ATTRIBUTES = {
