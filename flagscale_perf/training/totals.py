@@ -37,7 +37,7 @@ from flagscale_perf.training.summary import (
     Totals,
 )
 from flagscale_perf.training.utilisation import Scale, TrustedWork
-from flagscale_perf.training.window import StepSums, StepTotals, end_mono_ns, skipped_iterations
+from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
 MAX_ROWS = 2000
 MAX_FAILURES = 50
@@ -169,7 +169,7 @@ class RunTotals:
 
     def result(self) -> Summary:
         """The summary so far."""
-        header, phases, all_steps = self._header, self._rated.phases, self._rated.totals_with(self._warmup)
+        header, phases, all_steps = self._header, self._rated.phases, self._rated.with_steps_of(self._warmup)
         return Summary(
             schema_version=header.schema_version,
             session_info=self._session_info(),
@@ -229,7 +229,7 @@ class RunTotals:
             self_cost_share=share(sums.self_ns, sums.iteration_ns),
         )
 
-    def _totals(self, sums: StepTotals) -> Totals:
+    def _totals(self, sums: StepSums) -> Totals:
         return Totals(
             train_steps=sums.steps,
             skipped_iterations=self._skipped,
