@@ -10,11 +10,12 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity
 from flagscale_perf.training.ranks.records import NodeRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
 from flagscale_perf.training.ranks.table import RanksTable
-from flagscale_perf.training.ranks.text import name_ranks, straggler_text
+from flagscale_perf.training.ranks.text import straggler_text
 from flagscale_perf.training.records import IntervalRecord, Record
 
 SUMMARY_NS = 10 * NS_PER_S
@@ -203,7 +204,7 @@ class RanksView:
             events.append(
                 self._event(
                     "rank",
-                    f"{since} from {name_ranks(members)}{place}; others are at iteration {self._newest}",
+                    f"{since} from {numbered('rank', members)}{place}; others are at iteration {self._newest}",
                 )
             )
         return events
