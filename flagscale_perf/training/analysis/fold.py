@@ -14,6 +14,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.rank_totals import RankTotals
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -32,6 +33,7 @@ from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.findings.case import TrainingCase
 from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
+from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
@@ -130,7 +132,7 @@ class RunFold:
             stragglers=self._ranks.stragglers(self._last_iteration),
             memory=_memory(summary),
             hardware=Hardware(**vars(summary.hardware)),
-            goodput=goodput_bar(summary.goodput.as_dict()),
+            goodput=goodput_bar(summary.goodput),
             monitor=self._monitor(summary),
             files=summary.files,
             reading=reading,
@@ -217,16 +219,16 @@ def _phases(summary: Summary) -> Phases:
 
 def _memory(summary: Summary) -> Memory:
     peak_gb, device_gb = summary.final_statistics.peak_memory_gb, summary.memory.device_gb
-    share = None if peak_gb is None or not device_gb else peak_gb / device_gb
-    return Memory(peak_gb=peak_gb, peak_share=share, **vars(summary.memory))
+    peak_share = None if peak_gb is None or not device_gb else peak_gb / device_gb
+    return Memory(peak_gb=peak_gb, peak_share=peak_share, **vars(summary.memory))
 
 
-def goodput_bar(goodput: dict[str, Any]) -> GoodputBar:
-    """From the block of a summary, `Goodput.as_dict`."""
-    wall_s = goodput["wall_s"]
+def goodput_bar(goodput: Goodput) -> GoodputBar:
+    """Its classes in seconds and as shares of the wall time."""
+    wall_s = goodput.wall_ns / NS_PER_S
+    durations_s = {name: as_s(getattr(goodput, f"{name}_ns")) for name in _CLASSES}
     parts = [
-        GoodputPart(name, label, dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
-        for name, label in _CLASSES.items()
-        for dur_s in [goodput[f"{name}_s"]]
+        GoodputPart(name, _CLASSES[name], dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
+        for name, dur_s in durations_s.items()
     ]
-    return GoodputBar(wall_s, parts, goodput["ettr"])
+    return GoodputBar(wall_s, parts, goodput.ettr)
