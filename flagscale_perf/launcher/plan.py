@@ -33,22 +33,20 @@ class Plan:
     """One job.
 
     Attributes:
+        job: as it is configured.
         paths: where its files are.
         command: the whole torchrun command, program first.
-        env: variables the job gets on top of the caller's; None unsets one.
         pythonpath: directories put before the caller's PYTHONPATH.
-        before_start: shell command of the user, run first; "" for none.
         perf: the monitor's options in force; perf_log_dir is absolute.
         settings: the training script's options, paths resolved.
         entrypoint: the training script, absolute.
         resolved: one line for each path that was not written as an absolute one.
     """
 
+    job: Job
     paths: ExperimentPaths
     command: list[str]
-    env: dict[str, str | None]
     pythonpath: list[str]
-    before_start: str
     perf: PerfConfig
     settings: Settings
     entrypoint: str
@@ -56,7 +54,7 @@ class Plan:
 
 
 def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
-    """From the configuration and the caller's environment. Writes nothing. Raises PerfError for whatever cannot work."""
+    """Decides everything and writes nothing. Raises PerfError for whatever cannot work."""
     paths = ExperimentPaths.of(job.directories, cwd)
     job_environ = {**environ, **{name: value for name, value in job.env.items() if value is not None}}
     root = find_flagscale(job.flagscale_root, job_environ)
@@ -65,24 +63,14 @@ def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
     perf = perf_options(settings, paths, job_environ)
     settings["perf_log_dir"] = Setting("train.system.perf_log_dir", perf.perf_log_dir)
     torchrun = [job.python, "-m", "torch.distributed.run", *_torchrun_options(job.torchrun, paths)]
-    return Plan(
-        paths=paths,
-        command=[*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)],
-        env=job.env,
-        pythonpath=[
-            *([root, os.path.join(root, "third_party", "Megatron-LM")] if root else []),
-            *_own_directory(),
-        ],
-        before_start=job.before_start,
-        perf=perf,
-        settings=settings,
-        entrypoint=entrypoint,
-        resolved=resolved,
-    )
+    command = [*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)]
+    of_flagscale = [root, os.path.join(root, "third_party", "Megatron-LM")] if root else []
+    pythonpath = [*of_flagscale, *_own_directory()]
+    return Plan(job, paths, command, pythonpath, perf, settings, entrypoint, resolved)
 
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:
-    """The monitor's options, with an absolute perf_log_dir. Raises PerfError naming option, value and cure."""
+    """The monitor's options, perf_log_dir absolute. Raises PerfError naming option, value and cure."""
     given = {key: settings[key] for key in PERF_KEYS if key in settings and settings[key].value is not None}
     for setting in given.values():
         setting.text()  # refuses what is no single value, by its path
@@ -121,7 +109,7 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
 
 
 def _input_file(text: str, cwd: str, root: str | None) -> str:
-    """A file that is not in the working directory but in FlagScale (its examples' tokenizers) is taken from there."""
+    """FlagScale's examples name tokenizers by their place in FlagScale: the working directory goes first."""
     in_root = os.path.normpath(os.path.join(root or cwd, text))
     return in_root if not os.path.exists(os.path.join(cwd, text)) and os.path.exists(in_root) else text
 

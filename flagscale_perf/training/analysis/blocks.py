@@ -396,7 +396,7 @@ def _run(found: TrainingReport) -> list[Block]:
     return [Pairs(rows), *(table for table in tables if table.rows)]
 
 
-def _rows(points: Sequence[Point]) -> list[list[Any]]:
+def _rows(points: Sequence[Point]) -> list[Sequence[Any]]:
     """A head, and a row of raw values for each point of the trend."""
     return [TABLE.csv_keys(), *(list(point.figures.values()) for point in points)]
 
