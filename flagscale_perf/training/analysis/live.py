@@ -62,7 +62,8 @@ class LiveRun:
             self._labels = Labels(header)
         except ValueError:
             raise PerfError(
-                f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of flagscale_perf"
+                f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of"
+                " flagscale_perf"
             ) from None
         self.header = header
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
@@ -92,8 +93,8 @@ class LiveRun:
             self.end = record
 
     def state(self, has_writer: bool) -> str:
-        """The end's reason, or "running", or "killed": no end was recorded and nobody writes the file any
-        more.
+        """The end's reason, or "running", or "killed": no end was recorded and no process writes the
+        file.
         """
         if self.end is not None:
             return self.end.reason
