@@ -13,7 +13,7 @@ from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import as_gb
-from flagscale_perf.training.summary import ThinnedRows
+from flagscale_perf.training.totals import ThinnedRows
 
 MAX_STRETCHES = 200
 MAX_STRAGGLERS = 200
