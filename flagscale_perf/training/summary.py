@@ -13,7 +13,7 @@ from flagscale_perf.training.goodput import SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals, mean_power_w, tokens_per_joule
 from flagscale_perf.training.memory import MemoryTotals, fragmentation
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
-from flagscale_perf.training.ranks.summary import RankTotals
+from flagscale_perf.training.ranks.totals import RankTotals
 from flagscale_perf.training.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -63,7 +63,11 @@ class ThinnedRows(Generic[Row]):
 
 
 class RunTotals:
-    """Everything the summary says, as running sums: memory does not grow with the length of the run."""
+    """Everything the summary says, as running sums: memory does not grow with the length of the run.
+
+    Attributes:
+        ranks: what is known of all ranks.
+    """
 
     def __init__(self, header: RunHeader) -> None:
         """Raises ValueError for a header whose session id is none."""
@@ -80,7 +84,7 @@ class RunTotals:
             HardwareTotals(),
             SessionGoodput(header),
         )
-        self._ranks = RankTotals(self._scale.world_size)
+        self.ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None
@@ -100,7 +104,7 @@ class RunTotals:
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
         self._goodput.add(record)
-        self._ranks.add(record)
+        self.ranks.add(record)
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
@@ -175,7 +179,7 @@ class RunTotals:
             },
             "phases": _phases_of(self._rated.phases),
             "bubble": _bubble_of(self._rated.phases),
-            "ranks": self._ranks.as_dict(),
+            "ranks": self.ranks.as_dict(),
             "memory": self._memory.as_dict(),
             "hardware": self._hardware.as_dict(self._rated.tokens, self._rated.iteration_ns, self._scale),
             "goodput": self._goodput.result().as_dict(),

@@ -104,4 +104,9 @@ class StragglerRecord:
 
     def __post_init__(self) -> None:
         if not self.ranks:
-            raise ValueError("a slow rank that is none")
+            raise ValueError("a straggler record without ranks")
+
+    @property
+    def identity(self) -> tuple[int, str, tuple[int, ...]]:
+        """The same for all records of one slow stretch, and for no other."""
+        return self.first_iteration, self.against, tuple(self.ranks)

@@ -28,7 +28,7 @@ COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
         (RANKS, dict.fromkeys(COLUMNS, [1] * (MAX_ENTRIES + 1)), TOO_MANY),
         (RANKS, {"ranks_per_entry": 0}, TOO_MANY),
         (RANKS, {"ranks_per_entry": MAX_RANKS_PER_ENTRY + 1}, TOO_MANY),
-        (SLOW, {"ranks": []}, "a slow rank that is none"),
+        (SLOW, {"ranks": []}, "a straggler record without ranks"),
     ],
 )
 def test_a_line_whose_lists_cannot_be_is_refused(
