@@ -22,11 +22,15 @@ from typing import Any
 from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command line
+# Megatron prints every parsed argument, and a path that stdout cannot encode would end the job there. Such a
+# value is handed to the host with escapes: what the host has got -> what was typed.
+_typed: dict[Any, Any] = {}
 
 
 def parse_bool(text: str) -> bool:
@@ -155,7 +159,7 @@ class PerfConfig:
         given = args if isinstance(args, Mapping) else vars(args)
         values = _from_environment(os.environ if environ is None else environ)
         values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
-        return cls(**values)
+        return cls(**{name: _typed.get(value, value) for name, value in values.items()})
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PerfConfig:
@@ -226,11 +230,20 @@ def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
         if _is_unset(text):
             return None
         try:
-            return option.metadata["parse"](text)
+            return _for_host(option.metadata["parse"](text))
         except PerfError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def _for_host(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    shown = for_stdout(value)
+    if shown != value:
+        _typed[shown] = value
+    return shown
 
 
 def _negated(flag: str) -> str:

@@ -28,8 +28,8 @@ from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_l
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
 from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.ranks.teller import Teller
 from flagscale_perf.training.records import MarksRecord, StepRecord
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
@@ -148,7 +148,7 @@ class TrainingHooks:
         self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: PerfMonitor
-        self._logger: PerfLogger | Teller | None = None
+        self._logger: PerfLogger | RankLogger | None = None
         self._say: Callable[[str], None]
         self._debug = False
         self._has_failed = False
@@ -219,7 +219,7 @@ class TrainingHooks:
     ) -> tuple[RunFacts, CountFlops]:
         """Any other rank only measures; rank 0 counts the work and says what there is to say."""
         self._say = _say_nothing
-        self._logger = Teller.start(place, _identity(self._loop, device), config.perf_log_dir)
+        self._logger = RankLogger.start(place, _identity(self._loop, device), config.perf_log_dir)
         return self._loop.facts(device.name), _unknown_flops
 
     def loop_top(self) -> None:
@@ -303,7 +303,7 @@ class TrainingHooks:
         if logger is None:
             return
         logger.end(reason)
-        if not isinstance(logger, Teller):
+        if not isinstance(logger, RankLogger):
             if self._has_others:
                 atexit.register(self._farewell, logger, reason)
             else:

@@ -36,10 +36,8 @@ from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import RankIdentity
-from flagscale_perf.training.ranks.gather import Gathering, Job
-from flagscale_perf.training.ranks.identity import identity_of, signed
-from flagscale_perf.training.ranks.neighbours import Search
-from flagscale_perf.training.ranks.node import Node
+from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
+from flagscale_perf.training.ranks.identity import content_of, identity_of
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import MarksRecord, StepRecord
 from flagscale_perf.writer.drain import Drain, DrainTask
@@ -151,7 +149,7 @@ def _task(config: PerfConfig, facts: RunFacts, identity: RankIdentity | None) ->
         plain["facts"],
         Anchor.now(),
         directory,
-        identity=None if identity is None else signed(identity),
+        identity=None if identity is None else content_of(identity),
     )
 
 
@@ -364,16 +362,14 @@ def _nothing_but(note: str) -> TakeReadings:
     return lambda: ([], [notes.pop()] if notes else [])
 
 
-def _ranks(task: DrainTask, trainer: int, is_alive: Callable[[], bool], alarm: companion.Alarm) -> RankSource:
-    """The other ranks, as the launcher's environment says where they are."""
+def _ranks(task: DrainTask, trainer: Trainer, alarm: companion.Alarm) -> RankSource:
+    """The other ranks, where the launcher's environment says where they are."""
     place = Place.of(os.environ)
     if place is None or task.identity is None:
         return OneRank()
-    expected = None if place.local_world_size is None else place.local_world_size - 1
-    node = Node(
-        Search(place.key, trainer, expected, task.anchor.mono_ns), alarm.watch, reads_devices=not task.notes
-    )
-    return Gathering(Job(place, identity_of(task.identity), task.facts, task.directory), node, is_alive)
+    node = node_of(place, trainer, alarm.watch, reads_devices=not task.notes)
+    job = Job(place, identity_of(task.identity), task.facts, task.directory)
+    return Gathering(job, node, trainer.is_alive)
 
 
 def main() -> None:
@@ -393,7 +389,8 @@ def main() -> None:
     outlet, alarm = Outlet(1), companion.Alarm(0)
     task |= {"anchor": Anchor(**task["anchor"]), "directory": Path(task["directory"]), "may_serve": True}
     drain_task = DrainTask(**task)
-    ranks = _ranks(drain_task, parent_pid, lambda: not is_orphan(), alarm)
+    trainer = Trainer(parent_pid, drain_task.anchor.mono_ns, lambda: not is_orphan())
+    ranks = _ranks(drain_task, trainer, alarm)
     sources = Sources(_readings(drain_task.facts.get("device_uuid"), bool(drain_task.notes)), ranks)
 
     def wait(seconds: float) -> None:

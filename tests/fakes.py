@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
+from flagscale_perf.training.presentation import PRESENTATION
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -267,6 +271,13 @@ def make_header(
         }
         | config,
     )
+
+
+def make_context(
+    header: RunHeader, directory: Path, emit: Callable[[str], None], **others: Any
+) -> SinkContext:
+    """What a sink of a training is given."""
+    return SinkContext(header, directory, emit, PRESENTATION, **others)
 
 
 def sample_intervals() -> list[IntervalRecord]:

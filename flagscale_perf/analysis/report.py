@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -145,6 +146,7 @@ class Point:
         groups_ms: the same added up by `training.phases.GROUPS`, for a stacked area; 0 for what the host did
             not name.
         bubble_ms, imbalance_ms: of a mean step; in the group "Pipe".
+        figures: all of them by their keys in `training.figures`.
     """
 
     first_iteration: int
@@ -179,6 +181,7 @@ class Point:
     groups_ms: dict[str, float] | None
     bubble_ms: float | None
     imbalance_ms: float | None
+    figures: dict[str, Value]
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine, read_records
 from flagscale_perf.spine.records import RunHeader
@@ -109,10 +109,8 @@ def open_regular(path: Path) -> int:
     directory, without waiting.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return files.open_regular(path)
+    except files.NotRegularError:
+        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl") from None
     except OSError as error:
         raise PerfError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl")
-    return fd

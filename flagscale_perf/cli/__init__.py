@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"
@@ -67,6 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_command(name: str) -> Command:
     """The command of that name in `COMMANDS`, its file imported now."""
+    load_records()
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     command: Command = getattr(module, name.title().replace("-", "") + "Command")()
     return command

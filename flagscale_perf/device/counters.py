@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from flagscale_perf.spine.records import record
+
 POWER_MW = range(1_000, 5_000_001)  # of one device; a counter in watts and a driver's 2^32 - 1 are outside
 
 
+@record("hardware", start="at_ns")
 @dataclass(frozen=True)
 class HardwareRecord:
     """One reading of a device, about one a second; None for what device, driver or library does not have.

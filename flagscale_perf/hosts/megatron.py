@@ -31,6 +31,7 @@ from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
 
@@ -129,7 +130,7 @@ class MegatronLoop:
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
-        self._module.print_rank_0(line)
+        self._module.print_rank_0(for_stdout(line))
 
     def facts(self, device: str) -> RunFacts:
         """From the parsed arguments, which Megatron completes during set-up."""

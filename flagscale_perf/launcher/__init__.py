@@ -1,6 +1,6 @@
 """What `run.py` does: a resolved two-level configuration in, one training job out. Knows no metric.
 
-    config --settings--> flags --plan--> bash script --job--> process, pid file, output log --follow-->
+    mapping --config--> Job --plan--> Plan --script--> bash script --job--> process, pid file, output log --follow-->
     progress, results
 
 Imports neither torch nor Hydra; FlagScale's own runner only when a hostfile is given.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import IO
 
+from flagscale_perf.spine import files
 from flagscale_perf.spine.units import printable
 
 _CHUNK_BYTES = 1 << 20
@@ -17,13 +17,9 @@ def open_regular(path: str) -> IO[bytes] | None:
     name.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fdopen(files.open_regular(path), "rb")
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return None
-    return os.fdopen(descriptor, "rb")
 
 
 def last_lines(path: str, count: int) -> list[str]:

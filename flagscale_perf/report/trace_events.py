@@ -17,7 +17,7 @@ from flagscale_perf.spine.records import EventRecord, RunHeader
 from flagscale_perf.spine.units import printable
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
-from flagscale_perf.training.rates import rates_of
+from flagscale_perf.training.rates import per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -133,10 +133,10 @@ class TraceEvents:
 
     def _interval(self, interval: IntervalRecord) -> Iterator[Event]:
         span = self._stretch(interval.first_iteration, interval.iteration)
-        rates = rates_of(interval, self._scale)
+        elapsed_ns = interval.iteration_ns
         figures = {
-            "tokens/s": rates.tokens_per_s,
-            "TFLOPS/GPU": rates.tflops_per_gpu,
+            "tokens/s": per_second(interval.tokens, elapsed_ns),
+            "TFLOPS/GPU": tflops_per_gpu(interval.model_flops, elapsed_ns, self._scale.world_size),
             "memory bytes": interval.memory_bytes,
         }
         if span is not None:

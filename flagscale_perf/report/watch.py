@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +12,15 @@ from rich.text import Text
 
 from flagscale_perf.report.sparkline import sparkline, squeezed
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import number, printable
 from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.analysis.summary import KILLED
-from flagscale_perf.training.hardware import mean_power_w
+from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.ranks.records import StragglerRecord
-from flagscale_perf.training.rates import Rates, as_gb, rates_of
-from flagscale_perf.training.records import IntervalRecord
 from flagscale_perf.training.summary import RUNNING
-from flagscale_perf.training.utilisation import Scale
 
 NARROW, WIDE = 60, 100
 REMARKS = 6
@@ -37,30 +35,6 @@ _SIZES = {
 _PHASE_FILLS = "█▓▒░█▓▒░"  # so that they can be told apart without colours, too
 _PHASE_STYLES = ("cyan", "green", "blue", "yellow", "magenta", "red", "white", "bright_black")
 _GOOD, _BAD, _WARN, _FAINT, _HEAD = "bold green", "bold red", "yellow", "bright_black", "bold"
-
-Value = Callable[[IntervalRecord, Rates], float | None]
-
-
-@dataclass(frozen=True)
-class _Figure:
-    """A row of the table: its value in an interval and with how many decimals it is shown."""
-
-    title: str
-    decimals: int
-    value: Value
-
-
-FIGURES = (
-    _Figure("TFLOPS/GPU", 2, lambda interval, rates: rates.tflops_per_gpu),
-    _Figure("MFU %", 1, lambda interval, rates: _percent(rates.utilisation.mfu)),
-    _Figure("tokens/s", 0, lambda interval, rates: rates.tokens_per_s),
-    _Figure("samples/s", 1, lambda interval, rates: rates.samples_per_s),
-    _Figure("iteration ms", 1, lambda interval, rates: rates.iteration_ms),
-    _Figure("p95 ms", 1, lambda interval, rates: _ms(interval.iteration_p95_ns)),
-    _Figure("memory GB", 2, lambda interval, rates: as_gb(interval.memory_bytes)),
-    _Figure("peak GB", 2, lambda interval, rates: as_gb(interval.memory_peak_bytes)),
-    _Figure("power W", 0, lambda interval, rates: mean_power_w(interval)),
-)
 
 
 @dataclass(frozen=True)
@@ -145,9 +119,8 @@ def duration(seconds: float) -> str:
 
 
 def _figures(run: LiveRun, width: int) -> Iterator[RenderableType]:
-    scale = Scale.of(run.header.facts)
-    rated = [(interval, rates_of(interval, scale)) for interval in run.intervals]
-    if not rated:
+    rows = Rows(TABLE, run.header)
+    if not run.intervals:
         yield Text("no interval has ended yet", style=_FAINT)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=_FAINT)
@@ -157,17 +130,19 @@ def _figures(run: LiveRun, width: int) -> Iterator[RenderableType]:
         for title in ("min", "max"):
             table.add_column(title, justify="right", style=_FAINT)
         table.add_column(
-            f"{len(rated)} intervals, to iteration {rated[-1][0].iteration}", style="cyan", no_wrap=True
+            f"{len(run.intervals)} intervals, to iteration {run.intervals[-1].iteration}",
+            style="cyan",
+            no_wrap=True,
         )
-    for figure in FIGURES:
-        values = [figure.value(*each) for each in rated]
+    for title, figure in TABLE.watched():
+        values = rows.numbers(figure, run.intervals)
         known = [value for value in values if value is not None]
         if known:
-            cells = [figure.title, number(values[-1], figure.decimals)]
+            cells = [title, figure.unit.text(values[-1])]
             if width >= NARROW:
                 cells += [
-                    number(min(known), figure.decimals),
-                    number(max(known), figure.decimals),
+                    figure.unit.text(min(known)),
+                    figure.unit.text(max(known)),
                     sparkline(values, width - NARROW + 16),
                 ]
             table.add_row(*cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable, Sequence
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
@@ -17,6 +18,16 @@ _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 def printable(text: str) -> str:
     """The text on one line; what could move a cursor or reorder a line becomes `\\x1b`, `\\u202e` ..."""
     return _UNSAFE.sub(_escaped, text)
+
+
+def for_stdout(text: str) -> str:
+    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode, where `print` would raise."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
+    try:
+        text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -160,19 +160,16 @@ class HardwareTotals:
         }
 
 
-def mean_power_w(interval: IntervalRecord) -> float | None:
+def mean_power_mw(interval: IntervalRecord) -> float | None:
     """Of rank 0's device: from its energy counter, or else the mean of its readings."""
     if interval.energy_mj is not None and interval.energy_ns:
-        return interval.energy_mj * NS_PER_S / interval.energy_ns / MW_PER_W
-    return None if interval.power_mw is None else interval.power_mw / MW_PER_W
+        return interval.energy_mj * NS_PER_S / interval.energy_ns
+    return interval.power_mw
 
 
 def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:
     """The share of one device in the tokens, for each joule of rank 0's device."""
-    power_w = mean_power_w(interval)
-    return _tokens_per_joule(
-        interval.tokens, interval.iteration_ns, None if power_w is None else power_w * MW_PER_W, scale
-    )
+    return _tokens_per_joule(interval.tokens, interval.iteration_ns, mean_power_mw(interval), scale)
 
 
 def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scale: Scale) -> float | None:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
-from flagscale_perf.spine.records import EventRecord
-from flagscale_perf.spine.ring import MARKS_PER_SLOT, RingRecord
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.phases import OTHER, PHASES
-from flagscale_perf.training.records import MarksRecord, PhaseRecord, StepRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
 STARTS = tuple(map(start_of, range(len(PHASES))))
 STOPS = tuple(map(stop_of, range(len(PHASES))))
@@ -45,7 +44,7 @@ class MarksJoin:
     def __init__(self) -> None:
         self._held: list[MarksRecord] = []
 
-    def take(self, record: RingRecord) -> list[FileRecord]:
+    def take(self, record: Record) -> list[FileRecord]:
         """What the next record gives."""
         if isinstance(record, MarksRecord):
             self._held.append(record)

@@ -1,7 +1,6 @@
 """What the instruments record. Frozen, raw integers, units in the names; `None` means "not known", never 0.
 
-A run file is a sequence of these, one JSON object a line, `kind` first; its first line is always a
-`RunHeader`.
+A new field of `StepRecord` is one line here and one where it is measured; codec and ring follow.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
+from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 
 
@@ -23,6 +23,7 @@ class Outcome(IntEnum):
     DATA_SKIPPED = 2  # the host passed over the data without a step: --iterations-to-skip, --skip-iters-range
 
 
+@record("step", slot=1, start="start_ns", duration="iteration_ns")
 class StepRecord(NamedTuple):
     """One finished iteration (or, for DATA_SKIPPED, a run of passed-over ones) as this rank saw it.
 
@@ -72,8 +73,8 @@ class StepRecord(NamedTuple):
     tokens: int
     skipped_samples: int
     microbatches: int
-    model_flops: int | None
-    hardware_flops: int | None
+    model_flops: Wide | None
+    hardware_flops: Wide | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
     memory_reserved_bytes: int | None
@@ -81,6 +82,7 @@ class StepRecord(NamedTuple):
     self_ns: int | None
 
 
+@record(slot=3)
 class MarksRecord(NamedTuple):
     """Marks of one train step as the training thread took them (see `training.marks`); in the ring only,
     before their `StepRecord`.
@@ -96,6 +98,10 @@ class MarksRecord(NamedTuple):
     marks: tuple[int, ...]
 
 
+MARKS_PER_SLOT = room_of(MarksRecord)
+
+
+@record("phases")
 class PhaseRecord(NamedTuple):
     """Where one iteration's time went on this rank; in a run file just before its `StepRecord`.
 
@@ -145,6 +151,7 @@ class PhaseRecord(NamedTuple):
     between_steps_ns: int | None
 
 
+@record("interval", start="end_wall_ns")
 @dataclass(frozen=True)
 class IntervalRecord:
     """The steps since the last one, summed: one line of the text log. Rates are made of the sums when

@@ -6,15 +6,17 @@ import json
 from typing import Any, Generic, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels, file_names
+from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.goodput import SessionGoodput
-from flagscale_perf.training.hardware import HardwareTotals, mean_power_w, tokens_per_joule
-from flagscale_perf.training.memory import MemoryTotals, fragmentation
+from flagscale_perf.training.hardware import HardwareTotals
+from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
 from flagscale_perf.training.ranks.totals import RankTotals
-from flagscale_perf.training.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
+from flagscale_perf.training.rates import as_gb, mean_ms, per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -78,6 +80,7 @@ class RunTotals:
         self._rated, self._warmup = StepSums(), StepSums()
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(header.facts)
+        self._figures = Rows(TABLE, header)
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
         self._memory, self._hardware, self._goodput = (
             MemoryTotals(header.facts),
@@ -158,6 +161,10 @@ class RunTotals:
                     {"timestamp": timestamp, "iteration": event.iteration, "text": event.text}
                 )
 
+    def text(self) -> str:
+        """The content of the summary's file."""
+        return dump_summary(self.as_dict())
+
     def as_dict(self) -> dict[str, Any]:
         """The summary: always the same keys, None where something is not known, JSON-ready."""
         header, sums = self._header, self._rated.totals_with(self._warmup)
@@ -189,7 +196,7 @@ class RunTotals:
             "run_facts": header.facts,
             "config": header.config,
             "files": file_names(header.session_id),
-            "iteration_logs": [self._row(interval) for interval in self._rows.rows()],
+            "iteration_logs": [self._figures.summary(interval) for interval in self._rows.rows()],
         }
         return dict(finite(summary))
 
@@ -228,35 +235,6 @@ class RunTotals:
             "max_iteration_ms": _ms(durations.maximum),
             "first_iteration_ms": _ms(self._warmup_ns),
             "self_cost_share": share(sums.self_ns, sums.iteration_ns),
-        }
-
-    def _row(self, interval: IntervalRecord) -> dict[str, Any]:
-        rates: Rates = rates_of(interval, self._scale)
-        return {
-            "iteration": interval.iteration,
-            "timestamp": self._timestamp(interval.end_wall_ns),
-            "TFLOPS_per_GPU": rates.tflops_per_gpu,
-            "TFLOPS": rates.tflops,
-            "samples_per_sec": rates.samples_per_s,
-            "tokens_per_sec": rates.tokens_per_s,
-            "iteration_time_ms": rates.iteration_ms,
-            "memory_gb": as_gb(interval.memory_bytes),
-            "memory_peak_gb": as_gb(interval.memory_peak_bytes),
-            "memory_reserved_gb": as_gb(interval.memory_reserved_bytes),
-            "fragmentation": fragmentation(interval.memory_bytes, interval.memory_reserved_bytes),
-            "alloc_retries": interval.memory_retries,
-            "power_w": mean_power_w(interval),
-            "tokens_per_joule": tokens_per_joule(interval, self._scale),
-            "sm_clock_mhz": interval.sm_clock_mhz,
-            "temperature_c": interval.temperature_c,
-            "throttle": interval.throttle,
-            "mfu": rates.utilisation.mfu,
-            "hfu": rates.utilisation.hfu,
-            "suspect": rates.utilisation.is_suspect,
-            "skipped_iterations": interval.skipped_iterations,
-            "eval_ms": interval.eval_ns / NS_PER_MS,
-            "checkpoint_ms": interval.checkpoint_ns / NS_PER_MS,
-            "warmup": interval.warmup_only,
         }
 
     def _timestamp(self, wall_ns: int) -> str:

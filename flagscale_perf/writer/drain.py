@@ -17,10 +17,11 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor, local_time, monotonic_n
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.files import make_directory, open_new
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.ring import Ring, RingRecord
+from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.training.marks import FileRecord, MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.presentation import PRESENTATION
 from flagscale_perf.training.records import (
     HardwareRecord,
     IntervalRecord,
@@ -67,7 +68,7 @@ class DrainTask:
     directory: Path
     notes: list[str] = field(default_factory=list)
     may_serve: bool = False
-    identity: str | None = None
+    identity: dict[str, Any] | None = None
 
 
 @dataclass
@@ -188,6 +189,7 @@ class Drain:
             header,
             self._task.directory,
             self._emit,
+            PRESENTATION,
             resumed=earlier is not None,
             may_serve=self._task.may_serve,
         )
@@ -269,7 +271,7 @@ class Drain:
             self._run_file.write(each)
         return True
 
-    def _take(self) -> list[RingRecord]:
+    def _take(self) -> list[Any]:
         """The oldest records of the ring, without marks at the end: their step comes in a later batch, and
         they with it.
 

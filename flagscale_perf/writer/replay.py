@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, read_records
 from flagscale_perf.training.records import Record
 
 
 def replay(path: Path) -> Iterator[Record]:
     """Every record in the file; a last line without an end is cut off. Raises OSError."""
-    fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:
         for record in read_records(file):
             if not isinstance(record, BadLine):

@@ -11,13 +11,12 @@ import psutil
 import pytest
 
 from flagscale_perf.sinks import realtime
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.realtime import RealtimeSink
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import SLOTS
 from flagscale_perf.training.analysis.summary import summarize
 from flagscale_perf.training.records import StepRecord
-from tests.fakes import make_header, make_interval
+from tests.fakes import make_context, make_header, make_interval
 from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
 
 
@@ -194,7 +193,7 @@ def test_a_follower_gets_every_line_once_across_truncations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(realtime, "FOLLOWER_TIME_NS", 0)  # each line below is waited for instead
-    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=1500)
+    sink = RealtimeSink(make_context(make_header(), tmp_path, print), max_bytes=1500)
     sink.flush()
     path = tmp_path / "perf_realtime.log"
     sizes, got = [], []

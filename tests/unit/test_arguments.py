@@ -1,6 +1,7 @@
 """Options: flags, environment, yaml values, refusals."""
 
 import argparse
+import io
 import json
 
 import pytest
@@ -217,3 +218,11 @@ def test_options_of_another_version_or_a_damaged_file_have_their_defaults():
     assert PerfConfig.of(
         {"perf_log_interval": 7, "later": 1, "perf_csv": "?", "perf_max_overhead": None}
     ) == PerfConfig(perf_log_interval=7)
+
+
+def test_a_path_that_stdout_cannot_encode_is_handed_to_the_host_with_escapes(monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    parser = add_perf_arguments(argparse.ArgumentParser())
+    parsed = parser.parse_args(["--perf-log-dir", "/x/日志", "--perf-log-interval", "7"])
+    assert (parsed.perf_log_dir, parsed.perf_log_interval) == ("/x/\\u65e5\\u5fd7", 7)
+    assert PerfConfig.from_args(parsed, {}).perf_log_dir == "/x/日志"

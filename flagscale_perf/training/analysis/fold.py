@@ -13,8 +13,7 @@ from flagscale_perf.analysis.report import Figures, Report
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import KINDS
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
@@ -44,7 +43,6 @@ from flagscale_perf.training.utilisation import Scale
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 MS_PER_S = 1000
-_KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
 _CLASSES = {
     "startup": "start-up",
     "productive": "productive",
@@ -113,7 +111,7 @@ class RunFold:
 
     def records(self) -> dict[str, int]:
         """How many of each kind so far."""
-        return {_KIND_OF[kind]: count for kind, count in self._counts.items()}
+        return {kind_of(kind): count for kind, count in self._counts.items()}
 
     def report(self, reading: Reading, is_live: bool) -> Report:
         """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""

@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flagscale_perf.spine.records import record
+
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
 
 
+@record("node")
 @dataclass(frozen=True)
 class NodeRecord:
     """The ranks of one node, written when rank 0 first hears of them; what comes later of the same rank
@@ -29,6 +32,7 @@ class NodeRecord:
     stages: list[int]
 
 
+@record("ranks")
 @dataclass(frozen=True)
 class RanksRecord:
     """Every rank over one stretch of iterations, side by side. Bounded: of many ranks, several share an
@@ -70,6 +74,7 @@ class RanksRecord:
             raise ValueError("more ranks than there can be")
 
 
+@record("straggler")
 @dataclass(frozen=True)
 class StragglerRecord:
     """A rank that makes the others wait; written when it is named, and again with the same first_iteration

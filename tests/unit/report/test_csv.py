@@ -31,4 +31,4 @@ def test_no_text_is_a_formula(tmp_path: Path) -> None:
 def test_a_negative_number_stays_a_number(tmp_path: Path) -> None:
     interval = make_interval(10, phases_ns={"between_steps": -10_000_000})
     (row,) = csv.DictReader(io.StringIO(render(report_of(tmp_path, [make_header(), interval]))))
-    assert (row["phase_between_steps_ms"], row["phase_forward_ms"]) == ("-1.0", "")
+    assert (row["between_steps_ms"], row["forward_ms"]) == ("-1.0", "")

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.wandb import FIGURES, HostRun, WandbSink
-from tests.fakes import make_header, make_interval, make_step
+from tests.fakes import make_context, make_header, make_interval, make_step
 
 MISSING = "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); no figures there"
 LINE = FIGURES + '{"flagscale_perf/iteration":10,"flagscale_perf/performance/mfu":0.05}'
@@ -41,7 +40,7 @@ def has_run(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
 
 
 def test_an_interval_is_a_line_of_what_is_known(tmp_path: Path, said: list[str]) -> None:
-    sink = WandbSink.open(SinkContext(make_header(perf_wandb=True), tmp_path, said.append))
+    sink = WandbSink.open(make_context(make_header(perf_wandb=True), tmp_path, said.append))
     assert sink is not None
     sink.write(make_step(1))
     sink.write(make_interval(10, memory_bytes=None))
@@ -57,7 +56,7 @@ def test_an_interval_is_a_line_of_what_is_known(tmp_path: Path, said: list[str])
 
 
 def test_only_with_the_option(tmp_path: Path) -> None:
-    assert WandbSink.open(SinkContext(make_header(), tmp_path, print)) is None
+    assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
 
 
 def test_figures_join_the_hosts_run_and_other_lines_the_console(

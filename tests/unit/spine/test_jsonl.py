@@ -83,7 +83,7 @@ def end_line(**changes) -> bytes:
     ).encode()
 
 
-ALL_KINDS = "header, step, phases, hardware, node, ranks, straggler, interval, event, end"
+ALL_KINDS = "end, event, hardware, header, interval, node, phases, ranks, step, straggler"
 
 
 @pytest.mark.parametrize(

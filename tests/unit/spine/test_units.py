@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from flagscale_perf.spine.units import (
@@ -9,6 +12,7 @@ from flagscale_perf.spine.units import (
     as_ms,
     as_s,
     duration,
+    for_stdout,
     number,
     numbered,
     percent,
@@ -51,6 +55,26 @@ def test_unsafe_characters_are_spelled_out(text: str, shown: str) -> None:
 )
 def test_a_number_below_one_keeps_three_digits(value: float | None, decimals: int, text: str) -> None:
     assert number(value, decimals) == text
+
+
+@pytest.mark.parametrize(
+    ("encoding", "errors", "shown"),
+    [
+        ("utf-8", "strict", "日志/é\\udce6"),
+        ("utf-8", "surrogateescape", "日志/é\udce6"),
+        ("ascii", "strict", "\\u65e5\\u5fd7/\\xe9\\udce6"),
+        ("latin-1", "strict", "\\u65e5\\u5fd7/é\\udce6"),
+        ("ascii", "backslashreplace", "日志/é\udce6"),
+    ],
+)
+def test_what_stdout_cannot_encode_is_spelled_out(
+    monkeypatch, encoding: str, errors: str, shown: str
+) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    text = for_stdout("日志/é\udce6")
+    print(text)
+    assert text == shown
 
 
 def test_what_is_not_known_stays_unknown() -> None:

@@ -11,7 +11,7 @@ from flagscale_perf.training.hardware import (
     HardwareTotals,
     HardwareWindow,
     Stretch,
-    mean_power_w,
+    mean_power_mw,
     tokens_per_joule,
 )
 from flagscale_perf.training.utilisation import Scale
@@ -94,7 +94,7 @@ def test_tokens_per_joule_are_one_devices_share() -> None:
     # 10240 tokens in 1 s on 8 devices, rank 0's draws 640 W
     assert tokens_per_joule(make_interval(10), Scale(8, None)) == 2.0
     assert tokens_per_joule(make_interval(10), Scale(None, None)) is None
-    assert mean_power_w(make_interval(10, energy_mj=None, energy_ns=None)) == 650.0
+    assert mean_power_mw(make_interval(10, energy_mj=None, energy_ns=None)) == 650_000
     assert tokens_per_joule(make_interval(10, **UNREAD), Scale(8, None)) is None
 
 

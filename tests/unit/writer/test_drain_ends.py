@@ -15,9 +15,9 @@ from flagscale_perf.sinks import registry
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.spine import files
 from flagscale_perf.spine.records import EventRecord, RunEnd
-from flagscale_perf.spine.ring import MARKS_PER_SLOT, Ring
+from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, PhaseRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, HardwareRecord, IntervalRecord, PhaseRecord
 from flagscale_perf.writer import drain as drain_module
 from flagscale_perf.writer.sources import Sources
 from tests.fakes import MS, SECOND, make_marks, make_reading, make_step

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flagscale_perf.sinks.prometheus_text import RUN_LABELS, TABLE, RunMetrics
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.metrics import RUN_LABELS, TABLE, RunMetrics
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Record
 from tests.fakes import (

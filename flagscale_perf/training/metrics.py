@@ -1,4 +1,4 @@
-"""A run as Prometheus metrics: their table, and the records folded into their values.
+"""A training as Prometheus metrics: counters and states, and the gauges of the table of figures.
 
 Names and units follow Prometheus' conventions: base units, ratios of 1, counters end in `_total`. How many
 series there are depends neither on the length of the run nor on the size of the job.
@@ -6,23 +6,23 @@ series there are depends neither on the length of the run nor on the size of the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from flagscale_perf.sinks.base import Metric, Record, Series
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.units import printable
-from flagscale_perf.training.hardware import CAPS, mean_power_w, reasons_in
-from flagscale_perf.training.phases import PHASES, share
+from flagscale_perf.training.figures import FIGURES
+from flagscale_perf.training.figures import TABLE as FIGURE_TABLE
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
-from flagscale_perf.training.rates import rates_of
-from flagscale_perf.training.records import IntervalRecord, Outcome, Record, StepRecord
-from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale, Utilisation
+from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import end_mono_ns
 
-PREFIX = "flagscale_perf_"
 OUTCOMES = {outcome.value: outcome.name.lower() for outcome in Outcome}
-MHZ, MJ = 1e-6, 1000  # what a value in Hz, in J is divided by
+MJ_PER_J = 1000
 MAX_LABEL = 128
 EVENTS = (
     "failure",
@@ -61,23 +61,7 @@ RUN_LABELS = (
 )
 
 
-class Metric(NamedTuple):
-    """One row of the table.
-
-    Attributes:
-        name: without the prefix; what it ends in tells counter, info and gauge.
-        help: for the HELP line.
-        labels: their names.
-        divisor: from what is recorded to the base unit.
-    """
-
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    divisor: float = 1
-
-
-METRICS = (
+_OWN = (
     Metric("run_info", "What runs, on what; the value is 1.", RUN_LABELS),
     Metric("running", "1 while the run goes on, 0 after its end was recorded."),
     Metric("end_info", "How the run ended, from its end on; the value is 1.", ("reason",)),
@@ -95,55 +79,47 @@ METRICS = (
     Metric("checkpoint_seconds_total", "Time that training waited for checkpoints.", (), NS_PER_S),
     Metric("monitor_seconds_total", "Time that the monitor took of the training thread.", (), NS_PER_S),
     Metric("allocator_retries_total", "How often rank 0's allocator found no room and freed its cache.", ()),
-    Metric("energy_joules_total", "Energy of rank 0's device as far as it was read.", (), MJ),
+    Metric("energy_joules_total", "Energy of rank 0's device as far as it was read.", (), MJ_PER_J),
     Metric("events_total", "What the monitor remarked, by kind.", ("event",)),
     Metric("dropped_records_total", "Records lost because the disk did not take them in time."),
-    Metric("iteration_mean_seconds", "Mean iteration of the last interval.", (), NS_PER_S),
-    Metric("iteration_p95_seconds", "95th percentile of the last interval's iterations.", (), NS_PER_S),
-    Metric("iteration_max_seconds", "Longest iteration of the last interval.", (), NS_PER_S),
-    Metric("model_flops_per_second", "Model FLOP/s of all devices together, last interval."),
-    Metric("device_model_flops_per_second", "Model FLOP/s of one device, last interval."),
     Metric("device_peak_flops_per_second", "Dense peak of one device."),
-    Metric("samples_per_second", "Sequences trained a second, last interval."),
-    Metric("tokens_per_second", "Tokens trained a second, last interval."),
-    Metric("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is known and where it is above 1."),
-    Metric("hfu_ratio", "Hardware FLOPs utilisation of the last interval; absent like mfu_ratio."),
-    Metric("phase_seconds", "Time of a phase in the last interval's mean iteration, on rank 0.", ("phase",), NS_PER_S),
-    Metric("bubble_ratio", "Part of the last interval that rank 0 waited for the pipeline's schedule."),
-    Metric("memory_allocated_bytes", "Memory of rank 0's device in tensors."),
-    Metric("memory_peak_bytes", "Highest memory_allocated_bytes of the process."),
-    Metric("memory_reserved_bytes", "Memory of rank 0's device that the allocator holds."),
     Metric("device_memory_bytes", "All the memory of rank 0's device."),
-    Metric("power_watts", "Of rank 0's device, mean of the last interval."),
-    Metric("temperature_celsius", "Highest of rank 0's device in the last interval."),
-    Metric("sm_clock_hertz", "Lowest of rank 0's device in the last interval.", (), MHZ),
-    Metric("clock_capped", "1 if the clock of rank 0's device was capped in the last interval, by reason.", ("reason",)),
     Metric("ranks_work_seconds", "Time that a rank works per step: the lowest of all ranks, the median, the highest.", ("rank",), NS_PER_S),
     Metric("silent_ranks", "Ranks that have told nothing of the last stretch."),
     Metric("stragglers", "Ranks that make the others wait now."),
     Metric("straggler_excess_seconds", "How much longer per step the slowest of them works than it should.", (), NS_PER_S),
 )  # fmt: skip
-TABLE: Mapping[str, Metric] = {metric.name: metric for metric in METRICS}
-Values = dict[str, dict[tuple[str, ...], float]]
+
+
+def _of_figures() -> Iterator[Metric]:
+    """Gauges of the last interval; several figures may be one metric."""
+    for figure in FIGURES:
+        if gauge := figure.gauge:
+            labels = (gauge.label[0],) if gauge.label else ()
+            yield Metric(gauge.name, gauge.help, labels, figure.unit.base)
+
+
+TABLE: Mapping[str, Metric] = {metric.name: metric for metric in (*_OWN, *_of_figures())}
 
 
 class RunMetrics:
-    """The records of one session as values of metrics; of the whole session, so that counters never go
-    back.
-    """
+    """One session as metrics; of the whole session, so that counters never go back."""
+
+    table = TABLE
 
     def __init__(self, header: RunHeader) -> None:
+        """Raises ValueError for a header whose session id is none."""
         facts = header.facts
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._scale = Scale.of(facts)
+        self._rows = Rows(FIGURE_TABLE, header)
         self._slow: dict[tuple[int, ...], StragglerRecord] = {}
-        self._values: Values = {name: {} for name in TABLE}
+        self._values: Series = {name: {} for name in TABLE}
         known = facts | {"session_id": header.session_id}
         self._set("run_info", 1, *(_label(known.get(name)) for name in RUN_LABELS))
         self._set("running", 1)
         self._set("start_timestamp_seconds", header.start_wall_ns)
         self._set("target_iterations", _number(facts.get("train_iters")))
-        self._set("device_peak_flops_per_second", self._scale.peak_flop_per_s)
+        self._set("device_peak_flops_per_second", Scale.of(facts).peak_flop_per_s)
         self._set("device_memory_bytes", _number(facts.get("device_memory_bytes")))
         self._begin_counters()
 
@@ -175,8 +151,8 @@ class RunMetrics:
             self._set("end_info", 1, _label(record.reason))
             self._set("dropped_records_total", record.dropped)
 
-    def values(self) -> Values:
-        """Metric to labels to value in base units; of a value that is not known there is none."""
+    def values(self) -> Series:
+        """Metric to labels to value, in base units."""
         return {
             name: {labels: value / TABLE[name].divisor for labels, value in series.items()}
             for name, series in self._values.items()
@@ -198,47 +174,12 @@ class RunMetrics:
             self._set("allocator_retries_total", step.memory_retries)
 
     def _add_interval(self, interval: IntervalRecord) -> None:
-        rates = rates_of(interval, self._scale)
-        mfu, hfu = Utilisation(None, None) if rates.utilisation.is_suspect else rates.utilisation
-        self._set(
-            "iteration_mean_seconds", interval.iteration_ns / interval.steps if interval.steps else None
-        )
-        self._set("iteration_p95_seconds", interval.iteration_p95_ns)
-        self._set("iteration_max_seconds", interval.iteration_max_ns)
-        self._set("model_flops_per_second", _flops(rates.tflops))
-        self._set("device_model_flops_per_second", _flops(rates.tflops_per_gpu))
-        self._set("samples_per_second", rates.samples_per_s)
-        self._set("tokens_per_second", rates.tokens_per_s)
-        self._set("mfu_ratio", mfu)
-        self._set("hfu_ratio", hfu)
-        self._set("bubble_ratio", share(interval.bubble_ns, interval.iteration_ns))
+        for gauge, value in self._rows.gauges(interval):
+            self._set(gauge.name, value, *(gauge.label or ())[1:])
         self._set("dropped_records_total", interval.dropped)
-        phases_ns = interval.phases_ns or {}
-        for phase in PHASES:
-            dur_ns = phases_ns.get(phase)
-            self._set(
-                "phase_seconds",
-                None if dur_ns is None or not interval.steps else dur_ns / interval.steps,
-                phase,
-            )
-        self._add_device(interval)
-
-    def _add_device(self, interval: IntervalRecord) -> None:
-        self._set("memory_allocated_bytes", interval.memory_bytes)
-        self._set("memory_peak_bytes", interval.memory_peak_bytes)
-        self._set("memory_reserved_bytes", interval.memory_reserved_bytes)
-        self._set("power_watts", mean_power_w(interval))
-        self._set("temperature_celsius", interval.temperature_c)
-        self._set("sm_clock_hertz", interval.sm_clock_mhz)
         if interval.energy_mj is not None:
             self._values["energy_joules_total"].setdefault((), 0)
             self._count("energy_joules_total", interval.energy_mj)
-        for cap in CAPS:
-            self._set(
-                "clock_capped",
-                None if interval.throttle is None else cap in reasons_in(interval.throttle),
-                cap,
-            )
 
     def _add_ranks(self, ranks: RanksRecord) -> None:
         known = sorted(work_ns for work_ns in ranks.work_ns if work_ns is not None)
@@ -264,15 +205,9 @@ class RunMetrics:
             self._values[name][labels] = value
 
     def _count(self, name: str, value: int | None, *labels: str) -> None:
-        """Adds to a counter; for good gone once a value is not known, as a sum with a hole in it is no
-        sum.
-        """
+        """Adds to a counter; removes it for good once a value is not known."""
         before = self._values[name].get(labels)
         self._set(name, None if before is None or value is None else before + value, *labels)
-
-
-def _flops(tflops: float | None) -> float | None:
-    return None if tflops is None else tflops * FLOP_PER_TFLOP
 
 
 def _label(value: Any) -> str:
