@@ -1,7 +1,7 @@
 """Rules, the findings they make and the limits they judge by.
 
 A rule is one object with everything that belongs to its finding. No rule calls another: `find` orders them,
-so that a rule knows what other findings explain of the figures it looks at. An instrument brings its own cases.
+so that a rule knows what other findings explain of the figures it looks at. An instrument brings its cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every rank over the run as a matrix, and its stragglers, for the report. What the summary has, too, is taken
+"""Every rank over the run as a matrix, and its stragglers, for the report. What the summary has, too, comes
 from the same `RankTotals`.
 """
 

@@ -70,7 +70,7 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     ],
 )
 def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Intervals in which a cap held rank 0's clock below the run's highest, against the median of the others."""
+    """Intervals whose clock a cap held below the run's highest, against the median of the other intervals."""
     signals = case.signals
     trouble, lowest = signals.throttled, signals.lowest_clock
     if not trouble.steps or lowest is None:

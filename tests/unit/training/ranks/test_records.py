@@ -1,4 +1,4 @@
-"""What no list of ranks can be is no record, wherever it comes from."""
+"""Records of ranks that contradict themselves are refused, wherever they come from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flagscale_perf.training.ranks.records import (
 
 RANKS = RanksRecord(1, 10, 1, [100, 90], [60, None], [30, 20], [1, None], [10**9, None], [3], 1)
 SLOW = StragglerRecord(1, 10, False, [1], "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
-APART, TOO_MANY = "the lists of the ranks do not go together", "more ranks than there can be"
+APART, TOO_MANY = "the ranks' lists differ in length", "entries of .* ranks each cannot be"
 COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
 
 
