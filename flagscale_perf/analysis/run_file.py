@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.spine import files
@@ -15,6 +16,31 @@ from flagscale_perf.spine.session import age_key, file_names, session_of
 from flagscale_perf.training.records import Record
 
 MAX_BAD_LINES = 20
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """A line of the file that is no record, and why not."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read, and what could not be.
+
+    Attributes:
+        path: of the run file.
+        records: how many of each kind.
+        skipped: lines that are no records.
+        first_skipped: the first of them.
+    """
+
+    path: str
+    records: dict[str, int]
+    skipped: int
+    first_skipped: list[SkippedLine]
 
 
 def find_run_file(path: Path, session_id: str | None = None) -> Path:

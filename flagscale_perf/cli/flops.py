@@ -14,6 +14,7 @@ from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.spine.errors import PerfError
 
 _EXAMPLE = "model.json"
+_PARTS = {"fwd": "forward", "bwd": "backward", "recompute": "recompute", "padding": "padding"}
 _TOTALS = {
     "model_flops_causal_half": "model, causal half",
     "model_flops_full_attention": "model, full attention",
@@ -69,12 +70,15 @@ def render(table: FlopsTable, seq_length: int) -> str:
     """The table as text: exact FLOPs, and each component's share of all the work, attention counted in
     full.
     """
-    work = sum(sum(phases.values()) for phases in table.components.values())
-    rows = [("component", "forward", "backward", "recompute", "share")]
-    for name, phases in table.components.items():
-        share = f"{100 * sum(phases.values()) / work:.2f} %"
-        rows.append((name, f"{phases['fwd']:,}", f"{phases['bwd']:,}", f"{phases['recompute']:,}", share))
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    work = sum(sum(parts.values()) for parts in table.components.values())
+    shown = dict(_PARTS)
+    if not any(parts["padding"] for parts in table.components.values()):
+        del shown["padding"]
+    rows = [("component", *shown.values(), "share")]
+    for name, parts in table.components.items():
+        share = f"{100 * sum(parts.values()) / work:.2f} %"
+        rows.append((name, *(f"{parts[part]:,}" for part in shown), share))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         f"{table.family}, {table.parameters:,} parameters, {table.batch_size} sequences of {seq_length} tokens",
         "FLOPs of one step, core attention in full (s x s pairs)",

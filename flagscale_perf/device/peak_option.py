@@ -49,7 +49,8 @@ class PeakOption:
             names = one.name.lower(), other.name.lower()
             if one.tflops != other.tflops and (names[0] in names[1] or names[1] in names[0]):
                 raise PerfError(
-                    f"{text!r} gives two peaks to devices that {one} and {other} both match; write names of which none is a part of another"
+                    f"{text!r} gives two peaks to devices that {one} and {other} both match; write names of"
+                    " which none is a part of another"
                 )
         return cls(None, named)
 
@@ -62,7 +63,8 @@ class PeakOption:
         matches = [entry for entry in self.named if entry.name.lower() in device.lower()]
         if len({entry.tflops for entry in matches}) > 1:
             raise PerfError(
-                f"{' and '.join(map(str, matches))} both match {device!r}; write names of which only one matches it"
+                f"{' and '.join(map(str, matches))} both match {device!r}; write names of which only one"
+                " matches it"
             )
         return matches[0].tflops if matches else None
 
@@ -81,6 +83,7 @@ def _tflops(word: str, text: str) -> float:
         number = 0.0
     if not 0 < number < _LIMIT:
         raise PerfError(
-            f"{text!r} is neither a number of TFLOP/s above 0 and below 1000000 nor a list of NAME=TFLOPS; {_EXAMPLE}"
+            f"{text!r} is neither a number of TFLOP/s above 0 and below 1000000 nor a list of NAME=TFLOPS;"
+            f" {_EXAMPLE}"
         )
     return number

@@ -1,13 +1,11 @@
-"""A Hugging Face `config.json` in Megatron's argument names. No import of transformers: the keys are
-enough.
-"""
+"""A Hugging Face `config.json` in Megatron's argument names; transformers is not needed for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from flagscale_perf.flops.sources import Arguments
+from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.spine.errors import PerfError
 
 # argument -> keys that may hold it, the first one present wins
@@ -32,13 +30,12 @@ _KEYS = {
 
 
 def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
-    """Megatron-style arguments of a config; the vocabulary is taken as it is, unpadded. Raises PerfError for
-    a missing key.
+    """Megatron-style arguments of a config; the vocabulary is not padded. Raises PerfError for a missing key.
 
     Args:
         config: the file's contents.
-        family: what its model_type belongs to.
-        gated: its feed-forward blocks have three matrices.
+        family: the one that its model_type belongs to.
+        gated: whether its feed-forward blocks have three matrices.
     """
     args: dict[str, Any] = {
         "model_family": family,
@@ -82,8 +79,9 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """Which layers are mixtures (DeepSeek: all from the first_k_dense_replace-th; Qwen: decoder_sparse_step)
-    and their shared experts.
+    """Which layers are mixtures, and their shared experts.
+
+    DeepSeek says the former with first_k_dense_replace, Qwen with decoder_sparse_step and mlp_only_layers.
     """
     given, dense = Arguments(config), config.get("mlp_only_layers") or []
     if not isinstance(dense, list):
@@ -105,9 +103,9 @@ def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
 
 def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """transformers counts the query's own key into the window; Qwen switches it on apart and only for the
-    upper layers.
-    """
+    # transformers counts the query's own key, Megatron does not. Qwen has a switch of its own, and windows in
+    # the upper layers only.
+
     given = Arguments(config)
     size = given.optional("sliding_window")
     if size is None or not config.get("use_sliding_window", True):

@@ -1,8 +1,6 @@
-"""The blocks model families are made of, each as a walk over its linear layers; every line names
-Megatron-Core's module.
+"""The blocks of model families, each as a walk over its linear layers; lines name Megatron-Core's modules.
 
-Shapes: h = hidden, n = query heads, g = key/value groups, d = head width, f = inner feed-forward width, V =
-    vocabulary.
+h = hidden size, n = query heads, g = key/value groups, d = head width, f = inner width, V = vocabulary.
 """
 
 from __future__ import annotations
@@ -14,15 +12,13 @@ from flagscale_perf.flops.shape import LatentAttention
 from flagscale_perf.flops.tape import EXPERT_ROW, TOKEN, Tape, Weight
 from flagscale_perf.spine.errors import PerfError
 
-# A block takes the tape, the layer's number from 0, and whether a gradient flows through its input; returns
-# the same of its output.
+# Takes the tape, the layer's number from 0, and whether a gradient flows through the input; returns whether
+# one flows through the output.
 Block = Callable[[Tape, int, bool], bool]
 
 
 def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
-    """Multi-head and grouped-query attention (arXiv:2305.13245): `SelfAttention`. Groups only shrink the
-    projection.
-    """
+    """Multi-head and grouped-query attention (arXiv:2305.13245): `SelfAttention`."""
     shape = tape.shape
     heads_width, groups_width = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
     # linear_qkv: h -> (n + 2 g) d; with attention_output_gate a second block of n d beside the queries
@@ -39,16 +35,18 @@ def grouped_attention(tape: Tape, layer: int, x: bool) -> bool:
 
 
 def latent_attention(tape: Tape, layer: int, x: bool) -> bool:
-    """Multi-latent attention (arXiv:2405.04434): `MLASelfAttention`; r_q, r_kv ranks, d_c + d_r a query's
-    width, d_v a value's.
+    """Multi-latent attention (arXiv:2405.04434): `MLASelfAttention`.
+
+    Ranks r_q and r_kv; a query is d_c + d_r wide (without and with position), a value d_v.
     """
     shape = tape.shape
     mla = shape.latent
     if mla is None:
         raise PerfError(
-            "model: this family needs multi_latent_attention; give q_lora_rank, kv_lora_rank and the head widths"
+            "model: this family needs multi_latent_attention; "
+            "give q_lora_rank, kv_lora_rank and the head widths"
         )
-    # linear_kv_down_proj: h -> r_kv + d_r; the rotary part goes into the key as it is
+    # linear_kv_down_proj: h -> r_kv + d_r; the rotary part becomes part of the key unchanged
     latent = tape.linear(
         Weight(
             "qkv_proj.kv_down_proj",
@@ -93,7 +91,7 @@ def _latent_query_up(tape: Tape, mla: LatentAttention, q: bool) -> bool:
 
 
 def dense_mlp(tape: Tape, layer: int, x: bool) -> bool:
-    """The usual feed-forward block: `MLP`."""
+    """A dense feed-forward block: `MLP`."""
     with tape.recomputed("mlp"):
         return _feed_forward(
             tape, Weight("mlp", tape.shape.hidden, tape.shape.ffn, bias=tape.shape.linear_bias), x
@@ -115,7 +113,7 @@ def mixture(tape: Tape, layer: int, x: bool) -> bool:
         y = _router(tape, moe.count, x)
         rows, width = x, shape.hidden
         if moe.latent_size is not None:
-            # fc1_latent_proj: h -> l for every token, before it is sent to its experts
+            # fc1_latent_proj: h -> l for every token, before the experts
             width = moe.latent_size
             rows = tape.linear(Weight("moe_latent_proj", shape.hidden, width, bias=shape.linear_bias), x)
         expert = Weight(
@@ -128,14 +126,14 @@ def mixture(tape: Tape, layer: int, x: bool) -> bool:
         )
         y = _feed_forward(tape, expert, rows) or y
         if moe.latent_size is not None:
-            # fc2_latent_proj: l -> h, after the experts' outputs are summed
+            # fc2_latent_proj: l -> h, of the sum of the experts' outputs
             y = tape.linear(Weight("moe_latent_proj", width, shape.hidden, bias=shape.linear_bias), y)
         return _shared_experts(tape, x) or y
 
 
 def _router(tape: Tape, experts: int, x: bool) -> bool:
-    # TopKRouter: h -> E, every expert gets a score. Its backward makes both gradients or none
-    # (RouterGatingLinearFunction).
+    # TopKRouter: h -> E, a score for every expert. RouterGatingLinearFunction computes both of its gradients
+    # or none.
     flows = x or tape.trained
     tape.parameters += tape.shape.hidden * experts
     flops = 2 * tape.shape.hidden * experts
@@ -156,14 +154,12 @@ def _shared_experts(tape: Tape, x: bool) -> bool:
 
 
 def dense_or_mixture(tape: Tape, layer: int, x: bool) -> bool:
-    """The feed-forward block that moe_layer_freq gives this layer."""
+    """A mixture or a dense block, as moe_layer_freq says for this layer."""
     return mixture(tape, layer, x) if tape.shape.is_moe(layer) else dense_mlp(tape, layer, x)
 
 
 def decoder(tape: Tape, attention: Block, feed_forward: Block) -> None:
-    """A decoder-only model: `GPTModel` with embedding, `TransformerBlock`, multi-token prediction and output
-    layer.
-    """
+    """A decoder-only `GPTModel`: embedding, `TransformerBlock`, multi-token prediction, output layer."""
     shape = tape.shape
     tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)
     embedded = x = tape.is_trained("embedding")
@@ -187,9 +183,7 @@ def _transformer_layer(tape: Tape, layer: int, x: bool, attention: Block, feed_f
 
 
 def _predict_further(tape: Tape, embedded: bool, x: bool, layer: Callable[[bool], bool]) -> bool:
-    """One depth of multi-token prediction (arXiv:2412.19437): `MultiTokenPredictionLayer` and its pass
-    through the output layer.
-    """
+    """One depth of multi-token prediction (arXiv:2412.19437), and its pass through the output layer."""
     shape = tape.shape
     with tape.layer("mtp", "mtp_", repeated=shape.recompute.full_mtp):
         # eh_proj: the next token's embedding beside the hidden state, 2 h -> h
@@ -201,8 +195,7 @@ def _predict_further(tape: Tape, embedded: bool, x: bool, layer: Callable[[bool]
 
 
 def _logits(tape: Tape, prefix: str, x: bool) -> None:
-    # output_layer: h -> V, tied to the embedding or not; never recomputed. Its weight is counted once, by the
-    # decoder.
+    # output_layer: h -> V, tied to the embedding or not; never recomputed. `decoder` counts its parameters.
     shape = tape.shape
     flops = 2 * shape.hidden * shape.vocab
     trained = tape.is_trained("embedding" if shape.tied_embeddings else "output_layer")

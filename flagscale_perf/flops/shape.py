@@ -11,21 +11,21 @@ from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
 LORA_TARGETS = (
-    "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj",
-    "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
+    "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj",
+    "linear_q_up_proj", "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
 )  # fmt: skip
 
 # Field -> the argument it comes from.
 _SIZES = {
-    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_attention_heads", "kv_groups": "num_query_groups",
-    "head_dim": "kv_channels", "ffn": "ffn_hidden_size", "vocab": "padded_vocab_size",
+    "layers": "num_layers", "hidden": "hidden_size", "heads": "num_attention_heads",
+    "kv_groups": "num_query_groups", "head_dim": "kv_channels", "ffn": "ffn_hidden_size",
+    "vocab": "padded_vocab_size",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class LatentAttention:
-    """Multi-latent attention (DeepSeek-V2, arXiv:2405.04434): queries, keys and values through low-rank
-    projections.
+    """Multi-latent attention (DeepSeek-V2, arXiv:2405.04434): low-rank projections for q, k and v.
 
     Attributes:
         q_lora_rank: rank of the queries' projection; None where they are projected directly.
@@ -74,14 +74,13 @@ class Experts:
 
 @dataclass(frozen=True)
 class Recompute:
-    """Activations that are computed a second time on the way back.
+    """Activations that are computed again in the backward pass.
 
     Attributes:
         full_layers: for every decoder layer, whether the whole layer is repeated.
         full_mtp: the multi-token-prediction layers are repeated whole.
         modules: parts repeated in every layer, of `RECOMPUTE_MODULES`.
-        known: False where the host's settings vary by stage and micro-batch; then there are no hardware
-            FLOPs.
+        known: False where it differs by stage and micro-batch; hardware FLOPs are then unknown.
     """
 
     full_layers: tuple[bool, ...] = ()
@@ -145,10 +144,9 @@ class Shape:
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp".
         norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
-        micro_batch: sequences of one forward pass of one rank; None if not known. Matters with a capacity
-            factor only.
-        sequence_shards: ranks that share one sequence when it is routed to experts (tensor with sequence
-            parallel, context).
+        micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
+        sequence_shards: ranks that share a sequence when it is routed to experts (by context parallelism, and
+            by tensor parallelism with sequence parallelism).
     """
 
     layers: int
@@ -178,13 +176,14 @@ class Shape:
     sequence_shards: int = 1
 
     def __post_init__(self) -> None:
-        """Refuses what no host could build. Raises PerfError."""
+        """Refuses impossible models. Raises PerfError."""
         for name, argument in _SIZES.items():
             if getattr(self, name) < 1:
                 raise PerfError(f"model: {argument} is {getattr(self, name)}; give a whole number above 0")
         if self.heads % self.kv_groups:
             raise PerfError(
-                f"model: num_query_groups {self.kv_groups} does not divide num_attention_heads {self.heads}; give a divisor"
+                f"model: num_query_groups {self.kv_groups} does not divide num_attention_heads {self.heads}; "
+                "give a divisor"
             )
         if self.experts:
             self._check_experts(self.experts)
@@ -197,11 +196,13 @@ class Shape:
     def _check_experts(self, experts: Experts) -> None:
         if len(experts.layers) != self.layers:
             raise PerfError(
-                f"model: moe_layer_freq describes {len(experts.layers)} layers, num_layers is {self.layers}; make them agree"
+                f"model: moe_layer_freq describes {len(experts.layers)} layers, num_layers is {self.layers}; "
+                "make them agree"
             )
         if not 1 <= experts.topk <= experts.count:
             raise PerfError(
-                f"model: moe_router_topk is {experts.topk}, num_experts {experts.count}; give a number from 1 to num_experts"
+                f"model: moe_router_topk is {experts.topk}, num_experts {experts.count}; "
+                "give a number from 1 to num_experts"
             )
 
     def _check_frozen(self) -> None:
@@ -210,13 +211,12 @@ class Shape:
             if name not in known:
                 last = f"layers.{self.layers - 1}"
                 raise PerfError(
-                    f"model: frozen weight {name!r} is not known; write embedding, output_layer, mtp or layers.0 to {last}"
+                    f"model: frozen weight {name!r} is not known; "
+                    f"write embedding, output_layer, mtp or layers.0 to {last}"
                 )
 
     def is_moe(self, layer: int) -> bool:
-        """Whether this layer's feed-forward block is a mixture; layers past the last (multi-token prediction)
-        are like the last.
-        """
+        """Whether this layer's feed-forward block is a mixture; MTP layers are like the last of the decoder."""
         return self.experts is not None and self.experts.layers[min(layer, self.layers - 1)]
 
     def window_left(self, layer: int) -> int:

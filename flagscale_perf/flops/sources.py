@@ -1,8 +1,6 @@
-"""Where a `Shape` comes from: Megatron's or FlagScale's arguments, FlagScale's yaml, a Hugging Face
-config.json.
+"""From Megatron's or FlagScale's arguments to the fields of a `Shape`.
 
-The last two are translated into the first. Sources are only read. Every message names the argument and what
-to write.
+FlagScale's yaml is translated into arguments here, a Hugging Face config.json in `hf.py`.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flagscale_perf.flops.arguments import MAX_LAYERS, Arguments
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
 from flagscale_perf.flops.stages import layers_per_chunk
 from flagscale_perf.spine.errors import PerfError
@@ -25,87 +24,11 @@ _UNCOUNTED = {
 # Arguments that only FlagScale's vision-language scripts have, whatever their value.
 _OF_VISION_MODELS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
 _PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d{1,6}))?\s*\)?")
-MAX_LAYERS = 100_000
-MAX_SIZE = 10**12  # of anything else
 MAX_PATTERN = 2000  # characters
 
 
-class Arguments:
-    """Megatron's argument names and their values, with the checks every reader needs."""
-
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self._given = given
-
-    def get(self, name: str) -> Any:
-        """The value; None if it is not given, or is what yaml's null becomes on a command line."""
-        value = self._given.get(name)
-        return None if isinstance(value, str) and value.strip().lower() in ("none", "null", "") else value
-
-    def flag(self, name: str) -> bool:
-        """A switch; off if it is not given."""
-        value = self.get(name)
-        return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else bool(value)
-
-    def integer(self, name: str, default: int | None = None, least: int = 1) -> int:
-        """A whole number from `least` to MAX_SIZE. Raises PerfError if it is none, or missing without a
-        default.
-        """
-        value = self.get(name)
-        if value is None and default is not None:
-            return default
-        if value is None:
-            raise PerfError(f"model: {name} is missing; add it to the arguments")
-        try:
-            number = int(value)
-        except (TypeError, ValueError, OverflowError):
-            number = least - 1
-        if number < least or isinstance(value, bool) or (isinstance(value, float) and number != value):
-            raise PerfError(
-                f"model: {name} is {value!r}; give a whole number {'above 0' if least else 'from 0 on'}"
-            )
-        if number > MAX_SIZE:
-            raise PerfError(f"model: {name} is {value!r}; give at most {MAX_SIZE}")
-        return number
-
-    def optional(self, name: str) -> int | None:
-        """Like `integer`; None if it is not given."""
-        return None if self.get(name) is None else self.integer(name)
-
-    def layers(self) -> int:
-        """How many layers there are. Raises PerfError."""
-        layers = self.integer("num_layers")
-        if layers > MAX_LAYERS:  # each is described one by one
-            raise PerfError(f"model: num_layers is {layers}; give at most {MAX_LAYERS}")
-        return layers
-
-    def factor(self, name: str) -> float:
-        """A number above 0. Raises PerfError if it is none."""
-        try:
-            number = float(self.get(name))
-        except (TypeError, ValueError, OverflowError):
-            number = 0.0
-        if not 0 < number < MAX_SIZE:
-            raise PerfError(f"model: {name} is {self.get(name)!r}; give a number above 0")
-        return number
-
-    def names(self, name: str) -> tuple[str, ...]:
-        """A list of names, or a text of them with commas or spaces between; empty if not given. Raises
-        PerfError for anything else.
-        """
-        value = self.get(name)
-        if isinstance(value, str):
-            return tuple(value.replace(",", " ").split())
-        if value is not None and not (
-            isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
-        ):
-            raise PerfError(f"model: {name} is {value!r}; write a list of names")
-        return tuple(value or ())
-
-
 def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
-    """FlagScale's nested sections to argument names; a switch of the command line becomes the argument it
-    sets.
-    """
+    """From FlagScale's nested sections; `disable_bias_linear` and the like become the argument they set."""
     args: dict[str, Any] = {}
     _flatten(config, args)
     if Arguments(args).flag("disable_bias_linear"):
@@ -124,9 +47,7 @@ def _flatten(section: Mapping[str, Any], args: dict[str, Any]) -> None:
 
 
 def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Megatron's argument names to the fields of `Shape`. Raises PerfError naming what is missing or
-    contradictory.
-    """
+    """The fields of `Shape` by name. Raises PerfError, naming what is missing or contradictory."""
     args = Arguments(given)
     _refuse_uncounted(args, given)
     layers, hidden, heads = args.layers(), args.integer("hidden_size"), args.integer("num_attention_heads")
@@ -168,7 +89,8 @@ def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
     vision = [name for name in _OF_VISION_MODELS if name in given]
     if vision:
         raise PerfError(
-            f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; describe the text model"
+            f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; "
+            "describe the text model"
         )
     if "rwkv" in str(args.get("tokenizer_type")).lower():
         raise PerfError(
@@ -216,9 +138,8 @@ def _latent_attention(args: Arguments) -> LatentAttention | None:
 
 def _query_groups(args: Arguments, heads: int, latent: LatentAttention | None) -> int:
     # Megatron ignores num_query_groups unless group_query_attention is set.
-    return (
-        args.integer("num_query_groups") if args.flag("group_query_attention") and latent is None else heads
-    )
+    is_grouped = args.flag("group_query_attention") and latent is None
+    return args.integer("num_query_groups") if is_grouped else heads
 
 
 def _head_dim(args: Arguments, hidden: int, heads: int, latent: LatentAttention | None) -> int:
@@ -226,13 +147,13 @@ def _head_dim(args: Arguments, hidden: int, heads: int, latent: LatentAttention 
         return args.integer("kv_channels")
     if latent is None and hidden % heads:
         raise PerfError(
-            f"model: hidden_size {hidden} is no multiple of num_attention_heads {heads}; give kv_channels"
+            f"model: hidden_size {hidden} is not a multiple of num_attention_heads {heads}; give kv_channels"
         )
     return max(1, hidden // heads)
 
 
 def _ffn(args: Arguments, hidden: int, swiglu: bool) -> int:
-    """Inner width; Megatron's and FlagScale's rule (`validate_args`) where it is not given."""
+    """Inner width; where it is not given, by the rule of Megatron's and FlagScale's `validate_args`."""
     if args.get("ffn_hidden_size") is not None:
         return args.integer("ffn_hidden_size")
     if not swiglu:
@@ -254,13 +175,12 @@ def _vocabulary(args: Arguments) -> int:
         raise PerfError(
             "model: padded_vocab_size and vocab_size are missing; add one of them to the arguments"
         )
-    multiple = args.integer("make_vocab_size_divisible_by", 128) * args.integer(
-        "tensor_model_parallel_size", 1
+    per_rank, ranks = (
+        args.integer("make_vocab_size_divisible_by", 128),
+        args.integer("tensor_model_parallel_size", 1),
     )
-    rows = args.integer("vocab_size") + (
-        args.get("tokenizer_type") == "NullTokenizer"
-    )  # which adds an end-of-document token
-    return _round_up(rows, multiple)
+    adds_a_token = args.get("tokenizer_type") == "NullTokenizer"  # for the end of a document
+    return _round_up(args.integer("vocab_size") + adds_a_token, per_rank * ranks)
 
 
 def _round_up(number: int, multiple: int) -> int:
@@ -270,9 +190,8 @@ def _round_up(number: int, multiple: int) -> int:
 def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
     if not args.get("num_experts"):
         return None
-    padded = args.get("moe_expert_capacity_factor") is not None and args.flag(
-        "moe_pad_expert_input_to_capacity"
-    )
+    has_capacity = args.get("moe_expert_capacity_factor") is not None
+    is_padded = has_capacity and args.flag("moe_pad_expert_input_to_capacity")
     return Experts(
         count=args.integer("num_experts"),
         topk=args.integer("moe_router_topk", 2),
@@ -281,52 +200,60 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
         shared_ffn_hidden_size=_count(args, "moe_shared_expert_intermediate_size"),
         shared_gate=args.flag("moe_shared_expert_gate"),
         latent_size=args.optional("moe_latent_size"),
-        capacity_factor=args.factor("moe_expert_capacity_factor") if padded else None,
+        capacity_factor=args.factor("moe_expert_capacity_factor") if is_padded else None,
     )
 
 
 def _moe_layers(frequency: Any, layers: int) -> tuple[bool, ...]:
-    """moe_layer_freq as Megatron reads it: every N-th layer from the first, a list of 0 and 1, or such a list
-    as text. Raises PerfError.
+    """moe_layer_freq as Megatron reads it: N for every N-th layer from the first, or a list of 0 and 1.
+
+    Either may be a text. Raises PerfError for anything else.
     """
     pattern = _parse_pattern(frequency) if isinstance(frequency, str) else frequency
     if pattern is None:
-        pattern = 1
-    if isinstance(pattern, int) and not isinstance(pattern, bool) and pattern > 0:
+        return (True,) * layers
+    if type(pattern) is int and pattern > 0:
         return tuple(layer % pattern == 0 for layer in range(layers))
     if isinstance(pattern, Sequence) and all(one in (0, 1) for one in pattern):
         return tuple(bool(one) for one in pattern)
-    raise PerfError(
-        f"model: moe_layer_freq is {frequency!r}; write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
+    raise _bad_frequency(frequency)
+
+
+def _bad_frequency(frequency: Any) -> PerfError:
+    is_long = isinstance(frequency, str) and len(frequency) > MAX_PATTERN
+    given = f"a text of {len(frequency)} characters" if is_long else repr(frequency)
+    return PerfError(
+        f"model: moe_layer_freq is {given}; "
+        "write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
     )
 
 
-def _parse_pattern(text: str) -> int | list[int] | None:
-    """`([1]+[0]*2)*3` and the like, without evaluating code; None never, an empty list for what it does not
-    understand.
-    """
+def _parse_pattern(text: str) -> int | list[int]:
+    """A number, or a list such as `([1]+[0]*2)*3`, read without evaluating code. Raises PerfError."""
     stripped = text.replace(" ", "")
     if len(stripped) > MAX_PATTERN:
-        return []
+        raise _bad_frequency(text)
     if re.fullmatch(r"\d{1,9}", stripped):
         return int(stripped)
     group = re.fullmatch(r"\((.*)\)\*(\d{1,6})", stripped)
-    if group:
-        inner = _parse_pattern(group[1])
-        return (
-            inner * int(group[2])
-            if isinstance(inner, list) and len(inner) * int(group[2]) <= MAX_LAYERS
-            else []
-        )
+    if group is None:
+        return _parse_sum(stripped)
+    inner, times = _parse_pattern(group[1]), int(group[2])
+    if isinstance(inner, int) or len(inner) * times > MAX_LAYERS:
+        raise _bad_frequency(text)
+    return inner * times
+
+
+def _parse_sum(text: str) -> list[int]:
     pattern: list[int] = []
-    for term in stripped.split("+"):
+    for term in text.split("+"):
         match = _PATTERN_TERM.fullmatch(term)
-        ones, times = (re.findall(r"[01]", match[1]), int(match[2] or 1)) if match else ([], 1)
-        if match is None or len(pattern) + len(ones) * times > MAX_LAYERS:
-            raise PerfError(
-                f"model: moe_layer_freq is {text!r}; write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
-            )
-        pattern += [int(one) for one in ones] * times
+        if match is None:
+            raise _bad_frequency(text)
+        flags, times = [int(flag) for flag in re.findall(r"[01]", match[1])], int(match[2] or 1)
+        if len(pattern) + len(flags) * times > MAX_LAYERS:
+            raise _bad_frequency(text)
+        pattern += flags * times
     return pattern
 
 
@@ -357,6 +284,10 @@ def _recompute(args: Arguments, layers: int) -> Recompute:
         return Recompute()
     if granularity == "selective":
         return Recompute(modules=modules)
+    return _full_recompute(args, layers, granularity)
+
+
+def _full_recompute(args: Arguments, layers: int, granularity: Any) -> Recompute:
     if granularity != "full":
         raise PerfError(f"model: recompute_granularity is {granularity!r}; write full or selective")
     method = args.get("recompute_method")
@@ -370,8 +301,8 @@ def _recompute(args: Arguments, layers: int) -> Recompute:
 
 
 def _block_recompute(args: Arguments, layers: int) -> Recompute:
-    # The first recompute_num_layers layers of every stage (of every virtual stage, where there are); never
-    # the further prediction.
+    # The first recompute_num_layers layers of every stage, or of every virtual stage; never the layers of
+    # multi-token prediction.
     chunks = layers_per_chunk(args, layers)
     if chunks is None:
         return Recompute(known=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,10 +180,14 @@ def _parallel_state() -> Any:
 
 
 def num_microbatches() -> int:
-    """Micro-batches that a data-parallel rank takes in a step now, where the host uses Megatron-Core's
-    calculator.
-    """
-    return int(sys.modules[MICROBATCHES_MODULE].get_num_microbatches())
+    """Micro-batches that a data-parallel rank takes in a step now, by Megatron-Core's calculator."""
+    return int(microbatch_counter()())
+
+
+def microbatch_counter() -> Callable[[], int]:
+    """The function of that calculator which returns their number."""
+    counter: Callable[[], int] = sys.modules[MICROBATCHES_MODULE].get_num_microbatches
+    return counter
 
 
 def pipeline_schedule(config: Any) -> str | None:

@@ -22,7 +22,7 @@ from flagscale_perf.hosts.core_loop import (
     dtype_of,
     facts_of_process,
     lockstep_group,
-    num_microbatches,
+    microbatch_counter,
     pipeline_schedule,
     pipeline_stage,
     version_of,
@@ -112,17 +112,24 @@ class MegatronLoop:
         """`train_step` returns (loss, skipped_iter, should_checkpoint, should_exit, ...)."""
         if result[3]:  # the host leaves the loop without counting the iteration
             return None
-        args = self._args
-        microbatches = num_microbatches()
-        samples = args.data_parallel_size * args.micro_batch_size * microbatches
-        return StepNumbers(
-            args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches
-        )
+        count, samples_of_pass, seq_length = self._sizes
+        microbatches = count()
+        samples = samples_of_pass * microbatches
+        iteration = self._args.curr_iteration + 1
+        return StepNumbers(iteration, not result[1], samples, samples * seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
+        count, samples_of_pass, _ = self._sizes
+        return samples_of_pass * count()
+
+    @functools.cached_property
+    def _sizes(self) -> tuple[Callable[[], int], int, int]:
+        """How to count the micro-batches, samples of one over all ranks, tokens of a sample: looked up once, as
+        the host leaves them alone once it trains, and its namespace of arguments is large and never in a cache.
+        """
         args = self._args
-        return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
+        return microbatch_counter(), int(args.data_parallel_size * args.micro_batch_size), args.seq_length
 
     def names_phases(self) -> bool:
         """Whether the host's timers can be heard."""
@@ -204,6 +211,8 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         )
         tell_phases(_timers(), hooks, patches)
         patch_core(hooks, patches)
+    if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
+        del wrappers["maybe_finalize_async_save"]
     for name, wrapper in wrappers.items():
         if original := getattr(module, name, None):
             patches.set(module, name, wrapper(original))
@@ -244,10 +253,12 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.logged(
-                _told(kwargs.get("total_real_tokens_in_batch")),
-                _told(kwargs.get("seqlen_squared_sum_in_batch")),
-            )
+            real_tokens = kwargs.get("total_real_tokens_in_batch")
+            squared_lengths = kwargs.get("seqlen_squared_sum_in_batch")
+            if real_tokens is None and squared_lengths is None:
+                hooks.logged(None, None)
+            else:
+                hooks.logged(_whole(real_tokens), _whole(squared_lengths))
         return original(*args, **kwargs)
 
     return training_log
@@ -266,13 +277,19 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
     return update_num_microbatches
 
 
-def _told(total: Any) -> int | None:
-    """Megatron hands its sums on as floats. A tensor stays unread: reading it could wait for the device."""
+def _whole(total: Any) -> int | None:
+    """Megatron's sums are floats. A tensor stays unread: reading it could wait for the device."""
     return round(total) if isinstance(total, int | float) and 1 <= total < 2**63 else None
 
 
 def _args() -> Any:
     return sys.modules[GLOBALS_MODULE].get_args()
+
+
+def _saves_asynchronously() -> bool:
+    """True also where it is not known."""
+    global_vars = sys.modules.get(GLOBALS_MODULE)
+    return global_vars is None or bool(getattr(global_vars.get_args(), "async_save", True))
 
 
 def _timers() -> Any:

@@ -1,4 +1,4 @@
-"""What `action=` may be. Each takes the resolved configuration and returns the exit status of the command."""
+"""What `action=` can do. Each action takes the resolved configuration and returns the exit status."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from flagscale_perf.launcher.tail import last_lines
 from flagscale_perf.spine.session import REALTIME_FILE
 
 _TEST_ITERATIONS = 2
-# A trial neither loads nor leaves a checkpoint, logs every iteration, and writes among no other run's files.
+# A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
 _TRIAL = {
     "exit_interval": _TEST_ITERATIONS, "log_interval": 1, "perf_log_interval": 1,
     "save": None, "load": None, "save_interval": None, "wandb_project": None,

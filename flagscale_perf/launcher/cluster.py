@@ -1,4 +1,4 @@
-"""Several machines: FlagScale's own runner starts the job, with a training script that goes through our launch.
+"""Several machines: FlagScale's own runner starts the job, with a script that goes through our launch.
 
 FlagScale's runner builds its scripts without safe quoting, so values that it would execute or mangle are
 refused first.
@@ -27,7 +27,7 @@ _HOST_LINE = re.compile(
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@%-]*")  # no option of ssh, and part of a file's name
 _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_save_dir")
 
-# (FlagScale's root, configuration in FlagScale's form) -> its runner. From run.py: this package imports no host.
+# (FlagScale's root, configuration in FlagScale's form) -> its runner; passed in, as no host is imported here.
 OpenRunner = Callable[[str, dict[str, Any]], Any]
 
 
@@ -39,15 +39,18 @@ def dispatch(job: Job, hostfile: str, open_runner: OpenRunner) -> int:
     hostfile = os.path.join(cwd, hostfile)
     if not os.path.isfile(hostfile):
         raise PerfError(
-            f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each machine"
+            f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each"
+            " machine"
         )
     root = find_flagscale(job.flagscale_root, os.environ)
     if root is None:
         raise PerfError(
-            f"experiment.runner.hostfile: several machines need FlagScale, which is not installed; {HOW_TO_INSTALL}"
+            "experiment.runner.hostfile: several machines need FlagScale, which is not installed;"
+            f" {HOW_TO_INSTALL}"
         )
     plan = make_plan(job, cwd, os.environ)
     _refuse_unsafe(plan, job)
+    _refuse_incomplete(plan)
     _refuse_unsafe_hosts(hostfile)
     try:
         _perform(open_runner(root, flagscale_config(plan, job, hostfile)), job.action, plan)
@@ -72,7 +75,7 @@ def _perform(runner: Any, action: str, plan: Plan) -> None:
 
 
 def flagscale_config(plan: Plan, job: Job, hostfile: str) -> dict[str, Any]:
-    """The configuration in the form FlagScale's runner turns into the arguments that a job on one machine gets."""
+    """What FlagScale's runner turns into the same arguments that a job on one machine gets."""
     flags = {key: setting.value for key, setting in plan.settings.items() if setting.value is not None}
     for key in PERF_KEYS:
         if key in flags:
@@ -122,20 +125,27 @@ def _refuse_unsafe(plan: Plan, job: Job) -> None:
                 strict[setting.path] = text
             elif _EXECUTED.search(text):
                 raise PerfError(
-                    f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks, $, \\ and newlines"
+                    f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks,"
+                    " $, \\ and newlines"
                 )
     for path, text in strict.items():
         if not _SAFE.fullmatch(text):
             raise PerfError(
                 f"{path}: FlagScale's runner would harm {text!r}; use only letters, digits and ._/=:,@%+-"
             )
+
+
+def _refuse_incomplete(plan: Plan) -> None:
+    """FlagScale's runner takes for granted what a job on one machine may leave out."""
     if "save_interval" not in plan.settings or plan.settings["save_interval"].value is None:
         raise PerfError(
-            "train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system.checkpoint.save_interval=N"
+            "train.system.save_interval: FlagScale's runner always saves checkpoints; add"
+            " train.system.checkpoint.save_interval=N"
         )
     if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.env):
         raise PerfError(
-            "experiment.envs: FlagScale's runner needs the devices of a machine; add for example CUDA_VISIBLE_DEVICES=0,1,2,3"
+            "experiment.envs: FlagScale's runner needs the devices of a machine; add for example"
+            " CUDA_VISIBLE_DEVICES=0,1,2,3"
         )
 
 
@@ -151,7 +161,8 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
             lines = [line.strip() for line in file]
     except OSError as error:
         raise PerfError(
-            f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can be read"
+            f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can"
+            " be read"
         ) from None
     for number, found in (
         (number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")
@@ -159,7 +170,8 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
         for name in found.groups("host") if found else ():
             if not _HOST.fullmatch(name):
                 raise PerfError(
-                    f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would harm {name!r};"
+                    f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would"
+                    f" harm {name!r};"
                     " use only letters, digits and ._:@%-"
                 )
 
@@ -170,5 +182,6 @@ def _refuse_foreign_stop(runner: Any, plan: Plan) -> None:
         path = os.path.join(plan.paths.log_dir, "pids", f"host_{rank}_{host}.pid")
         if not os.path.isfile(path):
             raise PerfError(
-                f"action=stop: {path!r} is not there, and without it FlagScale would stop every torchrun of {host}; stop it there by hand"
+                f"action=stop: {path!r} is not there, and without it FlagScale would stop every torchrun of"
+                f" {host}; stop it there by hand"
             )

@@ -97,7 +97,7 @@ def read_hostfile(config: Mapping[str, Any]) -> str | None:
 
 
 def read_directories(config: Mapping[str, Any]) -> Directories:
-    """All that an action needs which starts nothing. Raises PerfError without a usable `experiment.exp_dir`."""
+    """All that `stop` needs. Raises PerfError without a usable `experiment.exp_dir`."""
     exp_dir = _directory(_section(config, "experiment").get("exp_dir"), "experiment.exp_dir", "./outputs")
     log_dir = _section(config, "train.system.logging").get("log_dir")
     return Directories(
@@ -168,16 +168,7 @@ def _environment(section: Mapping[str, Any]) -> dict[str, str | None]:
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
     """Every option of the training script, in the order system, model, data. Raises PerfError."""
-    train = config.get("train")
-    if not isinstance(train, Mapping):
-        raise PerfError(
-            "train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama"
-        )
-    unknown = [str(name) for name in train if name not in SECTIONS]
-    if unknown:
-        raise PerfError(
-            f"train.{unknown[0]}: not one of the sections {', '.join(SECTIONS)}; move its keys into one of them"
-        )
+    train = _train_section(config)
     found: Settings = {}
     for name in SECTIONS:
         for key, setting in _leaves(train.get(name) or {}, f"train.{name}"):
@@ -186,11 +177,28 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
                 continue
             if earlier.value is not None and not _same(earlier.value, setting.value):
                 raise PerfError(
-                    f"{earlier.path}={earlier.value!r} and {setting.path}={setting.value!r} both mean {flag_of(key)};"
+                    f"{earlier.path}={earlier.value!r} and {setting.path}={setting.value!r} both mean"
+                    f" {flag_of(key)};"
                     " remove one of them"
                 )
             found[key] = setting
     return found
+
+
+def _train_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    train = config.get("train")
+    if not isinstance(train, Mapping):
+        raise PerfError(
+            "train: no such section in the configuration; pick one with train=NAME, for example"
+            " train=demo_llama"
+        )
+    unknown = [str(name) for name in train if name not in SECTIONS]
+    if unknown:
+        raise PerfError(
+            f"train.{unknown[0]}: not one of the sections {', '.join(SECTIONS)}; move its keys into one of"
+            " them"
+        )
+    return train
 
 
 def _leaves(section: Any, path: str) -> Iterator[tuple[str, Setting]]:

@@ -25,7 +25,8 @@ def find_flagscale(configured: str | None, environ: Mapping[str, str]) -> str | 
             root = os.path.abspath(given)
             if not os.path.isdir(os.path.join(root, "flagscale", "train")):
                 raise PerfError(
-                    f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root directory"
+                    f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root"
+                    " directory"
                 )
             return root
     spec = find_spec("flag_scale")
@@ -34,7 +35,7 @@ def find_flagscale(configured: str | None, environ: Mapping[str, str]) -> str | 
 
 
 def find_entrypoint(configured: str | None, root: str | None, cwd: str) -> str:
-    """The training script, absolute: looked for from the working directory, then in FlagScale. Raises PerfError."""
+    """The training script, absolute: of the working directory, else of FlagScale. Raises PerfError."""
     given = configured or DEFAULT_ENTRYPOINT
     for base in (cwd, *([root] if root else [])):
         path = os.path.normpath(os.path.join(base, given))
@@ -42,9 +43,11 @@ def find_entrypoint(configured: str | None, root: str | None, cwd: str) -> str:
             return path
     if root is None:
         raise PerfError(
-            f"experiment.task.entrypoint: no file {given!r} in {cwd}, and FlagScale is not installed; install it with\n"
+            f"experiment.task.entrypoint: no file {given!r} in {cwd}, and FlagScale is not installed;"
+            " install it with\n"
             f"    {HOW_TO_INSTALL}\nor name a checkout with experiment.task.flagscale_root=DIR"
         )
     raise PerfError(
-        f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give the script's path"
+        f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give"
+        " the script's path"
     )

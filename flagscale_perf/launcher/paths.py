@@ -62,7 +62,7 @@ class ExperimentPaths:
         """An output path made absolute against the experiment directory.
 
         A relative path that names the experiment directory itself (`./outputs/logs` with exp_dir `./outputs`)
-        is taken as typed: nobody who writes that means `outputs/outputs/logs`.
+        is taken as typed: `outputs/outputs/logs` is never what was meant.
         """
         typed = os.path.normpath(os.path.join(self.cwd, path))
         if os.path.isabs(path) or (_inside(typed, self.exp_dir) and not _inside(self.cwd, self.exp_dir)):
@@ -76,7 +76,8 @@ class ExperimentPaths:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
                 raise PerfError(
-                    f"experiment.exp_dir: cannot create {directory!r}: {error.strerror}; give a directory that can be written"
+                    f"experiment.exp_dir: cannot create {directory!r}: {error.strerror}; give a directory"
+                    " that can be written"
                 ) from None
 
 

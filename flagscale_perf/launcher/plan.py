@@ -56,7 +56,7 @@ class Plan:
 
 
 def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
-    """From the configuration and the caller's environment. Writes nothing. Raises PerfError for whatever cannot work."""
+    """Decides everything and writes nothing. Raises PerfError for whatever cannot work."""
     paths = ExperimentPaths.of(job.directories, cwd)
     job_environ = {**environ, **{name: value for name, value in job.env.items() if value is not None}}
     root = find_flagscale(job.flagscale_root, job_environ)
@@ -82,7 +82,7 @@ def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
 
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:
-    """The monitor's options, with an absolute perf_log_dir. Raises PerfError naming option, value and cure."""
+    """The monitor's options, perf_log_dir absolute. Raises PerfError naming option, value and cure."""
     given = {key: settings[key] for key in PERF_KEYS if key in settings and settings[key].value is not None}
     for setting in given.values():
         setting.text()  # refuses what is no single value, by its path
@@ -121,7 +121,7 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
 
 
 def _input_file(text: str, cwd: str, root: str | None) -> str:
-    """A file that is not in the working directory but in FlagScale (its examples' tokenizers) is taken from there."""
+    """FlagScale's examples name tokenizers by their place in FlagScale: the working directory goes first."""
     in_root = os.path.normpath(os.path.join(root or cwd, text))
     return in_root if not os.path.exists(os.path.join(cwd, text)) and os.path.exists(in_root) else text
 

@@ -1,4 +1,4 @@
-"""Options of the training script, from configuration to command line. `false` and `null` keep their meaning."""
+"""Options of the training script, from the configuration to the command line."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def _arguments(flag: str, setting: Setting) -> list[str]:
 def _items(setting: Setting) -> list[str]:
     if not setting.value:
         raise PerfError(
-            f"{setting.path}: an empty list has no meaning on a command line; write null to leave the option out"
+            f"{setting.path}: an empty list has no meaning on a command line; write null to leave the option"
+            " out"
         )
     items = []
     for index, value in enumerate(setting.value):
@@ -73,7 +74,8 @@ def _items(setting: Setting) -> list[str]:
         text = as_text(value, path)
         if text.startswith("-") and not _NUMBER.fullmatch(text):
             raise PerfError(
-                f"{path}: {text!r} in a list would be taken for an option; begin it with another character, for example ./"
+                f"{path}: {text!r} in a list would be taken for an option; begin it with another character,"
+                " for example ./"
             )
         items.append(text)
     return items
@@ -103,6 +105,7 @@ def as_text(value: Any, path: str) -> str:
         ) from None
     if size_bytes > _LONGEST_BYTES:
         raise PerfError(
-            f"{path}: {size_bytes} bytes are too long for one argument (at most {_LONGEST_BYTES}); put it in a file"
+            f"{path}: {size_bytes} bytes are too long for one argument (at most {_LONGEST_BYTES}); put it in"
+            " a file"
         )
     return text

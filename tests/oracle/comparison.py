@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +56,21 @@ def computed(args: Args) -> dict[str, Any]:
     """What the formulas say, in the counter's form."""
     table = count(ModelShape.from_args(args), args["batch"], args["seq_length"])
     return {
-        "components": table.components,
+        "components": {name: _as_multiplied(parts) for name, parts in table.components.items()},
         "unattributed": 0,
         "flop_counter_total": table.totals["hardware_flops_full_attention"],
         "parameters": table.parameters,
     }
+
+
+def _as_multiplied(parts: dict[str, int]) -> dict[str, int]:
+    """The phases with the padding of experts in them, which forward and backward have in the same proportion."""
+    model = parts["fwd"] + parts["bwd"]
+    multiplied = {
+        phase: Fraction(parts[phase], model or 1) * (model + parts["padding"]) for phase in ("fwd", "bwd")
+    }
+    assert all(flops.denominator == 1 for flops in multiplied.values())
+    return {**{phase: int(flops) for phase, flops in multiplied.items()}, "recompute": parts["recompute"]}
 
 
 def differences(

@@ -10,7 +10,6 @@ from itertools import product
 import pytest
 
 from flagscale_perf.flops_calculator import FAMILIES, ModelShape, Packed, StepFlops, count, step_flops
-from flagscale_perf.spine.errors import PerfError
 
 # h 4, 2 heads of width 2, feed-forward 8 without a gate, vocabulary 16, one layer
 TINY = {
@@ -34,8 +33,8 @@ def shape(*parts, **more):
     return ModelShape.from_args(args)
 
 
-def trained(fwd, recompute=0):
-    return {"fwd": fwd, "bwd": 2 * fwd, "recompute": recompute}
+def trained(fwd, recompute=0, padding=0):
+    return {"fwd": fwd, "bwd": 2 * fwd, "recompute": recompute, "padding": padding}
 
 
 def test_mixtral_by_hand():
@@ -148,18 +147,44 @@ def test_further_prediction_is_a_layer_of_the_last_kind():
     }
 
 
-def test_capacity_pads_the_hardware_and_not_the_model():
-    padded = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.5}
-    moe = shape(TINY, padded, num_experts=4, moe_router_topk=1, micro_batch_size=1)
-    # 6 tokens of a micro-batch go to 4 experts: ceil(6 / 4 * 1.5) = 3 places each, 12 rows instead of 6; 2
-    # micro-batches
-    table = count(moe, 2, 6)
-    row = 2 * 2 * 4 * 8
-    assert table.components["moe_routed_experts"] == trained(2 * 12 * row)
-    assert (
-        table.totals["hardware_flops_full_attention"] - table.totals["model_flops_full_attention"]
-        == 3 * 2 * 6 * row
+class TestCapacity:
+    PADDED = {"moe_pad_expert_input_to_capacity": True, "num_experts": 4, "moe_router_topk": 1}
+    ROW = 2 * 2 * 4 * 8  # of one expert, forward
+
+    def table(self, factor, **more):
+        args = {"moe_expert_capacity_factor": factor, "micro_batch_size": 1}
+        return count(shape(TINY, self.PADDED, args, more), 2, 6)
+
+    def test_padding_is_apart_from_what_the_model_needs(self):
+        # The 6 tokens of a micro-batch go to 4 experts: ceil(6 / 4 * 1.5) = 3 places each, so 12 rows
+        # instead of 6, in each of 2 micro-batches.
+        table = self.table(1.5)
+        needed, padding = 2 * 6 * self.ROW, 3 * 2 * (12 - 6) * self.ROW
+        assert table.components["moe_routed_experts"] == trained(needed, padding=padding)
+        totals = table.totals
+        assert totals["hardware_flops_full_attention"] - totals["model_flops_full_attention"] == padding
+
+    def test_what_is_repeated_is_repeated_with_its_padding(self):
+        table = self.table(1.5, recompute_granularity="selective", recompute_modules=["moe"])
+        needed, padding = 2 * 6 * self.ROW, 3 * 2 * (12 - 6) * self.ROW
+        assert table.components["moe_routed_experts"] == trained(needed, 2 * 12 * self.ROW, padding)
+
+    def test_tokens_that_find_no_place_are_not_multiplied(self):
+        # ceil(6 / 4 * 0.5) = 1 place each: 4 rows of 6
+        assert self.table(0.5).components["moe_routed_experts"] == trained(
+            2 * 6 * self.ROW, padding=-3 * 2 * (6 - 4) * self.ROW
+        )
+
+    @pytest.mark.parametrize("factor", [0.5, 1.0, 1.5])
+    @pytest.mark.parametrize(
+        "recompute", [{}, {"recompute_granularity": "selective", "recompute_modules": ["moe"]}]
     )
+    def test_the_parts_add_up_to_the_totals(self, factor, recompute):
+        table = self.table(factor, **recompute)
+        sums = {part: sum(parts[part] for parts in table.components.values()) for part in trained(0)}
+        assert sums["fwd"] + sums["bwd"] == table.totals["model_flops_full_attention"]
+        assert sums["recompute"] == table.totals["recompute_flops_full_attention"]
+        assert sum(sums.values()) == table.totals["hardware_flops_full_attention"]
 
 
 class TestRecompute:
@@ -200,12 +225,12 @@ class TestFrozen:
         table = count(shape(TINY, peft_type="lora", lora_dim=1, lora_target_modules=["linear_qkv"]), 1, 2)
         down, up = 2 * 2 * 4 * 1, 2 * 2 * 1 * 12
         assert table.components == {
-            "qkv_proj": {"fwd": 192, "bwd": 0, "recompute": 0},  # nothing before it is trained
-            "lora": {"fwd": down + up, "bwd": down + 2 * up, "recompute": 0},
+            "qkv_proj": {"fwd": 192, "bwd": 0, "recompute": 0, "padding": 0},  # nothing before it is trained
+            "lora": {"fwd": down + up, "bwd": down + 2 * up, "recompute": 0, "padding": 0},
             "core_attention": trained(64),
-            "out_proj": {"fwd": 64, "bwd": 64, "recompute": 0},
-            "mlp": {"fwd": 256, "bwd": 256, "recompute": 0},
-            "logits": {"fwd": 256, "bwd": 256, "recompute": 0},
+            "out_proj": {"fwd": 64, "bwd": 64, "recompute": 0, "padding": 0},
+            "mlp": {"fwd": 256, "bwd": 256, "recompute": 0, "padding": 0},
+            "logits": {"fwd": 256, "bwd": 256, "recompute": 0, "padding": 0},
         }
 
     def test_attention_below_the_first_adapter_has_no_backward(self):
@@ -223,11 +248,11 @@ class TestFrozen:
         components = count(
             shape(TINY, num_layers=3, frozen=["embedding", "layers.0", "layers.1"]), 1, 2
         ).components
-        assert components["mlp"] == {"fwd": 3 * 256, "bwd": 2 * 256, "recompute": 0}
+        assert components["mlp"] == {"fwd": 3 * 256, "bwd": 2 * 256, "recompute": 0, "padding": 0}
 
     def test_a_frozen_layer_above_a_trained_one_still_passes_gradients_down(self):
         components = count(shape(TINY, num_layers=2, frozen=["layers.1"]), 1, 2).components
-        assert components["mlp"] == {"fwd": 2 * 256, "bwd": 2 * 256 + 256, "recompute": 0}
+        assert components["mlp"] == {"fwd": 2 * 256, "bwd": 2 * 256 + 256, "recompute": 0, "padding": 0}
         assert components["core_attention"] == trained(2 * 64)
 
 
@@ -357,19 +382,6 @@ class TestStep:
             ).hardware_flops
             is None
         )
-
-    @pytest.mark.parametrize(
-        ("sizes", "says"),
-        [
-            ((0, 8), "a step of 0 sequences of 8 tokens"),
-            ((1, 8, [4, 5]), "at most 1 x 8 = 8 tokens; they are 2 lengths of 9 tokens"),
-            ((1, 8, [4, 0]), "packed lengths must be above 0"),
-            ((1, 8, []), "they are 0 lengths"),
-        ],
-    )
-    def test_sizes_no_step_has_are_refused(self, sizes, says):
-        with pytest.raises(PerfError, match=says):
-            count(shape(TINY), *sizes)
 
 
 class TestModelShape:

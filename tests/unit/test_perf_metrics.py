@@ -4,7 +4,8 @@ import pytest
 
 from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
-from flagscale_perf.perf_metrics import MAX_PENDING, PerfMonitor, StepNumbers
+from flagscale_perf.perf_metrics import MAX_PENDING, Budget, Overrun, PerfMonitor
+from flagscale_perf.training.loop import StepNumbers
 from flagscale_perf.training.records import Outcome, StepRecord
 
 
@@ -83,7 +84,7 @@ class Run:
 def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint():
     run = Run()
     run.step(1000, 1600, 1, 0)
-    run.monitor.logged_ns = 1650
+    run.monitor.notes.logged_ns = 1650
     run.monitor.pause("eval", 1700)
     run.monitor.resume("eval", 1900)
     run.monitor.pause("checkpoint", 1900)
@@ -160,7 +161,7 @@ def test_data_skipped_in_a_call_of_its_own():
 def test_data_skipped_without_any_call_is_seen_from_the_iteration_number():
     run = Run()
     run.step(0, 10, 1, 0)
-    run.monitor.loop_top_ns = 12
+    run.monitor.notes.loop_top_ns = 12
     run.step(100, 110, 5, 16)  # iterations 2, 3 and 4 went by: 12 samples
     run.monitor.finish(115)
     assert run.records == [
@@ -250,3 +251,25 @@ def test_memory_is_read_once_an_interval_and_at_the_end(interval, expected):
         (r.memory_bytes, r.memory_peak_bytes, r.memory_reserved_bytes, r.memory_retries) for r in run.records
     ]
     assert memory == [(*pair, 60, 1) if pair else (None,) * 4 for pair in expected]
+
+
+def test_the_median_step_is_judged_by_the_share_and_with_phases_by_200_us_too():
+    # three steps of 100 ms of which the monitor takes 150 us, 120 us and, as the garbage is collected, 5 ms
+    steps = [(120_000, 100_000_000), (5_000_000, 100_000_000), (150_000, 100_000_000)]
+    assert Budget(0.001, 3).judge(steps, has_phases=False) == Overrun(150_000, 0.0015)
+    assert Budget(0.001, 3).judge(steps, has_phases=True) is None
+    assert Budget(0.0015, 3).judge(steps, has_phases=False) is None
+
+
+def test_the_monitor_judges_so_many_steps_at_a_time_without_the_warm_up():
+    run = Run()
+    run.monitor.budget = Budget(0.1, 2)
+    for iteration in (1, 2, 3):  # of 100 ns each
+        run.step(iteration * 100, iteration * 100 + 50, iteration, 0)
+        run.monitor.notes.spent_ns += 20
+        assert run.monitor.overrun is None
+    run.step(400, 450, 4, 0)
+    assert run.monitor.overrun == Overrun(20, 0.2)
+    assert run.monitor.shed() is None  # there is nothing but the record
+    assert run.monitor.overrun is None
+    assert [step.self_ns for step in run.records] == [20, 20, 20]

@@ -1,4 +1,4 @@
-"""A run's records folded into its `Report` in one pass and constant memory. What the summary has, too, is
+"""A run's records folded into its `TrainingReport` in one pass and constant memory. What the summary has, too, is
 taken from there.
 """
 
@@ -9,14 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.report import Figures, Report
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
+from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -27,8 +27,6 @@ from flagscale_perf.training.analysis.tables import (
     Monitor,
     Phase,
     Phases,
-    Reading,
-    SkippedLine,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.findings.case import TrainingCase
@@ -54,7 +52,7 @@ _CLASSES = {
 }
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> TrainingReport:
     """The report of one run file. Raises PerfError if it is none.
 
     A run that never wrote its end is "running" while a writer holds the file, else "killed".
@@ -113,13 +111,13 @@ class RunFold:
         """How many of each kind so far."""
         return {kind_of(kind): count for kind, count in self._counts.items()}
 
-    def report(self, reading: Reading, is_live: bool) -> Report:
+    def report(self, reading: Reading, is_live: bool) -> TrainingReport:
         """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""
         summary = self._totals.as_dict()
         if summary["session_info"]["end_reason"] == RUNNING and not is_live:
             summary["session_info"]["end_reason"] = KILLED
         rated = self._totals.rated
-        report = Report(
+        report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flagscale_perf.analysis.report import Node, Overview
+from flagscale_perf.training.analysis.report import Node, Overview
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 _SIZES = {

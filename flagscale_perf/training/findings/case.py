@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.report import Report
 from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
 from flagscale_perf.spine.units import number
+from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Ranks
 from flagscale_perf.training.findings.signals import Signals
 
@@ -30,7 +30,7 @@ class TrainingCase(Case):
         steps, rated_s: how many steps rates are made of, and their time.
     """
 
-    report: Report
+    report: TrainingReport
     signals: Signals
     steps: int
     rated_s: float

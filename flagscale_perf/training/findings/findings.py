@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis import rules
-from flagscale_perf.analysis.report import Report
+from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.findings import data, device, memory, pauses, pipeline, ranks, steps
 from flagscale_perf.training.findings.case import TrainingCase
 
 RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, steps)
 
 
-def find(case: TrainingCase) -> Report:
+def find(case: TrainingCase) -> TrainingReport:
     """The case's report with its findings."""
     return replace(case.report, findings=rules.find(RULES, case), unjudged=_unjudged(case))
 

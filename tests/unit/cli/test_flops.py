@@ -49,6 +49,21 @@ def test_text(model, capsys):
     assert capsys.readouterr() == (golden("flops.txt"), "")
 
 
+def test_padding_has_a_column_where_there_is_any(model, capsys):
+    padded = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.5}
+    mixture = ARGS | padded | {"num_experts": 4, "moe_router_topk": 1}
+    assert main(["flops", "--args", model(mixture)]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["component", "forward", "backward", "recompute", "padding", "share"] in lines
+    forward, backward, _, padding = next(line for line in lines if line[:1] == ["moe_routed_experts"])[1:5]
+    # half as many rows again in each of forward and backward
+    assert 2 * as_int(padding) == as_int(forward) + as_int(backward)
+
+
+def as_int(text):
+    return int(text.replace(",", ""))
+
+
 def test_json_is_the_table(model, capsys):
     assert main(["flops", "--args", model(ARGS), "--batch-size", "3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)

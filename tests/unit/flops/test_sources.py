@@ -181,7 +181,7 @@ def test_what_yaml_null_becomes_counts_as_not_given():
         ({"hidden_size": "wide"}, "hidden_size is 'wide'"),
         ({"hidden_size": 48.5}, "hidden_size is 48.5"),
         ({"padded_vocab_size": None}, "padded_vocab_size and vocab_size are missing"),
-        ({"hidden_size": 50}, "hidden_size 50 is no multiple of num_attention_heads 4; give kv_channels"),
+        ({"hidden_size": 50}, "hidden_size 50 is not a multiple of num_attention_heads 4; give kv_channels"),
         ({"group_query_attention": True}, "num_query_groups is missing"),
         ({"swiglu": True, "squared_relu": True}, "only one of swiglu, quick_geglu and squared_relu"),
         ({"multi_latent_attention": True}, "kv_lora_rank is missing"),
@@ -258,7 +258,10 @@ def test_what_is_no_size_factor_or_list_is_named(more, says):
     "text", ["9" * 5000, "[0]" + "+[0]" * 1000, "(" * 999 + "[0]" + ")*9" * 999, "([0]*60000)*2"]
 )
 def test_a_pattern_of_any_length_takes_no_memory(text):
-    assert fields(num_experts=4, moe_layer_freq=text)["experts"].layers == ()
+    with pytest.raises(
+        PerfError, match="^model: moe_layer_freq is .{1,80}write a whole number, a list of 0 and 1"
+    ):
+        fields(num_experts=4, moe_layer_freq=text)
 
 
 @pytest.mark.parametrize("given", ["core_attn mlp", "core_attn, mlp", ["core_attn", "mlp"]])

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.report import Node, Report
+from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import MAX_EVENTS, RunFold, read_report
-from flagscale_perf.training.analysis.tables import RankEntry, Reading
+from flagscale_perf.training.analysis.report import Node, TrainingReport
+from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from tests.fakes import (
@@ -37,7 +39,7 @@ from tests.synthetic import node_record, ranks_record
 NAME = "perf_records_20240129_103000.jsonl"
 
 
-def folded(records: list[Record]) -> Report:
+def folded(records: list[Record]) -> TrainingReport:
     fold = RunFold(make_header())
     for record in records:
         fold.add(record)
@@ -213,7 +215,9 @@ def test_facts_of_other_types_than_ours_are_shown_or_left_out(tmp_path: Path, na
             )
         )
         if name != "png" or strange == "eight":  # once is enough: it takes a second
-            assert importlib.import_module(f"flagscale_perf.report.{name}").render(read_report(path))
+            assert importlib.import_module(f"flagscale_perf.report.{name}").render(
+                report_of(read_report(path))
+            )
 
 
 def test_whatever_numbers_are_in_a_file_it_makes_a_report() -> None:
@@ -240,11 +244,13 @@ def test_whatever_numbers_are_in_a_file_it_makes_a_report() -> None:
         records = [strange(chance.choice(originals)) for _ in range(40)]
         report = folded(records)
         assert (
-            json.loads(importlib.import_module("flagscale_perf.report.json").render(report))["report_version"]
+            json.loads(importlib.import_module("flagscale_perf.report.json").render(report_of(report)))[
+                "report_version"
+            ]
             == 1
         )
         for name in ("text", "markdown", "csv"):
-            assert importlib.import_module(f"flagscale_perf.report.{name}").render(report)
+            assert importlib.import_module(f"flagscale_perf.report.{name}").render(report_of(report))
 
 
 def test_it_takes_records_as_they_come() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Section
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.analysis.blocks import goodput
+from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.records import StepRecord
@@ -52,6 +57,33 @@ class History:
     sessions: list[Session]
     goodput: Goodput
     unreadable: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self) | {"directory": str(self.directory)}
+
+
+def report_of(history: History) -> Report:
+    """The sessions, and where the time of all of them went."""
+    count = len(history.sessions)
+    left_out = [Pairs([("", reason) for reason in history.unreadable])] if history.unreadable else []
+    return Report(
+        title=f"{count} session{'s' * (count != 1)} in {history.directory}, as restarts of one experiment",
+        facts=[Pairs([(one.session_id, _session(one)) for one in history.sessions])],
+        sections=[
+            Section("goodput", "Goodput", "Goodput", goodput(goodput_bar(history.goodput.as_dict()))),
+            Section("unreadable", "", "Left out", left_out),
+        ],
+        content=history,
+    )
+
+
+def _session(session: Session) -> Cell:
+    is_empty = session.last_iteration is None
+    done = "no iteration" if is_empty else f"iterations {session.first_iteration} to {session.last_iteration}"
+    again = f", {session.redone} of them done again later" if session.redone else ""
+    text = f"{done}, {session.end_reason}{again}"
+    return (Quantity(session.gap_ns / NS_PER_S, "s"), " later, ", text) if session.gap_ns else text
 
 
 def stitch(directory: Path) -> History:

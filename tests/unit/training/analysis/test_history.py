@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.history import stitch
+from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.history import report_of, stitch
 from flagscale_perf.training.goodput import Goodput
 from tests.fakes import MS, SECOND, make_facts, make_header, make_phases, make_step
+from tests.golden import golden
 
 HALF_PAST_NS = make_header().start_wall_ns
 
@@ -124,3 +126,17 @@ def test_nothing_but_unreadable_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "perf_records_20240129_110000.jsonl").write_bytes(b"x")
     with pytest.raises(PerfError, match="this is no run file"):
         stitch(tmp_path)
+
+
+def test_a_kill_a_restart_and_a_file_that_is_none(tmp_path: Path) -> None:
+    write_session(tmp_path, 30, 1, 14, ("killed", 15), loading_ms=100)
+    write_session(tmp_path, 31, 11, 20, ("completed", 10), loading_ms=100)
+    write_session(tmp_path, 32, 21, 20, ("exception \x1b[2J", 10))
+    (tmp_path / "perf_records_20240129_110000.jsonl").write_bytes(b"")
+    shown = render(report_of(stitch(tmp_path)))
+    assert shown.replace(str(tmp_path), "RUN_DIR") == golden("report_all_sessions.txt")
+
+
+def test_one_session_is_one(tmp_path: Path) -> None:
+    write_session(tmp_path, 30, 1, 4, ("completed", 4))
+    assert render(report_of(stitch(tmp_path))).startswith("1 session in ")

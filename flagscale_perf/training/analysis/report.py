@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
@@ -21,7 +22,6 @@ from flagscale_perf.training.analysis.tables import (
     Monitor,
     Phases,
     Ranks,
-    Reading,
     Straggler,
 )
 
@@ -215,7 +215,7 @@ class Trend:
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """Everything.
 
     Attributes:

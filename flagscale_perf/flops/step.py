@@ -1,0 +1,107 @@
+"""How many tokens, rows of experts and attention pairs a step has: costs per unit are multiplied by these."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.tape import EXPERT_ROW, TOKEN, Tape, Unit
+from flagscale_perf.spine.errors import PerfError
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one training step processes, over all ranks.
+
+    Attributes:
+        num_sequences: sequences.
+        seq_length: tokens of one.
+        packed: lengths of the documents in them; None where each sequence is one document.
+    """
+
+    num_sequences: int
+    seq_length: int
+    packed: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses impossible sizes. Raises PerfError."""
+        size = f"{self.num_sequences} sequences of {self.seq_length} tokens"
+        if self.num_sequences < 1 or self.seq_length < 1:
+            raise PerfError(f"a step cannot have {size}; both must be above 0")
+        if self.packed is not None and (min(self.packed, default=0) < 1 or sum(self.packed) > self.tokens):
+            raise PerfError(
+                "packed lengths must be above 0 and sum up to at most "
+                f"{self.num_sequences} x {self.seq_length} = {self.tokens} tokens; "
+                f"they are {len(self.packed)} lengths of {sum(self.packed)} tokens"
+            )
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that pass through every linear layer, padding included."""
+        return self.num_sequences * self.seq_length
+
+    def double_pairs(self, convention: str, unit: Unit) -> int:
+        """Twice the number of (query, key) pairs: an integer under every convention."""
+        if convention == "full":
+            return 2 * self.tokens * self.seq_length
+        documents = (self.seq_length,) if self.packed is None else self.packed
+        sequences = self.num_sequences if self.packed is None else 1
+        if convention == "causal_half":
+            return sequences * sum(length * length for length in documents)
+        return sequences * sum(_double_visible(length, unit.window_left) for length in documents)
+
+
+def _double_visible(length: int, left: int) -> int:
+    # The first queries see every key up to their own; all later ones see their own and `left` before it.
+    growing = length if left < 0 else min(length, left + 1)
+    return growing * (growing + 1) + 2 * (length - growing) * (left + 1)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Multiplies the costs per unit of a model by what a step has of each unit.
+
+    Attributes:
+        tape: costs of the model.
+        step: what is processed.
+        convention: of `flops_calculator.CONVENTIONS`.
+        padded: whether the inputs of routed experts are filled up to their capacity, as on the hardware.
+    """
+
+    tape: Tape
+    step: Step
+    convention: str
+    padded: bool
+
+    def flops(self, per_unit: int, unit: Unit) -> int:
+        """FLOPs of the step where each unit costs `per_unit`."""
+        if unit == TOKEN:
+            return per_unit * self.step.tokens
+        if unit == EXPERT_ROW:
+            return per_unit * expert_rows(self.tape.shape, self.step, self.padded)
+        return per_unit * self.step.double_pairs(self.convention, unit) // 2
+
+    def total(self, *phases: str) -> int:
+        """FLOPs of the step in these phases, all components together."""
+        return sum(
+            self.flops(per_unit, term.unit)
+            for term, per_unit in self.tape.flops.items()
+            if term.phase in phases
+        )
+
+
+def expert_rows(shape: Shape, step: Step, padded: bool) -> int:
+    """Rows that the routed experts of one layer multiply: tokens times experts a token goes to.
+
+    Padded, every expert gets as many rows as its capacity in each forward pass, which is rounded as
+    Megatron-Core's `get_capacity` does; with a capacity factor below 1 these can be fewer.
+    """
+    moe = shape.experts
+    if moe is None:
+        return 0
+    if not padded or moe.capacity_factor is None:
+        return step.tokens * moe.topk
+    routed = (shape.micro_batch or step.num_sequences) * step.seq_length // shape.sequence_shards
+    capacity = math.ceil(routed * moe.topk / moe.count * moe.capacity_factor)
+    return step.tokens // routed * moe.count * capacity

@@ -1,0 +1,88 @@
+"""What a step has of each unit, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.flops.step import Measure, Step, expert_rows
+from flagscale_perf.flops.tape import EXPERT_ROW, TOKEN, Tape, Unit
+from flagscale_perf.flops_calculator import ModelShape
+from flagscale_perf.spine.errors import PerfError
+
+PAIR = Unit("pair")
+
+
+@pytest.mark.parametrize(
+    ("packed", "full", "causal_half", "visible", "windowed"),
+    [
+        # 2 x 64 pairs; half; 2 x (1 + ... + 8); with one earlier key 2 x (1 + 7 x 2)
+        (None, 128, 64, 72, 30),
+        # documents of 3, 5 and 7: (9 + 25 + 49) / 2; 6 + 15 + 28; 1 + 2 x 2 and 1 + 4 x 2 and 1 + 6 x 2
+        ((3, 5, 7), 128, 41.5, 49, 27),
+    ],
+)
+def test_pairs(packed, full, causal_half, visible, windowed) -> None:
+    step = Step(2, 8, packed)
+    assert step.double_pairs("full", PAIR) == 2 * full
+    assert step.double_pairs("causal_half", PAIR) == 2 * causal_half
+    assert step.double_pairs("visible", PAIR) == 2 * visible
+    assert step.double_pairs("visible", Unit("pair", window_left=1)) == 2 * windowed
+
+
+def test_rows_of_experts() -> None:
+    sizes = {
+        "num_layers": 1,
+        "hidden_size": 4,
+        "num_attention_heads": 2,
+        "ffn_hidden_size": 8,
+        "padded_vocab_size": 16,
+    }
+    mixture = sizes | {"num_experts": 4, "moe_router_topk": 2, "micro_batch_size": 2}
+    capacity = mixture | {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.3}
+    step = Step(4, 5)
+    assert expert_rows(ModelShape.from_args(sizes), step, padded=True) == 0
+    assert expert_rows(ModelShape.from_args(mixture), step, padded=True) == 20 * 2
+    assert expert_rows(ModelShape.from_args(capacity), step, padded=False) == 20 * 2
+    # 10 tokens of a micro-batch: ceil(10 x 2 / 4 x 1.3) = 7 places at each of 4 experts, 2 micro-batches
+    assert expert_rows(ModelShape.from_args(capacity), step, padded=True) == 2 * 4 * 7
+    # half as many where 2 ranks share a sequence: ceil(5 x 2 / 4 x 1.3) = 4
+    shared = ModelShape.from_args(capacity | {"context_parallel_size": 2})
+    assert expert_rows(shared, step, padded=True) == 4 * 4 * 4
+
+
+def test_flops_are_costs_per_unit_times_units() -> None:
+    args = {"num_layers": 1, "hidden_size": 4, "num_attention_heads": 2, "padded_vocab_size": 16}
+    shape = ModelShape.from_args(args | {"num_experts": 4, "moe_router_topk": 2})
+    tape = Tape(shape)
+    tape.add("mlp", TOKEN, fwd=10, bwd=20)
+    tape.add("core_attention", PAIR, fwd=6, bwd=12)
+    tape.add("experts", EXPERT_ROW, fwd=3, bwd=6)
+    measure = Measure(tape, Step(2, 8), "causal_half", padded=False)
+    assert (measure.flops(10, TOKEN), measure.flops(6, PAIR), measure.flops(3, EXPERT_ROW)) == (160, 384, 96)
+    assert measure.total("fwd") == 160 + 384 + 96
+    assert measure.total("fwd", "bwd", "recompute") == 3 * (160 + 384 + 96)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "says"),
+    [
+        ((0, 8), "a step cannot have 0 sequences of 8 tokens; both must be above 0"),
+        ((1, 0), "a step cannot have 1 sequences of 0 tokens; both must be above 0"),
+        (
+            (1, 8, (4, 5)),
+            "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 2 lengths of 9 tokens",
+        ),
+        (
+            (1, 8, (4, 0)),
+            "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 2 lengths of 4 tokens",
+        ),
+        (
+            (1, 8, ()),
+            "packed lengths must be above 0 and sum up to at most 1 x 8 = 8 tokens; they are 0 lengths of 0 tokens",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused(sizes, says) -> None:
+    with pytest.raises(PerfError) as refused:
+        Step(*sizes)
+    assert str(refused.value) == says
