@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure is judged by. `unit` as in `Evidence`; `source` is a publication, a measurement, or the
-    reasoning by which we chose it.
+    """What a figure is judged by. `unit` as in `Evidence`, or what is counted; `source` is a publication, a
+    measurement, or the reasoning by which we chose it.
     """
 
     value: float

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.clocks import LOWER_CLOCK
 from flagscale_perf.training.findings.case import (
     SPARE_MEMORY,
     TrainingCase,
     TrainingRule,
-    percent,
     slows,
     warns,
 )

@@ -9,6 +9,8 @@ from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.findings import data, device, memory, pauses, pipeline, ranks, steps
 from flagscale_perf.training.findings.case import TrainingCase
 
+_PHASES = "data loading, communication and the pipeline"
+
 RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, steps)
 
 
@@ -30,6 +32,3 @@ def _unjudged(case: TrainingCase) -> list[str]:
         (report.hardware.throttle is None, "clocks: not read"),
     ]
     return [reason for applies, reason in reasons if applies]
-
-
-_PHASES = "data loading, communication and the pipeline"

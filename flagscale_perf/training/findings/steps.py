@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.units import number
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, slows
+from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.findings.signals import PER_MILLE, SLOW_STEP, SlowSteps
 
 

@@ -10,6 +10,8 @@ from flagscale_perf.spine.records import record
 
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
 
+StragglerIdentity = tuple[int, str, tuple[int, ...]]
+
 
 @record("node")
 @dataclass(frozen=True)
@@ -114,6 +116,6 @@ class StragglerRecord:
             raise ValueError("a straggler record without ranks")
 
     @property
-    def identity(self) -> tuple[int, str, tuple[int, ...]]:
+    def identity(self) -> StragglerIdentity:
         """The same for all records of one slow stretch, and for no other."""
         return self.first_iteration, self.against, tuple(self.ranks)

@@ -10,7 +10,7 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.hardware import highest
 from flagscale_perf.training.phases import share
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerIdentity, StragglerRecord
 from flagscale_perf.training.rates import as_gb
 from flagscale_perf.training.records import Record
 
@@ -57,7 +57,7 @@ class RankTotals:
         self._size = size
         self._last: RanksRecord | None = None
         self._entries: list[_Entry] = []
-        self._stragglers: dict[tuple[int, str, tuple[int, ...]], StragglerRecord] = {}
+        self._stragglers: dict[StragglerIdentity, StragglerRecord] = {}
         self._straggler_count = 0
 
     def add(self, record: Record) -> None:
