@@ -57,16 +57,15 @@ def overview(**changed: Any) -> Overview:
     return unknown(Overview, **(known | changed))
 
 
-def point(iteration: int, **changed: Any) -> Point:
+def point(iteration: int, groups_ms: dict[str, float] | None = None, **changed: Any) -> Point:
     """An interval of 10 iterations of 2 s."""
     known: dict[str, Any] = {
-        "first_iteration": iteration - 9, "iteration": iteration, "at": "2024-01-29 10:30:20", "elapsed_s": 2.0 * iteration, "steps": 10,
-        "skipped_iterations": 0, "tflops_per_gpu": 400.0, "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0, "samples_per_s": 8.0,
-        "iteration_ms": 2000.0, "p50_ms": 1990.0, "p95_ms": 2100.0, "max_ms": 2200.0, "is_warmup": False, "is_suspect": False,
-        "is_slow": False, "eval_s": 0.0, "checkpoint_s": 0.0,
-        "figures": dict.fromkeys(TABLE.csv_keys()) | {"iteration": iteration, "first_iteration": iteration - 9},
+        "first_iteration": iteration - 9, "iteration": iteration, "timestamp": "2024-01-29 10:30:20", "elapsed_s": 2.0 * iteration,
+        "steps": 10, "skipped_iterations": 0, "tflops_per_gpu": 400.0, "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0,
+        "samples_per_s": 8.0, "iteration_ms": 2000.0, "iteration_p50_ms": 1990.0, "iteration_p95_ms": 2100.0,
+        "iteration_max_ms": 2200.0, "warmup_only": False, "suspect": False, "eval_ms": 0.0, "checkpoint_ms": 0.0,
     }  # fmt: skip
-    return unknown(Point, **(known | changed))
+    return Point(dict.fromkeys(TABLE.csv_keys()) | known | changed, False, groups_ms)
 
 
 def figures(**changed: Any) -> Figures:
@@ -112,7 +111,11 @@ def small() -> TrainingReport:
         unjudged=["throttling: no counters were read"],
         figures=figures(),
         trend=Trend(
-            [point(10), point(20, max_ms=3000.0), point(30)], 3, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0
+            [point(10), point(20, iteration_max_ms=3000.0), point(30)],
+            3,
+            [SlowStep(17, 34.0, 3000.0, 1990.0)],
+            1,
+            1.0,
         ),
         phases=Phases(0, [], None, None, None, None, None),
         ranks=None,

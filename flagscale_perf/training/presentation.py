@@ -7,7 +7,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import UNKNOWN
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.metrics import RunMetrics
-from flagscale_perf.training.summary import RunTotals
+from flagscale_perf.training.totals import RunTotals
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 

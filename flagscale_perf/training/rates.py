@@ -1,11 +1,15 @@
-"""Rates from sums: each is a sum over a sum, and None where one of them is unknown or the time is zero."""
+"""Sums, and rates from sums: unknown where one of the parts is unknown, or where the time is zero."""
 
 from __future__ import annotations
 
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.training.utilisation import FLOP_PER_TFLOP
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.figures import GIGABYTES, TERAFLOPS
+from flagscale_perf.spine.units import as_ms
 
-BYTES_PER_GB = 1e9
+
+def plus(one: int | None, other: int | None) -> int | None:
+    """Both together: a sum with a hole in it is no sum."""
+    return None if one is None or other is None else one + other
 
 
 def per_second(count: int | None, elapsed_ns: int) -> float | None:
@@ -21,7 +25,7 @@ def per_device(total: float | None, world_size: int | None) -> float | None:
 def tflops_per_gpu(model_flops: int | None, elapsed_ns: int, world_size: int | None) -> float | None:
     """TFLOP/s of one device, averaged over the job's."""
     flop_per_s = per_device(per_second(model_flops, elapsed_ns), world_size)
-    return None if flop_per_s is None else flop_per_s / FLOP_PER_TFLOP
+    return None if flop_per_s is None else flop_per_s / TERAFLOPS.divisor
 
 
 def per_step(elapsed_ns: int | None, steps: int) -> float | None:
@@ -31,10 +35,9 @@ def per_step(elapsed_ns: int | None, steps: int) -> float | None:
 
 def mean_ms(elapsed_ns: int | None, steps: int) -> float | None:
     """Milliseconds of a mean step."""
-    mean_ns = per_step(elapsed_ns, steps)
-    return None if mean_ns is None else mean_ns / NS_PER_MS
+    return as_ms(per_step(elapsed_ns, steps))
 
 
 def as_gb(size_bytes: int | None) -> float | None:
     """Bytes in units of 10^9."""
-    return None if size_bytes is None else size_bytes / BYTES_PER_GB
+    return None if size_bytes is None else size_bytes / GIGABYTES.divisor

@@ -116,7 +116,7 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
     )
     assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
     (run_file,) = tmp_path.glob("perf_records_*")
-    assert summarize(run_file).summary == summary
+    assert summarize(run_file).summary.as_dict() == summary
 
 
 def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -32,10 +33,12 @@ from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.findings.case import TrainingCase
 from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
+from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.records import RanksRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
-from flagscale_perf.training.summary import RUNNING, RunTotals
+from flagscale_perf.training.summary import RUNNING, Summary
+from flagscale_perf.training.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
@@ -113,9 +116,9 @@ class RunFold:
 
     def report(self, reading: Reading, is_live: bool) -> TrainingReport:
         """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""
-        summary = self._totals.as_dict()
-        if summary["session_info"]["end_reason"] == RUNNING and not is_live:
-            summary["session_info"]["end_reason"] = KILLED
+        summary = self._totals.result()
+        if summary.session_info.end_reason == RUNNING and not is_live:
+            summary = summary.ended(KILLED)
         rated = self._totals.rated
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
@@ -126,10 +129,10 @@ class RunFold:
             ranks=self._ranks.result(self._totals.ranks, Scale.of(self._header.facts).world_size),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             memory=_memory(summary),
-            hardware=Hardware(**summary["hardware"]),
-            goodput=goodput_bar(summary["goodput"]),
+            hardware=Hardware(**vars(summary.hardware)),
+            goodput=goodput_bar(summary.goodput),
             monitor=self._monitor(summary),
-            files=summary["files"],
+            files=summary.files,
             reading=reading,
         )
         return find(TrainingCase(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
@@ -156,74 +159,74 @@ class RunFold:
     def _at(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")
 
-    def _monitor(self, summary: dict[str, Any]) -> Monitor:
+    def _monitor(self, summary: Summary) -> Monitor:
         events = [
             Happening(event.name, event.iteration, self._at(self._anchor.wall_of(event.at_ns)), event.text)
             for event in self._events
         ]
         return Monitor(
-            self_cost_share=summary["final_statistics"]["self_cost_share"],
-            dropped_records=summary["dropped_records"],
-            failure_count=summary["failure_count"],
+            self_cost_share=summary.final_statistics.self_cost_share,
+            dropped_records=summary.dropped_records,
+            failure_count=summary.failure_count,
             events=events,
             event_counts=dict(self._event_counts),
         )
 
 
-def _figures(summary: dict[str, Any]) -> Figures:
-    statistics, totals = summary["final_statistics"], summary["totals"]
+def _figures(summary: Summary) -> Figures:
+    statistics, totals = summary.final_statistics, summary.totals
     return Figures(
-        tflops_per_gpu=statistics["avg_tflops_per_gpu"],
-        min_tflops_per_gpu=statistics["min_tflops_per_gpu"],
-        max_tflops_per_gpu=statistics["max_tflops_per_gpu"],
-        mfu=statistics["avg_mfu"],
-        hfu=statistics["avg_hfu"],
-        suspect_intervals=statistics["suspect_intervals"],
-        tokens_per_s=statistics["avg_throughput_tokens"],
-        samples_per_s=statistics["avg_throughput_samples"],
-        iteration_ms=statistics["avg_iteration_ms"],
-        p50_ms=statistics["p50_iteration_ms"],
-        p95_ms=statistics["p95_iteration_ms"],
-        max_ms=statistics["max_iteration_ms"],
-        first_iteration_ms=statistics["first_iteration_ms"],
-        train_s=totals["train_s"],
-        eval_s=totals["eval_s"],
-        checkpoint_s=totals["checkpoint_s"],
-        samples=totals["samples"],
-        skipped_samples=totals["skipped_samples"],
-        tokens=totals["tokens"],
-        model_flops=totals["model_flops"],
-        hardware_flops=totals["hardware_flops"],
+        tflops_per_gpu=statistics.avg_tflops_per_gpu,
+        min_tflops_per_gpu=statistics.min_tflops_per_gpu,
+        max_tflops_per_gpu=statistics.max_tflops_per_gpu,
+        mfu=statistics.avg_mfu,
+        hfu=statistics.avg_hfu,
+        suspect_intervals=statistics.suspect_intervals,
+        tokens_per_s=statistics.avg_throughput_tokens,
+        samples_per_s=statistics.avg_throughput_samples,
+        iteration_ms=statistics.avg_iteration_ms,
+        p50_ms=statistics.p50_iteration_ms,
+        p95_ms=statistics.p95_iteration_ms,
+        max_ms=statistics.max_iteration_ms,
+        first_iteration_ms=statistics.first_iteration_ms,
+        train_s=totals.train_s,
+        eval_s=totals.eval_s,
+        checkpoint_s=totals.checkpoint_s,
+        samples=totals.samples,
+        skipped_samples=totals.skipped_samples,
+        tokens=totals.tokens,
+        model_flops=totals.model_flops,
+        hardware_flops=totals.hardware_flops,
     )
 
 
-def _phases(summary: dict[str, Any]) -> Phases:
-    phases, steps = summary["phases"], summary["phases"]["steps"]
+def _phases(summary: Summary) -> Phases:
+    phases, steps = summary.phases, summary.phases.steps
     rows = [
         Phase(
             name,
             total_s,
-            phases["share"][name],
+            phases.share[name],
             None if total_s is None or not steps else total_s / steps * MS_PER_S,
         )
         for name in PHASES
-        for total_s in [phases["total_s"][name]]
+        for total_s in [phases.total_s[name]]
     ]
-    return Phases(steps, rows if steps else [], **summary["bubble"])
+    return Phases(steps, rows if steps else [], **vars(summary.bubble))
 
 
-def _memory(summary: dict[str, Any]) -> Memory:
-    peak_gb, device_gb = summary["final_statistics"]["peak_memory_gb"], summary["memory"]["device_gb"]
-    share = None if peak_gb is None or not device_gb else peak_gb / device_gb
-    return Memory(peak_gb=peak_gb, peak_share=share, **summary["memory"])
+def _memory(summary: Summary) -> Memory:
+    peak_gb, device_gb = summary.final_statistics.peak_memory_gb, summary.memory.device_gb
+    peak_share = None if peak_gb is None or not device_gb else peak_gb / device_gb
+    return Memory(peak_gb=peak_gb, peak_share=peak_share, **vars(summary.memory))
 
 
-def goodput_bar(goodput: dict[str, Any]) -> GoodputBar:
-    """From the block of a summary, `Goodput.as_dict`."""
-    wall_s = goodput["wall_s"]
+def goodput_bar(goodput: Goodput) -> GoodputBar:
+    """Its classes in seconds and as shares of the wall time."""
+    wall_s = goodput.wall_ns / NS_PER_S
+    durations_s = {name: as_s(getattr(goodput, f"{name}_ns")) for name in _CLASSES}
     parts = [
-        GoodputPart(name, label, dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
-        for name, label in _CLASSES.items()
-        for dur_s in [goodput[f"{name}_s"]]
+        GoodputPart(name, _CLASSES[name], dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
+        for name, dur_s in durations_s.items()
     ]
-    return GoodputBar(wall_s, parts, goodput["ettr"])
+    return GoodputBar(wall_s, parts, goodput.ettr)

@@ -71,7 +71,7 @@ def report_of(history: History) -> Report:
         title=f"{count} session{'s' * (count != 1)} in {history.directory}, as restarts of one experiment",
         facts=[Pairs([(one.session_id, _session(one)) for one in history.sessions])],
         sections=[
-            Section("goodput", "Goodput", "Goodput", goodput(goodput_bar(history.goodput.as_dict()))),
+            Section("goodput", "Goodput", "Goodput", goodput(goodput_bar(history.goodput))),
             Section("unreadable", "", "Left out", left_out),
         ],
         content=history,

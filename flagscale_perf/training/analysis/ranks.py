@@ -12,7 +12,7 @@ from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import RankTotals, shape_of
 from flagscale_perf.training.rates import as_gb
-from flagscale_perf.training.summary import ThinnedRows
+from flagscale_perf.training.totals import ThinnedRows
 
 MAX_STRETCHES = 200
 

@@ -129,59 +129,29 @@ class Point:
     """One interval of the trend.
 
     Attributes:
-        first_iteration, iteration: first and last in it.
-        at: local time of its end, like `Overview.started`.
-        elapsed_s: from the session's start to its end.
-        steps: train steps in it.
-        skipped_iterations: that trained nothing.
-        iteration_ms: mean; the quantiles are over its steps.
-        is_warmup: its only step was the first one after a start.
-        is_suspect: MFU or HFU is above 1, so it is in no average.
+        figures: by their keys in `training.figures`.
         is_slow: one of its steps is slow, see `SlowStep`.
-        eval_s, checkpoint_s: in it, all together.
-        memory_gb, memory_peak_gb, memory_reserved_gb: at its end.
-        power_w, tokens_per_joule, sm_clock_mhz (lowest), temperature_c (highest), throttle: of rank 0's
-        device.
-        phases_ms: a mean step's phases by `training.phases.PHASES`; None where not measured.
-        groups_ms: the same added up by `training.phases.GROUPS`, for a stacked area; 0 for what the host did
-            not name.
-        bubble_ms, imbalance_ms: of a mean step; in the group "Pipe".
-        figures: all of them by their keys in `training.figures`.
+        groups_ms: a mean step's phases added up by `training.phases.GROUPS`, for a stacked area; 0 for what
+            the host did not name, None where not measured.
     """
 
-    first_iteration: int
-    iteration: int
-    at: str
-    elapsed_s: float
-    steps: int
-    skipped_iterations: int
-    tflops_per_gpu: float | None
-    mfu: float | None
-    hfu: float | None
-    tokens_per_s: float | None
-    samples_per_s: float | None
-    iteration_ms: float | None
-    p50_ms: float | None
-    p95_ms: float | None
-    max_ms: float | None
-    is_warmup: bool
-    is_suspect: bool
-    is_slow: bool
-    eval_s: float
-    checkpoint_s: float
-    memory_gb: float | None
-    memory_peak_gb: float | None
-    memory_reserved_gb: float | None
-    power_w: float | None
-    tokens_per_joule: float | None
-    sm_clock_mhz: int | None
-    temperature_c: int | None
-    throttle: str | None
-    phases_ms: dict[str, float | None] | None
-    groups_ms: dict[str, float] | None
-    bubble_ms: float | None
-    imbalance_ms: float | None
     figures: dict[str, Value]
+    is_slow: bool
+    groups_ms: dict[str, float] | None
+
+    def number(self, key: str) -> float | None:
+        """A figure; None where it is not known or a text."""
+        value = self.figures[key]
+        return value if isinstance(value, int | float) else None
+
+    @property
+    def iteration(self) -> float:
+        """The last one in it."""
+        return self.number("iteration") or 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures and what goes with them, side by side."""
+        return self.figures | {"is_slow": self.is_slow, "groups_ms": self.groups_ms}
 
 
 @dataclass(frozen=True)
@@ -240,4 +210,6 @@ class TrainingReport:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""
-        return {"report_version": REPORT_VERSION} | dict(finite(asdict(self)))
+        content = {"report_version": REPORT_VERSION} | asdict(self)
+        content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
+        return dict(finite(content))

@@ -23,6 +23,7 @@ _LAYERS = {
     "memory_peak_gb": ("Peak memory", "GB"),
 }
 _MAX_OUTLINES = 50
+_MS_PER_S = 1000
 _PAUSE_S = 0.001  # what is shorter only looked whether one is due
 _AXIS = "iteration"
 
@@ -39,11 +40,13 @@ def trend(found: TrainingReport) -> Series:
             _line(points, "MFU", "blue", _true("mfu")), _line(points, "HFU", "orange", _true("hfu"), "dashed"),
         ]),
         Panel("Iteration time", "ms", [
-            _line(points, "max", "faint", _of("max_ms")), _line(points, "p95", "orange", _of("p95_ms")),
-            _line(points, "p50", "blue", _of("p50_ms")), _slow(steps),
+            _line(points, "max", "faint", _of("iteration_max_ms")), _line(points, "p95", "orange", _of("iteration_p95_ms")),
+            _line(points, "p50", "blue", _of("iteration_p50_ms")), _slow(steps),
         ]),
         Panel("Tokens per second", "", [_line(points, "Tokens per second", "green", _of("tokens_per_s"))]),
-        Panel("Pauses", "s", [_pauses(points, "evaluation", "sky", "eval_s"), _pauses(points, "checkpoint", "blue", "checkpoint_s")], True),
+        Panel("Pauses", "s", [
+            _pauses(points, "evaluation", "sky", "eval_ms"), _pauses(points, "checkpoint", "blue", "checkpoint_ms"),
+        ], True),
     ]  # fmt: skip
     return _series("trend", "Throughput and iteration time over the run", panels, found)
 
@@ -78,14 +81,14 @@ def memory(found: TrainingReport) -> Series:
 def hardware(found: TrainingReport) -> Series:
     """Power, clock and temperature of rank 0's device, and where something capped its clock."""
     points = found.trend.points
-    capped = [point for point in points if point.throttle]
+    capped = [point for point in points if point.figures["throttle"]]
     caps = Line(
         "throttled",
         [point.iteration for point in capped],
-        [point.sm_clock_mhz for point in capped],
+        [point.number("sm_clock_mhz") for point in capped],
         "red",
         "triangle",
-        [point.throttle or "" for point in capped],
+        [str(point.figures["throttle"]) for point in capped],
     )
     panels = [
         Panel("Power", "W", [_line(points, "Power", "orange", _of("power_w"))]),
@@ -145,11 +148,11 @@ def _series(key: str, title: str, panels: Sequence[Panel], found: TrainingReport
 
 
 def _span(points: Sequence[Point]) -> tuple[float, float] | None:
-    return (points[0].first_iteration, points[-1].iteration) if len(points) > 1 else None
+    return (points[0].number("first_iteration") or 0, points[-1].iteration) if len(points) > 1 else None
 
 
 def _settled(found: TrainingReport) -> list[Point]:
-    return [point for point in found.trend.points if not point.is_warmup]
+    return [point for point in found.trend.points if not point.figures["warmup_only"]]
 
 
 def _line(points: Sequence[Point], label: str, colour: str, figure: Figure, style: str = "line") -> Line:
@@ -159,11 +162,11 @@ def _line(points: Sequence[Point], label: str, colour: str, figure: Figure, styl
 
 
 def _of(name: str) -> Figure:
-    return lambda point: getattr(point, name)
+    return lambda point: point.number(name)
 
 
 def _true(name: str) -> Figure:
-    return lambda point: None if point.is_suspect else getattr(point, name)
+    return lambda point: None if point.figures["suspect"] else point.number(name)
 
 
 def _group(name: str) -> Figure:
@@ -171,13 +174,15 @@ def _group(name: str) -> Figure:
 
 
 def _pauses(points: Sequence[Point], label: str, colour: str, name: str) -> Line:
-    figure = _of(name)
-    return _line([point for point in points if (figure(point) or 0) > _PAUSE_S], label, colour, figure, "dot")
+    def seconds(point: Point) -> float:
+        return (point.number(name) or 0) / _MS_PER_S
+
+    return _line([point for point in points if seconds(point) > _PAUSE_S], label, colour, seconds, "dot")
 
 
 def _suspects(points: Sequence[Point]) -> Line:
     """Intervals above the peak, in no average: shown as what they are."""
-    suspects = [point for point in points if point.is_suspect]
+    suspects = [point for point in points if point.figures["suspect"]]
     return _line(suspects, "suspect", "red", _of("tflops_per_gpu"), "cross")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import RunHeader
@@ -13,17 +11,7 @@ from flagscale_perf.training.findings.signals import Slow, SlowSteps
 from flagscale_perf.training.phases import GROUPS, total_of
 from flagscale_perf.training.rates import mean_ms
 from flagscale_perf.training.records import IntervalRecord
-from flagscale_perf.training.summary import ThinnedRows
-
-# Attributes of a point that are not called like their figure.
-_ATTRIBUTES = {
-    "timestamp": "at",
-    "iteration_p50_ms": "p50_ms",
-    "iteration_p95_ms": "p95_ms",
-    "iteration_max_ms": "max_ms",
-    "warmup_only": "is_warmup",
-    "suspect": "is_suspect",
-}
+from flagscale_perf.training.totals import ThinnedRows
 
 
 class TrendTotals:
@@ -62,19 +50,9 @@ class TrendTotals:
         return SlowStep(step.iteration, elapsed_s, step.iteration_ns / NS_PER_MS, step.usual_ns / NS_PER_MS)
 
     def _point(self, interval: IntervalRecord, has_slow: bool) -> Point:
-        figures, steps, phases_ns = self._figures.csv(interval), interval.steps, interval.phases_ns
-        known: dict[str, Any] = {_ATTRIBUTES.get(key, key): value for key, value in figures.items()}
-        return Point(
-            **{name: value for name, value in known.items() if name in Point.__dataclass_fields__},
-            figures=figures,
-            is_slow=has_slow,
-            eval_s=interval.eval_ns / NS_PER_S,
-            checkpoint_s=interval.checkpoint_ns / NS_PER_S,
-            phases_ms=None
-            if phases_ns is None
-            else {name: mean_ms(ns, steps) for name, ns in phases_ns.items()},
-            groups_ms=None if phases_ns is None else _groups_ms(phases_ns, steps),
-        )
+        phases_ns = interval.phases_ns
+        groups_ms = None if phases_ns is None else _groups_ms(phases_ns, interval.steps)
+        return Point(self._figures.csv(interval), has_slow, groups_ms)
 
 
 def _groups_ms(phases_ns: dict[str, int | None], steps: int) -> dict[str, float]:

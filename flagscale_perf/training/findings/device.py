@@ -37,7 +37,7 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """An MFU that no device reaches."""
     figures = case.report.figures
     if figures.suspect_intervals:
-        highest = max((point.mfu or 0.0 for point in case.report.trend.points), default=0.0)
+        highest = max((point.number("mfu") or 0.0 for point in case.report.trend.points), default=0.0)
         title = (
             f"Intervals above the peak: {figures.suspect_intervals}. "
             "The peak, the data type or the count of FLOPs is wrong"

@@ -4,6 +4,8 @@ believed.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from flagscale_perf.training.hardware import (
@@ -108,7 +110,7 @@ def test_the_run_adds_up_its_intervals() -> None:
     for xid in (0, 79, 0):
         totals.add_reading(make_reading(SECOND, xid=xid, pcie_width=8))
     # 960 J in 2 s are 480 W; 9600 tokens a second on 10 devices are 960 each
-    assert totals.as_dict(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None)) == {
+    assert asdict(totals.result(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None))) == {
         "energy_j": 960.0,
         "energy_read_s": 2.0,
         "power_w": 480.0,
@@ -129,4 +131,4 @@ def test_the_run_adds_up_its_intervals() -> None:
 def test_nothing_read_is_nothing_known() -> None:
     totals = HardwareTotals()
     totals.add_interval(make_interval(10, **UNREAD))
-    assert set(totals.as_dict(10, SECOND, Scale(8, None)).values()) == {None}
+    assert set(asdict(totals.result(10, SECOND, Scale(8, None))).values()) == {None}

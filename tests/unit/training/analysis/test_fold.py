@@ -48,25 +48,28 @@ def folded(records: list[Record]) -> TrainingReport:
 
 def test_the_trend_of_a_run() -> None:
     report = folded(sample_run())
-    assert [(point.first_iteration, point.iteration, point.steps) for point in report.trend.points] == [
+    assert [
+        tuple(point.figures[key] for key in ("first_iteration", "iteration", "steps"))
+        for point in report.trend.points
+    ] == [
         (1, 10, 9),
         (11, 20, 10),
         (21, 25, 2),
     ]
-    point = report.trend.points[1]
-    assert (point.at, point.elapsed_s, point.tokens_per_s, point.mfu) == (
+    point = report.trend.points[1].figures
+    assert (point["timestamp"], point["elapsed_s"], point["tokens_per_s"], point["mfu"]) == (
         "2024-01-29 10:30:02",
         2.85,
         10240.0,
         0.05,
     )
-    assert (point.memory_peak_gb, point.power_w, point.sm_clock_mhz, point.throttle) == (
+    assert (point["memory_peak_gb"], point["power_w"], point["sm_clock_mhz"], point["throttle"]) == (
         3.0,
         640.0,
         1400,
         "power",
     )
-    assert (report.trend.intervals, report.trend.slow_steps, point.phases_ms) == (3, [], None)
+    assert (report.trend.intervals, report.trend.slow_steps, point["forward_ms"]) == (3, [], None)
     assert report.reading.records == {
         "header": 1,
         "step": 23,
@@ -80,12 +83,8 @@ def test_the_trend_of_a_run() -> None:
 def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
     phases = {"forward": 200 * MS, "optimizer": 10 * MS, "optimizer_clip": 20 * MS, "between_steps": None}
     (point,) = folded([make_interval(10, phases_ns=phases, bubble_ns=50 * MS)]).trend.points
-    assert point.phases_ms == {
-        "forward": 20.0,
-        "optimizer": 1.0,
-        "optimizer_clip": 2.0,
-        "between_steps": None,
-    }
+    names = ("forward_ms", "optimizer_ms", "optimizer_clip_ms", "between_steps_ms")
+    assert [point.figures[name] for name in names] == [20.0, 1.0, 2.0, None]
     assert point.groups_ms == {
         "Data": 0,
         "Forward": 20.0,
@@ -96,7 +95,7 @@ def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
         "Other": 0,
         "Between": 0,
     }
-    assert (point.bubble_ms, point.imbalance_ms) == (5.0, None)
+    assert (point.figures["bubble_ms"], point.figures["imbalance_ms"]) == (5.0, None)
 
 
 def test_slow_steps_are_kept_with_what_was_usual() -> None:

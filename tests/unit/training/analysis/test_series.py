@@ -24,7 +24,7 @@ def with_points(*points, slow=(), intervals=3):
 def test_the_trend_leaves_the_warm_up_and_what_is_not_known_out() -> None:
     found = series.trend(
         with_points(
-            point(1, first_iteration=1, is_warmup=True, iteration_ms=90_000.0),
+            point(1, first_iteration=1, warmup_only=True, iteration_ms=90_000.0),
             point(10, mfu=None, hfu=None, tokens_per_s=None),
             point(20, mfu=None, hfu=None, tokens_per_s=None, tflops_per_gpu=123.0),
         )
@@ -39,7 +39,7 @@ def test_the_trend_leaves_the_warm_up_and_what_is_not_known_out() -> None:
 
 
 def test_the_trend_marks_slow_steps_suspects_and_pauses() -> None:
-    points = [point(10, is_suspect=True, mfu=1.2, checkpoint_s=3.0), point(20, eval_s=2.0)]
+    points = [point(10, suspect=True, mfu=1.2, checkpoint_ms=3000.0), point(20, eval_ms=2000.0)]
     found = drawn(series.trend(with_points(*points, slow=[SlowStep(17, 34.0, 3000.0, 1990.0)])))
     assert found["suspect"] == ([10], [400.0])
     assert found["TFLOPS per GPU"] == ([10, 20], [None, 400.0])

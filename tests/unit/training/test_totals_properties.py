@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import decode, encode
 from flagscale_perf.training.records import IntervalRecord, Record
-from flagscale_perf.training.summary import RunTotals, ThinnedRows, dump_summary
+from flagscale_perf.training.totals import RunTotals, ThinnedRows
 from tests.fakes import make_header, make_interval
 from tests.strategies import any_record, json_values, runs
 
@@ -31,22 +31,23 @@ def test_folding_a_part_looking_and_folding_the_rest_equals_folding_all(
 ) -> None:
     seen_until = data.draw(st.integers(0, len(records)))
     totals = fold(records[:seen_until])
-    totals.as_dict()
+    totals.result()
     for record in records[seen_until:]:
         totals.add(record)
-    assert totals.as_dict() == fold(records).as_dict()
+    assert totals.result() == fold(records).result()
 
 
 @given(runs())
 def test_a_run_read_back_from_its_file_gives_the_writer_s_summary(records: list[Record]) -> None:
-    assert fold([decode(encode(record)) for record in records]).as_dict() == fold(records).as_dict()
+    assert fold([decode(encode(record)) for record in records]).result() == fold(records).result()
 
 
 @given(st.lists(any_record, max_size=8))
 def test_of_any_records_the_summary_is_strict_json_with_the_same_keys(records: list[Record]) -> None:
-    empty = fold([]).as_dict()
-    summary = fold(records).as_dict()
-    assert json.loads(dump_summary(summary), parse_constant=pytest.fail) == json.loads(json.dumps(summary))
+    empty = fold([]).result().as_dict()
+    totals = fold(records)
+    summary = totals.result().as_dict()
+    assert json.loads(totals.text(), parse_constant=pytest.fail) == json.loads(json.dumps(summary))
     assert summary.keys() == empty.keys()
     for block in (
         "session_info",
@@ -70,7 +71,7 @@ def test_any_facts_make_a_summary(facts, records: list[Record]) -> None:
     totals = RunTotals(replace(header, facts=header.facts | facts))
     for record in records:
         totals.add(record)
-    json.loads(dump_summary(totals.as_dict()), parse_constant=pytest.fail)
+    json.loads(totals.text(), parse_constant=pytest.fail)
 
 
 @given(st.integers(0, 200), st.integers(2, 9))
