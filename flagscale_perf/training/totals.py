@@ -181,7 +181,7 @@ class RunTotals:
             totals=_finite(self._totals(all_steps)),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),
-            ranks=self.ranks.as_dict(),
+            ranks=self.ranks.result(),
             memory=_finite(self._memory.result()),
             hardware=_finite(
                 self._hardware.result(self._rated.tokens, self._rated.iteration_ns, self._scale)

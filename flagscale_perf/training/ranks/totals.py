@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.hardware import highest
@@ -28,6 +29,53 @@ class Place(NamedTuple):
     stage: int | None
 
 
+@dataclass(frozen=True)
+class SlowRanks:
+    """A slow stretch, as in `StragglerRecord`; of very many ranks the first `MAX_NAMED`."""
+
+    first_iteration: int
+    iteration: int
+    is_over: bool
+    ranks: list[int]
+    hostname: str
+    device: str
+    stage: int
+    phase: str
+    excess_ms: float
+    against: str
+    cause: str | None
+
+
+@dataclass(frozen=True)
+class RanksSummary:
+    """The summary's block about ranks.
+
+    Attributes:
+        nodes: how many.
+        heard, silent_count, silent: ranks from which something came in the last stretch, and from which not.
+        peak_memory_gb, peak_memory_ranks: the highest memory peak, and whose it is.
+        slowest_ranks, slowest_work_ms: the ranks with the longest mean work.
+        median_work_ms: of all ranks' mean work.
+        work_spread: the slowest ranks' work over the median one, less 1.
+        wait_share: waiting, of the iterations of all ranks.
+        straggler_count: slow stretches; at most the first `MAX_STRAGGLERS` are in `stragglers`.
+    """
+
+    nodes: int | None
+    heard: int | None
+    silent_count: int | None
+    silent: list[int] | None
+    peak_memory_gb: float | None
+    peak_memory_ranks: list[int] | None
+    slowest_ranks: list[int] | None
+    slowest_work_ms: float | None
+    median_work_ms: float | None
+    work_spread: float | None
+    wait_share: float | None
+    straggler_count: int
+    stragglers: list[SlowRanks]
+
+
 class _Entry:
     """Running sums of one entry of `RanksRecord`, over the stretches in which its work was known."""
 
@@ -42,6 +90,16 @@ class _Entry:
             self.iteration_ns += iteration_ns
             self.work_ns += work_ns
             self.wait_ns += wait_ns
+
+
+class _Work(NamedTuple):
+    """Mean work of the entries, and the number of the slowest one; None where no work is known."""
+
+    slowest: int | None
+    slowest_ms: float | None
+    median_ms: float | None
+    spread: float | None
+    wait_share: float | None
 
 
 class RankTotals:
@@ -112,9 +170,9 @@ class RankTotals:
                 devices.setdefault(place.hostname, {})[place.device] = None
         return [(hostname, found, list(devices.get(hostname, ()))) for hostname, found in ranks.items()]
 
-    def as_dict(self) -> dict[str, Any]:
-        """The block of the summary: always the same keys."""
-        last = self._last
+    def result(self) -> RanksSummary:
+        """What the summary says of ranks so far."""
+        last, work = self._last, self._work()
         peaks = {
             number: entry.peak_bytes
             for number, entry in enumerate(self._entries)
@@ -122,35 +180,40 @@ class RankTotals:
         }
         fullest = max(peaks, key=lambda number: peaks[number], default=None)
         silent_count = None if last is None else last.silent_count
-        return {
-            "nodes": len({place.hostname for place in self.places.values()}) or None,
-            "heard": None if silent_count is None or self._size is None else self._size - silent_count,
-            "silent_count": silent_count,
-            "silent": None if last is None else last.silent[:MAX_NAMED],
-            "peak_memory_gb": None if fullest is None else as_gb(peaks[fullest]),
-            "peak_memory_ranks": self._ranks_of(fullest),
-            **self._work(),
-            "straggler_count": self._straggler_count,
-            "stragglers": [_straggler(record) for record in self._stragglers.values()],
-        }
+        return RanksSummary(
+            nodes=len({place.hostname for place in self.places.values()}) or None,
+            heard=None if silent_count is None or self._size is None else self._size - silent_count,
+            silent_count=silent_count,
+            silent=None if last is None else last.silent[:MAX_NAMED],
+            peak_memory_gb=None if fullest is None else as_gb(peaks[fullest]),
+            peak_memory_ranks=self._ranks_of(fullest),
+            slowest_ranks=self._ranks_of(work.slowest),
+            slowest_work_ms=work.slowest_ms,
+            median_work_ms=work.median_ms,
+            work_spread=work.spread,
+            wait_share=work.wait_share,
+            straggler_count=self._straggler_count,
+            stragglers=[_slow_ranks(record) for record in self._stragglers.values()],
+        )
 
-    def _work(self) -> dict[str, Any]:
+    def _work(self) -> _Work:
         """Means over the stretches in which they were known."""
         known = {number: entry for number, entry in enumerate(self._entries) if entry.stretches}
         if not known:
-            keys = ("slowest_ranks", "slowest_work_ms", "median_work_ms", "work_spread", "wait_share")
-            return dict.fromkeys(keys)
+            return _Work(None, None, None, None, None)
         means = {number: entry.work_ns / entry.stretches for number, entry in known.items()}
         slowest = max(means, key=lambda number: means[number])
         median_ns = statistics.median(means.values())
-        waits_ns = sum(entry.wait_ns for entry in known.values())
-        return {
-            "slowest_ranks": self._ranks_of(slowest),
-            "slowest_work_ms": means[slowest] / NS_PER_MS,
-            "median_work_ms": median_ns / NS_PER_MS,
-            "work_spread": means[slowest] / median_ns - 1 if median_ns else None,
-            "wait_share": share(waits_ns, sum(entry.iteration_ns for entry in known.values())),
-        }
+        return _Work(
+            slowest=slowest,
+            slowest_ms=means[slowest] / NS_PER_MS,
+            median_ms=median_ns / NS_PER_MS,
+            spread=means[slowest] / median_ns - 1 if median_ns else None,
+            wait_share=share(
+                sum(entry.wait_ns for entry in known.values()),
+                sum(entry.iteration_ns for entry in known.values()),
+            ),
+        )
 
     def _ranks_of(self, number: int | None) -> list[int] | None:
         """The rank of an entry, or those that share it, at most `MAX_NAMED`."""
@@ -170,17 +233,17 @@ def _at(values: Sequence[T], place: int) -> T | None:
     return values[place] if place < len(values) else None
 
 
-def _straggler(record: StragglerRecord) -> dict[str, Any]:
-    return {
-        "first_iteration": record.first_iteration,
-        "iteration": record.iteration,
-        "is_over": record.is_over,
-        "ranks": record.ranks[:MAX_NAMED],
-        "hostname": record.hostname,
-        "device": record.device,
-        "stage": record.stage,
-        "phase": record.phase,
-        "excess_ms": record.excess_ns / NS_PER_MS,
-        "against": record.against,
-        "cause": record.cause,
-    }
+def _slow_ranks(record: StragglerRecord) -> SlowRanks:
+    return SlowRanks(
+        first_iteration=record.first_iteration,
+        iteration=record.iteration,
+        is_over=record.is_over,
+        ranks=record.ranks[:MAX_NAMED],
+        hostname=record.hostname,
+        device=record.device,
+        stage=record.stage,
+        phase=record.phase,
+        excess_ms=record.excess_ns / NS_PER_MS,
+        against=record.against,
+        cause=record.cause,
+    )

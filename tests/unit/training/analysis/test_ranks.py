@@ -46,7 +46,7 @@ def test_a_peak_is_in_report_and_summary_even_where_its_stretch_is_not_kept() ->
     totals, found = of(*records)
     assert found is not None and len(found.stretches) <= MAX_STRETCHES
     assert [60 - 9, 60] not in found.stretches
-    assert max(found.peak_gb) == totals.as_dict()["peak_memory_gb"] == 139.0
+    assert max(found.peak_gb) == totals.result().peak_memory_gb == 139.0
 
 
 def test_medians_are_over_the_stretches_in_which_a_rank_was_known() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import MAX_STRAGGLERS, RankTotals
@@ -30,7 +30,7 @@ def totals_of(*records, size=3):
     totals = RankTotals(size)
     for record in records:
         totals.add(record)
-    return totals.as_dict()
+    return asdict(totals.result())
 
 
 def test_all_ranks_of_a_run() -> None:
