@@ -26,7 +26,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
-from flagscale_perf.spine.units import as_ms, ranges
+from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.analysis.summary import KILLED
@@ -247,5 +247,10 @@ def _straggler(slow: StragglerRecord) -> Note:
     excess = Quantity(as_ms(slow.excess_ns), "ms")
     since = f" longer a step since iteration {slow.first_iteration}"
     cause = f", {slow.cause}" if slow.cause else ""
-    words: Cell = (f"slow: rank {ranges(slow.ranks)} on {slow.hostname}, {slow.phase} ", excess, since, cause)
+    words: Cell = (
+        f"slow: {numbered('rank', slow.ranks)} on {slow.hostname}, {slow.phase} ",
+        excess,
+        since,
+        cause,
+    )
     return Note(words, "warn")
