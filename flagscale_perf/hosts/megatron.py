@@ -29,6 +29,7 @@ from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
@@ -114,7 +115,7 @@ class MegatronLoop:
         microbatches = count()
         samples = samples_of_pass * microbatches
         iteration = self._args.curr_iteration + 1
-        return StepNumbers(iteration, not result[1], samples, samples * seq_length, microbatches)
+        return tuple_of(StepNumbers, (iteration, not result[1], samples, samples * seq_length, microbatches))
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
