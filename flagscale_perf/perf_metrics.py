@@ -99,7 +99,7 @@ class PerfMonitor:
 
     Args:
         emit: takes each finished record, in order.
-        flops: samples, and their documents where the host tells them -> (model, hardware) FLOPs of one step
+        flops: samples, and their documents where they are packed -> (model, hardware) FLOPs of one step
             over all GPUs.
         device: probe of this rank's device.
         memory_interval: read the memory every so many iterations; 0 for never.
