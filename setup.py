@@ -21,7 +21,10 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
-    package_data={"flagscale_perf": ["py.typed"], "flagscale_perf.report": ["page.css", "page.js"]},
+    package_data={
+        "flagscale_perf": ["py.typed"],
+        "flagscale_perf.report": ["page.css", "page.html", "page.js"],
+    },
     # monitoring, reading and reporting need the standard library and, for training, the host's torch
     install_requires=[],
     extras_require={

@@ -22,8 +22,9 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from flagscale_perf.analysis.compare.bootstrap import deviation, mean, median
-from flagscale_perf.analysis.compare.compare import CompareOptions, compare
+from flagscale_perf.analysis.compare.compare import CompareOptions
 from flagscale_perf.analysis.compare.judge import SAME
+from flagscale_perf.training.analysis.compare import compare
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 

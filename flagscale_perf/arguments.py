@@ -1,5 +1,4 @@
-"""Options: one dataclass is the single source of the argparse flags, the environment variables and the yaml
-keys.
+"""Options: one dataclass is the source of the flags, the environment variables and the yaml keys.
 
     field  perf_log_interval
     flag   --perf-log-interval N
@@ -12,6 +11,7 @@ A flag wins over the environment, the environment over the default. Imports neit
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -21,15 +21,20 @@ from typing import Any
 from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
+REHEARSAL_MODES = ("auto", "always", "never")
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 _UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command line
+# Megatron prints every parsed argument, and a path that stdout cannot encode would end the job there. Such a
+# value is handed to the host with escapes: what the host has got -> what was typed.
+_typed: dict[str, Any] = {}
 
 
 def parse_bool(text: str) -> bool:
-    """ "true", "1", "yes", "on" or their opposites, in any case. Raises PerfError."""
+    """True for "true", "1", "yes" or "on", False for their opposites, in any case. Raises PerfError."""
     word = str(text).strip().lower()
     if word in _TRUE or word in _FALSE:
         return word in _TRUE
@@ -62,7 +67,8 @@ def _parse_textfile(text: str) -> str:
     path = _parse_directory(text)
     if not os.path.isabs(path) or not path.endswith(".prom"):
         raise PerfError(
-            f"{text!r} is no absolute path that ends in .prom; write for example /var/lib/node_exporter/flagscale_perf.prom"
+            f"{text!r} is no absolute path that ends in .prom; write for example"
+            " /var/lib/node_exporter/flagscale_perf.prom"
         )
     return path
 
@@ -90,18 +96,13 @@ def _parse_rehearsal(text: str) -> str:
     return str(text)
 
 
-REHEARSAL_MODES = ("auto", "always", "never")
-
-
 def _option(default: Any, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> Any:
     return field(default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar})
 
 
 @dataclass(frozen=True)
 class PerfConfig:
-    """Every option of the monitor. Field names are the yaml keys; see the module's docstring for flags and
-    variables.
-    """
+    """Every option of the monitor, checked. Its field's name gives flag, variable and yaml key."""
 
     enable_perf_monitor: bool = _option(False, parse_bool, "switch the performance monitor on")
     perf_log_interval: int = _option(10, _parse_count, "iterations between two lines of the log", "N")
@@ -116,8 +117,11 @@ class PerfConfig:
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
-        None, _parse_peak, "dense peak of one device in TFLOP/s, or NAME=TFLOPS,... for each type; overrides the built-in table", "TFLOPS",
-    )  # fmt: skip
+        None,
+        _parse_peak,
+        "dense peak of one device in TFLOP/s, or NAME=TFLOPS,... for each type; overrides the built-in table",
+        "TFLOPS",
+    )
     perf_max_overhead: float = _option(
         0.1,
         _parse_percent,
@@ -125,23 +129,31 @@ class PerfConfig:
         "PERCENT",
     )
     perf_prometheus_port: str | None = _option(
-        None, _parse_port, "serve metrics to Prometheus on this port of 127.0.0.1, or at HOST:PORT", "PORT",
-    )  # fmt: skip
+        None,
+        _parse_port,
+        "serve metrics to Prometheus on this port of 127.0.0.1, or at HOST:PORT",
+        "PORT",
+    )
     perf_prometheus_textfile: str | None = _option(
-        None, _parse_textfile, "keep this .prom file for node_exporter's textfile collector; an absolute path", "PATH",
-    )  # fmt: skip
+        None,
+        _parse_textfile,
+        "keep this .prom file for node_exporter's textfile collector; an absolute path",
+        "PATH",
+    )
     perf_csv: bool = _option(False, parse_bool, "write a table of the intervals, too: perf_intervals_*.csv")
     perf_wandb: bool = _option(
         False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process"
     )
     rehearse_on_cpu: str = _option(
-        "auto", _parse_rehearsal, "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
+        "auto",
+        _parse_rehearsal,
+        "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",
-    )  # fmt: skip
+    )
     perf_debug: bool = _option(False, parse_bool, "print the traceback of a failure inside the monitor, too")
 
     def __post_init__(self) -> None:
-        """Checks every value as if it had been typed. Raises PerfError naming option, value and cure."""
+        """Checks every value as if it had been typed. Raises PerfError naming option and value."""
         for option in fields(self):
             value = getattr(self, option.name)
             if value is not None or option.default is not None:
@@ -149,11 +161,28 @@ class PerfConfig:
 
     @classmethod
     def from_args(cls, args: Any, environ: Mapping[str, str] | None = None) -> PerfConfig:
-        """From the host's parsed arguments (namespace or dict; only read). Missing or None fields fall back
-        to the environment, then to the default. Raises PerfError."""
+        """From the host's parsed arguments, a namespace or a mapping.
+
+        What is missing or None there is taken from the environment, else the default. Raises PerfError.
+        """
         given = args if isinstance(args, Mapping) else vars(args)
         values = _from_environment(os.environ if environ is None else environ)
         values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
+        return cls(
+            **{
+                name: _typed.get(value, value) if isinstance(value, str) else value
+                for name, value in values.items()
+            }
+        )
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> PerfConfig:
+        """From what `as_dict` gave, in any version: an option that is missing or wrong has its default."""
+        values = {}
+        for option in fields(cls):
+            with contextlib.suppress(PerfError):
+                if (value := options.get(option.name)) is not None:
+                    values[option.name] = _checked(option, value, option.name)
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
@@ -167,17 +196,15 @@ def flag_of(name: str) -> str:
 
 
 def env_of(name: str) -> str:
-    """`perf_log_dir` -> `FLAGSCALE_PERF_LOG_DIR`; `enable_perf_monitor` ->
-    `FLAGSCALE_PERF_ENABLE_MONITOR`.
-    """
+    """`perf_log_dir` -> FLAGSCALE_PERF_LOG_DIR, `enable_perf_monitor` -> FLAGSCALE_PERF_ENABLE_MONITOR."""
     return ENV_PREFIX + name.replace("perf_", "").upper()
 
 
 def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Adds every option to the host's parser, once. Returns the parser.
 
-    A flag that the host already defines is left to the host: the value is read from the same attribute.
-    Wrong values end in the parser's own usage error, before training.
+    A flag that the host defines itself is left to the host; its value is read from the same attribute.
+    A wrong value is the parser's usage error, before training.
     """
     group = parser.add_argument_group(GROUP_TITLE, "performance monitor")
     for option in fields(PerfConfig):
@@ -186,9 +213,13 @@ def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
             _add_option(group, option, flag)
         if isinstance(option.default, bool) and not _knows(parser, _negated(flag)):
             group.add_argument(
-                _negated(flag), dest=option.name, action="store_const", const=False,
-                default=argparse.SUPPRESS, help=f"same as {flag} false",
-            )  # fmt: skip
+                _negated(flag),
+                dest=option.name,
+                action="store_const",
+                const=False,
+                default=argparse.SUPPRESS,
+                help=f"same as {flag} false",
+            )
     if not _knows(parser, "--tensorboard"):
         group.add_argument(
             "--tensorboard",
@@ -199,15 +230,18 @@ def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPars
 
 
 def _add_option(group: argparse._ArgumentGroup, option: Field[Any], flag: str) -> None:
-    extra: dict[str, Any] = {}
+    extra: dict[str, Any] = {"metavar": option.metadata["metavar"]}
     if isinstance(option.default, bool):
         extra = {"nargs": "?", "const": True, "metavar": "true|false"}
-    else:
-        extra = {"metavar": option.metadata["metavar"]}
+    origin = f"(default: {option.default}; environment: {env_of(option.name)})"
     group.add_argument(
-        flag, dest=option.name, default=None, type=_argparse_type(option),
-        help=f"{option.metadata['help']} (default: {option.default}; environment: {env_of(option.name)})", **extra,
-    )  # fmt: skip
+        flag,
+        dest=option.name,
+        default=None,  # so that a flag nobody gave is told from one that repeats the default
+        type=_argparse_type(option),
+        help=f"{option.metadata['help']} {origin}",
+        **extra,
+    )
 
 
 def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
@@ -215,11 +249,20 @@ def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
         if _is_unset(text):
             return None
         try:
-            return option.metadata["parse"](text)
+            return _for_host(option.metadata["parse"](text))
         except PerfError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return convert
+
+
+def _for_host(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    shown = for_stdout(value)
+    if shown != value:
+        _typed[shown] = value
+    return shown
 
 
 def _negated(flag: str) -> str:

@@ -1,7 +1,7 @@
 """The training loop's events, and the wall between the monitor and the training.
 
-A host adapter calls one method per event and hands itself in as a `Loop`; whatever goes wrong behind these
-methods stays behind them: it is counted, said once, and switches the monitor off. This module knows no host.
+A host adapter calls one method per event and hands itself in as a `Loop`. Whatever goes wrong in these
+methods stays in them: it is counted, said once, and switches the monitor off. This module knows no host.
 """
 
 from __future__ import annotations
@@ -12,83 +12,28 @@ import functools
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVarTuple
+from typing import Any, Concatenate, ParamSpec
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.device.peak_option import PeakOption
-from flagscale_perf.device.peaks import mean_peak, peak_in_force
 from flagscale_perf.device.probe import DeviceProbe, current_device
-from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
+from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_logger import PerfLogger
-from flagscale_perf.perf_metrics import Budget, CountFlops, Flops, Pause, PerfMonitor, StepNumbers
+from flagscale_perf.perf_metrics import PHASES_NS, Budget, PerfMonitor
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
-from flagscale_perf.spine.errors import PerfError, raised_by_signal, traceback_lines
-from flagscale_perf.training.phases import ONE_F_ONE_B
-from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.loop import CountFlops, Loop, Pause, StepNumbers
+from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.ranks.teller import Teller
-from flagscale_perf.training.records import MarksRecord, RunFacts, StepRecord
+from flagscale_perf.training.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 
 Params = ParamSpec("Params")
-Given = TypeVarTuple("Given")
 _live: weakref.WeakSet[TrainingHooks] = weakref.WeakSet()
-JUDGED_STEPS = (10, 100)  # at least and at most so many make a judgement of the monitor's cost
-
-
-class Loop(Protocol):
-    """What a host adapter can be asked. Every answer is read from the host at the time of the call.
-
-    Attributes:
-        rehearsing: torch.cuda calls land on the CPU.
-    """
-
-    rehearsing: bool
-
-    def rank(self) -> int:
-        """This process's number in the job; 0 is the one that writes."""
-
-    def stage(self) -> int:
-        """Its place in the pipeline, from 0."""
-
-    def lockstep(self) -> int:
-        """See `RankIdentity`."""
-
-    def config(self) -> PerfConfig:
-        """The options in force. Raises PerfError."""
-
-    def facts(self, device: str) -> RunFacts:
-        """What the host knows about the run; `device` is the device's name. Peak and model are filled in
-        here.
-        """
-
-    def device_types(self) -> Mapping[str, int]:
-        """Type of device -> how many ranks have one, where a job knows that its devices differ; else
-        empty.
-        """
-
-    def model_args(self) -> Any:
-        """The host's arguments that describe the model (read only)."""
-
-    def position(self) -> tuple[int, int]:
-        """Iterations finished or skipped and samples consumed before the step that begins now."""
-
-    def numbers(self, result: Any) -> StepNumbers | None:
-        """Of the step that has just returned `result`; None when the host does not count it as an
-        iteration.
-        """
-
-    def skipped_samples(self) -> int:
-        """Samples the host is passing over without a step."""
-
-    def names_phases(self) -> bool:
-        """Whether `TrainingHooks.mark` will be told the phases."""
-
-    def say(self, line: str) -> None:
-        """Prints through the host's rank-0 printing."""
+JUDGED_STEPS = (10, 100)  # the monitor's cost is judged over at least and at most so many steps
 
 
 def _guarded(
@@ -99,30 +44,31 @@ def _guarded(
     def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
         try:
             event(self, *args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed(event.__name__, error)
 
     functools.update_wrapper(guarded, event)
     return guarded
 
 
-def _measured(event: Callable[[TrainingHooks, int, *Given], None]) -> Callable[[TrainingHooks, *Given], None]:
-    """The same wall around an `event` of each step, with a meter: what the event takes is the monitor's own
-    cost.
+def _metered(
+    event: Callable[Concatenate[TrainingHooks, int, Params], None],
+) -> Callable[Concatenate[TrainingHooks, Params], None]:
+    """The same wall with a meter: the time that the event takes is the monitor's own cost.
 
     The event gets the meter's first reading as the time at which it happened.
     """
 
-    def measured(self: TrainingHooks, /, *given: *Given) -> None:
+    def metered(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
         now_ns = monotonic_ns()
         try:
-            event(self, now_ns, *given)
-            self._monitor.self_ns += monotonic_ns() - now_ns
-        except Exception as error:
+            event(self, now_ns, *args, **kwargs)
+            self._monitor.notes.spent_ns += monotonic_ns() - now_ns
+        except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed(event.__name__, error)
 
-    functools.update_wrapper(measured, event)
-    return measured
+    functools.update_wrapper(metered, event)
+    return metered
 
 
 class TrainingHooks:
@@ -134,20 +80,19 @@ class TrainingHooks:
         mark: takes the marks (`training.marks`) of the train step that is under way; None outside of one and
             where they are not recorded. It is called for every phase, hence directly: an adapter gives what
             it raises to `phase_failed`.
-        time_mark: measures how long an adapter's way to `mark` takes, in nanoseconds; set by the adapter that
-            tells phases.
+        time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
+            record phases.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
-        self._budget: Budget
         self._max_overhead = 0.0
         self._noted: set[str] = set()
         self._loop: Loop
         self._monitor: PerfMonitor
-        self._logger: PerfLogger | Teller | None = None
+        self._logger: PerfLogger | RankLogger | None = None
         self._say: Callable[[str], None]
         self._debug = False
         self._has_failed = False
@@ -176,107 +121,119 @@ class TrainingHooks:
         self._debug = config.perf_debug
         self._loop = loop
         device = current_device(loop.rehearsing)
+        logger: PerfLogger | RankLogger
         if place is not None and rank:
-            facts, flops = self._begin_telling(config, place, device)
+            logger, facts, flops = self._begin_storing(config, place, device)
         else:
-            facts, flops = self._begin_recording(config, place, device)
+            logger, facts, flops = self._begin_recording(config, place, device)
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
-        self._monitor = PerfMonitor(self._emit, flops, device, memory_interval, facts.resume_iteration)
+        monitor = PerfMonitor(logger.step, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
-            self._monitor.timeline = device.timeline(self.time_mark())
+            monitor.timeline = device.timeline(self.time_mark())
         self._max_overhead = config.perf_max_overhead
-        self._budget = Budget(
-            config.perf_max_overhead / 100,
-            min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1]),
-        )
+        judged_steps = min(max(config.perf_log_interval, JUDGED_STEPS[0]), JUDGED_STEPS[1])
+        monitor.budget = Budget(config.perf_max_overhead / 100, judged_steps)
+        self._monitor = monitor
         self._noted = set()
         self.active = True
 
     def _begin_recording(
         self, config: PerfConfig, place: Place | None, device: DeviceProbe
-    ) -> tuple[RunFacts, CountFlops]:
+    ) -> tuple[PerfLogger, RunFacts, CountFlops]:
         """Rank 0 writes the run's files."""
         loop = self._loop
-        facts, flops = _facts_and_flops(loop, config, device)
+        facts, flops = facts_and_flops(loop, config, device)
         if not self._has_trained:  # a later training of the same process does not begin with it
             self._has_trained, facts = True, replace(facts, process_start_ns=process_start_ns())
         self._has_others = place is not None and place.world_size > 1
         self._say = loop.say
-        self._logger = PerfLogger.start(
-            config, facts, loop.say, _identity(loop, device) if self._has_others else None
-        )
+        identity = identity_of(loop, device) if self._has_others else None
+        self._logger = logger = PerfLogger.start(config, facts, loop.say, identity)
         for reason in facts.missing:
             loop.say(f"flagscale_perf: not available: {reason}")
         if facts.resume_iteration:
-            self._logger.event(
-                "resume", facts.resume_iteration, f"resumed after iteration {facts.resume_iteration}"
-            )
-        return facts, flops
+            text = f"resumed after iteration {facts.resume_iteration}"
+            logger.event("resume", facts.resume_iteration, text)
+        return logger, facts, flops
 
-    def _begin_telling(
+    def _begin_storing(
         self, config: PerfConfig, place: Place, device: DeviceProbe
-    ) -> tuple[RunFacts, CountFlops]:
+    ) -> tuple[RankLogger, RunFacts, CountFlops]:
         """Any other rank only measures; rank 0 counts the work and says what there is to say."""
         self._say = _say_nothing
-        self._logger = Teller.start(place, _identity(self._loop, device), config.perf_log_dir)
-        return self._loop.facts(device.name), _unknown_flops
+        self._logger = logger = RankLogger.start(place, identity_of(self._loop, device), config.perf_log_dir)
+        return logger, self._loop.facts(device.name), unknown_flops
 
     def loop_top(self) -> None:
         """The loop begins a new pass."""
-        self._monitor.loop_top_ns = monotonic_ns()
+        self._monitor.notes.loop_top_ns = monotonic_ns()
 
-    @_measured
-    def step_start(self, now_ns: int) -> None:
+    # The next two are the wall and the meter again, in place of a decorator: it would double their calls, and
+    # in a real training each call here costs microseconds (docs/flow.md).
+
+    def step_start(self) -> None:
         """A train step begins."""
-        finished, consumed = self._loop.position()
-        monitor = self._monitor
-        monitor.step_start(now_ns, finished, consumed)
-        self.mark = None if monitor.timeline is None else monitor.timeline.mark
+        now_ns = monotonic_ns()
+        try:
+            monitor = self._monitor
+            finished, consumed = self._loop.position()
+            monitor.step_start(now_ns, finished, consumed)
+            if monitor.overrun is not None:
+                self._shed()
+            timeline = monitor.timeline
+            self.mark = None if timeline is None else timeline.mark
+            monitor.notes.spent_ns += monotonic_ns() - now_ns
+        except Exception as error:  # whatever it is: no failure of the monitor may end a training
+            self._failed("step_start", error)
 
-    @_measured
-    def step_end(self, now_ns: int, result: Any) -> None:
+    def step_end(self, result: Any) -> None:
         """A train step returned `result`."""
+        now_ns = monotonic_ns()
         self.mark = None
-        numbers = self._loop.numbers(result)
-        if numbers is None:
-            return
-        self._monitor.step_end(now_ns, numbers)
-        timeline = self._monitor.timeline
-        if timeline is not None and timeline.trouble:
-            self._note(f"phases are not known for every iteration: {timeline.trouble}")
+        try:
+            monitor = self._monitor
+            numbers = self._loop.numbers(result)
+            if numbers is not None:
+                monitor.step_end(now_ns, numbers)
+                timeline = monitor.timeline
+                if timeline is not None and timeline.trouble:
+                    self._note(f"phases are not known for every iteration: {timeline.trouble}")
+            monitor.notes.spent_ns += monotonic_ns() - now_ns
+        except Exception as error:  # whatever it is: no failure of the monitor may end a training
+            self._failed("step_end", error)
 
     def phase_failed(self, error: Exception, event: str = "a phase") -> None:
-        """A mark on the timeline raised, or what else an adapter does for an `event` outside of the wall."""
+        """A mark raised `error`, or something else that an adapter does for an `event` outside of the wall."""
         self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:
         """The host logs the step; sums over its packed documents of their lengths and the squares of these,
         where it has them.
         """
-        self._monitor.logged_ns = monotonic_ns()
+        self._monitor.notes.logged_ns = monotonic_ns()
         if real_tokens is not None or squared_lengths is not None:
-            self._told_packed(Packed(real_tokens, squared_lengths))
+            self._packed(Packed(real_tokens, squared_lengths))
 
-    @_measured
-    def _told_packed(self, now_ns: int, packed: Packed) -> None:
+    @_metered
+    def _packed(self, now_ns: int, packed: Packed) -> None:
         self._monitor.packed(packed)
 
-    @_measured
+    @_metered
     def pause(self, now_ns: int, kind: Pause) -> None:
         """Evaluation or checkpoint saving begins."""
         self._monitor.pause(kind, now_ns)
 
-    @_measured
+    @_metered
     def resume(self, now_ns: int, kind: Pause) -> None:
-        """It ends."""
+        """Evaluation or checkpoint saving ends."""
         self._monitor.resume(kind, now_ns)
 
-    @_measured
+    @_metered
     def data_skipped(self, now_ns: int, start_ns: int) -> None:
         """The host has passed over one iteration's data, since `start_ns`."""
         self._monitor.data_skipped(start_ns, now_ns, self._loop.skipped_samples())
 
-    @_measured
+    @_metered
     def loop_left(self, now_ns: int) -> None:
         """The loop is over, the host tidies up."""
         self._monitor.loop_left(now_ns)
@@ -286,7 +243,7 @@ class TrainingHooks:
         self.active, self.mark = False, None
         if self._logger is not None:
             self._finish()
-            self._end(_reason(error))
+            self._end(end_reason(error))
         vars(self).pop("_loop", None)  # the host's model may hang on it
 
     @_guarded
@@ -295,14 +252,14 @@ class TrainingHooks:
 
     @_guarded
     def _end(self, reason: str) -> None:
-        """With other ranks the files are waited for when the process ends: here, the others would wait in the
-        host's next collective.
+        """With other ranks the files are waited for at the end of the process: they would wait for rank 0 in
+        the host's next collective.
         """
         logger, self._logger = self._logger, None
         if logger is None:
             return
         logger.end(reason)
-        if not isinstance(logger, Teller):
+        if not isinstance(logger, RankLogger):
             if self._has_others:
                 atexit.register(self._farewell, logger, reason)
             else:
@@ -313,17 +270,15 @@ class TrainingHooks:
         if summary := logger.close(reason):
             self._say(f"flagscale_perf: summary in {summary}")
 
-    def _emit(self, record: StepRecord | MarksRecord) -> None:
-        """Keeps the record, and the monitor's cost within its budget."""
-        if self._logger is not None:
-            self._logger.step(record)
-        if type(record) is StepRecord:
-            taken = self._budget.add(record)
-            if taken is not None and self.active and (part := self._monitor.shed()):
-                limit = f"more than --perf-max-overhead {self._max_overhead:g} allows"
-                self._note(
-                    f"{part} switched off: the monitor takes {taken * 100:.2g} % of the time, {limit}", "shed"
-                )
+    def _shed(self) -> None:
+        """The monitor has taken more than its budget: it goes on with one part less."""
+        overrun, part = self._monitor.overrun, self._monitor.shed()
+        if overrun is None or part is None:
+            return
+        cost = f"{overrun.step_ns / 1e3:.0f} us a step, {overrun.share * 100:.2g} % of the time"
+        least = f" (for phases at least {PHASES_NS // 1000} us a step)" if part == "phases" else ""
+        limit = f"more than --perf-max-overhead {self._max_overhead:g}{least} allows"
+        self._note(f"{part} switched off: the monitor takes {cost}, {limit}", "shed")
 
     def _note(self, text: str, name: str = "note") -> None:
         """Records an event and says it, once a session."""
@@ -341,16 +296,14 @@ class TrainingHooks:
             return
         self._has_failed = True
         line = f"monitor switched off at {event}: {type(error).__name__}"
-        with contextlib.suppress(Exception):  # an exception may have no text
+        # An exception may have no text; the logger may be what failed; stderr may be closed, or anything that
+        # the host has put there: none of them is a reason to end a training.
+        with contextlib.suppress(Exception):
             line += f": {error}"
-        with contextlib.suppress(
-            Exception
-        ):  # the logger may be what failed; the line below says it all the same
+        with contextlib.suppress(Exception):
             if self._logger is not None:
                 self._logger.event("failure", self._monitor.iteration, line)
-        with contextlib.suppress(
-            Exception
-        ):  # a closed stderr, or whatever the host has put there, is no reason to end a training
+        with contextlib.suppress(Exception):
             said = [f"flagscale_perf: {line} (training goes on without it)", *traceback_lines(self._debug)]
             print("\n".join(said), file=sys.stderr, flush=True)
 
@@ -363,85 +316,5 @@ def _leave_child() -> None:
 os.register_at_fork(after_in_child=_leave_child)
 
 
-def _identity(loop: Loop, device: DeviceProbe) -> RankIdentity:
-    return RankIdentity(
-        loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep()
-    )
-
-
 def _say_nothing(line: str) -> None:
-    """Of ranks other than 0; what they have to tell, rank 0 says."""
-
-
-def _facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
-    facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
-    if device.uuid is None:
-        facts = replace(
-            facts, missing=[*facts.missing, f"hardware counters ({device.name} has no id to find them by)"]
-        )
-    if facts.world_size > 1 and Place.of(os.environ) is None:
-        facts = replace(
-            facts,
-            missing=[*facts.missing, "other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"],
-        )
-    facts = _with_peak(loop, config, facts)
-    if config.perf_breakdown:
-        facts = replace(facts, missing=[*facts.missing, *_missing_phases(loop, facts)])
-    try:
-        shape = ModelShape.from_args(loop.model_args())
-    except PerfError as error:
-        return replace(facts, missing=[*facts.missing, f"TFLOPS, MFU and HFU ({error})"]), _unknown_flops
-    if not shape.recompute.known:
-        facts = replace(
-            facts, missing=[*facts.missing, "HFU (recomputation varies by pipeline stage and micro-batch)"]
-        )
-    facts = replace(facts, model_family=shape.family, model=shape.as_dict())
-    return facts, _flops_of(shape, facts.seq_length or 0)
-
-
-def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
-    given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
-    ranks = loop.device_types()
-    peak = (
-        mean_peak(given, ranks, facts.world_size)
-        if len(ranks) > 1
-        else peak_in_force(given, facts.device, facts.dtype or "")
-    )
-    return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
-
-
-def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
-    if not loop.names_phases():
-        return ["phases (the host has no timers to tell them)"]
-    if facts.pipeline_schedule not in (None, ONE_F_ONE_B):
-        return [
-            f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {facts.pipeline_schedule})"
-        ]
-    return []
-
-
-def _unknown_flops(samples: int, packed: Packed | None) -> Flops:
-    return None, None
-
-
-def _flops_of(shape: ModelShape, seq_length: int) -> CountFlops:
-    known: dict[int, Flops] = {0: (0, 0)}
-
-    def flops(samples: int, packed: Packed | None) -> Flops:
-        if packed is not None:
-            return step_flops(shape, samples, seq_length, packed)
-        if samples not in known:
-            known[samples] = step_flops(shape, samples, seq_length)
-        return known[samples]
-
-    return flops
-
-
-def _reason(error: BaseException | None) -> str:
-    if error is None:
-        return "completed"
-    if isinstance(error, SystemExit):
-        return "completed" if error.code in (None, 0) else f"exit {error.code}"
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted"
-    return f"exception {type(error).__name__}"
+    """On ranks other than 0: rank 0 says what they have stored."""

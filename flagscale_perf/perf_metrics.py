@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from flagscale_perf.device.probe import DeviceProbe, EventPair, Memory
+from flagscale_perf.device.probe import DeviceProbe, EventPair
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
+from flagscale_perf.training.loop import CountFlops, Flops, Pause, StepNumbers
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.records import MarksRecord, Outcome, StepRecord
+from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
 
-# Iterations whose device time is not known yet; beyond this many the oldest is given out without it.
+# Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
+# What the monitor may take of a step that has phases, whatever share of the step that is.
+PHASES_NS = 200_000
 
-Pause = Literal["eval", "checkpoint"]
-Flops = tuple[int | None, int | None]  # model, hardware
-CountFlops = Callable[[int, Packed | None], Flops]
 Emit = Callable[[StepRecord | MarksRecord], None]
 
 # A step's record without its device time, the events of that, what took its marks, and what `Timeline.end`
@@ -30,28 +30,73 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
+# Makes a NamedTuple of values in the order of its fields; its own ways to do that are Python functions.
+_tuple_of = tuple.__new__
 
 
-class StepNumbers(NamedTuple):
-    """What the host counts for one finished train step.
+class Notes:
+    """What the monitor's caller notes between two events, for the monitor to read: attributes instead of
+    methods, as each is set in every step.
 
     Attributes:
-        iteration: its number, from 1.
-        updated: False when the optimizer skipped the update.
-        samples: sequences consumed by all data-parallel ranks.
-        tokens: tokens in them.
-        microbatches: of one data-parallel rank.
+        spent_ns: what the monitor has taken of the training thread since the last record, marks aside; the
+            caller adds to it, a record takes it.
+        loop_top_ns: mark of the loop's last new pass; where the loop then skips data without a step, the last
+            iteration ends here.
+        logged_ns: mark of the host's logging of the iteration.
     """
 
-    iteration: int
-    updated: bool
-    samples: int
-    tokens: int
-    microbatches: int
+    __slots__ = ("logged_ns", "loop_top_ns", "spent_ns")
+
+    def __init__(self) -> None:
+        self.spent_ns = 0
+        self.loop_top_ns: int | None = None
+        self.logged_ns: int | None = None
+
+
+class Overrun(NamedTuple):
+    """What the monitor takes where that is too much.
+
+    Attributes:
+        step_ns: of a step.
+        share: of the time, of 1.
+    """
+
+    step_ns: int
+    share: float
+
+
+class Budget:
+    """What the monitor may take of the training's time, judged over a fixed number of steps at a time.
+
+    The median step is judged: one in which the system runs another process, or Python collects garbage, says
+    nothing about the monitor.
+
+    Args:
+        max_share: of the time, of 1.
+        steps: how many are judged together.
+    """
+
+    def __init__(self, max_share: float, steps: int) -> None:
+        self.steps = steps
+        self._max_share = max_share
+
+    def judge(self, steps: list[tuple[int, int]], has_phases: bool) -> Overrun | None:
+        """`steps`: what the monitor took of each, and how long it was. None while that is within the budget."""
+        step_ns = sorted(taken_ns for taken_ns, _ in steps)[len(steps) // 2]
+        mean_ns = sum(iteration_ns for _, iteration_ns in steps) / len(steps)
+        allowed_ns = self._max_share * mean_ns
+        if has_phases:
+            allowed_ns = max(allowed_ns, PHASES_NS)
+        return Overrun(step_ns, step_ns / mean_ns) if step_ns > allowed_ns else None
 
 
 class PerfMonitor:
     """State machine over the marks of one training loop. Every mark is a `spine.clock.monotonic_ns` value.
+
+    `step_start` and what it calls run in every step, when the caches hold the model's data and nothing of
+    ours: every function and every object more costs a microsecond or two there (docs/flow.md). Hence few and
+    long functions, and values that seldom change kept where they are used.
 
     Args:
         emit: takes each finished record, in order.
@@ -62,22 +107,22 @@ class PerfMonitor:
         iteration: iterations finished before this session (the resume point).
 
     Attributes:
+        notes: what the caller notes.
         timeline: marks the phases; None where they are not asked for or no longer.
-        self_ns: what the monitor has taken of the training thread since the last record; its caller counts.
-        loop_top_ns: mark of the loop's last new pass, set by the caller; where the loop then skips data
-            without a step, the last iteration ends here.
-        logged_ns: mark of the host's logging of the iteration, set by the caller.
+        budget: what the monitor may take of the training's time; None for any amount.
+        overrun: by how much it has taken more, until `shed` is called.
     """
 
     def __init__(
         self, emit: Emit, flops: CountFlops, device: DeviceProbe, memory_interval: int, iteration: int
     ) -> None:
+        self.notes = Notes()
         self.timeline: Timeline | None = None
-        self.self_ns = 0
-        self.loop_top_ns: int | None = None
-        self.logged_ns: int | None = None
+        self.budget: Budget | None = None
+        self.overrun: Overrun | None = None
         self._emit = emit
-        self._flops = flops
+        self._count_flops = flops
+        self._known_flops: dict[int, Flops] = {0: (0, 0)}  # by samples, for unpacked ones
         self._device = device
         self._memory_interval = memory_interval if device.is_present else 0
         self._warmup = 1
@@ -85,15 +130,17 @@ class PerfMonitor:
         self._consumed: int | None = None
         self._has_events = device.is_present
         self._pending: deque[_Owed] = deque()
+        self._judged: list[tuple[int, int]] = []
         self._left_ns: int | None = None
         self._pause_start_ns: dict[Pause, int] = {}
         self._start_ns = 0
         self._numbers: StepNumbers | None = None
-        self._packed: Packed | None = None
+        self._packed_flops: Flops | None = None
         self._pair: EventPair | None = None
         self._taken: Any = None
+        self._marks_ns = 0
         self._train_step_ns = 0
-        self._memory: Memory | None = None
+        self._memory: tuple[int | None, int | None, int | None, int | None] = _NO_MEMORY
         self._paused_ns: dict[Pause, int] = {}
 
     @property
@@ -102,8 +149,8 @@ class PerfMonitor:
         return self._last
 
     def loop_left(self, now_ns: int) -> None:
-        """The loop is over: the last iteration ends here, less the pauses in it, and what the host tidies up
-        is no part of it.
+        """The loop is over: the last iteration ends here, less the pauses in it. What the host tidies up
+        afterwards is no part of it.
         """
         self._left_ns = now_ns - sum(self._paused_ns.values())
 
@@ -116,14 +163,16 @@ class PerfMonitor:
             consumed: samples the host has consumed before this step.
         """
         gap = finished - self._last - (1 if self._numbers else 0)
-        end_ns = self.loop_top_ns if gap > 0 and self.loop_top_ns is not None else now_ns
-        self._close(end_ns)
         if gap > 0:
-            skipped = consumed - self._consumed if self._consumed is not None else 0
-            self._skip(end_ns, now_ns, gap, skipped)
+            self._skip_before(now_ns, gap, consumed)
+        else:
+            self._close(now_ns)
         self._last = finished
         self._consumed = consumed
         self._start_ns = now_ns
+        if self.budget is not None and len(self._judged) >= self.budget.steps:
+            self.overrun = self.budget.judge(self._judged, self.timeline is not None)
+            self._judged = []
         if self._has_events:
             self._device.start()
         if self.timeline is not None:
@@ -135,30 +184,29 @@ class PerfMonitor:
             self._pair = self._device.stop()
         if self.timeline is not None:
             self._taken = self.timeline.end(now_ns)
-            self.self_ns += self.timeline.cost_ns
+            self._marks_ns = self.timeline.cost_ns
         self._train_step_ns = now_ns - self._start_ns
         self._numbers = numbers
         if self._consumed is not None:
             self._consumed += numbers.samples
         if self._memory_interval and numbers.iteration % self._memory_interval == 0:
-            self._memory = self._device.memory()
+            self._memory = self._device.memory() or _NO_MEMORY
 
     def packed(self, packed: Packed) -> None:
-        """The host tells of the documents packed into the step that has ended."""
-        if self._numbers is None:
+        """What the host says of the documents packed into the step that has ended."""
+        numbers = self._numbers
+        if numbers is None or not numbers.updated:
             return
-        self._packed = packed
+        self._packed_flops = self._count_flops(numbers.samples, packed)
         if packed.tokens is not None:
-            self._numbers = self._numbers._replace(tokens=packed.tokens)
+            self._numbers = numbers._replace(tokens=packed.tokens)
 
     def pause(self, kind: Pause, now_ns: int) -> None:
-        """Evaluation or checkpoint saving begins; inside another one of the same kind it does not count
-        again.
-        """
+        """Evaluation or checkpoint saving begins; inside one of the same kind it does not count again."""
         self._pause_start_ns.setdefault(kind, now_ns)
 
     def resume(self, kind: Pause, now_ns: int) -> None:
-        """It ends."""
+        """Evaluation or checkpoint saving ends."""
         started_ns = self._pause_start_ns.pop(kind, None)
         if started_ns is not None and self._numbers is not None:
             self._paused_ns[kind] = self._paused_ns.get(kind, 0) + now_ns - started_ns
@@ -175,6 +223,7 @@ class PerfMonitor:
 
         Returns what it was; None if nothing but the step record itself is left.
         """
+        self.overrun = None
         if self.timeline is not None:
             self.timeline = None
             return "phases"
@@ -187,48 +236,49 @@ class PerfMonitor:
         return None
 
     def finish(self, now_ns: int) -> None:
-        """Training ends, however: a step that has ended is given out, one that has not is not."""
-        if self._numbers is not None and self._memory_interval and self._memory is None:
-            self._memory = self._device.memory()
+        """Training ends, however it does: a step that has ended is emitted, one that has not is not."""
+        if self._numbers is not None and self._memory_interval and self._memory is _NO_MEMORY:
+            self._memory = self._device.memory() or _NO_MEMORY
         self._close(now_ns if self._left_ns is None else self._left_ns + sum(self._paused_ns.values()))
-        self._give_out_pending(leave=0)
-
-    def _reset(self) -> None:
-        self._numbers = None
-        self._packed = None
-        self._pair = None
-        self._taken = None
-        self.logged_ns = None
-        self._memory = None
-        self._paused_ns = {}
+        self._emit_pending(leave=0)
 
     def _close(self, end_ns: int) -> None:
-        numbers = self._numbers
-        if numbers is not None:
-            owed = (self._record(numbers, end_ns), self._pair, self.timeline, self._taken)
-            self._last = numbers.iteration
+        """Ends the iteration of the last train step, if that has ended, and emits what is complete."""
+        if self._numbers is not None:
+            record = self._record(self._numbers, end_ns)
+            owed = (record, self._pair, self.timeline, self._taken)
+            if not self._warmup:
+                self._judged.append((record.self_ns or 0, record.iteration_ns))
             self._warmup = 0
-            self._reset()
-            if self._pending or not self._give_out(owed, is_forced=False):
+            self._last = record.iteration
+            self._numbers = self._pair = self._taken = None
+            if self._pending or not self._emit_owed(owed, is_forced=False):
                 self._pending.append(owed)
         if self._pending:
-            self._give_out_pending(leave=MAX_PENDING)
+            self._emit_pending(leave=MAX_PENDING)
 
     def _record(self, numbers: StepNumbers, end_ns: int) -> StepRecord:
-        """The step's record, its fields in their order. (Naming 22 fields takes a microsecond more.)"""
+        """The step's record, its fields in their order: naming 22 fields takes a microsecond more."""
         iteration, trained, samples, tokens, microbatches = numbers
-        start_ns, eval_ns, checkpoint_ns = self._start_ns, 0, 0
+        outcome, skipped_samples = _TRAINED, 0
+        if not trained:
+            outcome, samples, tokens, skipped_samples = _UPDATE_SKIPPED, 0, 0, samples
+        flops = self._packed_flops or self._known_flops.get(samples)
+        if flops is None:
+            flops = self._known_flops[samples] = self._count_flops(samples, None)
+        model_flops, hardware_flops = flops
+        memory, peak, reserved, retries = self._memory
+        notes, start_ns, eval_ns, checkpoint_ns = self.notes, self._start_ns, 0, 0
         if self._paused_ns:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
-        iteration_ns = end_ns - start_ns - eval_ns - checkpoint_ns
-        model_flops, hardware_flops = self._flops(samples, self._packed) if trained else (0, 0)
-        memory, peak, reserved, retries = self._memory or _NO_MEMORY
-        self_ns, self.self_ns = self.self_ns, 0
-        return StepRecord._make(
+            self._paused_ns = {}
+        iteration_ns, logged_ns = end_ns - start_ns - eval_ns - checkpoint_ns, notes.logged_ns
+        record = _tuple_of(
+            StepRecord,
             (
                 iteration,
                 1,
-                _TRAINED if trained else _UPDATE_SKIPPED,
+                outcome,
                 self._warmup,
                 start_ns,
                 iteration_ns if iteration_ns > 0 else 0,
@@ -236,10 +286,10 @@ class PerfMonitor:
                 None,
                 eval_ns,
                 checkpoint_ns,
-                None if self.logged_ns is None else self.logged_ns - start_ns,
-                samples if trained else 0,
-                tokens if trained else 0,
-                0 if trained else samples,
+                None if logged_ns is None else logged_ns - start_ns,
+                samples,
+                tokens,
+                skipped_samples,
                 microbatches,
                 model_flops,
                 hardware_flops,
@@ -247,47 +297,43 @@ class PerfMonitor:
                 peak,
                 reserved,
                 retries,
-                self_ns,
-            )
+                notes.spent_ns + self._marks_ns,
+            ),
         )
+        notes.logged_ns, notes.spent_ns, self._marks_ns = None, 0, 0
+        self._packed_flops, self._memory = None, _NO_MEMORY
+        return record
+
+    def _skip_before(self, now_ns: int, iterations: int, consumed: int) -> None:
+        """The host has skipped iterations without a call of their own, as their numbers show."""
+        loop_top_ns = self.notes.loop_top_ns
+        start_ns = now_ns if loop_top_ns is None else loop_top_ns
+        self._close(start_ns)
+        skipped = consumed - self._consumed if self._consumed is not None else 0
+        self._skip(start_ns, now_ns, iterations, skipped)
 
     def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
         self._last += iterations
-        record = StepRecord(
+        record = NO_STEP._replace(
             iteration=self._last,
             iterations=iterations,
             outcome=Outcome.DATA_SKIPPED,
-            warmup=0,
             start_ns=start_ns,
             iteration_ns=end_ns - start_ns,
-            train_step_ns=0,
-            device_ns=None,
-            eval_ns=0,
-            checkpoint_ns=0,
-            log_ns=None,
-            samples=0,
-            tokens=0,
             skipped_samples=samples,
-            microbatches=0,
             model_flops=0,
             hardware_flops=0,
-            memory_bytes=None,
-            memory_peak_bytes=None,
-            memory_reserved_bytes=None,
-            memory_retries=None,
             self_ns=0,
         )
         self._pending.append((record, None, None, None))
-        self._give_out_pending(leave=MAX_PENDING)
+        self._emit_pending(leave=MAX_PENDING)
 
-    def _give_out_pending(self, leave: int) -> None:
-        """Emits, in order, what is complete; more than `leave` pending ones go out without what the device
-        owes them.
-        """
-        while self._pending and self._give_out(self._pending[0], is_forced=len(self._pending) > leave):
+    def _emit_pending(self, leave: int) -> None:
+        """Emits, in order, what is complete; all but `leave` of them also if the device still owes something."""
+        while self._pending and self._emit_owed(self._pending[0], is_forced=len(self._pending) > leave):
             self._pending.popleft()
 
-    def _give_out(self, owed: _Owed, is_forced: bool) -> bool:
+    def _emit_owed(self, owed: _Owed, is_forced: bool) -> bool:
         """Emits the step's marks and its record unless the device still owes something; False if it does."""
         step, pair, timeline, taken = owed
         marks = device_ns = None
@@ -304,30 +350,3 @@ class PerfMonitor:
                 self._emit(record)
         self._emit(step if device_ns is None else step._replace(device_ns=device_ns))
         return True
-
-
-class Budget:
-    """What the monitor may take of the training's time, judged over a fixed number of steps at a time.
-
-    Judged is the median step: one in which the system runs somebody else, or Python collects garbage, tells
-    nothing.
-    """
-
-    def __init__(self, max_share: float, steps: int) -> None:
-        """`max_share` of 1."""
-        self._max_share = max_share
-        self._steps = steps
-        self._judged: list[StepRecord] = []
-
-    def add(self, step: StepRecord) -> float | None:
-        """One more record; the share taken, if there were enough train steps and it is too much."""
-        if step.warmup or not step.train_step_ns:
-            return None
-        judged = self._judged
-        judged.append(step)
-        if len(judged) < self._steps:
-            return None
-        self._judged = []
-        taken_ns = sorted(each.self_ns or 0 for each in judged)[self._steps // 2] * self._steps
-        iterations_ns = sum(each.iteration_ns for each in judged)
-        return taken_ns / iterations_ns if taken_ns > self._max_share * iterations_ns else None

@@ -62,14 +62,7 @@ int nvmlDeviceGetCurrPcieLinkGeneration(void *device, unsigned *out) { return (v
 int nvmlDeviceGetCurrPcieLinkWidth(void *device, unsigned *out) { return (void)device, give(out, 16); }
 int nvmlDeviceGetPcieReplayCounter(void *device, unsigned *out) { return (void)device, give(out, 3); }
 
-int nvmlDeviceGetMemoryInfo(void *device, uint64_t *out) {
-    (void)device;
-    out[0] = 80ull << 30;
-    return give64(&out[2], 5000000000ull);
-}
-
 #ifndef OLD
-int nvmlDeviceGetPcieThroughput(void *device, int kind, unsigned *out) { return (void)device, give(out, kind == 0 ? 1000 : 2000); }
 int nvmlDeviceGetTotalEccErrors(void *device, int kind, int counter, uint64_t *out) {
     return (void)device, (void)kind, (void)counter, give64(out, 0);
 }
@@ -80,19 +73,6 @@ int nvmlDeviceGetNvLinkState(void *device, unsigned link, unsigned *out) {
     (void)device;
     if (link >= 18) return NOT_SUPPORTED;
     return give(out, link != 7);
-}
-
-struct field {
-    uint32_t id, scope;
-    int64_t timestamp, latency;
-    int32_t type, status;
-    uint64_t value;
-};
-
-int nvmlDeviceGetFieldValues(void *device, int count, struct field *fields) {
-    (void)device;
-    for (int i = 0; i < count; i++) fields[i].status = is("no counters") ? NOT_SUPPORTED : give64(&fields[i].value, fields[i].id);
-    return OK;
 }
 
 struct event {

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
+from flagscale_perf.training.presentation import PRESENTATION
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -17,7 +22,6 @@ from flagscale_perf.training.records import (
     Outcome,
     PhaseRecord,
     Record,
-    RunFacts,
     StepRecord,
 )
 from flagscale_perf.training.utilisation import Scale
@@ -172,7 +176,6 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "power_mw": 650_000,
         "energy_mj": 10**6 + at_ns * 640 // MS,
         "sm_clock_mhz": 1980,
-        "memory_clock_mhz": 3201,
         "throttle": "",
         "temperature_c": 60,
         "ecc_uncorrected": 0,
@@ -180,12 +183,7 @@ def make_reading(at_ns: int, **overrides: Any) -> HardwareRecord:
         "pcie_generation": 5,
         "pcie_width": 16,
         "pcie_replays": 0,
-        "pcie_tx_bytes_per_s": 10**9,
-        "pcie_rx_bytes_per_s": 2 * 10**9,
         "nvlinks_active": 18,
-        "nvlink_tx_bytes": at_ns,
-        "nvlink_rx_bytes": at_ns,
-        "memory_used_bytes": 5 * 10**9,
     }
     return HardwareRecord(at_ns, **fields | overrides)
 
@@ -272,7 +270,18 @@ def make_header(
             "perf_max_log_files": 10,
         }
         | config,
+        instrument="training",
+        host="node0",
+        boot_id="5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42",
+        pid=1234,
     )
+
+
+def make_context(
+    header: RunHeader, directory: Path, emit: Callable[[str], None], **others: Any
+) -> SinkContext:
+    """What a sink of a training is given."""
+    return SinkContext(header, directory, emit, PRESENTATION, **others)
 
 
 def sample_intervals() -> list[IntervalRecord]:

@@ -7,16 +7,15 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from flagscale_perf.analysis.report import (
-    Change,
-    Evidence,
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
+from flagscale_perf.analysis.run_file import Reading, SkippedLine
+from flagscale_perf.training.analysis.report import (
     Figures,
-    Finding,
     Node,
     Overview,
     Point,
-    Report,
     SlowStep,
+    TrainingReport,
     Trend,
 )
 from flagscale_perf.training.analysis.tables import (
@@ -29,10 +28,9 @@ from flagscale_perf.training.analysis.tables import (
     Phases,
     RankEntry,
     Ranks,
-    Reading,
-    SkippedLine,
     Straggler,
 )
+from flagscale_perf.training.figures import TABLE
 
 HOSTILE = "</script><script>alert(1)</script><img src=http://x.invalid/a onerror=alert(2)> \u2028 \u202e & \"' %{y} var(--red)"
 PARTS = {
@@ -59,15 +57,15 @@ def overview(**changed: Any) -> Overview:
     return unknown(Overview, **(known | changed))
 
 
-def point(iteration: int, **changed: Any) -> Point:
+def point(iteration: int, groups_ms: dict[str, float] | None = None, **changed: Any) -> Point:
     """An interval of 10 iterations of 2 s."""
     known: dict[str, Any] = {
-        "first_iteration": iteration - 9, "iteration": iteration, "at": "2024-01-29 10:30:20", "elapsed_s": 2.0 * iteration, "steps": 10,
-        "skipped_iterations": 0, "tflops_per_gpu": 400.0, "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0, "samples_per_s": 8.0,
-        "iteration_ms": 2000.0, "p50_ms": 1990.0, "p95_ms": 2100.0, "max_ms": 2200.0, "is_warmup": False, "is_suspect": False,
-        "is_slow": False, "eval_s": 0.0, "checkpoint_s": 0.0,
+        "first_iteration": iteration - 9, "iteration": iteration, "timestamp": "2024-01-29 10:30:20", "elapsed_s": 2.0 * iteration,
+        "steps": 10, "skipped_iterations": 0, "tflops_per_gpu": 400.0, "mfu": 0.4, "hfu": 0.5, "tokens_per_s": 32768.0,
+        "samples_per_s": 8.0, "iteration_ms": 2000.0, "iteration_p50_ms": 1990.0, "iteration_p95_ms": 2100.0,
+        "iteration_max_ms": 2200.0, "warmup_only": False, "suspect": False, "eval_ms": 0.0, "checkpoint_ms": 0.0,
     }  # fmt: skip
-    return unknown(Point, **(known | changed))
+    return Point(dict.fromkeys(TABLE.csv_keys()) | known | changed, False, groups_ms)
 
 
 def figures(**changed: Any) -> Figures:
@@ -105,15 +103,19 @@ def _times(share: float | None, whole: float) -> float | None:
     return None if share is None else share * whole
 
 
-def small() -> Report:
+def small() -> TrainingReport:
     """One finding, three intervals; no phases, no ranks, no counters."""
-    return Report(
+    return TrainingReport(
         overview=overview(),
         findings=[finding()],
         unjudged=["throttling: no counters were read"],
         figures=figures(),
         trend=Trend(
-            [point(10), point(20, max_ms=3000.0), point(30)], 3, [SlowStep(17, 34.0, 3000.0, 1990.0)], 1, 1.0
+            [point(10), point(20, iteration_max_ms=3000.0), point(30)],
+            3,
+            [SlowStep(17, 34.0, 3000.0, 1990.0)],
+            1,
+            1.0,
         ),
         phases=Phases(0, [], None, None, None, None, None),
         ranks=None,
@@ -132,7 +134,7 @@ def small() -> Report:
     )
 
 
-def bare() -> Report:
+def bare() -> TrainingReport:
     """A run of which nothing but its header is there."""
     seen = unknown(
         Overview, session_id="20240129_103000", end_reason="killed", started="2024-01-29 10:30:00", ended="2024-01-29 10:30:00",
@@ -154,7 +156,7 @@ def bare() -> Report:
     )  # fmt: skip
 
 
-def hostile() -> Report:
+def hostile() -> TrainingReport:
     """The small one, and wherever a text of a run is shown it is one that wants to be a script, a request or
     a picture.
     """

@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.jsonl import KINDS, MAX_DEPTH
-from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
+from flagscale_perf.spine.jsonl import MAX_DEPTH
+from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, RunHeader
 from flagscale_perf.training.ranks.records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Outcome, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.peers import PEERS
 from flagscale_perf.arguments import flag_of
 from flagscale_perf.flops_calculator import ModelShape
-from flagscale_perf.hosts.install import REHEARSAL_FIELD, Installation
+from flagscale_perf.hosts.install import Installation
 
 # Megatron's own defaults for what a configuration leaves out.
 DEFAULTS = {
@@ -28,7 +28,7 @@ def parsed(args: dict[str, Any], shape: ModelShape) -> SimpleNamespace:
 
 
 def load(name: str) -> Callable[[dict[str, Any], ModelShape], float]:
-    Installation([flag_of(REHEARSAL_FIELD), "always"], {}).install()  # both import what only a GPU has
+    Installation([flag_of("rehearse_on_cpu"), "always"], {}).install()  # both import what only a GPU has
     path, _, function = PEERS[name].formula.rpartition(".")
     formula = getattr(importlib.import_module(path), function)
     return lambda args, shape: formula(parsed(args, shape), args["batch"])

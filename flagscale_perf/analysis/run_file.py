@@ -4,17 +4,42 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine, read_records
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import age_key, file_names, session_of
-from flagscale_perf.training.records import Record
 
 MAX_BAD_LINES = 20
+
+
+@dataclass(frozen=True)
+class SkippedLine:
+    """A line of the file that is no record, and why not."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was read, and what could not be.
+
+    Attributes:
+        path: of the run file.
+        records: how many of each kind.
+        skipped: lines that are no records.
+        first_skipped: the first of them.
+    """
+
+    path: str
+    records: dict[str, int]
+    skipped: int
+    first_skipped: list[SkippedLine]
 
 
 def find_run_file(path: Path, session_id: str | None = None) -> Path:
@@ -109,10 +134,8 @@ def open_regular(path: Path) -> int:
     directory, without waiting.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return files.open_regular(path)
+    except files.NotRegularError:
+        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl") from None
     except OSError as error:
         raise PerfError(f"cannot read {str(path)!r}: {error.strerror}") from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl")
-    return fd

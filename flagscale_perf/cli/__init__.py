@@ -15,12 +15,16 @@ from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"
 
-# name -> one line of help; the class `<Name>Command` is in `cli/<name>.py`
+# Name and one line of help; the class `<Name>Command` is in `cli/<name>.py`.
 COMMANDS = {
     "report": "summarise a finished or running training run from its directory",
     "watch": "show a running training live in the terminal; also a finished or killed one",
-    "trace-export": "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline",
-    "compare": "say whether one run is slower than another, in which phase, and whether that is more than noise",
+    "trace-export": (
+        "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"
+    ),
+    "compare": (
+        "say whether one run is slower than another, in which phase, and whether that is more than noise"
+    ),
     "flops": "count a model's FLOPs, component by component",
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",
@@ -28,38 +32,33 @@ COMMANDS = {
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 
-EXIT_MISTAKE = 2  # of the user; what argparse exits with, too
+EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
 EXIT_INTERRUPTED = 130  # as shells report SIGINT
-EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output has gone, `| head` for one
+EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: nobody reads our output any more, as behind `| head`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit code. Wrong usage, `--help` and `--version` end in argparse's
-    SystemExit.
+    """Runs one command; returns its exit code. Wrong usage, --help and --version raise SystemExit.
 
     Args:
-        argv: the words after the program's name; default the process's own.
+        argv: the words after the program's name; those of the process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # what a terminal's encoding lacks is no reason to stop
+        sys.stdout.reconfigure(errors="backslashreplace")  # instead of raising for what it cannot encode
     try:
         code = _dispatch(words)
         sys.stdout.flush()
     except PerfError as error:
         from flagscale_perf.spine.units import printable
 
-        print(
-            "\n".join(map(printable, str(error).split("\n"))), file=sys.stderr
-        )  # it may name a file that somebody else named
+        # Printable, for the message may quote what a file holds.
+        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)
         return EXIT_MISTAKE
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The interpreter flushes stdout once more at its end: let that go nowhere instead of into a
-        # traceback.
+        # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
     return code
@@ -67,6 +66,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_command(name: str) -> Command:
     """The command of that name in `COMMANDS`, its file imported now."""
+    from flagscale_perf.cli.instruments import load_records  # here, so that --help imports nothing
+
+    load_records()
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     command: Command = getattr(module, name.title().replace("-", "") + "Command")()
     return command

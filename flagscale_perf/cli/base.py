@@ -1,4 +1,4 @@
-"""What a command is."""
+"""What every command of `flagscale-perf` is."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from argparse import ArgumentParser, Namespace
 class Command(ABC):
     """One command of `flagscale-perf`: the class `<Name>Command` in the file `cli/<name>.py`.
 
-    A command gets its answer from analysis and report (or hosts, device ...) and prints it; it computes
-    nothing itself.
+    A command prints what analysis, report, hosts or device return, and computes nothing itself.
     """
 
-    def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - a command without arguments leaves it as it is
+    def add_arguments(self, parser: ArgumentParser) -> None:  # noqa: B027 - not abstract: many commands have no arguments
         """Adds the command's own arguments to its parser."""
 
     @abstractmethod
     def run(self, args: Namespace) -> int:
-        """Does it; returns the exit code. Raises PerfError for a mistake of the user: its text goes to
-        stderr, exit 2.
-        """
+        """Returns the exit code. Raises PerfError for a user's mistake: text on stderr, exit code 2."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from pathlib import Path
 
-from flagscale_perf.analysis.compare.compare import DEFAULT_WARMUP, CompareOptions, compare
+from flagscale_perf.analysis.compare.compare import DEFAULT_WARMUP, CompareOptions
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.report.compare import render_json, render_markdown, render_text
-from flagscale_perf.report.compare_html import render_html
+from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 
 EXIT_SLOWER = 1
-_RENDERERS = {"text": render_text, "markdown": render_markdown, "html": render_html, "json": render_json}
+FORMATS = ("text", "markdown", "html", "json")
 
 
 class CompareCommand(Command):
@@ -48,7 +48,7 @@ class CompareCommand(Command):
             metavar="N",
             help="iterations to leave out after a start (default: %(default)s)",
         )
-        parser.add_argument("--format", choices=_RENDERERS, default="text", help="default: %(default)s")
+        parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
         parser.add_argument(
             "-o", "--output", type=Path, metavar="OUT", help="a file to write instead of printing"
         )
@@ -57,8 +57,12 @@ class CompareCommand(Command):
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
         base = [find_run_file(path) for path in (args.base, *args.more_base)]
         new = [find_run_file(path) for path in (args.new, *args.more_new)]
-        result = compare(base, new, CompareOptions(args.warmup, args.noise, args.fail_if_slower))
-        text = _RENDERERS[args.format](result)
+        instrument = instrument_for(base[0])
+        options = CompareOptions(args.warmup, args.noise, args.fail_if_slower)
+        result = instrument.compare(base, new, options)
+        text = importlib.import_module(f"flagscale_perf.report.{args.format}").render(
+            instrument.comparison(result)
+        )
         if args.output is None:
             print(text, end="")
         else:

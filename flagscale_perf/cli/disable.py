@@ -9,10 +9,10 @@ from flagscale_perf.hosts import autostart
 
 
 class DisableCommand(Command):
-    """Takes `enable` back."""
+    """Undoes `enable`."""
 
     def run(self, args: Namespace) -> int:
-        """Removes the .pth file; says which."""
+        """Removes the .pth file; prints its path."""
         path = autostart.disable()
         print(f"disabled: {path} removed" if path else "already disabled: nothing to remove")
         return 0

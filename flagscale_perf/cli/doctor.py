@@ -17,10 +17,10 @@ WIDTH = 12
 
 
 class DoctorCommand(Command):
-    """Says what is there, what is missing, and what that costs."""
+    """Prints what is there, what is missing, and what that costs."""
 
     def run(self, args: Namespace) -> int:
-        """Prints the findings; 0 if a host is found on which the monitor works, else 1."""
+        """Returns 0 if a host is found on which the monitor works, else 1."""
         _line("monitor", f"flagscale_perf {__version__}, Python {sys.version.split()[0]} ({sys.prefix})")
         _line(
             "activation",
@@ -67,7 +67,8 @@ def _device_lines() -> list[str]:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries
         return [
-            f"torch is installed but cannot be imported ({error}): reading and reporting work, training does not"
+            f"torch is installed but cannot be imported ({error}): reading and reporting work, training does"
+            " not"
         ]
     if not torch.cuda.is_available():
         return [

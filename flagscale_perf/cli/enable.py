@@ -9,15 +9,16 @@ from flagscale_perf.hosts import autostart
 
 
 class EnableCommand(Command):
-    """Opts this Python environment in."""
+    """Lets the training scripts of this Python environment use the monitor."""
 
     def run(self, args: Namespace) -> int:
-        """Writes the .pth file; says where, and what it changes."""
+        """Writes the .pth file; prints where it is and what it changes."""
         was_enabled = autostart.is_enabled()
         path = autostart.enable()
         print(f"{'already enabled' if was_enabled else 'enabled'}: {path}")
         print(
-            "Training scripts run by this Python now understand --enable-perf-monitor; other programs load nothing of it."
+            "Training scripts run by this Python now understand --enable-perf-monitor; other programs load"
+            " nothing of it."
         )
         print("flagscale-perf disable takes it back.")
         return 0

@@ -13,19 +13,15 @@ from flagscale_perf.spine.errors import PerfError
 
 _TERA = 1e12
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-_SIZES = {
-    "cuda": 8192,
-    "cpu": 1024,
-}  # sides of the square matrices: large enough to reach the plateau, small enough for any memory
+# Sides of the square matrices: large enough for the best rate, small enough for any memory.
+_SIZES = {"cuda": 8192, "cpu": 1024}
 
 
 class PeakCommand(Command):
-    """Prints a device's datasheet peak and, apart from it, what this machine reaches with large matrix
-    products.
-    """
+    """Prints a device's datasheet peak and what this machine reaches with large matrix products."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Which device, which type, how long."""
+        """Adds the device, the data type and the effort of the measurement."""
         parser.add_argument(
             "--device", metavar="NAME", help='look this name up, such as "NVIDIA H200", and measure nothing'
         )
@@ -50,31 +46,35 @@ class PeakCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Prints it. Raises PerfError where there is nothing to measure with."""
+        """Raises PerfError where there is nothing to measure with."""
         if args.device is not None:
             self._print_datasheet(args.device, args.dtype)
             return 0
         if args.dtype == "fp8":
             raise PerfError(
-                "--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up with --device NAME"
+                "--dtype fp8: cannot be measured with plain matrix products; measure bf16, or look fp8 up"
+                " with --device NAME"
             )
         torch = _torch()
         kind = "cuda" if torch.cuda.is_available() else "cpu"
         size = _SIZES[kind] if args.size is None else args.size
         if size < 1 or not 0 < args.seconds < math.inf:
             raise PerfError(
-                f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size 4096 --seconds 2"
+                f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size"
+                " 4096 --seconds 2"
             )
         peak = self._print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
         try:
             reached, rounds = _measure(torch, kind, getattr(torch, _NAMES[args.dtype]), (size, args.seconds))
         except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
             raise PerfError(
-                f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size 1024"
+                f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size"
+                " 1024"
             ) from None
         share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
         print(
-            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size} matrices{share})"
+            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size}"
+            f" matrices{share})"
         )
         return 0
 
@@ -100,14 +100,12 @@ def _torch() -> Any:
 
 
 def _measure(torch: Any, kind: str, dtype: Any, effort: tuple[int, float]) -> tuple[float, int]:
-    """Best FLOP/s of products of square matrices, and how many there were; `effort` is their side and the
-    seconds to spend.
-    """
+    """Best FLOP/s of products of square matrices, and their number. `effort`: side and seconds to spend."""
     size, seconds = effort
     left, right = (torch.randn(size, size, device=kind, dtype=dtype) for _ in range(2))
     out = torch.empty(size, size, device=kind, dtype=dtype)
     wait = torch.cuda.synchronize if kind == "cuda" else lambda: None
-    torch.matmul(left, right, out=out)  # chooses the kernel, fills caches
+    torch.matmul(left, right, out=out)  # the first one also chooses the kernel
     wait()
     best_s, rounds, end = float("inf"), 0, time.perf_counter() + seconds
     while rounds == 0 or time.perf_counter() < end:

@@ -7,15 +7,14 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from flagscale_perf.analysis.history import stitch
-from flagscale_perf.analysis.report import Report
+from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.report.history import render_history
+from flagscale_perf.cli.instruments import instrument_for, instrument_in
+from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.units import printable
-from flagscale_perf.training.analysis.fold import read_report
 
 FORMATS = (
     "text",
@@ -69,7 +68,8 @@ class ReportCommand(Command):
             return _history(args)
         if args.format == BINARY and args.output is None:
             raise PerfError(f"--format {BINARY} is no text; add -o report.{BINARY}")
-        report = read_report(find_run_file(args.run, args.session))
+        path = find_run_file(args.run, args.session)
+        report = instrument_for(path).report(path)
         _put(importlib.import_module(f"flagscale_perf.report.{args.format}").render(report), args.output)
         return _judged(report, args)
 
@@ -79,7 +79,7 @@ def _history(args: Namespace) -> int:
         raise PerfError(
             f"--all-sessions is text only, not {args.format!r}; leave --format out, or --all-sessions"
         )
-    _put(render_history(stitch(args.run)), args.output)
+    _put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
     return 0
 
 
@@ -98,6 +98,8 @@ def _put(content: str | bytes, path: Path | None) -> None:
 
 def _judged(report: Report, args: Namespace) -> int:
     reading = report.reading
+    if reading is None:
+        return 0
     if reading.skipped and args.format == "csv":
         first = reading.first_skipped[0]
         print(

@@ -1,1 +1,1 @@
-"""What the accelerator can tell: memory, events, peak."""
+"""The accelerator: events, memory, hardware counters, peak FLOP/s."""

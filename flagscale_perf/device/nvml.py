@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, ClassVar
 
-from flagscale_perf.device.hardware import NoCountersError, believed
+from flagscale_perf.device.counters import HardwareRecord, NoCountersError, plausible
 from flagscale_perf.spine.clock import monotonic_ns
-from flagscale_perf.training.records import HardwareRecord
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons, nvml.h.
 _REASONS = {
@@ -22,20 +21,16 @@ _REASONS = {
     0x80: "power brake",
     0x100: "display",
 }
-_KIB = 1024
-_ALL_LINKS = 0xFFFFFFFF  # scope of a field value: the sum over every NVLink
 MAX_XIDS = 16  # taken from the driver's queue at a time
 
 
 class NvmlReader:
-    """One GPU, or one MIG slice of it. A query that driver or package does not know is asked once and never
-    again.
-    """
+    """One GPU, or one MIG slice of it. A query that the driver or the package lacks is tried only once."""
 
     name: ClassVar[str] = "NVML"
 
     def __init__(self, nvml: Any, device: Any) -> None:
-        """Use `open`."""
+        """Of the module `pynvml` and a device handle of its; `open` finds both."""
         self._nvml = nvml
         self._device = device
         self._refused: set[str] = set()
@@ -62,13 +57,12 @@ class NvmlReader:
             raise NoCountersError(str(error)) from None
 
     def read(self) -> HardwareRecord:
-        """About 15 queries; 40 ms of them are the driver's own measurement of the PCIe throughput."""
+        """About 10 queries and one a link. None of the PCIe throughput, which takes the driver 40 ms."""
         nvml, device = self._nvml, self._device
         queries: dict[str, Callable[[], int]] = {
             "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device),
             "power_mw": lambda: nvml.nvmlDeviceGetPowerUsage(device),
             "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM),
-            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_MEM),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
             "ecc_uncorrected": lambda: nvml.nvmlDeviceGetTotalEccErrors(
                 device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
@@ -76,22 +70,13 @@ class NvmlReader:
             "pcie_generation": lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(device),
             "pcie_width": lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(device),
             "pcie_replays": lambda: nvml.nvmlDeviceGetPcieReplayCounter(device),
-            "pcie_tx_bytes_per_s": lambda: (
-                nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_TX_BYTES) * _KIB
-            ),
-            "pcie_rx_bytes_per_s": lambda: (
-                nvml.nvmlDeviceGetPcieThroughput(device, nvml.NVML_PCIE_UTIL_RX_BYTES) * _KIB
-            ),
-            "nvlink_tx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX),
-            "nvlink_rx_bytes": lambda: self._link_bytes(nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX),
-            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(device).used,
         }
-        at_ns = monotonic_ns()  # beside the energy, which is divided by the time between two readings
+        at_ns = monotonic_ns()  # just before the energy, which is divided by the time between two readings
         values = {name: self._ask(name, query) for name, query in queries.items()}
         values["xid"] = None if self._xids is None else self._ask("xid", self._last_xid)
         active = [self._ask(f"link {link}", self._link_state, link) for link in self._links]
         values["nvlinks_active"] = None if None in active or not active else sum(filter(None, active))
-        known = {name: None if value is None else believed(name, value) for name, value in values.items()}
+        known = {name: None if value is None else plausible(name, value) for name, value in values.items()}
         return HardwareRecord(at_ns=at_ns, throttle=self._throttle(), **known)
 
     def _ask(self, name: str, query: Callable[..., Any], *args: int) -> Any:
@@ -99,16 +84,12 @@ class NvmlReader:
             return None
         try:
             return query(*args)
-        except (
-            self._nvml.NVMLError_NotSupported,
-            self._nvml.NVMLError_FunctionNotFound,
-            AttributeError,
-        ):  # an older package has not all
+        except self._nvml.NVMLError as error:
+            # Any other error may be gone by the next reading: the device is lost, or the driver is busy.
+            if isinstance(error, (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound)):
+                self._refused.add(name)
+        except AttributeError:  # a function or constant that an older package does not have
             self._refused.add(name)
-        except (
-            self._nvml.NVMLError
-        ):  # the device has gone, or the driver is busy: the next reading may work again
-            return None
         return None
 
     def _throttle(self) -> str | None:
@@ -122,12 +103,6 @@ class NvmlReader:
 
     def _link_state(self, link: int) -> int:
         return int(self._nvml.nvmlDeviceGetNvLinkState(self._device, link))
-
-    def _link_bytes(self, field: int) -> int:
-        (value,) = self._nvml.nvmlDeviceGetFieldValues(self._device, [(field, _ALL_LINKS)])
-        if value.nvmlReturn != self._nvml.NVML_SUCCESS:
-            raise self._nvml.NVMLError(value.nvmlReturn)
-        return int(value.value.ullVal) * _KIB
 
     def _xid_queue(self) -> Any:
         queue = self._nvml.nvmlEventSetCreate()

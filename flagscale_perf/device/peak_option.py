@@ -1,4 +1,4 @@
-"""What `--perf-peak-tflops` may say: one figure for every device, or one for each named type of device."""
+"""The value of `--perf-peak-tflops`: one figure for all devices, or one for each type by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NamedPeak(NamedTuple):
     tflops: float
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """As a user types it."""
         return f"{self.name}={self.tflops:g}"
 
 
@@ -39,8 +39,8 @@ class PeakOption:
     def parse(cls, text: str) -> PeakOption:
         """`989.4` or `NAME=989.4,NAME=312`. Raises PerfError.
 
-        A name that is a part of another one with another peak is refused: whatever the longer one matches,
-        both match.
+        A name that is part of another one with another peak is refused: a device that the longer one matches
+        would match both.
         """
         if "=" not in text:
             return cls(_tflops(text, text))
@@ -49,20 +49,20 @@ class PeakOption:
             names = one.name.lower(), other.name.lower()
             if one.tflops != other.tflops and (names[0] in names[1] or names[1] in names[0]):
                 raise PerfError(
-                    f"{text!r} gives two peaks to devices that {one} and {other} both match; write names of which none is a part of another"
+                    f"{text!r} gives two peaks to devices that {one} and {other} both match; write names of"
+                    " which none is a part of another"
                 )
         return cls(None, named)
 
     def tflops_of(self, device: str) -> float | None:
-        """The peak of a device of this name; None if no entry matches it. Raises PerfError where two matches
-        disagree.
-        """
+        """The peak of a device of this name; None if no entry matches. Raises PerfError if two disagree."""
         if self.every is not None:
             return self.every
         matches = [entry for entry in self.named if entry.name.lower() in device.lower()]
         if len({entry.tflops for entry in matches}) > 1:
             raise PerfError(
-                f"{' and '.join(map(str, matches))} both match {device!r}; write names of which only one matches it"
+                f"{' and '.join(map(str, matches))} both match {device!r}; write names of which only one"
+                " matches it"
             )
         return matches[0].tflops if matches else None
 
@@ -81,6 +81,7 @@ def _tflops(word: str, text: str) -> float:
         number = 0.0
     if not 0 < number < _LIMIT:
         raise PerfError(
-            f"{text!r} is neither a number of TFLOP/s above 0 and below 1000000 nor a list of NAME=TFLOPS; {_EXAMPLE}"
+            f"{text!r} is neither a number of TFLOP/s above 0 and below 1000000 nor a list of NAME=TFLOPS;"
+            f" {_EXAMPLE}"
         )
     return number

@@ -1,6 +1,4 @@
-"""Reads the device's counters once a second on a thread of its own, so that nobody ever waits for a
-driver.
-"""
+"""Reads the device's counters once a second, on a thread of its own: a driver may hang."""
 
 from __future__ import annotations
 
@@ -10,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import astuple
 from typing import TypeVar
 
-from flagscale_perf.device.hardware import HardwareReader, NoCountersError
+from flagscale_perf.device.counters import HardwareReader, HardwareRecord, NoCountersError
 from flagscale_perf.device.nvml import NvmlReader
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.training.records import HardwareRecord
 
-# Every vendor there is: the first one that finds the device reads it.
+# One a vendor; the first that finds the device reads it.
 READERS: tuple[type[HardwareReader], ...] = (NvmlReader,)
 PERIOD_S = 1.0
 PATIENCE_S = 5.0
@@ -25,14 +22,12 @@ Item = TypeVar("Item")
 
 
 class Sampler:
-    """Readings of one device, until the process ends. Belongs into the writer process: never into the
-    training.
-    """
+    """Reads one device until the process ends. For the writer process, never for the training's."""
 
     def __init__(
         self, device_uuid: str, readers: Sequence[type[HardwareReader]] = READERS, period_s: float = PERIOD_S
     ) -> None:
-        """`device_uuid` as in `RunFacts`."""
+        """`device_uuid`: as in `RunFacts`."""
         self._device_uuid = device_uuid
         self._readers = readers
         self._period_s = period_s
@@ -44,17 +39,17 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="flagscale_perf hardware", daemon=True)
 
     def start(self) -> None:
-        """Begins to read."""
+        """Starts the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends after the reading under way; does not wait for it."""
+        """Ends the thread after its present reading; does not wait for that."""
         self._ending.set()
 
     def take(self, patience_s: float = PATIENCE_S) -> tuple[list[HardwareRecord], list[str]]:
-        """The readings since the last call, and what there is to say; each trouble is said once.
+        """The readings since the last call, and new messages; each trouble is reported once.
 
-        A driver that has not answered for `patience_s` is one.
+        A driver that has not answered for `patience_s` seconds is one.
         """
         since_ns = self._busy_since_ns
         if since_ns is not None and not self._has_hung and monotonic_ns() - since_ns >= patience_s * NS_PER_S:
@@ -77,7 +72,9 @@ class Sampler:
                     self._notes.append(f"no hardware counters: {reader.name} does not answer for this device")
                 self._busy_since_ns = None
                 self._ending.wait(self._period_s)
-        except Exception as error:  # a driver's or package's surprise must not end the recording
+        except (
+            Exception
+        ) as error:  # the driver's library may raise anything; the recording goes on without counters
             self._notes.append(f"no hardware counters: {type(error).__name__}: {error}")
         finally:
             self._busy_since_ns = None

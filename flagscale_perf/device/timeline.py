@@ -1,4 +1,4 @@
-"""The marks of one train step after the other (see `training.marks`), on the host's clock or a device's.
+"""The marks of one train step after the other (see `device.marks`), on the host's clock or a device's.
 Nothing here waits for a device.
 """
 
@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from flagscale_perf.device.marks import END, kind_of, time_of
 from flagscale_perf.spine.clock import monotonic_ns
-from flagscale_perf.training.marks import END, kind_of, time_of
 
 MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
 

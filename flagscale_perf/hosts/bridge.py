@@ -23,8 +23,9 @@ from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.records import RunFacts
 
 PRETRAIN_MODULE = "megatron.bridge.training.pretrain"
 LOOP_MODULE = "megatron.bridge.training.train"
@@ -63,7 +64,7 @@ class BridgeLoop(CoreLoop):
         self._loop = loop
         super().__init__(context.model, self._training(), rehearsing)
         self.step_result: tuple[Any, ...] | None = None
-        self.say: Callable[[str], None] = lambda line: loop.print_rank_0(line)
+        self.say: Callable[[str], None] = lambda line: loop.print_rank_0(for_stdout(line))
 
     def position(self) -> tuple[int, int]:
         """The host counts a step only after `on_train_step_end`."""

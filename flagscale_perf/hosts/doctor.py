@@ -1,6 +1,4 @@
-"""What hosts this Python environment holds and which hook points they offer, read from their source without
-running it.
-"""
+"""The hosts in this Python environment and their hook points, read from their source without running it."""
 
 from __future__ import annotations
 
@@ -64,9 +62,7 @@ class Host:
 
 
 def find_hosts() -> list[Host]:
-    """Every host found on `sys.path` or inside an installed FlagScale: known loops first, then loops of one's
-    own.
-    """
+    """Every host on `sys.path` or in an installed FlagScale: known loops first, then loops of one's own."""
     roots = [*_flagscale_roots(), *(Path(entry or ".") for entry in sys.path)]
     hosts = []
     for module in LOOP_MODULES:

@@ -12,10 +12,10 @@ from flagscale_perf.spine.errors import PerfError
 def train_runner(root: str, config: Any) -> Any:
     """FlagScale's SSH runner of the tree at `root` for a DictConfig in FlagScale's form.
 
-    Raises PerfError naming the package that its imports miss.
+    Raises PerfError where it cannot be imported, naming the missing package.
     """
     sys.path.insert(0, root)
-    # its scripts call plain `torchrun`, which lies beside this Python and need not be on a shell's path
+    # Its scripts call plain `torchrun`, which is beside this Python but not always on a shell's path.
     os.environ["PATH"] = os.pathsep.join(
         [os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)]
     )
@@ -23,7 +23,8 @@ def train_runner(root: str, config: Any) -> Any:
         from flagscale.runner.runner_train import SSHTrainRunner
     except ImportError as error:
         raise PerfError(
-            f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: {error}; install what is missing:"
+            f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: {error}; install"
+            " what is missing:"
             f" pip install {error.name or 'PACKAGE'}"
         ) from None
     return SSHTrainRunner(config)

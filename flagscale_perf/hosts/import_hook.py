@@ -1,7 +1,8 @@
-"""Run a callback around the first import of a module, without importing it.
+"""Runs callbacks before or after a module's first import, without importing it.
 
-One finder on `sys.meta_path` that answers only for the watched names, hands the real work to the other
-finders, and never lets a callback's failure reach the importing program.
+A finder, first on `sys.meta_path`, answers for the watched names only. It asks the other finders for the
+module and wraps the loader they give: the wrapper runs the module's code and then the callback, so that the
+module is complete and nobody has used it yet. A callback's failure never reaches the importing program.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ class ImportHook(importlib.abc.MetaPathFinder):
     """Watches imports by name.
 
     Args:
-        before: module name -> called with no module just before that module is first looked for.
+        before: module name -> called just before that module is first looked for.
         after: module name -> called with the module right after its code has run.
-        failed: told (module name, exception) when a callback raises; must not raise itself.
+        failed: called with the module's name and the exception when a callback raises; must not raise.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Finder protocol: None for everything but the watched names."""
+        """The finder's protocol. None, for all but the watched names, leaves it to the other finders."""
         if before := self._before.pop(fullname, None):
             self._guard(fullname, before)
         if fullname not in self._after:
@@ -67,14 +68,14 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def _guard(self, name: str, callback: Callable[[], None]) -> None:
         try:
             callback()
-        except Exception as error:
+        except Exception as error:  # a callback of ours, inside the host's import statement
             self._failed(name, error)
 
     def _found_by_others(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None
     ) -> importlib.machinery.ModuleSpec | None:
         for finder in [finder for finder in sys.meta_path if finder is not self]:
-            if not hasattr(finder, "find_spec"):  # of before Python 3.4; later Pythons pass it over, too
+            if not hasattr(finder, "find_spec"):  # the protocol of Python 3.3; the interpreter skips it, too
                 continue
             spec = finder.find_spec(fullname, path, target)
             if spec is not None:
@@ -83,7 +84,11 @@ class ImportHook(importlib.abc.MetaPathFinder):
 
 
 class _AfterLoader(importlib.abc.Loader):
-    """The module's real loader, plus one call after it has run; steps out of the way before that call."""
+    """The module's real loader, with one call added after the module's code has run.
+
+    It puts the real loader back into the module first: `inspect`, `pkgutil` and `importlib.reload` ask the
+    module for its loader, and a reload must not run the callback again.
+    """
 
     def __init__(self, inner: Any, hook: ImportHook) -> None:
         self._inner = inner
@@ -101,4 +106,5 @@ class _AfterLoader(importlib.abc.Loader):
         self._hook.run_after(module.__name__, module)
 
     def __getattr__(self, name: str) -> Any:
+        # Whatever else a loader can do (`get_source`, `get_data` ...), as long as this one is in its place.
         return getattr(self._inner, name)

@@ -1,4 +1,4 @@
-"""Everything that gets into a training process, put in once and taken out again."""
+"""Puts the monitor into a training process: every patch is made here once, and can be taken back."""
 
 from __future__ import annotations
 
@@ -7,30 +7,27 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from itertools import zip_longest
 from types import ModuleType
-from typing import Any
+from typing import Any, TextIO
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
-from flagscale_perf.hosts.autostart import asks_for_monitor
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
+from flagscale_perf.hosts.command_line import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.errors import PerfError
 
-REHEARSAL_FIELD = "rehearse_on_cpu"
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
 
 
 class Installation:
-    """The monitor inside one process: nothing is imported now, everything happens around the host's own
-    imports.
+    """The monitor inside one process. Imports nothing of the host; acts when the host imports its modules.
 
     Args:
-        argv: the training script's arguments (to learn the rehearsal mode before the host parses them).
+        argv: the training script's arguments.
         environ: the environment.
     """
 
@@ -60,27 +57,24 @@ class Installation:
         self._import_hook.uninstall()
         self._patches.undo()
 
-    def tell_if_unused(self) -> None:
-        """For when the script has ended well: one line if the monitor was asked for and no training loop ever
-        called it.
+    def report_if_unused(self) -> None:
+        """For the end of a script that did not fail: one line on stderr if the monitor was asked for and no
+        training loop ever called it.
         """
-        by_itself = MANUAL_MODULE in sys.modules
+        has_own_loop = MANUAL_MODULE in sys.modules
         is_child = os.getpid() != self._pid  # forked by the script
-        if self._asked and self._rank == "0" and not self.hooks.entered and not by_itself and not is_child:
-            line = "nothing was recorded: the script ended without entering a training loop that the monitor knows"
-            with contextlib.suppress(OSError, ValueError):  # a closed stderr
-                print(
-                    f"flagscale_perf: {line} (flagscale-perf doctor lists them)", file=sys.stderr, flush=True
-                )
+        if self._asked and self._rank == "0" and not self.hooks.entered and not has_own_loop and not is_child:
+            _print_safely(
+                "nothing was recorded: the script ended without entering a training loop that the monitor"
+                " knows"
+                " (flagscale-perf doctor lists them)",
+                sys.stderr,
+            )
 
-    def tell_at_exit(self) -> None:
-        """The same for a process that only Python itself sees to its end; says nothing unless Megatron was
-        imported.
-        """
-        if "megatron" in sys.modules and not hasattr(
-            sys, "last_value"
-        ):  # last_value: the script died of an exception
-            self.tell_if_unused()
+    def report_at_exit(self) -> None:
+        """The same at the interpreter's exit, if Megatron was imported and no exception ended the script."""
+        if "megatron" in sys.modules and not hasattr(sys, "last_value"):  # set by an uncaught exception
+            self.report_if_unused()
 
     def _rehearse(self) -> None:
         if self._mode == "never" or (self._mode == "auto" and _has_accelerator()):
@@ -89,7 +83,8 @@ class Installation:
         rehearsal.install(self._patches)
         self.rehearsing = True
         self._announce(
-            "rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times, no MFU"
+            "rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times,"
+            " no MFU"
         )
 
     def _when_rehearsing(self, patch: Callable[[ModuleType], None], module: ModuleType) -> None:
@@ -131,38 +126,29 @@ class Installation:
     def _announce(self, text: str) -> None:
         if self._rank == "0" and text not in self._announced:
             self._announced.add(text)
-            with contextlib.suppress(OSError, ValueError):  # a closed stdout must not end the host
-                print(f"flagscale_perf: {text}", flush=True)
+            _print_safely(text, sys.stdout)
 
     def _import_failed(self, module: str, error: Exception) -> None:
-        line = f"hooks for {module} not installed: {type(error).__name__}: {error} (training goes on without them)"
-        with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the host
-            print(f"flagscale_perf: {line}", file=sys.stderr, flush=True)
+        reason = f"{type(error).__name__}: {error}"
+        _print_safely(
+            f"hooks for {module} not installed: {reason} (training goes on without them)", sys.stderr
+        )
+
+
+def _print_safely(text: str, stream: TextIO) -> None:
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # a closed stream, or what it cannot encode, must not end the host
+        print(f"flagscale_perf: {text}", file=stream, flush=True)
 
 
 def _refuse_wrong(given: Any) -> PerfConfig:
-    """The options in force; ends the process if one, in the host's arguments or in the environment, is
-    wrong.
-    """
+    """The options in force. A wrong one, in the host's arguments or the environment, ends the process."""
     try:
         return PerfConfig.from_args(given)
     except PerfError as error:
         print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
         raise SystemExit(2) from None
-
-
-def rehearsal_mode(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The value of --rehearse-on-cpu before anybody parses it, unchecked: the host's parser refuses a wrong
-    one.
-    """
-    flag = flag_of(REHEARSAL_FIELD)
-    value = environ.get(env_of(REHEARSAL_FIELD)) or PerfConfig().rehearse_on_cpu
-    for word, following in zip_longest(argv, argv[1:], fillvalue=""):
-        if word == flag:
-            value = following
-        elif word.startswith(flag + "="):
-            value = word.partition("=")[2]
-    return value
 
 
 def _has_accelerator() -> bool:

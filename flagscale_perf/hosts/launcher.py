@@ -14,9 +14,7 @@ USAGE = "usage: python -m flagscale_perf.launch SCRIPT ARGS..."
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the script `argv[0]` as `python SCRIPT` would, hooks in. Returns 2 for a mistake in the command
-    line.
-    """
+    """Runs the script `argv[0]` as `python SCRIPT` would, with hooks. Returns 2 for a wrong command line."""
     try:
         run(argv)
     except PerfError as error:
@@ -26,7 +24,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(argv: Sequence[str]) -> None:
-    """Like `main`, but raises PerfError."""
+    """Like `main`, but raises PerfError for a wrong command line."""
     if not argv or argv[0].startswith("-"):
         raise PerfError(f"no training script given; {USAGE}")
     script = argv[0]
@@ -36,12 +34,12 @@ def run(argv: Sequence[str]) -> None:
     sys.argv = list(argv)
     if (
         not sys.flags.safe_path
-    ):  # with -P or PYTHONSAFEPATH Python puts no directory first, neither ours nor the script's
+    ):  # with -P or PYTHONSAFEPATH Python puts neither our directory first nor the script's
         sys.path[0] = os.path.dirname(os.path.abspath(script))
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
         if end.code in (None, 0):
-            installation.tell_if_unused()
+            installation.report_if_unused()
         raise
-    installation.tell_if_unused()
+    installation.report_if_unused()

@@ -13,7 +13,8 @@ from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers, tell_phases, time_mark
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.records import RunFacts
+from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.training.facts import RunFacts
 
 
 class LoopMonitor:
@@ -175,7 +176,7 @@ class ManualLoop(CoreLoop):
     @staticmethod
     def say(line: str) -> None:
         """Only rank 0 has anything to say."""
-        print(line, flush=True)
+        print(for_stdout(line), flush=True)
 
     def finished(self, samples: int) -> None:
         """One more iteration has ended."""

@@ -9,7 +9,6 @@ is while one is monitored.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +18,10 @@ from typing import Any
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import (
-    dtype_of,
-    facts_of_process,
+    Training,
+    facts_of,
     lockstep_group,
-    num_microbatches,
-    pipeline_schedule,
+    microbatch_counter,
     pipeline_stage,
     version_of,
 )
@@ -31,8 +29,9 @@ from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.spine.units import for_stdout
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
-from flagscale_perf.training.records import RunFacts
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
 GLOBALS_MODULE = "megatron.training.global_vars"
@@ -111,17 +110,24 @@ class MegatronLoop:
         """`train_step` returns (loss, skipped_iter, should_checkpoint, should_exit, ...)."""
         if result[3]:  # the host leaves the loop without counting the iteration
             return None
-        args = self._args
-        microbatches = num_microbatches()
-        samples = args.data_parallel_size * args.micro_batch_size * microbatches
-        return StepNumbers(
-            args.curr_iteration + 1, not result[1], samples, samples * args.seq_length, microbatches
-        )
+        count, samples_of_pass, seq_length = self._sizes
+        microbatches = count()
+        samples = samples_of_pass * microbatches
+        iteration = self._args.curr_iteration + 1
+        return StepNumbers(iteration, not result[1], samples, samples * seq_length, microbatches)
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
+        count, samples_of_pass, _ = self._sizes
+        return samples_of_pass * count()
+
+    @functools.cached_property
+    def _sizes(self) -> tuple[Callable[[], int], int, int]:
+        """How to count the micro-batches, samples of one over all ranks, tokens of a sample: looked up once, as
+        the host leaves them alone once it trains, and its namespace of arguments is large and never in a cache.
+        """
         args = self._args
-        return int(args.data_parallel_size * args.micro_batch_size * num_microbatches())
+        return microbatch_counter(), int(args.data_parallel_size * args.micro_batch_size), args.seq_length
 
     def names_phases(self) -> bool:
         """Whether the host's timers can be heard."""
@@ -129,30 +135,20 @@ class MegatronLoop:
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
-        self._module.print_rank_0(line)
+        self._module.print_rank_0(for_stdout(line))
 
     def facts(self, device: str) -> RunFacts:
         """From the parsed arguments, which Megatron completes during set-up."""
         args = self._args
-        return RunFacts(
-            **facts_of_process(),
+        sizes = (args.seq_length, args.micro_batch_size, args.global_batch_size, args.train_iters)
+        return facts_of(
+            args,
+            Training(*sizes, iteration=args.iteration, tensorboard_dir=args.tensorboard_dir),
             host=host_name(self._module.__name__),
             world_size=args.world_size,
-            tensor_parallel=args.tensor_model_parallel_size,
-            pipeline_parallel=args.pipeline_model_parallel_size,
             data_parallel=args.data_parallel_size,
-            context_parallel=getattr(args, "context_parallel_size", None),
-            expert_parallel=getattr(args, "expert_model_parallel_size", None),
-            pipeline_schedule=pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
-            dtype=dtype_of(args),
-            seq_length=args.seq_length,
-            micro_batch_size=args.micro_batch_size,
-            global_batch_size=args.global_batch_size,
-            train_iters=args.train_iters,
-            resume_iteration=args.iteration,
-            tensorboard_dir=os.path.abspath(args.tensorboard_dir) if args.tensorboard_dir else None,
             missing=self._missing(args),
         )
 
@@ -203,6 +199,8 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         )
         tell_phases(_timers(), hooks, patches)
         patch_core(hooks, patches)
+    if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
+        del wrappers["maybe_finalize_async_save"]
     for name, wrapper in wrappers.items():
         if original := getattr(module, name, None):
             patches.set(module, name, wrapper(original))
@@ -243,10 +241,12 @@ def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callabl
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
         if hooks.active:
-            hooks.logged(
-                _told(kwargs.get("total_real_tokens_in_batch")),
-                _told(kwargs.get("seqlen_squared_sum_in_batch")),
-            )
+            real_tokens = kwargs.get("total_real_tokens_in_batch")
+            squared_lengths = kwargs.get("seqlen_squared_sum_in_batch")
+            if real_tokens is None and squared_lengths is None:
+                hooks.logged(None, None)
+            else:
+                hooks.logged(_whole(real_tokens), _whole(squared_lengths))
         return original(*args, **kwargs)
 
     return training_log
@@ -265,13 +265,19 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
     return update_num_microbatches
 
 
-def _told(total: Any) -> int | None:
-    """Megatron hands its sums on as floats. A tensor stays unread: reading it could wait for the device."""
+def _whole(total: Any) -> int | None:
+    """Megatron's sums are floats. A tensor stays unread: reading it could wait for the device."""
     return round(total) if isinstance(total, int | float) and 1 <= total < 2**63 else None
 
 
 def _args() -> Any:
     return sys.modules[GLOBALS_MODULE].get_args()
+
+
+def _saves_asynchronously() -> bool:
+    """True also where it is not known."""
+    global_vars = sys.modules.get(GLOBALS_MODULE)
+    return global_vars is None or bool(getattr(global_vars.get_args(), "async_save", True))
 
 
 def _timers() -> Any:

@@ -19,7 +19,7 @@ class Patches:
         setattr(owner, name, value)
 
     def set_class(self, owner: Any, kind: type) -> None:
-        """Makes `owner` an object of `kind`, a class of the same layout. Raises TypeError for another one."""
+        """Makes `owner` an object of the class `kind`. Raises TypeError where their layouts differ."""
         before = type(owner)
         owner.__class__ = kind
         self._done.append((owner, "__class__", before))

@@ -21,32 +21,10 @@ from typing import Any
 from flagscale_perf.hosts.patching import Patches
 
 FACTORIES = (
-    *(
-        "arange",
-        "as_tensor",
-        "empty",
-        "empty_like",
-        "empty_strided",
-        "eye",
-        "full",
-        "full_like",
-        "linspace",
-        "logspace",
-    ),
-    *(
-        "ones",
-        "ones_like",
-        "rand",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "randperm",
-        "tensor",
-    ),
-    *("zeros", "zeros_like"),
-)
+    "arange", "as_tensor", "empty", "empty_like", "empty_strided", "eye", "full", "full_like", "linspace",
+    "logspace", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like",
+    "randperm", "tensor", "zeros", "zeros_like",
+)  # fmt: skip
 LEGACY_TYPES = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
 
 # What only works on a GPU, as parsed arguments: attribute -> value on the CPU.
@@ -69,12 +47,11 @@ FORCED_ARGS: dict[str, Any] = {
     "fp8": None,
 }
 
-
-GLOO_S = 0.2
+_GLOO_S = 0.2
 
 
 class CpuStream:
-    """A stream whose work is done when the call returns."""
+    """A stream whose work is done when the call returns, so that nothing ever has to be waited for."""
 
     cuda_stream = 0
 
@@ -94,7 +71,7 @@ class CpuStream:
         return True
 
     def record_event(self, event: Any = None) -> Any:
-        """Marks the present on the given or a new event."""
+        """Records the given or a new event."""
         event = event or CpuEvent()
         event.record()
         return event
@@ -112,7 +89,7 @@ class CpuEvent:
         self._at_s = 0.0
 
     def record(self, *_: Any) -> None:
-        """Marks the present."""
+        """Takes the time."""
         self._at_s = time.perf_counter()
 
     def query(self) -> bool:
@@ -131,7 +108,7 @@ class CpuEvent:
 
 
 class CpuProperties:
-    """What a program may ask a device about."""
+    """What `torch.cuda.get_device_properties` returns."""
 
     name = "CPU"
     major, minor = 9, 0
@@ -150,11 +127,10 @@ def install(patches: Patches) -> None:
 
 
 def _let_gloo_finish() -> None:
-    """A gloo thread that still drops the tensors of its last collective when the interpreter ends aborts the
-    process (PyTorch 2.13).
-    """
+    # PyTorch 2.13: a gloo thread that still frees the tensors of its last collective while the interpreter
+    # ends aborts the process.
     if is_installed() and sys.modules["torch"].distributed.is_initialized():
-        time.sleep(GLOO_S)
+        time.sleep(_GLOO_S)
 
 
 def is_installed() -> bool:
@@ -164,9 +140,7 @@ def is_installed() -> bool:
 
 
 def adapt_args(args: Any) -> list[str]:
-    """Sets the parsed arguments that only a GPU could serve; returns one "name: before -> after" for each
-    change.
-    """
+    """Replaces arguments that only a GPU could serve; returns "name: before -> after" for each change."""
     changed = []
     for name, value in FORCED_ARGS.items():
         before = getattr(args, name, value)
@@ -177,7 +151,7 @@ def adapt_args(args: Any) -> list[str]:
 
 
 def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
-    """Per host module: what to replace in it once it is imported."""
+    """By host module: what to replace in it once it is imported."""
 
     def fused_kernels(module: ModuleType) -> None:
         patches.set(module, "load", lambda *_: None)
@@ -193,7 +167,7 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
     def moe_utils(module: ModuleType) -> None:
         if not hasattr(
             module, "te_general_gemm"
-        ):  # 0.8.0 uses the name even where Transformer Engine is not installed
+        ):  # FlagScale 0.8.0 uses the name without Transformer Engine, too
             patches.set(module, "te_general_gemm", None)
 
     return {
@@ -204,7 +178,7 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
 
 
 def _returning(value: Any) -> Callable[..., Any]:
-    """A new function at each call: torch._dynamo's tables refuse one object under two names."""
+    """A new function each time: torch._dynamo's tables refuse one object under two names."""
     return lambda *_, **__: value
 
 
@@ -225,14 +199,14 @@ def _redirect_cuda_module(torch: Any, patches: Patches) -> None:
         "current_stream": lambda *_: CpuStream(),
         "default_stream": lambda *_: CpuStream(),
     }
-    for name in (
+    for name in [
         "set_device",
         "set_stream",
         "synchronize",
         "empty_cache",
         "reset_peak_memory_stats",
         "ipc_collect",
-    ):
+    ]:
         replacements[name] = _returning(None)
     for name in ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"):
         replacements[name] = _returning(0)

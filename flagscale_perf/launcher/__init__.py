@@ -1,7 +1,7 @@
 """What `run.py` does: a resolved two-level configuration in, one training job out. Knows no metric.
 
-    config --settings--> flags --plan--> bash script --job--> process, pid file, output log --follow-->
-    progress, results
+    mapping --config--> Job --plan--> Plan --script--> bash script --job--> process, pid file, output log
+    output log, performance log --follow, results--> progress, summary
 
 Imports neither torch nor Hydra; FlagScale's own runner only when a hostfile is given.
 """

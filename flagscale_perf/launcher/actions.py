@@ -1,4 +1,4 @@
-"""What `action=` may be. Each takes the resolved configuration and returns the exit status of the command."""
+"""What `action=` can do. Each action takes the resolved configuration and returns the exit status."""
 
 from __future__ import annotations
 
@@ -6,22 +6,31 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.launcher import cluster
+from flagscale_perf.launcher.config import (
+    Directories,
+    Job,
+    read_action,
+    read_directories,
+    read_hostfile,
+    read_job,
+    read_settings,
+)
 from flagscale_perf.launcher.follow import Follower, is_row, iteration_of
 from flagscale_perf.launcher.job import exit_code, refuse_if_running, running_job, start_job, stop_job
-from flagscale_perf.launcher.paths import ExperimentPaths, section
+from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
 from flagscale_perf.launcher.results import reason, results, sessions
 from flagscale_perf.launcher.script import write_script
-from flagscale_perf.launcher.settings import read_settings
+from flagscale_perf.launcher.settings import Setting
 from flagscale_perf.launcher.tail import last_lines
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE
 
 _TEST_ITERATIONS = 2
-# A trial neither loads nor leaves a checkpoint, logs every iteration, and writes among no other run's files.
+# A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
 _TRIAL = {
     "exit_interval": _TEST_ITERATIONS, "log_interval": 1, "perf_log_interval": 1,
     "save": None, "load": None, "save_interval": None, "wandb_project": None,
@@ -34,30 +43,25 @@ def perform(config: Mapping[str, Any], open_runner: cluster.OpenRunner) -> int:
 
     Returns the exit status. Raises PerfError for a mistake in the configuration.
     """
-    name = config.get("action", "run")
-    if not isinstance(name, str) or name not in ACTIONS:
-        raise PerfError(f"action: {name!r} is not one of {', '.join(ACTIONS)}; write for example action=run")
-    if cluster.wants_cluster(config):
-        return cluster.dispatch(config, name, open_runner)
-    return ACTIONS[name](config)
+    name = read_action(config)
+    hostfile = read_hostfile(config)
+    if hostfile is not None:
+        return cluster.dispatch(read_job(config), hostfile, open_runner)
+    return _ACTIONS[name](config)
 
 
 def _run(config: Mapping[str, Any]) -> int:
-    in_background = section(config, "experiment.runner").get("background", False)
-    if not isinstance(in_background, bool):
-        raise PerfError(
-            f"experiment.runner.background: {in_background!r} is neither true nor false; write true or false"
-        )
-    plan = _prepare(config)
-    if in_background:
-        process = start_job(plan.paths)
-        _say(
-            f"started (pid {process.pid}); do not start the script by hand as well",
-            f"output: {plan.paths.output}",
-            *_how_to_go_on(plan),
-        )
-        return 0
-    return _run_to_the_end(plan)[0]
+    job = read_job(config)
+    plan = _prepare(job)
+    if not job.background:
+        return _run_to_the_end(plan)[0]
+    process = start_job(plan.paths)
+    _say(
+        f"started (pid {process.pid}); do not start the script by hand as well",
+        f"output: {plan.paths.output}",
+        *_how_to_go_on(plan),
+    )
+    return 0
 
 
 def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
@@ -77,7 +81,7 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
 
 
 def _dryrun(config: Mapping[str, Any]) -> int:
-    plan = _prepare(config)
+    plan = _prepare(read_job(config))
     _say(
         "command:",
         shlex.join(plan.command),
@@ -89,12 +93,7 @@ def _dryrun(config: Mapping[str, Any]) -> int:
 
 def _test(config: Mapping[str, Any]) -> int:
     """A short trial in `<exp_dir>/test`: starts, trains two iterations, logs."""
-    exp_dir = os.path.join(ExperimentPaths.from_config(config, os.getcwd()).exp_dir, "test")
-    train = _without(section(config, "train"), {*_TRIAL, "log_dir"})
-    train["system"] = {**section({"train": train}, "train.system"), **_TRIAL}
-    plan = _prepare(
-        {**config, "experiment": {**section(config, "experiment"), "exp_dir": exp_dir}, "train": train}
-    )
+    plan = _prepare(_trial_of(read_job(config)))
     code, follower = _run_to_the_end(plan)
     seen = follower.progress.rows if plan.perf.enable_perf_monitor else follower.progress.iteration
     if code == 0 and not seen:
@@ -109,19 +108,20 @@ def _test(config: Mapping[str, Any]) -> int:
     return code
 
 
-def _without(config: Any, keys: set[str]) -> Any:
-    if not isinstance(config, Mapping):
-        return config
-    return {key: _without(value, keys) for key, value in config.items() if key not in keys}
+def _trial_of(job: Job) -> Job:
+    exp_dir = os.path.join(ExperimentPaths.of(job.directories, os.getcwd()).exp_dir, "test")
+    kept = {key: setting for key, setting in job.settings.items() if key not in _TRIAL}
+    changed = {key: Setting(f"train.system.{key}", value) for key, value in _TRIAL.items()}
+    return replace(job, directories=Directories(exp_dir, None), settings=kept | changed)
 
 
 def _stop(config: Mapping[str, Any]) -> int:
-    _say(stop_job(ExperimentPaths.from_config(config, os.getcwd())))
+    _say(stop_job(ExperimentPaths.of(read_directories(config), os.getcwd())))
     return 0
 
 
 def _query(config: Mapping[str, Any]) -> int:
-    paths = ExperimentPaths.from_config(config, os.getcwd())
+    paths = ExperimentPaths.of(read_directories(config), os.getcwd())
     job, code = running_job(paths), exit_code(paths)
     if job is not None:
         state = f"running (pid {job.pid})"
@@ -142,8 +142,8 @@ def _query(config: Mapping[str, Any]) -> int:
     return 0
 
 
-def _prepare(config: Mapping[str, Any]) -> Plan:
-    plan = make_plan(config, os.getcwd(), os.environ)
+def _prepare(job: Job) -> Plan:
+    plan = make_plan(job, os.getcwd(), os.environ)
     refuse_if_running(plan.paths)  # before its script is replaced
     _say(*plan.resolved, f"script: {write_script(plan)}")
     return plan
@@ -158,7 +158,7 @@ def _say(*lines: str) -> None:
     print(*lines, sep="\n", flush=True)
 
 
-ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {
+_ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {
     "run": _run,
     "dryrun": _dryrun,
     "test": _test,

@@ -1,5 +1,4 @@
-"""Several machines: the job is handed to FlagScale's own runner, with a training script that goes through our
-launch.
+"""Several machines: FlagScale's own runner starts the job, with a script that goes through our launch.
 
 FlagScale's runner builds its scripts without safe quoting, so values that it would execute or mangle are
 refused first.
@@ -14,64 +13,59 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flagscale_perf.launcher import entrypoint
+from flagscale_perf.launcher.config import Job
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL, find_flagscale
-from flagscale_perf.launcher.paths import section
 from flagscale_perf.launcher.plan import OUTPUT_KEYS, Plan, make_plan
-from flagscale_perf.launcher.settings import PERF_KEYS, as_text
+from flagscale_perf.launcher.settings import PERF_KEYS, Setting, as_text
 from flagscale_perf.spine.errors import PerfError
 
 _SAFE = re.compile(r"[A-Za-z0-9._/=:,@%+-]*")
-_EXECUTED = re.compile(
-    "[\"'`$\\\\\n]"
-)  # inside the double quotes into which FlagScale puts the whole command
+_EXECUTED = re.compile("[\"'`$\\\\\n]")  # inside the double quotes that FlagScale puts around the command
 _HOST_LINE = re.compile(
     r"(\S+)\s+slots=\d+(?:\s+type=(\S+))?"
 )  # what FlagScale takes from a line of the hostfile
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:@%-]*")  # no option of ssh, and part of a file's name
 _CHECKPOINT_KEYS, _LOGGING_KEYS = ("save", "load"), ("tensorboard_dir", "wandb_save_dir")
 
-
-# (FlagScale's root, configuration in FlagScale's form) -> its runner; run.py gives it, so that this package
-# names no host
+# (FlagScale's root, configuration in FlagScale's form) -> its runner; passed in, as no host is imported here.
 OpenRunner = Callable[[str, dict[str, Any]], Any]
 
 
-def wants_cluster(config: Mapping[str, Any]) -> bool:
-    """Whether a hostfile is given."""
-    return bool(section(config, "experiment.runner").get("hostfile"))
-
-
-def dispatch(config: Mapping[str, Any], action: str, open_runner: OpenRunner) -> int:
-    """Does `action` through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not carry
-    out safely.
+def dispatch(job: Job, hostfile: str, open_runner: OpenRunner) -> int:
+    """Does the job's action through FlagScale's SSH runner. Returns 0. Raises PerfError for what it could not
+    carry out safely.
     """
     cwd = os.getcwd()
-    hostfile = os.path.join(cwd, str(section(config, "experiment.runner")["hostfile"]))
+    hostfile = os.path.join(cwd, hostfile)
     if not os.path.isfile(hostfile):
         raise PerfError(
-            f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each machine"
+            f"experiment.runner.hostfile: no file {hostfile!r}; write one line `HOST slots=N` for each"
+            " machine"
         )
-    root = find_flagscale(section(config, "experiment.task"), os.environ)
+    root = find_flagscale(job.flagscale_root, os.environ)
     if root is None:
         raise PerfError(
-            f"experiment.runner.hostfile: several machines need FlagScale, which is not installed; {HOW_TO_INSTALL}"
+            "experiment.runner.hostfile: several machines need FlagScale, which is not installed;"
+            f" {HOW_TO_INSTALL}"
         )
-    plan = make_plan(config, cwd, os.environ)
-    _refuse_unsafe(plan, config)
+    plan = make_plan(job, cwd, os.environ)
+    _refuse_unsafe(plan)
+    _refuse_incomplete(plan)
     _refuse_unsafe_hosts(hostfile)
     try:
-        _perform(open_runner(root, flagscale_config(plan, config, hostfile)), action, plan)
+        _perform(open_runner(root, flagscale_config(plan, hostfile)), plan)
     except (
         subprocess.CalledProcessError,
         ValueError,
-    ) as error:  # what FlagScale's runner raises for a command or file that fails
+    ) as error:  # FlagScale's, for a command or file that fails
         raise PerfError(
-            f"action={action}: FlagScale's runner failed: {error}; its own messages stand above"
+            f"action={job.action}: FlagScale's runner failed: {error}; its own messages stand above"
         ) from None
     return 0
 
 
-def _perform(runner: Any, action: str, plan: Plan) -> None:
+def _perform(runner: Any, plan: Plan) -> None:
+    action = plan.job.action
     if action == "stop":
         _refuse_foreign_stop(runner, plan)
         runner.stop()
@@ -81,10 +75,8 @@ def _perform(runner: Any, action: str, plan: Plan) -> None:
         runner.run(dryrun=action == "dryrun", with_test=action == "test")
 
 
-def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> dict[str, Any]:
-    """The configuration in the form FlagScale's runner turns into the same arguments that a job on one
-    machine gets.
-    """
+def flagscale_config(plan: Plan, hostfile: str) -> dict[str, Any]:
+    """What FlagScale's runner turns into the same arguments that a job on one machine gets."""
     flags = {key: setting.value for key, setting in plan.settings.items() if setting.value is not None}
     for key in PERF_KEYS:
         if key in flags:
@@ -97,69 +89,81 @@ def flagscale_config(plan: Plan, config: Mapping[str, Any], hostfile: str) -> di
             **{key: flags.pop(key) for key in _LOGGING_KEYS if key in flags},
         },
     }
-    system = {key: value for key, value in flags.items() if value is not None} | nested
-    runner = {
-        key: value
-        for key, value in section(config, "experiment.runner").items()
-        if value is not None and key != "background"
-    }
-    envs = {name: value for name, value in plan.env.items() if value is not None} | {
-        entrypoint.SCRIPT_VARIABLE: plan.entrypoint
-    }
-    before_start = {"before_start": plan.before_start} if plan.before_start else {}
-    experiment = {
-        "exp_dir": plan.paths.exp_dir, "envs": envs, "cmds": before_start, "runner": {**runner, "hostfile": hostfile},
-        "task": {"type": "train", "backend": "megatron", "entrypoint": os.path.abspath(entrypoint.__file__)},
-    }  # fmt: skip
     return {
-        "experiment": experiment,
-        "train": {"system": system, "model": {}, "data": {}},
-        "action": config.get("action", "run"),
+        "experiment": {
+            "exp_dir": plan.paths.exp_dir,
+            "envs": _known(plan.job.env) | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint},
+            "cmds": {"before_start": plan.job.before_start} if plan.job.before_start else {},
+            "runner": _known(plan.job.runner) | {"hostfile": hostfile},
+            "task": {
+                "type": "train",
+                "backend": "megatron",
+                "entrypoint": os.path.abspath(entrypoint.__file__),
+            },
+        },
+        "train": {"system": _known(flags) | nested, "model": {}, "data": {}},
+        "action": plan.job.action,
     }
 
 
-def _refuse_unsafe(plan: Plan, config: Mapping[str, Any]) -> None:
-    strict = {"experiment.exp_dir": plan.paths.exp_dir, "train.system.logging.log_dir": plan.paths.log_dir}
-    strict |= {f"experiment.envs.{name}": value for name, value in plan.env.items() if value is not None}
-    strict |= {
-        f"experiment.runner.{key}": str(value) for key, value in section(config, "experiment.runner").items()
-    }
-    strict |= {
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _refuse_unsafe(plan: Plan) -> None:
+    strict = {
+        "experiment.exp_dir": plan.paths.exp_dir,
+        "train.system.logging.log_dir": plan.paths.log_dir,
+        **{f"experiment.envs.{name}": value for name, value in _known(plan.job.env).items()},
+        **{f"experiment.runner.{key}": str(value) for key, value in plan.job.runner.items()},
         "experiment.task.entrypoint": plan.entrypoint,
         "this package's directory": os.path.abspath(entrypoint.__file__),
     }
     for key, setting in plan.settings.items():
-        values = setting.value if isinstance(setting.value, list) else [setting.value]
-        for text in (as_text(value, setting.path) for value in values if value is not None):
-            if key in PERF_KEYS or key in OUTPUT_KEYS:
+        is_strict = key in PERF_KEYS or key in OUTPUT_KEYS
+        for text in _texts(setting):
+            if is_strict:
                 strict[setting.path] = text
             elif _EXECUTED.search(text):
                 raise PerfError(
-                    f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks, $, \\ and newlines"
+                    f"{setting.path}: FlagScale's runner would harm {text!r}; leave out quotes, backticks,"
+                    " $, \\ and newlines"
                 )
     for path, text in strict.items():
         if not _SAFE.fullmatch(text):
             raise PerfError(
                 f"{path}: FlagScale's runner would harm {text!r}; use only letters, digits and ._/=:,@%+-"
             )
+
+
+def _refuse_incomplete(plan: Plan) -> None:
+    """FlagScale's runner takes for granted what a job on one machine may leave out."""
     if "save_interval" not in plan.settings or plan.settings["save_interval"].value is None:
         raise PerfError(
-            "train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system.checkpoint.save_interval=N"
+            "train.system.save_interval: FlagScale's runner always saves checkpoints; add"
+            " train.system.checkpoint.save_interval=N"
         )
-    if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.env):
+    if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.job.env):
         raise PerfError(
-            "experiment.envs: FlagScale's runner needs the devices of a machine; add for example CUDA_VISIBLE_DEVICES=0,1,2,3"
+            "experiment.envs: FlagScale's runner needs the devices of a machine; add for example"
+            " CUDA_VISIBLE_DEVICES=0,1,2,3"
         )
+
+
+def _texts(setting: Setting) -> list[str]:
+    values = setting.value if isinstance(setting.value, list) else [setting.value]
+    return [as_text(value, setting.path) for value in values if value is not None]
 
 
 def _refuse_unsafe_hosts(hostfile: str) -> None:
-    """FlagScale puts them into commands for ssh and into the script's arguments."""
+    """FlagScale puts host names into commands for ssh and into the script's arguments."""
     try:
         with open(hostfile, encoding="utf-8", errors="replace") as file:
             lines = [line.strip() for line in file]
     except OSError as error:
         raise PerfError(
-            f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can be read"
+            f"experiment.runner.hostfile: cannot read {hostfile!r}: {error.strerror}; give a file that can"
+            " be read"
         ) from None
     for number, found in (
         (number, _HOST_LINE.match(line)) for number, line in enumerate(lines, 1) if not line.startswith("#")
@@ -167,7 +171,8 @@ def _refuse_unsafe_hosts(hostfile: str) -> None:
         for name in found.groups("host") if found else ():
             if not _HOST.fullmatch(name):
                 raise PerfError(
-                    f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would harm {name!r};"
+                    f"experiment.runner.hostfile: line {number} of {hostfile!r}: FlagScale's runner would"
+                    f" harm {name!r};"
                     " use only letters, digits and ._:@%-"
                 )
 
@@ -178,5 +183,6 @@ def _refuse_foreign_stop(runner: Any, plan: Plan) -> None:
         path = os.path.join(plan.paths.log_dir, "pids", f"host_{rank}_{host}.pid")
         if not os.path.isfile(path):
             raise PerfError(
-                f"action=stop: {path!r} is not there, and without it FlagScale would stop every torchrun of {host}; stop it there by hand"
+                f"action=stop: {path!r} is not there, and without it FlagScale would stop every torchrun of"
+                f" {host}; stop it there by hand"
             )

@@ -1,6 +1,4 @@
-"""The training script FlagScale's runner is given: runs the real one, named by a variable, through our
-launch.
-"""
+"""What FlagScale's runner takes for the training script: runs the real one, named by a variable."""
 
 from __future__ import annotations
 
@@ -15,8 +13,7 @@ def main() -> None:
     """Does what `python -m flagscale_perf.launch SCRIPT ARGS...` does."""
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     # Python puts a script's directory first, where this package's modules would shadow others of the same
-    # name;
-    # the launcher in its turn puts the real script's directory there.
+    # name. `flagscale_perf.launch` puts the real script's directory there.
     if not sys.flags.safe_path:
         sys.path[0] = root
     sys.path.append(root)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from importlib.util import find_spec
-from typing import Any
 
 from flagscale_perf.spine.errors import PerfError
 
@@ -13,21 +12,21 @@ DEFAULT_ENTRYPOINT = os.path.join("flagscale", "train", "train_gpt.py")
 HOW_TO_INSTALL = "pip install --no-deps flag-scale==0.8.0"
 
 
-def find_flagscale(task: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
-    """FlagScale's root: `experiment.task.flagscale_root`, else $FLAGSCALE_HOME, else the installed package,
-    else None.
+def find_flagscale(configured: str | None, environ: Mapping[str, str]) -> str | None:
+    """FlagScale's root: the configured one, else $FLAGSCALE_HOME, else the installed package, else None.
 
     Raises PerfError where the first two name something else than FlagScale.
     """
     for source, given in (
-        ("experiment.task.flagscale_root", task.get("flagscale_root")),
+        ("experiment.task.flagscale_root", configured),
         ("FLAGSCALE_HOME", environ.get("FLAGSCALE_HOME")),
     ):
         if given:
-            root = os.path.abspath(str(given))
+            root = os.path.abspath(given)
             if not os.path.isdir(os.path.join(root, "flagscale", "train")):
                 raise PerfError(
-                    f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root directory"
+                    f"{source}: {given!r} is not a FlagScale tree (no flagscale/train in it); give its root"
+                    " directory"
                 )
             return root
     spec = find_spec("flag_scale")
@@ -35,20 +34,20 @@ def find_flagscale(task: Mapping[str, Any], environ: Mapping[str, str]) -> str |
     return places[0] if places else None
 
 
-def find_entrypoint(task: Mapping[str, Any], root: str | None, cwd: str) -> str:
-    """The training script, absolute: as given, against the working directory, or in FlagScale. Raises
-    PerfError.
-    """
-    given = str(task.get("entrypoint") or DEFAULT_ENTRYPOINT)
+def find_entrypoint(configured: str | None, root: str | None, cwd: str) -> str:
+    """The training script, absolute: of the working directory, else of FlagScale. Raises PerfError."""
+    given = configured or DEFAULT_ENTRYPOINT
     for base in (cwd, *([root] if root else [])):
         path = os.path.normpath(os.path.join(base, given))
         if os.path.isfile(path):
             return path
     if root is None:
         raise PerfError(
-            f"experiment.task.entrypoint: no file {given!r} in {cwd}, and FlagScale is not installed; install it with\n"
+            f"experiment.task.entrypoint: no file {given!r} in {cwd}, and FlagScale is not installed;"
+            " install it with\n"
             f"    {HOW_TO_INSTALL}\nor name a checkout with experiment.task.flagscale_root=DIR"
         )
     raise PerfError(
-        f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give the script's path"
+        f"experiment.task.entrypoint: no file {given!r}, neither in {cwd} nor in FlagScale at {root}; give"
+        " the script's path"
     )

@@ -1,6 +1,4 @@
-"""Shows a running job: a progress bar on a terminal, plain lines elsewhere. Reads the job's files and touches
-nothing.
-"""
+"""Shows a running job: a progress bar on a terminal, plain lines elsewhere. Only reads the job's files."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class Progress:
 
 @dataclass
 class Follower:
-    """Follows one job; made before it starts, so that lines of earlier jobs in the same files stay out.
+    """Follows one job; to be made before the job starts, so as to leave out what earlier jobs wrote.
 
     Attributes:
         output: path of the job's output.
@@ -96,16 +94,14 @@ class Follower:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        """Notes how long the files are now."""
+        """Remembers how long the files are now."""
         realtime = os.path.join(self.perf_log_dir, REALTIME_FILE)
         self._output = Tail(self.output, size_of(self.output))
         self._perf = Tail(realtime, size_of(realtime))
-        self._clear = ""  # what takes away the lines drawn last
+        self._clear = ""  # erases the lines drawn last
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Shows the job until it ends. Returns its exit status. A KeyboardInterrupt passes and leaves the job
-        running.
-        """
+        """Shows the job until it ends. Returns its exit status. KeyboardInterrupt leaves the job running."""
         show = self._draw if self.screen.isatty() else self._print
         try:
             while True:
@@ -118,9 +114,7 @@ class Follower:
             self._write(self._clear)
 
     def _news(self) -> tuple[bool, list[str], list[str]]:
-        """Since the last call: whether the host has logged an iteration, what the monitor has said, and its
-        log's new lines.
-        """
+        """What is new: whether the host logged an iteration, the monitor's notices, its log's lines."""
         before = self.progress.iteration
         notices = []
         for line in self._output.lines():
@@ -133,16 +127,14 @@ class Follower:
         return self.progress.iteration != before, notices, perf_lines
 
     def _print(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
-        """Lines that stay. The bar's text is shown only as long as the performance log has nothing to say."""
+        """Plain lines; the bar's text only until the performance log has its first row."""
         text = "".join(f"{line}\n" for line in [*notices, *perf_lines])
         if is_new and not self.progress.rows:
             text += self.progress.bar(_PLAIN_CHARS) + "\n"
         self._write(text)
 
     def _draw(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
-        """What the monitor said stays; below it the last row of its log and the bar, always in the same
-        place.
-        """
+        """The monitor's notices stay; the last row of its log and the bar below are drawn over and over."""
         width = shutil.get_terminal_size().columns - 1
         staying = "".join(f"{notice}\n" for notice in notices)
         lines = [*([self.progress.row[:width]] if self.progress.row else []), self.progress.bar(width)]

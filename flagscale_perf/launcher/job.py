@@ -1,8 +1,7 @@
-"""One running job: started in a session of its own, found again by its pid file, stopped without hitting
-anybody else.
+"""One running job: started in a session of its own, found again by its pid file, stopped.
 
-The pid file holds the process id and the start time that the kernel gave it, so a process id used again is
-never mistaken for the job.
+The pid file holds the process id and its start time by the kernel, so that a process id used again is never
+mistaken for the job.
 """
 
 from __future__ import annotations
@@ -19,18 +18,17 @@ from dataclasses import dataclass
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
 
-# torchrun ends its workers 30 s after SIGTERM by itself; one that is still there later does not react any
-# more.
+# torchrun kills its workers 30 s after SIGTERM; what is still there later does not react any more.
 STOP_WAIT_S = 40.0
 _POLL_S = 0.1
-# Waits for the script and notes its exit status, also when the whole group gets a signal: a trap, unlike
-# `ignore`, is not inherited.
+# Waits for the script and notes its exit status, even if the whole group gets a signal. `trap :` and not
+# `trap ''`: an ignored signal would be ignored by the script, too.
 _WRAPPER = 'trap : TERM INT HUP; bash "$1"; code=$?; printf "%s\\n" "$code" >"$2"; exit "$code"'
 
 
 @dataclass(frozen=True)
 class ProcessId:
-    """A process that cannot be mistaken: its id and its start in clock ticks since boot."""
+    """Identifies a process for ever: its id and its start in clock ticks since boot."""
 
     pid: int
     start_ticks: int
@@ -87,7 +85,8 @@ def refuse_if_running(paths: ExperimentPaths) -> None:
     job = running_job(paths)
     if job is not None:
         raise PerfError(
-            f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {job.pid}); stop it with action=stop, look at it with"
+            f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {job.pid}); stop it with"
+            " action=stop, look at it with"
             " action=query, or give another experiment.exp_dir"
         )
 
@@ -101,7 +100,8 @@ def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
         return _start(paths)
     except OSError as error:
         raise PerfError(
-            f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: {error}; give a directory that can be written"
+            f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: {error}; give a directory that can"
+            " be written"
         ) from None
 
 
@@ -146,10 +146,9 @@ def _lock(paths: ExperimentPaths) -> Iterator[None]:
 
 
 def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
-    """SIGTERM to the job's process group, SIGKILL to it and its workers if that does not end it in `wait_s`
-    seconds.
+    """Ends the job: SIGTERM to its process group, and SIGKILL to it and its workers after `wait_s` seconds.
 
-    Returns what was done, in a sentence. Raises PerfError if the job is somebody else's process.
+    Returns what was done, in a sentence. Raises PerfError if the job belongs to another user.
     """
     job = running_job(paths)
     if job is None:
@@ -160,14 +159,16 @@ def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
         return f"nothing running in {paths.exp_dir}"
     except PermissionError:
         raise PerfError(
-            f"action=stop: the job of {paths.exp_dir} (pid {job.pid}) belongs to another user; let that user stop it"
+            f"action=stop: the job of {paths.exp_dir} (pid {job.pid}) belongs to another user; let that user"
+            " stop it"
         ) from None
     deadline = time.monotonic() + wait_s
     workers = _workers(job)
     while _is_alive(job):
         if time.monotonic() > deadline:
             _kill(job, workers + _workers(job))
-            return f"killed the job of {paths.exp_dir} (pid {job.pid}): it did not end within {wait_s:g} s of SIGTERM"
+            why = f"it did not end within {wait_s:g} s of SIGTERM"
+            return f"killed the job of {paths.exp_dir} (pid {job.pid}): {why}"
         time.sleep(_POLL_S)
     return f"stopped the job of {paths.exp_dir} (pid {job.pid})"
 
@@ -178,7 +179,7 @@ def _is_alive(process: ProcessId) -> bool:
 
 
 def _workers(job: ProcessId) -> list[ProcessId]:
-    """Training workers: torchrun gives each a session of its own, so the job's group does not reach them."""
+    """Training workers: torchrun gives each its own session, which signals to the job's group do not reach."""
     states = [state for name in os.listdir("/proc") if name.isdigit() and (state := read_process(int(name)))]
     inside = {state.identity.pid for state in states if state.session == job.pid}
     return [

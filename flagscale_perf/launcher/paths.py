@@ -1,12 +1,11 @@
-"""Where the files of one experiment lie."""
+"""Where the files of one experiment are."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from flagscale_perf.launcher.config import Directories
 from flagscale_perf.spine.errors import PerfError
 
 _HOST = "host_0_localhost"
@@ -27,15 +26,12 @@ class ExperimentPaths:
     cwd: str
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], cwd: str) -> ExperimentPaths:
-        """From the resolved configuration. Raises PerfError without a usable `experiment.exp_dir`."""
-        given = section(config, "experiment").get("exp_dir")
-        exp_dir = os.path.normpath(os.path.join(cwd, _directory(given, "experiment.exp_dir", "./outputs")))
-        log_dir = section(config, "train.system.logging").get("log_dir")
-        if log_dir is None:
+    def of(cls, directories: Directories, cwd: str) -> ExperimentPaths:
+        """From the directories as they are written in a command that was typed in `cwd`."""
+        exp_dir = os.path.normpath(os.path.join(cwd, directories.exp_dir))
+        if directories.log_dir is None:
             return cls(exp_dir, os.path.join(exp_dir, "logs"), cwd)
-        log_dir = _directory(log_dir, "train.system.logging.log_dir", "null")
-        return cls(exp_dir, cls(exp_dir, "", cwd).resolve(log_dir), cwd)
+        return cls(exp_dir, cls(exp_dir, "", cwd).resolve(directories.log_dir), cwd)
 
     @property
     def script(self) -> str:
@@ -66,7 +62,7 @@ class ExperimentPaths:
         """An output path made absolute against the experiment directory.
 
         A relative path that names the experiment directory itself (`./outputs/logs` with exp_dir `./outputs`)
-        is taken as typed: nobody who writes that means `outputs/outputs/logs`.
+        is taken as typed: `outputs/outputs/logs` is never what was meant.
         """
         typed = os.path.normpath(os.path.join(self.cwd, path))
         if os.path.isabs(path) or (_inside(typed, self.exp_dir) and not _inside(self.cwd, self.exp_dir)):
@@ -80,35 +76,9 @@ class ExperimentPaths:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
                 raise PerfError(
-                    f"experiment.exp_dir: cannot create {directory!r}: {error.strerror}; give a directory that can be written"
+                    f"experiment.exp_dir: cannot create {directory!r}: {error.strerror}; give a directory"
+                    " that can be written"
                 ) from None
-
-
-def section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """The section at a dotted path; {} where it is absent or null. Raises PerfError where there is something
-    else.
-    """
-    found: Any = config
-    for name in path.split("."):
-        found = found.get(name)
-        if found is None:
-            return {}
-        if not isinstance(found, Mapping):
-            raise PerfError(
-                f"{path}: {name} is {found!r} and not a section of keys; see conf/train.yaml for the form"
-            )
-    result: Mapping[str, Any] = found
-    return result
-
-
-def _directory(value: Any, key: str, example: str) -> str:
-    if (
-        not isinstance(value, str)
-        or not value.strip()
-        or any(ord(char) < 32 or ord(char) == 127 for char in value)
-    ):
-        raise PerfError(f"{key}: {value!r} is not a directory name; write for example {key}={example}")
-    return value
 
 
 def _inside(path: str, directory: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is shown when a job has ended: the log's last lines, the summary, and where every file lies."""
+"""What is shown when a job has ended: the log's last lines, the summary, and the paths of all files."""
 
 from __future__ import annotations
 

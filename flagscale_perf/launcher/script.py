@@ -1,4 +1,4 @@
-"""The bash script that starts a job. No value of the configuration can end its quotes."""
+"""The bash script that starts a job. Values of the configuration are quoted, whatever they hold."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ def render(plan: Plan) -> str:
         "set -eu",
         f"cd -- {shlex.quote(plan.paths.cwd)}",
     ]
-    if plan.before_start:
+    if plan.job.before_start:
         lines += [
             "set +u  # activation scripts of environments rarely stand `set -u`",
-            plan.before_start,
+            plan.job.before_start,
             "set -eu",
         ]
-    for name, value in plan.env.items():
+    for name, value in plan.job.env.items():
         lines.append(f"unset -v {name}" if value is None else f"export {name}={shlex.quote(value)}")
     if plan.pythonpath:
         lines.append(
-            f"export PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}"
+            "export"
+            f" PYTHONPATH={shlex.quote(os.pathsep.join(plan.pythonpath))}${{PYTHONPATH:+:${{PYTHONPATH}}}}"
         )
     return "\n".join([*lines, f"exec -- {shlex.join(plan.command)}", ""])
 
 
 def write_script(plan: Plan) -> str:
-    """Writes the script in place of an older one. Returns its path. Raises PerfError if bash cannot parse
-    `before_start`.
-    """
+    """Replaces the script. Returns its path. Raises PerfError if bash cannot parse `before_start`."""
     plan.paths.make()
     path = plan.paths.script
     temporary = f"{path}.{os.getpid()}"
@@ -50,12 +49,14 @@ def write_script(plan: Plan) -> str:
         if checked.returncode != 0:
             complaint = checked.stderr.strip()
             raise PerfError(
-                f"experiment.cmds.before_start: {plan.before_start!r} is not whole bash code: {complaint}; mend its quotes"
+                f"experiment.cmds.before_start: {plan.job.before_start!r} is not whole bash code: {complaint};"
+                " mend its quotes"
             )
         os.replace(temporary, path)
     except OSError as error:
         raise PerfError(
-            f"experiment.exp_dir: cannot write {path!r}: {error.strerror}; give a directory that can be written"
+            f"experiment.exp_dir: cannot write {path!r}: {error.strerror}; give a directory that can be"
+            " written"
         ) from None
     finally:
         if os.path.lexists(temporary):

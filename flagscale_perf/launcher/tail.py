@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 from typing import IO
 
+from flagscale_perf.spine import files
 from flagscale_perf.spine.units import printable
 
 _CHUNK_BYTES = 1 << 20
@@ -13,17 +13,11 @@ _LONGEST_LINE_BYTES = 1 << 16
 
 
 def open_regular(path: str) -> IO[bytes] | None:
-    """Opened for reading; None if there is no such regular file. Never waits on a pipe that bears the
-    name.
-    """
+    """Opens a regular file for reading; None for anything else, such as a pipe, which could block."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return os.fdopen(files.open_regular(path), "rb")
     except OSError:
         return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return None
-    return os.fdopen(descriptor, "rb")
 
 
 def last_lines(path: str, count: int) -> list[str]:
@@ -46,9 +40,7 @@ def size_of(path: str) -> int:
 
 
 class Tail:
-    """New whole lines of a file that another process writes. It may appear late, be cut in place, or hold
-    anything.
-    """
+    """New lines of a file that another process writes; it may appear late, be emptied, or hold anything."""
 
     def __init__(self, path: str, start: int) -> None:
         """Skips the first `start` bytes: what stood there before the job began."""
@@ -57,9 +49,7 @@ class Tail:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """Whole lines since the last call, printable. At most 1 MiB is read; the rest comes with the next
-        call.
-        """
+        """Whole lines since the last call, printable. Reads at most 1 MiB; the next call goes on there."""
         file = open_regular(self._path)
         if file is None:
             return []

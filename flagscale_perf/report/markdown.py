@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from flagscale_perf.analysis.report import Finding, Report
-from flagscale_perf.report.sections import Section, finding_rows, sections_of
+from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Report, StackedBar, Table
+from flagscale_perf.report import findings
+from flagscale_perf.report.format import bar_rows, cells, left_out, shown
 from flagscale_perf.spine.units import printable
 
 # What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes
@@ -19,10 +20,16 @@ def render(report: Report) -> str:
     """The whole page, newline at the end; texts of the run file are shown as they are and never read as
     markup.
     """
-    overview, *others = sections_of(report)
-    return "\n".join(
-        [f"# {escaped(overview.title)}\n", _table(overview), _findings(report), *map(_section, others)]
-    )
+    parts = [f"# {escaped(shown(report.title))}\n", *_blocks(report.facts)]
+    if report.findings is not None:
+        parts.append(_findings(report.findings))
+    if report.tiles:
+        rows = [(tile.label, shown(tile.value), shown(tile.note or "")) for tile in report.tiles]
+        parts += ["## Key figures\n", _piped([("figure", "value", ""), *rows])]
+    for section in report.sections:
+        if made := list(_blocks(section.blocks)):
+            parts += [f"## {escaped(section.title)}\n"] * bool(section.title) + made
+    return "\n".join(parts)
 
 
 def escaped(text: str) -> str:
@@ -30,28 +37,43 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", _ACTIVE.sub(lambda match: f"&#{ord(match[0])};", printable(text)))
 
 
-def _section(section: Section) -> str:
-    return f"## {escaped(section.title)}\n\n{_table(section)}"
+def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
+    """The paragraphs of all blocks that are made of text, each with a newline at its end."""
+    for block in blocks:
+        match block:
+            case Pairs():
+                rows = [(label, shown(cell)) for label, cell in block.rows if cell is not None]
+                yield _piped([("", ""), *rows])
+            case Table():
+                yield from _table(block)
+            case StackedBar():
+                yield _piped([("", ""), *bar_rows(block)])
+            case Note():
+                yield escaped(shown(block.text)) + "\n"
 
 
-def _table(section: Section) -> str:
-    head = section.head or ("", "")
-    numbers = "---:" if section.head else "---"
-    rows = [_row(head), _row(["---", *[numbers] * (len(head) - 1)], is_rule=True), *map(_row, section.rows)]
-    return "".join(rows)
+def _table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"### {escaped(table.title)}\n"
+    yield _piped(cells(table), table.figures)
+    if more := left_out(table):
+        yield more + "\n"
 
 
-def _row(cells: Sequence[str], is_rule: bool = False) -> str:
-    return f"| {' | '.join(cell if is_rule else escaped(cell) for cell in cells)} |\n"
+def _piped(rows: Sequence[Sequence[str]], figures: int = 0) -> str:
+    """A table; the first row is its head."""
+    columns = len(rows[0])
+    rule = ["---" if place < columns - figures else "---:" for place in range(columns)]
+    lines = [[escaped(cell) for cell in row] for row in rows]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (lines[0], rule, *lines[1:]))
 
 
-def _findings(report: Report) -> str:
-    found = [_finding(place, finding) for place, finding in enumerate(report.findings, 1)]
+def _findings(all_of_them: Findings) -> str:
+    found = [
+        f"{place}. **{escaped(finding.title)}**\n"
+        + "".join(f"   - {escaped(label)}: {escaped(text)}\n" for label, text in findings.rows(finding))
+        for place, finding in enumerate(all_of_them.found, 1)
+    ]
     title = f"## Findings: {len(found)}\n" if found else "## Findings\n\nNone: nothing broke a limit.\n"
-    unjudged = "".join(f"- Not judged: {escaped(phrase)}\n" for phrase in report.unjudged)
+    unjudged = "".join(f"- Not judged: {escaped(phrase)}\n" for phrase in all_of_them.unjudged)
     return "\n".join([title, *found, *([unjudged] if unjudged else [])])
-
-
-def _finding(place: int, finding: Finding) -> str:
-    rows = [f"   - {escaped(label)}: {escaped(value)}\n" for label, value in finding_rows(finding)]
-    return f"{place}. **{escaped(finding.title)}**\n" + "".join(rows)

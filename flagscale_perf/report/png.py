@@ -5,49 +5,45 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from flagscale_perf.analysis.report import Report
-from flagscale_perf.report.sections import cost_of, known, percent, with_unit
+from flagscale_perf.analysis.blocks import (
+    Cell,
+    HeatMap,
+    Line,
+    Note,
+    Pairs,
+    Panel,
+    Quantity,
+    Report,
+    Series,
+    StackedBar,
+)
+from flagscale_perf.report import findings
+from flagscale_perf.report.format import bar_rows, shown
+from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.units import number, printable
-from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.spine.units import duration, percent, printable
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito (2008): eight colours that stay apart for every kind of colour vision.
-BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, RED, PINK = (
-    "#000000",
-    "#E69F00",
-    "#56B4E9",
-    "#009E73",
-    "#F0E442",
-    "#0072B2",
-    "#D55E00",
-    "#CC79A7",
-)
-_GROUP_COLOURS = dict(zip(GROUPS, (YELLOW, SKY, BLUE, RED, ORANGE, GREEN, "#999999", "#DDDDDD"), strict=True))
-_CLASS_COLOURS = {
-    "startup": ORANGE,
-    "productive": GREEN,
-    "evaluation": SKY,
-    "checkpoint": BLUE,
-    "data_stall": YELLOW,
-    "lost": RED,
-    "idle": "#BBBBBB",
-}
-_SIZE_INCH, _DPI = (16, 15), 100
+_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.3, 1.7, 0.6, 100
+_LINE_INCH, _TITLE_INCH = 0.2, 0.45
+_COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
-_LABEL_SHARE = 0.08  # of the goodput bar; narrower parts are named in the legend only
+_LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
 _SHOWN_FINDINGS = 5
-_HEAT_MAP = "cividis"
+_LINE_CHARACTERS = 190
+_SOFT, _GRID = "#555555", "#e5e5e5"
+_MARKS = {"dot": "o", "cross": "x", "diamond": "D", "triangle": "v"}
+
+Draw = Callable[["Axes"], None]
 
 
 def render(report: Report) -> bytes:
-    """A PNG of 1600 x 1500 pixels. Raises PerfError without matplotlib."""
+    """A PNG, 1600 pixels wide. Raises PerfError without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -55,272 +51,214 @@ def render(report: Report) -> bytes:
         raise PerfError(
             "--format png needs matplotlib; pip install 'flagscale_perf[figures]', or take another format"
         ) from None
-    figure = Figure(figsize=_SIZE_INCH, dpi=_DPI, facecolor="white")
+    panels, bars = _panels(report), _bars(report)
+    rows = -(-len(panels) // _COLUMNS)
+    height = _HEAD_INCH + _ROW_INCH * rows + _BAR_INCH * len(bars) + _FOOT_INCH
+    figure = Figure(figsize=(_WIDTH_INCH, height), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    _draw(figure, report)
+    _head(figure, report)
+    _draw(figure, panels, bars)
+    _foot(figure, report)
     file = io.BytesIO()
     figure.savefig(file, format="png", metadata={"Software": None})
     return file.getvalue()
 
 
-def _draw(figure: Figure, report: Report) -> None:
-    grid = figure.add_gridspec(
-        5,
-        2,
-        height_ratios=[1.05, 2, 2, 2, 0.55],
-        hspace=0.52,
-        wspace=0.2,
-        left=0.06,
-        right=0.95,
-        top=0.965,
-        bottom=0.06,
+def _panels(report: Report) -> list[Draw]:
+    """What draws each panel, in the order of the report."""
+    found: list[Draw] = []
+    for section in report.sections:
+        for block in section.blocks:
+            if isinstance(block, HeatMap):
+                found.append(lambda axes, heat=block: _heat_map(axes, heat))  # type: ignore[misc]
+            elif isinstance(block, Series):
+                found += [
+                    lambda axes, panel=panel, series=block: _lines(axes, panel, series)  # type: ignore[misc]
+                    for panel in block.panels
+                ]
+    return found
+
+
+def _bars(report: Report) -> list[Draw]:
+    return [
+        lambda axes, bar=block: _bar(axes, bar)  # type: ignore[misc]
+        for section in report.sections
+        for block in section.blocks
+        if isinstance(block, StackedBar)
+    ]
+
+
+def _draw(figure: Figure, panels: Sequence[Draw], bars: Sequence[Draw]) -> None:
+    """Panels side by side, and below them the bars over the whole width."""
+    top_inch = figure.get_figheight() - _HEAD_INCH
+    for place, draw in enumerate(panels):
+        row, column = divmod(place, _COLUMNS)
+        left = _LEFT + column * (_PANEL_WIDTH + _GAP)
+        draw(_axes(figure, left, top_inch - (row + 1) * _ROW_INCH, _PANEL_WIDTH, _PANEL_INCH))
+    top_inch -= -(-len(panels) // _COLUMNS) * _ROW_INCH
+    for place, draw in enumerate(bars):
+        draw(_axes(figure, _LEFT, top_inch - (place + 1) * _BAR_INCH + 0.4, 2 * _PANEL_WIDTH + _GAP, 0.45))
+
+
+def _axes(figure: Figure, left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
+    height = figure.get_figheight()
+    return figure.add_axes((left, (bottom_inch + 0.3) / height, width, height_inch / height))
+
+
+def _head(figure: Figure, report: Report) -> None:
+    """Title, facts, key figures and the costliest findings."""
+    facts = [f"{label}: {shown(cell)}" for label, cell in _facts(report) if cell is not None]
+    tiles = [f"{tile.label} {shown(tile.value)}" for tile in report.tiles]
+    height = figure.get_figheight()
+    title = printable(shown(report.title))
+    figure.text(_LEFT, 1 - 0.3 / height, title, size=17, weight="bold", va="top", parse_math=False)
+    lines = [line for line in (report.subject, *_wrapped(facts)[:3], *_wrapped(tiles)[:1]) if line]
+    _text(figure, lines, _TITLE_INCH + 0.3, _SOFT)
+    if report.findings is None:
+        return
+    found = report.findings.found
+    listed = [
+        f"{place}. {finding.title}  [{findings.cost(finding)}]"
+        for place, finding in enumerate(found[:_SHOWN_FINDINGS], 1)
+    ]
+    more = [f"and {len(found) - len(listed)} more"] if len(found) > len(listed) else []
+    colour = on_white("red" if found else "green")
+    below_inch = _TITLE_INCH + 0.4 + _LINE_INCH * len(lines)
+    _text(figure, [*listed, *more] or ["No findings: nothing broke a limit"], below_inch, colour)
+
+
+def _foot(figure: Figure, report: Report) -> None:
+    missing = _missing(report)
+    _text(figure, missing, figure.get_figheight() - _LINE_INCH * len(missing) - 0.1, _SOFT)
+
+
+def _facts(report: Report) -> Iterable[tuple[str, Cell]]:
+    return (row for block in report.facts if isinstance(block, Pairs) for row in block.rows)
+
+
+def _wrapped(phrases: Sequence[str]) -> list[str]:
+    return textwrap.wrap("; ".join(map(printable, phrases)), _LINE_CHARACTERS)
+
+
+def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) -> None:
+    """Lines of small text, so far below the figure's upper edge."""
+    short = (textwrap.shorten(printable(line), _LINE_CHARACTERS, placeholder=" ...") for line in lines)
+    top = 1 - below_inch / figure.get_figheight()
+    figure.text(
+        _LEFT, top, "\n".join(short), size=10.5, va="top", color=colour, linespacing=1.4, parse_math=False
     )
-    head = figure.add_subplot(grid[0, :])
-    _head(head, report)
-    panels = [figure.add_subplot(grid[row, column]) for row in (1, 2, 3) for column in (0, 1)]
-    for draw, axes in zip((_rates, _iterations, _phases, _ranks, _memory, _power), panels, strict=True):
-        draw(axes, report)
-    _goodput(figure.add_subplot(grid[4, :]), report)
+
+
+def _missing(report: Report) -> list[str]:
+    """Why sections have nothing to draw, and what could not be read."""
+    reasons = [
+        shown(section.blocks[0].text)
+        for section in report.sections
+        if section.blocks and isinstance(section.blocks[0], Note)
+    ]
+    lines = _wrapped(reasons)[:3]
     reading = report.reading
-    if reading.skipped:
-        reasons = "; ".join(
-            f"line {line.number}: {printable(line.reason)}" for line in reading.first_skipped[:2]
+    if reading is not None and reading.skipped:
+        why = "; ".join(f"line {line.number}: {line.reason}" for line in reading.first_skipped[:2])
+        lines.append(f"{reading.skipped} lines of the run file are no records: {why}")
+    return lines
+
+
+def _lines(axes: Axes, panel: Panel, series: Series) -> None:
+    _title(axes, panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}")
+    areas = [line for line in panel.lines if line.style == "area"]
+    if areas:
+        axes.stackplot(
+            areas[0].x,
+            [_known(line.y) for line in areas],
+            labels=[line.label for line in areas],
+            colors=[on_white(line.colour) for line in areas],
+            lw=0,
         )
-        figure.text(
-            0.06,
-            0.008,
-            f"{reading.skipped} lines of the run file are no records: {reasons}",
-            color=RED,
-            parse_math=False,
+    for line in panel.lines:
+        if line.style != "area":
+            _line(axes, line)
+    if panel.begins_at_zero:
+        axes.set_ylim(bottom=0)
+    if panel.unit == "share":
+        axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+    axes.margins(x=0.01)
+    if series.span is not None:
+        axes.set_xlim(*series.span)
+    if len(panel.lines) > 1:
+        _legend(axes)
+
+
+def _line(axes: Axes, line: Line) -> None:
+    colour, values = on_white(line.colour), _known(line.y)
+    if line.style in _MARKS:
+        axes.scatter(
+            line.x, values, s=22, marker=_MARKS[line.style], color=colour, label=line.label, zorder=3
+        )
+    else:
+        axes.plot(
+            line.x, values, color=colour, lw=1.4, ls="--" if line.style == "dashed" else "-", label=line.label
         )
 
 
-def _head(axes: Axes, report: Report) -> None:
-    overview, figures = report.overview, report.figures
-    axes.axis("off")
-    sizes = ", ".join(f"{short} {size}" for short, size in overview.parallel.items())
-    peak = "unknown" if overview.peak_tflops is None else f"{overview.peak_tflops:g} TFLOP/s"
-    lines = [
-        f"{known(overview.script)} on {known(overview.world_size)} x {known(overview.device)}, {known(overview.dtype)}, {sizes}; "
-        f"{known(overview.host)}; {overview.started} to {overview.ended}, {overview.end_reason}",
-        f"{number(figures.tflops_per_gpu, 1)} TFLOPS/GPU, MFU {percent(figures.mfu)}, HFU {percent(figures.hfu)} "
-        f"({known(overview.flops_convention)}, peak {peak}); {number(figures.tokens_per_s, 0)} tokens/s; "
-        f"iteration {with_unit(figures.iteration_ms, 1, 'ms')}",
-    ]
-    axes.text(
-        0, 1.12, f"Run {printable(overview.session_id)}", size=17, weight="bold", va="top", parse_math=False
-    )
-    _lines(axes, lines, 0.86, "#444444")
-    found = [
-        f"{place}. {finding.title}  [{cost_of(finding)}]"
-        for place, finding in enumerate(report.findings[:_SHOWN_FINDINGS], 1)
-    ]
-    more = [f"and {len(report.findings) - len(found)} more"] if len(report.findings) > len(found) else []
-    _lines(axes, [*found, *more] or ["No findings: nothing broke a limit"], 0.48, RED if found else GREEN)
-
-
-def _lines(axes: Axes, lines: Iterable[str], top: float, colour: str) -> None:
-    text = "\n".join(textwrap.shorten(printable(line), 190, placeholder=" ...") for line in lines)
-    axes.text(0, top, text, size=10.5, va="top", color=colour, linespacing=1.45, parse_math=False)
-
-
-def _rates(axes: Axes, report: Report) -> None:
-    _title(axes, "TFLOPS/GPU and MFU")
-    points = [point for point in report.trend.points if not point.is_suspect and not point.is_warmup]
-    if not points or all(point.tflops_per_gpu is None for point in points):
-        return _empty(axes, "FLOPs are not known")
-    x = [point.iteration for point in points]
-    axes.plot(x, _known(point.tflops_per_gpu for point in points), color=BLUE, lw=1.3)
-    _from_zero(axes, "TFLOPS/GPU")
-    peak = report.overview.peak_tflops
-    if peak:
-        shares = axes.secondary_yaxis("right", functions=_scale(peak))
-        shares.yaxis.set_major_formatter(lambda share, _: percent(share))
-
-
-def _scale(peak: float) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """The same line read on another scale: TFLOPS/GPU as MFU, and back."""
-    return lambda tflops: tflops / peak, lambda share: share * peak
-
-
-def _iterations(axes: Axes, report: Report) -> None:
-    trend = report.trend
-    _title(axes, f"Iteration time, {trend.slow_step_count} slow steps")
-    points = [point for point in trend.points if not point.is_warmup]
-    if not points:
-        return _empty(axes, "no interval is complete")
-    x, middle = [point.iteration for point in points], _known(point.p50_ms for point in points)
-    axes.fill_between(
-        x, middle, _known(point.p95_ms for point in points), color=SKY, alpha=0.45, lw=0, label="p50 to p95"
-    )
-    axes.plot(x, middle, color=BLUE, lw=1.3, label="p50")
-    axes.plot(x, _known(point.max_ms for point in points), color="#888888", lw=0.7, label="max")
-    slow = trend.slow_steps
-    axes.scatter(
-        [step.iteration for step in slow],
-        [step.iteration_ms for step in slow],
-        s=22,
-        marker="v",
-        color=RED,
-        label="slow",
-        zorder=3,
-    )
-    _from_zero(axes, "ms")
-    _legend(axes, axes.get_legend_handles_labels()[0])
-
-
-def _phases(axes: Axes, report: Report) -> None:
-    _title(axes, "Phases of a mean step")
-    points = [
-        (point.iteration, point.groups_ms)
-        for point in report.trend.points
-        if point.groups_ms is not None and not point.is_warmup
-    ]
-    if not points:
-        return _empty(axes, "no phases: --perf-breakdown was off")
-    series = [[groups[name] for _, groups in points] for name in GROUPS]
-    axes.stackplot(
-        [iteration for iteration, _ in points],
-        series,
-        labels=list(GROUPS),
-        colors=list(_GROUP_COLOURS.values()),
-        lw=0,
-    )
-    axes.set_ylabel("ms")
-    axes.margins(x=0)
-    _legend(axes, axes.get_legend_handles_labels()[0])
-
-
-def _ranks(axes: Axes, report: Report) -> None:
-    ranks = report.ranks
-    _title(axes, "Ranks: work in a step, without waiting")
-    if ranks is None:
-        return _empty(axes, "the file tells of rank 0 only")
+def _heat_map(axes: Axes, heat: HeatMap) -> None:
+    """The first layer."""
     from matplotlib.ticker import MaxNLocator
 
-    rows = [
-        [_NAN if value is None else value for value in column] for column in zip(*ranks.work_ms, strict=True)
-    ]
-    begins = [*(first for first, _ in ranks.stretches), ranks.stretches[-1][1]]  # stretches differ in length
-    image = axes.pcolormesh(begins, [row - 0.5 for row in range(len(rows) + 1)], rows, cmap=_HEAT_MAP)
+    layer = heat.layers[0]
+    _title(axes, f"{layer.label} of each {heat.row_name}, {layer.unit}")
+    cells = [_known(row) for row in layer.values]
+    image = axes.pcolormesh(
+        heat.edges, [row - 0.5 for row in range(len(cells) + 1)], cells, cmap=HEAT_MAP.lower()
+    )
     axes.invert_yaxis()
-    axes.set_ylabel("rank" if len(ranks.entries) == ranks.entries[-1].last_rank + 1 else "first rank")
-    axes.yaxis.set_major_formatter(lambda place, _: _rank_label(report, place))
+    axes.yaxis.set_major_formatter(lambda place, _: _row_label(heat, place))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False)
-    axes.figure.colorbar(image, ax=axes, pad=0.015, label="ms")
-    for straggler in report.stragglers:
-        places = [place for place, entry in enumerate(ranks.entries) if entry.first_rank in straggler.ranks]
-        for place in places:
-            span = [straggler.first_iteration, straggler.iteration]
-            axes.fill_between(span, place - 0.5, place + 0.5, facecolor="none", edgecolor=RED, lw=1.8)
-
-
-def _rank_label(report: Report, place: float) -> str:
-    entries = report.ranks.entries if report.ranks else []
-    return str(entries[int(place)].first_rank) if 0 <= place < len(entries) else ""
-
-
-def _memory(axes: Axes, report: Report) -> None:
-    memory, points = report.memory, report.trend.points
-    _title(axes, f"Memory of rank 0's device: peak {with_unit(memory.peak_gb, 1, 'GB')}")
-    if memory.peak_gb is None:
-        return _empty(axes, "not read")
-    x = [point.iteration for point in points]
-    axes.plot(x, _known(point.memory_reserved_gb for point in points), color=SKY, lw=1.3, label="reserved")
-    axes.plot(x, _known(point.memory_peak_gb for point in points), color=BLUE, lw=1.6, label="peak allocated")
-    axes.plot(x, _known(point.memory_gb for point in points), color=GREEN, lw=1, ls=":", label="allocated")
-    if memory.device_gb is not None:
-        axes.axhline(memory.device_gb, color=RED, lw=1.3, ls="--", label="the device has")
-    _from_zero(axes, "GB")
-    axes.set_xlabel("iteration")
-    _legend(axes, axes.get_legend_handles_labels()[0])
-
-
-def _power(axes: Axes, report: Report) -> None:
-    hardware, points = report.hardware, report.trend.points
-    _title(
-        axes,
-        f"Power of rank 0's device: {with_unit(hardware.power_w, 0, 'W')}, {number(hardware.tokens_per_joule, 2)} tokens/J",
-    )
-    if all(point.power_w is None for point in points):
-        return _empty(axes, "not read")
-    x = [point.iteration for point in points]
-    handles = axes.plot(x, _known(point.power_w for point in points), color=ORANGE, lw=1.3, label="power")
-    _from_zero(axes, "W")
-    axes.set_xlabel("iteration")
-    if any(point.sm_clock_mhz is not None for point in points):
-        clocks = axes.twinx()
-        clocks.spines[["top"]].set_visible(False)
-        handles += clocks.plot(
-            x,
-            _known(point.sm_clock_mhz for point in points),
-            color=BLUE,
-            lw=1,
-            ls="--",
-            label="lowest SM clock",
+    axes.figure.colorbar(image, ax=axes, pad=0.015)
+    for row, begin, end in heat.outlines:
+        axes.fill_between(
+            [begin, end], row - 0.5, row + 0.5, facecolor="none", edgecolor=on_white("red"), lw=1.8
         )
-        _from_zero(clocks, "MHz")
-    _legend(axes, handles)
 
 
-def _goodput(axes: Axes, report: Report) -> None:
-    goodput, left = report.goodput, 0.0
-    _title(axes, f"Where {with_unit(goodput.wall_s, 0, 's')} went: ETTR {number(goodput.ettr, 3)}")
+def _row_label(heat: HeatMap, place: float) -> str:
+    return heat.rows[int(place)] if 0 <= place < len(heat.rows) else ""
+
+
+def _bar(axes: Axes, bar: StackedBar) -> None:
+    left, whole = 0.0, sum(part.value or 0.0 for part in bar.parts)
+    amount = duration(whole) if bar.unit == "s" else shown(Quantity(whole, bar.unit))
+    _title(axes, f"{shown(bar.title)}: {amount}")
     axes.spines[:].set_visible(False)
     axes.set_yticks([])
-    for part in goodput.parts:
-        if part.share:
-            axes.barh(
-                0,
-                part.share,
-                left=left,
-                color=_CLASS_COLOURS[part.name],
-                label=f"{part.label} {percent(part.share)}",
-                ec="white",
-            )
-            if part.share > _LABEL_SHARE:
-                axes.text(left, 0, f" {part.label}", va="center", size=10, clip_on=True)
-            left += part.share
+    for part, (label, text) in zip(bar.parts, bar_rows(bar), strict=True):
+        if not part.value:
+            continue
+        share = part.value / whole
+        axes.barh(0, share, left=left, color=on_white(part.colour), label=f"{label} {text}", ec="white")
+        if share > _LABEL_SHARE:
+            axes.text(left, 0, f" {printable(label)}", va="center", size=10, clip_on=True, parse_math=False)
+        left += share
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda share, _: percent(share))
     if left:
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.45), ncols=7, frameon=False)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.5), ncols=7, frameon=False, fontsize=9)
 
 
 def _title(axes: Axes, text: str) -> None:
-    axes.set_title(text, loc="left", size=12, weight="bold", pad=23)
+    axes.set_title(printable(text), loc="left", size=12, weight="bold", pad=23, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="#E5E5E5", lw=0.8)
+    axes.grid(axis="y", color=_GRID, lw=0.8)
     axes.set_axisbelow(True)
 
 
-def _from_zero(axes: Axes, unit: str) -> None:
-    axes.axhline(0, lw=0)
-    axes.margins(y=0.12)
-    axes.set_ylim(bottom=0)
-    axes.set_ylabel(unit)
-
-
-def _legend(axes: Axes, handles: Sequence[Artist]) -> None:
+def _legend(axes: Axes) -> None:
     """In one line between the title and the panel."""
     axes.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(-0.01, 0.99),
-        ncols=8,
-        frameon=False,
-        fontsize=9,
-        columnspacing=1.0,
-        handlelength=1.3,
+        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=8, frameon=False, fontsize=9, columnspacing=1.0, handlelength=1.3,
         handletextpad=0.4,
-    )
-
-
-def _empty(axes: Axes, reason: str) -> None:
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.text(0.5, 0.5, reason, ha="center", va="center", color="#888888", size=12, transform=axes.transAxes)
+    )  # fmt: skip
 
 
 def _known(values: Iterable[float | None]) -> Sequence[float]:

@@ -3,69 +3,82 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from flagscale_perf.analysis.report import Finding, Report
-from flagscale_perf.report.sections import Row, Section, finding_rows, sections_of
-from flagscale_perf.spine.units import printable
+from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Report, StackedBar, Table
+from flagscale_perf.report import findings
+from flagscale_perf.report.format import bar_rows, cells, left_out, shown
+from flagscale_perf.spine.units import aligned, printable
 
-_LABEL_WIDTH = 16
-_INDENT = " " * 5
+_LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
 _WIDTH = 120
 
 
 def render(report: Report) -> str:
     """The whole text, newline at the end; no character in it can move a terminal's cursor."""
-    overview, *others = sections_of(report)
-    return "\n".join([_section(overview), _findings(report), *map(_section, others)])
-
-
-def block(title: str, rows: Iterable[Row]) -> str:
-    """A title and its rows of label and value, labels aligned."""
-    return printable(title) + "\n" + "".join(map(_row, rows))
-
-
-def _row(row: Row) -> str:
-    label, value = map(printable, row)
-    return f"  {label:<{_LABEL_WIDTH}}{value}".rstrip() + "\n"
-
-
-def _section(section: Section) -> str:
-    if not section.head:
-        return block(section.title, section.rows)
-    cells = [[printable(cell) for cell in row] for row in (section.head, *section.rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return printable(section.title) + "\n" + "".join(_line(row, widths) for row in cells)
-
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    label, *others = row
-    cells = [
-        label.ljust(widths[0]),
-        *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)),
+    parts = [[printable(shown(report.title)), *_blocks(report.facts)]]
+    if report.findings is not None:
+        parts.append(_findings(report.findings))
+    if report.tiles:
+        notes = ("" if tile.note is None else f" ({shown(tile.note)})" for tile in report.tiles)
+        rows = [
+            (tile.label, shown(tile.value) + note) for tile, note in zip(report.tiles, notes, strict=True)
+        ]
+        parts.append(["Key figures", *_labelled(rows)])
+    parts += [
+        [*([printable(section.title)] if section.title else []), *lines]
+        for section in report.sections
+        if (lines := list(_blocks(section.blocks)))
     ]
-    return f"  {'  '.join(cells)}".rstrip() + "\n"
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
-def _findings(report: Report) -> str:
-    unjudged = [("not judged", phrase) for phrase in report.unjudged]
-    if not report.findings:
-        return block("Findings", [("none", "nothing broke a limit"), *unjudged])
-    found = [
-        f"  {place}. {printable(finding.title)}\n{_details(finding)}"
-        for place, finding in enumerate(report.findings, 1)
-    ]
-    rest = ["".join(map(_row, unjudged))] if unjudged else []
-    return f"Findings: {len(found)}\n" + "\n".join([*found, *rest])
+def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
+    """The lines of all blocks that are made of text."""
+    for place, block in enumerate(blocks):
+        match block:
+            case Pairs():
+                yield from _labelled([(label, shown(cell)) for label, cell in block.rows if cell is not None])
+            case Table():
+                yield from [""] * bool(place and block.title)
+                yield from _table(block)
+            case StackedBar():
+                yield from _labelled(bar_rows(block))
+            case Note():
+                yield from _wrapped(printable(shown(block.text)), "  ")
 
 
-def _details(finding: Finding) -> str:
-    return "".join(_wrapped(printable(label), printable(value)) for label, value in finding_rows(finding))
+def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    width = max([_LABEL_WIDTH, *(len(label) + 2 for label, _ in rows if len(label) < 2 * _LABEL_WIDTH)])
+    for label, value in rows:
+        yield f"  {printable(label):<{width}}{printable(value)}".rstrip()
 
 
-def _wrapped(label: str, value: str) -> str:
-    first = f"{_INDENT}{label:<15}"
-    lines = textwrap.wrap(
-        value, _WIDTH, initial_indent=first, subsequent_indent=" " * len(first), break_on_hyphens=False
-    )
-    return "\n".join(lines or [first.rstrip()]) + "\n"
+def _table(table: Table) -> Iterator[str]:
+    if table.title:
+        yield f"  {printable(table.title)}"
+    yield from (f"  {line}" for line in aligned(cells(table), len(table.head) - table.figures))
+    if more := left_out(table):
+        yield f"  {more}"
+
+
+def _findings(all_of_them: Findings) -> list[str]:
+    unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
+    if not all_of_them.found:
+        return ["Findings", *_labelled([("none", "nothing broke a limit")]), *unjudged]
+    lines = [f"Findings: {len(all_of_them.found)}"]
+    for place, finding in enumerate(all_of_them.found, 1):
+        lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
+        lines += _details(findings.rows(finding))
+    return lines + ([""] + unjudged if unjudged else [])
+
+
+def _details(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    for label, value in rows:
+        yield from _wrapped(printable(value), f"     {printable(label):<{_DETAIL_WIDTH}}")
+
+
+def _wrapped(text: str, first: str) -> list[str]:
+    rest = " " * len(first)
+    lines = textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return lines or [first.rstrip()]

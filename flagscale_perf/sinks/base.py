@@ -2,13 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.training.records import Record
+
+Record: TypeAlias = Any
+# Metric to the values of its labels to value, in base units; of a value that is not known there is none.
+Series: TypeAlias = dict[str, dict[tuple[str, ...], float]]
+
+
+class Summary(Protocol):
+    """A session summed up."""
+
+    def add(self, record: Record) -> None:
+        """The next record of the session."""
+
+    def text(self) -> str:
+        """The summary so far, as the content of its file."""
+
+
+class Metric(NamedTuple):
+    """A metric of Prometheus.
+
+    Attributes:
+        name: without the prefix; what it ends in tells counter, info and gauge.
+        help: for the HELP line.
+        labels: their names.
+        divisor: from what is recorded to the base unit.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    divisor: float = 1
+
+
+class Metrics(Protocol):
+    """A session as Prometheus metrics."""
+
+    table: Mapping[str, Metric]
+
+    def add(self, record: Record) -> None:
+        """The next record of the session."""
+
+    def values(self) -> Series:
+        """All metrics as they are now."""
+
+
+@dataclass(frozen=True)
+class Presentation:
+    """How an instrument's records are shown: all that sinks know of it.
+
+    Attributes:
+        title: what begins a session in the text log.
+        table: its figures.
+        notes: lines below the heading of the text log, without "# ".
+        summary: begins a summary of a session.
+        metrics: begins the metrics of a session.
+    """
+
+    title: str
+    table: Table[Any, Any]
+    notes: Callable[[RunHeader], Sequence[str]]
+    summary: Callable[[RunHeader], Summary]
+    metrics: Callable[[RunHeader], Metrics]
 
 
 @dataclass(frozen=True)
@@ -18,17 +79,20 @@ class SinkContext:
     Attributes:
         header: of the session; a sink takes conventions, options and facts from it.
         directory: where the session's files are, absolute.
-        emit: hands one line to the host's console; called only where an option asks for it. What begins with
-            `host_run.FIGURES` is not printed, it goes to the host's W&B run.
+        emit: hands one line to the host's console; called only where an option asks for it.
+        presentation: of the instrument that records.
         resumed: another process of this session wrote before; its files are there already.
         may_serve: this process is the writer's own, so a port may be opened in it.
+        emit_figures: hands numbers by tag to the host's W&B run; called only where an option asks for it.
     """
 
     header: RunHeader
     directory: Path
     emit: Callable[[str], None]
+    presentation: Presentation
     resumed: bool = False
     may_serve: bool = False
+    emit_figures: Callable[[dict[str, float]], None] = lambda figures: None
 
 
 class Sink(Protocol):
@@ -55,10 +119,10 @@ class Sink(Protocol):
         """
 
     def write(self, record: Record) -> None:
-        """Takes one record; those it has no use for, too."""
+        """Takes one record; ignores those that it does not show."""
 
     def flush(self) -> None:
         """Brings everything to its place. Raises OSError."""
 
     def close(self) -> None:
-        """Gives descriptors back; what is not flushed is lost. Again does nothing."""
+        """Gives descriptors back; what is not flushed is lost. May be called again."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Record, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
-from flagscale_perf.training.records import Record
 
 
 class ConsoleSink:
@@ -17,7 +16,7 @@ class ConsoleSink:
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext) -> None:
-        self._format = TextFormat(context.header)
+        self._format = TextFormat(context)
         self._emit = context.emit
         self._waiting = [] if context.resumed else self._format.heading().splitlines()
 
@@ -37,4 +36,4 @@ class ConsoleSink:
             self._emit(line)
 
     def close(self) -> None:
-        """Holds nothing."""
+        """Nothing to close."""

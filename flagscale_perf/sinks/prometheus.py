@@ -6,19 +6,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.prometheus_text import PREFIX, TABLE, RunMetrics, Values
+from flagscale_perf.sinks.base import Record, Series, SinkContext
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.files import replace_file
-from flagscale_perf.training.records import Record
 
+PREFIX = "flagscale_perf_"
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user
 
 
 class _Exposition:
-    """The metrics as they were at the last `publish`, for the library to render; any thread may collect
-    them.
-    """
+    """The metrics as they were at the last `publish`, for the library to render on any thread."""
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
@@ -27,7 +24,7 @@ class _Exposition:
 
         self._library: Any = prometheus_client
         self._families: Any = core
-        self._metrics = RunMetrics(context.header)
+        self._metrics = context.presentation.metrics(context.header)
         self._published: list[Any] = []
         self.registry: Any = prometheus_client.CollectorRegistry()
         self.registry.register(self)
@@ -56,13 +53,14 @@ class _Exposition:
     def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
         is_counter = name.endswith("_total")
         kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
-        family = kind(PREFIX + name, TABLE[name].help, labels=TABLE[name].labels)
+        metric = self._metrics.table[name]
+        family = kind(PREFIX + name, metric.help, labels=metric.labels)
         for labels, value in series.items():
             family.add_metric(labels, value)
         return family
 
 
-def _known(values: Values) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
+def _known(values: Series) -> Iterable[tuple[str, dict[tuple[str, ...], float]]]:
     return ((name, series) for name, series in values.items() if series)
 
 
@@ -150,4 +148,4 @@ class PrometheusTextfileSink:
             self._is_stale = False
 
     def close(self) -> None:
-        """Holds nothing; the file stays, and says that the run has ended."""
+        """Nothing to close; the file stays, and says that the run has ended."""

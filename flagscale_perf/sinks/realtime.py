@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Record, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import AppendFile, open_shared
 from flagscale_perf.spine.session import REALTIME_FILE
-from flagscale_perf.training.records import Record
 
 MAX_BYTES = 8 << 20
 FOLLOWER_TIME_NS = NS_PER_S // 4  # what a follower gets for reading the last lines before they are cut off
@@ -25,7 +24,7 @@ class RealtimeSink:
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
-        self._format = TextFormat(context.header)
+        self._format = TextFormat(context)
         self._max_bytes = max_bytes
         self._last_write_ns = 0
         self._file = AppendFile(context.directory / REALTIME_FILE, open_shared, self._preamble)

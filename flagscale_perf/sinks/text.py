@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.sinks.base import Record, SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.files import AppendFile, open_shared
 from flagscale_perf.spine.session import file_names, rotated_name
-from flagscale_perf.training.records import Record
 
 MAX_BYTES = 32 << 20
 
@@ -24,7 +23,7 @@ class MetricsSink:
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
-        self._format = TextFormat(context.header)
+        self._format = TextFormat(context)
         self._session_id = context.header.session_id
         self._max_bytes = max_bytes
         path = context.directory / file_names(self._session_id)["metrics"]

@@ -1,9 +1,10 @@
-"""Files that only grow by whole lines, survive a full disk and a removed directory, and are never somebody
-else's.
+"""Opening, replacing and appending files: a full disk and a removed directory are survived, and nothing is
+written through a link or into a file that is not ours.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -14,7 +15,11 @@ from pathlib import Path
 DIRECTORY_MODE, FILE_MODE = 0o750, 0o640  # both less the umask
 MAX_WAITING_BYTES = 4 << 20
 _NEW = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SHARED = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+
+
+class NotRegularError(OSError):
+    """A directory, a pipe or a device where a regular file belongs."""
 
 
 def make_directory(path: Path) -> None:
@@ -27,23 +32,28 @@ def make_directory(path: Path) -> None:
 
 
 def open_new(path: Path, mode: int = FILE_MODE) -> int:
-    """A file nobody has created before, opened for appending; its directory is made if need be. Raises
-    OSError.
-    """
+    """A new file, opened for appending; its directory is made if need be. Raises OSError."""
     make_directory(path.parent)
     return os.open(path, _NEW, mode)
 
 
-def open_shared(path: Path) -> int:
-    """A regular file, there already or not, opened for appending. Raises OSError for a link, FIFO or
-    device.
+def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | None = None) -> int:
+    """A descriptor of a regular file; never waits for the other end of a pipe of that name.
+
+    `flags` as in `os.open`; `directory`: descriptor that a relative path starts from. Raises OSError, for
+    anything but a regular file NotRegularError.
     """
-    make_directory(path.parent)
-    fd = os.open(path, _SHARED, FILE_MODE)
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(f"{path} is no regular file")
+        raise NotRegularError(f"{path} is no regular file")
     return fd
+
+
+def open_shared(path: Path) -> int:
+    """A regular file, there already or not, opened for appending. Raises OSError, also for a link."""
+    make_directory(path.parent)
+    return open_regular(path, _SHARED)
 
 
 def lock(fd: int) -> bool:
@@ -61,9 +71,7 @@ def lock(fd: int) -> bool:
 
 
 def open_locked(path: Path) -> int:
-    """Like `open_shared`, for the one process that may write the file. Raises BlockingIOError if another one
-    does.
-    """
+    """Like `open_shared`, for the file's only writer. Raises BlockingIOError if another process is that."""
     fd = open_shared(path)
     try:
         lock(fd)
@@ -73,20 +81,38 @@ def open_locked(path: Path) -> int:
     return fd
 
 
-def replace_file(path: Path, content: bytes, mode: int = FILE_MODE) -> None:
-    """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError."""
+def replace_file(
+    path: Path,
+    content: bytes,
+    mode: int = FILE_MODE,
+    directory: int | None = None,
+    is_durable: bool = True,
+) -> None:
+    """Puts a whole file in the place of the old one, or leaves the old one as it is. Raises OSError.
+
+    `directory`: descriptor that a relative path starts from; without one the path's directory is made if need
+    be. `is_durable`: the file also survives a crash of the machine.
+    """
+    if directory is None:
+        make_directory(path.parent)
     temporary = path.with_name(f".{path.name}.tmp")
-    temporary.unlink(missing_ok=True)  # of a try that was cut short
-    fd = open_new(temporary, mode)
+    _remove(temporary, directory)  # left by a try that was cut short
+    fd = os.open(temporary, _NEW, mode, dir_fd=directory)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)
             file.flush()
-            os.fsync(fd)
-        temporary.rename(path)
+            if is_durable:
+                os.fsync(fd)
+        os.rename(temporary, path, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        temporary.unlink(missing_ok=True)
+        _remove(temporary, directory)
         raise
+
+
+def _remove(path: Path, directory: int | None) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path, dir_fd=directory)
 
 
 class AppendFile:

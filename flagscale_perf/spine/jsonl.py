@@ -9,36 +9,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
 
-from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, PhaseRecord, Record, StepRecord
+from flagscale_perf.spine.records import KINDS, EventRecord, Record, kind_of
 
-KINDS: dict[str, type[Record]] = {
-    "header": RunHeader,
-    "step": StepRecord,
-    "phases": PhaseRecord,
-    "hardware": HardwareRecord,
-    "node": NodeRecord,
-    "ranks": RanksRecord,
-    "straggler": StragglerRecord,
-    "interval": IntervalRecord,
-    "event": EventRecord,
-    "end": RunEnd,
-}
 MAX_LINE_BYTES = 1 << 20
-MAX_DEPTH = (
-    20  # of what is free in a header: a model's shape has 3; everything that walks it later may recurse
-)
+MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; what walks it later may recurse
 # of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
 MAX_ITEMS = 1024
 MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
 _MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
 _MAX_NS = 1 << 63  # keeps every time within the years a datetime has
-_NAMES = {record_type: kind for kind, record_type in KINDS.items()}
+_MAX_LAYOUTS = 128
 
 
 class BadLine(NamedTuple):
@@ -61,7 +45,7 @@ class _Field(NamedTuple):
     values: tuple[type, ...] | None  # of a mapping or a list; None where they may be anything
 
 
-def _fields_of(record_type: type[Record]) -> list[_Field]:
+def _fields_of(record_type: type) -> list[_Field]:
     return [
         _field(name, get_args(hint) if _is_union(hint) else (hint,))
         for name, hint in get_type_hints(record_type).items()
@@ -81,8 +65,6 @@ def _is_union(hint: Any) -> bool:
     return type(None) in get_args(hint)
 
 
-_FIELDS = {kind: _fields_of(record_type) for kind, record_type in KINDS.items()}
-_VALUES_OF = {kind: itemgetter(*(field.name for field in fields)) for kind, fields in _FIELDS.items()}
 _JSON = json.JSONDecoder(
     parse_constant=lambda name: _refuse_constant(name), parse_float=lambda text: _finite_float(text)
 )
@@ -102,11 +84,68 @@ class _Layout(NamedTuple):
     sized: list[_Field]
 
 
-# Millions of lines have one of few shapes: types of a kind's values -> what is left to check. Only right ones
-# get in.
-_LAYOUTS: dict[str, dict[tuple[type, ...], _Layout]] = {kind: {} for kind in KINDS}
-_MAX_LAYOUTS = 128
-_WHOLE = frozenset({RunHeader, RanksRecord, StragglerRecord})  # rare ones whose fields have to go together
+class _Reader:
+    """Makes records of one kind. Millions of lines have one of few shapes, so the types of a line's values
+    lead to what is left to check; only lines that were right bring a new shape in.
+    """
+
+    def __init__(self, record_type: Any) -> None:
+        self._type = record_type
+        self._fields = _fields_of(record_type)
+        self._values_of = _getter([field.name for field in self._fields])
+        self._layouts: dict[tuple[type, ...], _Layout] = {}
+        self._is_tuple = issubclass(record_type, tuple)
+        self._is_checked_whole = hasattr(record_type, "__post_init__")
+
+    def read(self, content: dict[str, Any], has_minus: bool) -> Record:
+        """The record. Raises ValueError. `has_minus`: there may be numbers below 0."""
+        return self._quickly(content, has_minus) or self._closely(content)
+
+    def _closely(self, content: dict[str, Any]) -> Record:
+        values = tuple(_value(content, field) for field in self._fields)
+        if len(self._layouts) < _MAX_LAYOUTS:
+            self._layouts[tuple(map(type, values))] = _layout(self._fields, values)
+        return self._type(*values)
+
+    def _quickly(self, content: dict[str, Any], has_minus: bool) -> Record | None:
+        """The record if it has all fields, a known shape, and is right; None if it has to be read closely."""
+        try:
+            values = self._values_of(content)
+        except KeyError:
+            return None
+        layout = self._layouts.get(tuple(map(type, values)))
+        if layout is None:
+            return None
+        integers = layout.integers(values)
+        # _MAX_NS is the lowest limit there is
+        if integers and (max(integers) >= _MAX_NS or (has_minus and min(integers) <= -_MAX_NS)):
+            for field in layout.integer_fields:
+                _value(content, field)
+        for field in layout.sized:
+            _value(content, field)
+        return self._made(values, content)
+
+    def _made(self, values: tuple[Any, ...], content: dict[str, Any]) -> Record | None:
+        if self._is_tuple:
+            return tuple.__new__(self._type, values)
+        if self._is_checked_whole or len(content) != len(values) + 1:
+            return None
+        record = object.__new__(self._type)
+        del content["kind"]
+        # A frozen dataclass sets one field after the other, which takes as long as parsing them.
+        object.__setattr__(record, "__dict__", content)
+        return record
+
+
+class _Readers(dict[type, _Reader]):
+    """Of each record type, made when its first line comes."""
+
+    def __missing__(self, record_type: type) -> _Reader:
+        reader = self[record_type] = _Reader(record_type)
+        return reader
+
+
+_READERS = _Readers()
 
 
 def encode(record: Record) -> bytes:
@@ -115,8 +154,8 @@ def encode(record: Record) -> bytes:
     """
     if isinstance(record, EventRecord) and len(record.text) > MAX_TEXT:
         record = record._replace(text=record.text[: MAX_TEXT - 3] + "...")
-    fields: dict[str, Any] = asdict(record) if is_dataclass(record) else record._asdict()
-    return (dump({"kind": _NAMES[type(record)]} | fields) + "\n").encode()
+    fields: dict[str, Any] = record._asdict() if hasattr(record, "_asdict") else asdict(record)
+    return (dump({"kind": kind_of(type(record))} | fields) + "\n").encode()
 
 
 def dump(value: Any) -> str:
@@ -152,8 +191,8 @@ def decode(line: bytes) -> Record:
         raise ValueError("no JSON object")
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(KINDS)}")
-    return _quickly(kind, content, b"-" in line) or _checked_version(_checked(kind, content))
+        raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(sorted(KINDS))}")
+    return _READERS[KINDS[kind]].read(content, b"-" in line)
 
 
 def _parsed(text: str) -> Any:
@@ -164,63 +203,16 @@ def _parsed(text: str) -> Any:
     return content if text[end:] in ("\n", "") else _JSON.decode(text)
 
 
-def _checked(kind: str, content: dict[str, Any]) -> Record:
-    values = tuple(_value(content, field) for field in _FIELDS[kind])
-    if len(_LAYOUTS[kind]) < _MAX_LAYOUTS:
-        _LAYOUTS[kind][tuple(map(type, values))] = _layout(_FIELDS[kind], values)
-    record_type: Any = KINDS[kind]
-    record: Record = record_type(*values)
-    return record
-
-
 def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
     places = [place for place, value in enumerate(values) if type(value) is int]
     sized = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list, str)]
     return _Layout(_getter(places), [fields[place] for place in places], sized)
 
 
-def _getter(places: list[int]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+def _getter(places: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
     if len(places) < 2:  # of one place an itemgetter makes no tuple
-        return lambda values: tuple(values[place] for place in places) or (0,)
+        return lambda values: tuple(values[place] for place in places)
     return itemgetter(*places)
-
-
-def _quickly(kind: str, content: dict[str, Any], has_minus: bool) -> Record | None:
-    """The record if it has all fields and a known layout, and is right; None where it has to be looked at
-    closely.
-
-    `has_minus`: there may be numbers below 0.
-    """
-    try:
-        values = _VALUES_OF[kind](content)
-    except KeyError:
-        return None
-    layout = _LAYOUTS[kind].get(tuple(map(type, values)))
-    if layout is None:
-        return None
-    integers = layout.integers(values)
-    if max(integers) >= _MAX_NS or (
-        has_minus and min(integers) <= -_MAX_NS
-    ):  # _MAX_NS is the lowest limit there is
-        for field in layout.integer_fields:
-            _value(content, field)
-    for field in layout.sized:
-        _value(content, field)
-    record: Record | None = _made(KINDS[kind], values, content)
-    return record
-
-
-def _made(record_type: Any, values: tuple[Any, ...], content: dict[str, Any]) -> Any:
-    if issubclass(record_type, tuple):
-        return tuple.__new__(record_type, values)
-    if record_type in _WHOLE or len(content) != len(values) + 1:
-        return None
-    record = object.__new__(record_type)
-    del content["kind"]
-    object.__setattr__(
-        record, "__dict__", content
-    )  # a frozen dataclass sets one field after the other, as long as it takes to parse them
-    return record
 
 
 def _value(content: dict[str, Any], field: _Field) -> Any:
@@ -275,14 +267,6 @@ def _check_free(value: Any, name: str, depth: int = 1) -> None:
 
 def _parts(value: Any) -> list[Any]:
     return list(value.values()) if type(value) is dict else value if type(value) is list else []
-
-
-def _checked_version(record: Record) -> Record:
-    if isinstance(record, RunHeader) and record.schema_version > SCHEMA_VERSION:
-        raise ValueError(
-            f"schema version {record.schema_version} is newer than {SCHEMA_VERSION}: update flagscale_perf"
-        )
-    return record
 
 
 def _refuse_constant(name: str) -> None:

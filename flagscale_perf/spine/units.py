@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Collection, Iterable, Sequence
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
@@ -11,13 +12,22 @@ UNKNOWN = "-"
 
 # C0, DEL, C1; line and paragraph separator; the marks and overrides of bidirectional text; lone surrogates
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_MOST_RANGES = 8
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 86400
 
 
 def printable(text: str) -> str:
     """The text on one line; what could move a cursor or reorder a line becomes `\\x1b`, `\\u202e` ..."""
     return _UNSAFE.sub(_escaped, text)
+
+
+def for_stdout(text: str) -> str:
+    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode, where `print` would raise."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
+    try:
+        text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")
+    except UnicodeEncodeError:
+        return text.encode(encoding, "backslashreplace").decode(encoding)
+    return text
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -64,26 +74,35 @@ def duration(seconds: float | None) -> str:
     return f"{whole // _DAY_S} d {whole % _DAY_S // _HOUR_S:02d} h"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0 to 7, 12`: three or more in a row are joined; behind 8 ranges, `and 5 more` counts what is left."""
-    found: list[list[int]] = []
-    for each in sorted(numbers):
-        if found and each == found[-1][-1] + 1:
-            found[-1].append(each)
+def ranges(numbers: Iterable[int], total: int | None = None, most: int = 8) -> str:
+    """`0 to 7, 12`; of many runs of neighbours the first ones and how many numbers are left out, of `total`
+    where only some of them are at hand: `0, 2, 4 and 12 more`.
+    """
+    runs: list[list[int]] = []
+    count = 0
+    for value in sorted(numbers):
+        count += 1
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
         else:
-            found.append([each])
-    text = ", ".join(map(_range, found[:_MOST_RANGES]))
-    left_out = sum(map(len, found[_MOST_RANGES:]))
-    return text + (f" and {left_out} more" if left_out else "")
+            runs.append([value])
+    shown = ", ".join(_run(run) for run in runs[:most])
+    left_out = max(total or 0, count) - sum(map(len, runs[:most]))
+    return f"{shown} and {left_out} more" if left_out else shown
 
 
-def _range(numbers: Sequence[int]) -> str:
-    return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 2 else ", ".join(map(str, numbers))
+def _run(run: list[int]) -> str:
+    return f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
 
 
-def name_ranks(ranks: Sequence[int]) -> str:
+def numbered(noun: str, numbers: Collection[int]) -> str:
     """`rank 3`, `ranks 0 to 7, 12`."""
-    return ("rank " if len(ranks) == 1 else "ranks ") + ranges(ranks)
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {ranges(numbers)}"
+
+
+def stretch(noun: str, first: int, last: int) -> str:
+    """`step 7`, `steps 41 to 55`."""
+    return f"{noun} {last}" if first == last else f"{noun}s {first} to {last}"
 
 
 def aligned(rows: Sequence[Sequence[str]], numbers_from: int | None = None) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from flagscale_perf.device.counters import POWER_MW
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.training.rates import per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
@@ -15,9 +17,6 @@ from flagscale_perf.training.utilisation import Scale
 CAPS = ("power", "temperature", "power brake", "hardware slowdown")
 REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
 
-POWER_MW = range(
-    1_000, 5_000_001
-)  # one device; a counter in watts or a driver's "unknown" (2^32 - 1) is outside
 MW_PER_W = 1000
 MAX_WAITING = 4096  # readings kept for the iteration under way
 
@@ -105,6 +104,26 @@ def _energy(first: HardwareRecord | None, last: HardwareRecord | None) -> tuple[
     return energy_mj, dur_ns
 
 
+@dataclass(frozen=True)
+class HardwareSummary:
+    """Counters of rank 0's device; `throttle` has every reason that was read. None for what was not."""
+
+    energy_j: float | None
+    energy_read_s: float | None
+    power_w: float | None
+    tokens_per_joule: float | None
+    joules_per_token: float | None
+    min_sm_clock_mhz: int | None
+    max_temperature_c: int | None
+    throttle: list[str] | None
+    ecc_uncorrected: int | None
+    xid_readings: int | None
+    pcie_generation: int | None
+    pcie_width: int | None
+    pcie_replays: int | None
+    nvlinks_active: int | None
+
+
 class HardwareTotals:
     """The run's readings as running sums."""
 
@@ -137,44 +156,41 @@ class HardwareTotals:
         self._last = reading
         self._xids += bool(reading.xid)
 
-    def as_dict(self, tokens: int, elapsed_ns: int, scale: Scale) -> dict[str, Any]:
-        """The block of the summary; `tokens` of all devices were trained in `elapsed_ns`."""
+    def result(self, tokens: int, elapsed_ns: int, scale: Scale) -> HardwareSummary:
+        """The readings so far; `tokens` of all devices were trained in `elapsed_ns`."""
         last, has_energy = self._last, self._energy_ns > 0
         power_mw = self._energy_mj * NS_PER_S / self._energy_ns if has_energy else None
         if power_mw is None and self._power_count:
             power_mw = self._power_sum / self._power_count
         efficiency = _tokens_per_joule(tokens, elapsed_ns, power_mw, scale)
-        return {
-            "energy_j": self._energy_mj / MW_PER_W if has_energy else None,
-            "energy_read_s": self._energy_ns / NS_PER_S if has_energy else None,
-            "power_w": None if power_mw is None else power_mw / MW_PER_W,
-            "tokens_per_joule": efficiency,
-            "joules_per_token": 1 / efficiency if efficiency else None,
-            "min_sm_clock_mhz": self._clock,
-            "max_temperature_c": self._temperature,
-            "throttle": None if self._reasons is None else sorted(self._reasons),
-            "ecc_uncorrected": last.ecc_uncorrected,
-            "xid_readings": self._xids if last.xid is not None else None,
-            "pcie_generation": last.pcie_generation,
-            "pcie_width": last.pcie_width,
-            "pcie_replays": last.pcie_replays,
-            "nvlinks_active": last.nvlinks_active,
-        }
+        return HardwareSummary(
+            energy_j=self._energy_mj / MW_PER_W if has_energy else None,
+            energy_read_s=self._energy_ns / NS_PER_S if has_energy else None,
+            power_w=None if power_mw is None else power_mw / MW_PER_W,
+            tokens_per_joule=efficiency,
+            joules_per_token=1 / efficiency if efficiency else None,
+            min_sm_clock_mhz=self._clock,
+            max_temperature_c=self._temperature,
+            throttle=None if self._reasons is None else sorted(self._reasons),
+            ecc_uncorrected=last.ecc_uncorrected,
+            xid_readings=self._xids if last.xid is not None else None,
+            pcie_generation=last.pcie_generation,
+            pcie_width=last.pcie_width,
+            pcie_replays=last.pcie_replays,
+            nvlinks_active=last.nvlinks_active,
+        )
 
 
-def mean_power_w(interval: IntervalRecord) -> float | None:
+def mean_power_mw(interval: IntervalRecord) -> float | None:
     """Of rank 0's device: from its energy counter, or else the mean of its readings."""
     if interval.energy_mj is not None and interval.energy_ns:
-        return interval.energy_mj * NS_PER_S / interval.energy_ns / MW_PER_W
-    return None if interval.power_mw is None else interval.power_mw / MW_PER_W
+        return interval.energy_mj * NS_PER_S / interval.energy_ns
+    return interval.power_mw
 
 
 def tokens_per_joule(interval: IntervalRecord, scale: Scale) -> float | None:
     """The share of one device in the tokens, for each joule of rank 0's device."""
-    power_w = mean_power_w(interval)
-    return _tokens_per_joule(
-        interval.tokens, interval.iteration_ns, None if power_w is None else power_w * MW_PER_W, scale
-    )
+    return _tokens_per_joule(interval.tokens, interval.iteration_ns, mean_power_mw(interval), scale)
 
 
 def _tokens_per_joule(tokens: int, elapsed_ns: int, power_mw: float | None, scale: Scale) -> float | None:

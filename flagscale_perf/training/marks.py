@@ -10,31 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flagscale_perf.spine.records import EventRecord
-from flagscale_perf.spine.ring import MARKS_PER_SLOT, RingRecord
+from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
+from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.training.phases import OTHER, PHASES
-from flagscale_perf.training.records import MarksRecord, PhaseRecord, StepRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
-# 4.5 years of nanoseconds since the machine's start, and 6 bits for the rest of a positive 64-bit integer
-CLOCK_BITS = 57
-_CLOCK = (1 << CLOCK_BITS) - 1
-STARTS = tuple((2 * phase) << CLOCK_BITS for phase in range(len(PHASES)))
-STOPS = tuple((2 * phase + 1) << CLOCK_BITS for phase in range(len(PHASES)))
-END = STOPS[OTHER]  # the step ends here: for a device, whose step ends at another time than the host's
+STARTS = tuple(map(start_of, range(len(PHASES))))
+STOPS = tuple(map(stop_of, range(len(PHASES))))
 
 _UNMEASURED: tuple[None, ...] = (None,) * len(PHASES)
 
 FileRecord = StepRecord | PhaseRecord | EventRecord
-
-
-def kind_of(mark: int) -> int:
-    """The mark without its time: an entry of STARTS or STOPS."""
-    return mark & ~_CLOCK
-
-
-def time_of(mark: int) -> int:
-    """The clock's reading in it."""
-    return mark & _CLOCK
 
 
 def in_slots(iteration: int, marks: Sequence[int] | None) -> list[MarksRecord]:
@@ -58,7 +44,7 @@ class MarksJoin:
     def __init__(self) -> None:
         self._held: list[MarksRecord] = []
 
-    def take(self, record: RingRecord) -> list[FileRecord]:
+    def take(self, record: Record) -> list[FileRecord]:
         """What the next record gives."""
         if isinstance(record, MarksRecord):
             self._held.append(record)
@@ -91,7 +77,7 @@ def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
     own_ns = [0] * len(PHASES)
     stack, last_ns = [OTHER], start_ns
     for mark in marks:
-        code, at_ns = mark >> CLOCK_BITS, mark & _CLOCK
+        code, at_ns = mark >> CLOCK_BITS, time_of(mark)
         own_ns[stack[-1]] += at_ns - last_ns
         last_ns = at_ns
         phase, is_stop = code >> 1, code & 1
@@ -99,7 +85,7 @@ def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
             return own_ns
         if not is_stop:
             stack.append(phase)
-        elif phase in stack:
+        elif phase in stack[1:]:  # the first is the step itself
             while stack.pop() != phase:
                 pass
     own_ns[stack[-1]] += end_ns - last_ns

@@ -7,6 +7,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -24,6 +25,17 @@ def fragmentation(allocated_bytes: int | None, reserved_bytes: int | None) -> fl
     if allocated_bytes is None or not reserved_bytes or not 0 <= allocated_bytes <= reserved_bytes:
         return None
     return (reserved_bytes - allocated_bytes) / reserved_bytes
+
+
+@dataclass(frozen=True)
+class MemorySummary:
+    """Of rank 0's device. `alloc_retries` since the process began, `fragmentation` at the last reading."""
+
+    device_gb: float | None
+    reserved_peak_gb: float | None
+    fragmentation: float | None
+    alloc_retries: int | None
+    out_of_memory_in_steps: int | None
 
 
 class MemoryTotals:
@@ -64,15 +76,14 @@ class MemoryTotals:
         left = max(0.0, (self._device_bytes - self._trend[-1][1]) / growth)
         return int(left) if left < MAX_FORECAST else None
 
-    def as_dict(self) -> dict[str, Any]:
-        """The block of the summary."""
+    def result(self) -> MemorySummary:
+        """The readings so far."""
         last = self._last
-        return {
-            "device_gb": as_gb(self._device_bytes),
-            "reserved_peak_gb": as_gb(self._reserved_peak),
-            "fragmentation": None
-            if last is None
-            else fragmentation(last.memory_bytes, last.memory_reserved_bytes),
-            "alloc_retries": None if last is None else last.memory_retries,
-            "out_of_memory_in_steps": self.steps_left(),
-        }
+        share = None if last is None else fragmentation(last.memory_bytes, last.memory_reserved_bytes)
+        return MemorySummary(
+            device_gb=as_gb(self._device_bytes),
+            reserved_peak_gb=as_gb(self._reserved_peak),
+            fragmentation=share,
+            alloc_retries=None if last is None else last.memory_retries,
+            out_of_memory_in_steps=self.steps_left(),
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import PhaseRecord, StepRecord
 
 _SUFFIX = "_ns"
@@ -157,8 +158,8 @@ class PhaseSums:
         for phase, value in enumerate(phases.record[1:]):
             if value is not None:
                 self._sums[phase] = (self._sums[phase] or 0) + value
-        self.bubble_ns = _whole(self.bubble_ns, phases.bubble_ns, first)
-        self.imbalance_ns = _whole(self.imbalance_ns, phases.imbalance_ns, first)
+        self.bubble_ns = phases.bubble_ns if first else plus(self.bubble_ns, phases.bubble_ns)
+        self.imbalance_ns = phases.imbalance_ns if first else plus(self.imbalance_ns, phases.imbalance_ns)
 
     def over(self, steps: int) -> PhaseTotals:
         """The sums if they are over all of so many steps."""
@@ -172,10 +173,6 @@ class PhaseSums:
     def by_name(self) -> dict[str, int | None]:
         """Nanoseconds of each phase; None for one that the host did not name in any step."""
         return dict(zip(PHASES, self._sums, strict=True))
-
-
-def _whole(total: int | None, value: int | None, first: bool) -> int | None:
-    return value if first else None if total is None or value is None else total + value
 
 
 def share(part_ns: int | None, whole_ns: int) -> float | None:

@@ -1,16 +1,17 @@
 """What the instruments record. Frozen, raw integers, units in the names; `None` means "not known", never 0.
 
-A run file is a sequence of these, one JSON object a line, `kind` first; its first line is always a
-`RunHeader`.
+A new field of `StepRecord` is one line here and one where it is measured; codec and ring follow.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple, get_type_hints
 
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
+from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 
 
@@ -22,6 +23,7 @@ class Outcome(IntEnum):
     DATA_SKIPPED = 2  # the host passed over the data without a step: --iterations-to-skip, --skip-iters-range
 
 
+@record("step", slot=1, start="start_ns", duration="iteration_ns")
 class StepRecord(NamedTuple):
     """One finished iteration (or, for DATA_SKIPPED, a run of passed-over ones) as this rank saw it.
 
@@ -71,8 +73,8 @@ class StepRecord(NamedTuple):
     tokens: int
     skipped_samples: int
     microbatches: int
-    model_flops: int | None
-    hardware_flops: int | None
+    model_flops: Wide | None
+    hardware_flops: Wide | None
     memory_bytes: int | None
     memory_peak_bytes: int | None
     memory_reserved_bytes: int | None
@@ -80,6 +82,11 @@ class StepRecord(NamedTuple):
     self_ns: int | None
 
 
+# Nothing counted, nothing measured: what passed-over data is recorded from.
+NO_STEP = StepRecord._make(0 if hint is int else None for hint in get_type_hints(StepRecord).values())
+
+
+@record(slot=3)
 class MarksRecord(NamedTuple):
     """Marks of one train step as the training thread took them (see `training.marks`); in the ring only,
     before their `StepRecord`.
@@ -95,6 +102,10 @@ class MarksRecord(NamedTuple):
     marks: tuple[int, ...]
 
 
+MARKS_PER_SLOT = room_of(MarksRecord)
+
+
+@record("phases")
 class PhaseRecord(NamedTuple):
     """Where one iteration's time went on this rank; in a run file just before its `StepRecord`.
 
@@ -144,112 +155,7 @@ class PhaseRecord(NamedTuple):
     between_steps_ns: int | None
 
 
-@dataclass(frozen=True)
-class RunFacts:
-    """What the host knows about the run when training starts; unknown values are None.
-
-    Attributes:
-        package_version: of flagscale_perf.
-        host: e.g. "FlagScale 0.8.0".
-        script: the training script's file name.
-        hostname, pid, world_size, restart_count: of rank 0's process.
-        tensor_parallel, pipeline_parallel, data_parallel, context_parallel, expert_parallel: sizes.
-        pipeline_schedule: "1f1b", "interleaved" or "dualpipev"; None without pipeline parallelism.
-        device: e.g. "NVIDIA H200", or "CPU (rehearsal)".
-        rehearsal: True when torch.cuda calls land on the CPU.
-        dtype: "bf16", "fp16" or "fp32".
-        peak_flop_per_s: dense peak of one device for dtype, the mean over all ranks where their devices
-            differ; None if not known, and then there is no MFU and no HFU.
-        peak_source: where the peak is from, or why there is none and how to set it.
-        flops_convention: "causal_half".
-        model_family: e.g. "llama".
-        model: the shape the FLOPs are computed from.
-        seq_length, micro_batch_size, global_batch_size, train_iters: of the host.
-        resume_iteration: the iteration training continues after; 0 for a fresh start.
-        tensorboard_dir: the host's, absolute; None if it writes none.
-        missing: hooks or values that are not available, one phrase each.
-        process_start_ns: monotonic mark of the start of rank 0's process; None where the system does not
-            tell.
-        device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
-        device_memory_bytes: all the memory of that device; None without a device.
-    """
-
-    package_version: str
-    host: str
-    script: str
-    hostname: str
-    pid: int
-    world_size: int
-    restart_count: int
-    tensor_parallel: int | None
-    pipeline_parallel: int | None
-    data_parallel: int | None
-    context_parallel: int | None
-    expert_parallel: int | None
-    pipeline_schedule: str | None
-    device: str
-    rehearsal: bool
-    dtype: str | None
-    peak_flop_per_s: float | None
-    peak_source: str
-    flops_convention: str
-    model_family: str | None
-    model: dict[str, Any] | None
-    seq_length: int | None
-    micro_batch_size: int | None
-    global_batch_size: int | None
-    train_iters: int | None
-    resume_iteration: int
-    tensorboard_dir: str | None
-    missing: list[str]
-    process_start_ns: int | None = None
-    device_uuid: str | None = None
-    device_memory_bytes: int | None = None
-
-
-@dataclass(frozen=True)
-class HardwareRecord:
-    """One reading of rank 0's device, about one a second. Every value may be None: the device, its driver or
-    its library does not tell.
-
-    Attributes:
-        at_ns: monotonic mark.
-        power_mw: drawn now.
-        energy_mj: counter since the driver was loaded.
-        sm_clock_mhz, memory_clock_mhz: now.
-        throttle: why the clocks are not higher, names of `training.hardware.REASONS` joined by ", "; "" for
-            no reason.
-        temperature_c: of the chip.
-        ecc_uncorrected: memory errors that could not be corrected, counted since the last reset.
-        xid: number of a critical error the driver has reported since the last reading; 0 for none.
-        pcie_generation, pcie_width: of the link now.
-        pcie_replays: counter of packets sent again.
-        pcie_tx_bytes_per_s, pcie_rx_bytes_per_s: over the library's last 20 ms.
-        nvlinks_active: number of links that are up.
-        nvlink_tx_bytes, nvlink_rx_bytes: counters over all links.
-        memory_used_bytes: by all processes together.
-    """
-
-    at_ns: int
-    power_mw: int | None = None
-    energy_mj: int | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    throttle: str | None = None
-    temperature_c: int | None = None
-    ecc_uncorrected: int | None = None
-    xid: int | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    pcie_replays: int | None = None
-    pcie_tx_bytes_per_s: int | None = None
-    pcie_rx_bytes_per_s: int | None = None
-    nvlinks_active: int | None = None
-    nvlink_tx_bytes: int | None = None
-    nvlink_rx_bytes: int | None = None
-    memory_used_bytes: int | None = None
-
-
+@record("interval", start="end_wall_ns")
 @dataclass(frozen=True)
 class IntervalRecord:
     """The steps since the last one, summed: one line of the text log. Rates are made of the sums when

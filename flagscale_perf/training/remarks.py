@@ -1,17 +1,21 @@
-"""Looks at a run's records as they come and says what a person should know at once."""
+"""What a person should know at once, from a run's records as they come."""
 
 from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from flagscale_perf.training.hardware import CAPS, reasons_in
+from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.units import stretch
+from flagscale_perf.training.clocks import capped_by, caps_in
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
-SLOW = 1.1  # times the median of the intervals before
+SLOW = Limit(
+    1.1, "times", "ours: of the median interval before; means of several steps differ less than single steps"
+)
 RECENT = 64
 MIN_RECENT = 3
 
@@ -24,7 +28,7 @@ class Remark(NamedTuple):
 
 
 class Watch:
-    """Makes remarks about records. Each trouble is said when it begins, not while it lasts."""
+    """Makes remarks about records. Each trouble is reported when it begins, not while it lasts."""
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         """`facts` of the run header."""
@@ -37,7 +41,7 @@ class Watch:
         self._ecc: int | None = None
 
     def look(self, record: Record) -> list[Remark]:
-        """What is to be said of the next record."""
+        """The remarks that the next record calls for."""
         if isinstance(record, StepRecord):
             self._memory.add(record)
         elif isinstance(record, HardwareRecord):
@@ -47,56 +51,45 @@ class Watch:
         return []
 
     def _errors(self, reading: HardwareRecord) -> list[Remark]:
-        remarks = (
-            [Remark("hardware", f"rank 0's device: the driver reports XID {reading.xid}")]
-            if reading.xid
-            else []
-        )
-        ecc, before = reading.ecc_uncorrected, self._ecc
-        if ecc is not None:
-            self._ecc = ecc
-            if before is not None and ecc > before:
-                remarks.append(
-                    Remark(
-                        "hardware",
-                        f"rank 0's device: uncorrected memory errors have gone from {before} to {ecc}",
-                    )
-                )
-        return remarks
+        texts = device_errors(reading.xid, reading.ecc_uncorrected, self._ecc)
+        if reading.ecc_uncorrected is not None:
+            self._ecc = reading.ecc_uncorrected
+        return [Remark("hardware", f"rank 0's device: {text}") for text in texts]
 
     def _slowness(self, interval: IntervalRecord) -> list[Remark]:
+        """A slow interval is worth a remark only where the device explains it by a capped clock."""
         if interval.warmup_only or not interval.steps:
             return []
         time_ns, clock_mhz = interval.iteration_ns / interval.steps, interval.sm_clock_mhz
-        usual_ns = statistics.median(self._times_ns) if len(self._times_ns) >= MIN_RECENT else None
-        usual_mhz = statistics.median(self._clocks_mhz) if self._clocks_mhz else None
+        usual_ns, usual_mhz = _median(self._times_ns, MIN_RECENT), _median(self._clocks_mhz, 1)
         self._times_ns.append(time_ns)
         if clock_mhz is not None:
             self._clocks_mhz.append(clock_mhz)
-        if usual_ns is None:
+        slower = 0.0 if usual_ns is None else time_ns / usual_ns
+        was_slow, self._is_slow = self._is_slow, slower > SLOW.value
+        caps = caps_in(interval.throttle, clock_mhz, usual_mhz)
+        if was_slow or not self._is_slow or not caps:
             return []
-        was_slow, self._is_slow = self._is_slow, time_ns > SLOW * usual_ns
-        caps = reasons_in(interval.throttle or "") & set(CAPS)
-        # A device at its power limit says so all the time; it explains a slow step only if the clock has gone
-        # down, too.
-        is_lower = clock_mhz is None or usual_mhz is None or clock_mhz < usual_mhz
-        if not self._is_slow or was_slow or not caps or not is_lower:
-            return []
-        first, last = interval.first_iteration, interval.iteration
-        steps = f"step {last}" if first == last else f"steps {first} to {last}"
-        slower = round((time_ns / usual_ns - 1) * 100)
-        return [
-            Remark("slow", f"{steps} {slower} % slow: rank 0, clock capped by {' and '.join(sorted(caps))}")
-        ]
+        steps = stretch("step", interval.first_iteration, interval.iteration)
+        return [Remark("slow", f"{steps} {round((slower - 1) * 100)} % slow: rank 0, {capped_by(caps)}")]
 
     def _forecast(self, interval: IntervalRecord) -> list[Remark]:
         left = None if self._has_forecast else self._memory.steps_left()
         if left is None or (self._train_iters is not None and interval.iteration + left >= self._train_iters):
             return []
         self._has_forecast = True
-        return [
-            Remark(
-                "memory",
-                f"rank 0's device is out of memory in {left} steps at the latest if its peak goes on growing like this",
-            )
-        ]
+        growth = "if its peak goes on growing like this"
+        return [Remark("memory", f"rank 0's device is out of memory in {left} steps at the latest {growth}")]
+
+
+def device_errors(xid: int | None, ecc: int | None, ecc_before: int | None) -> list[str]:
+    """The errors in a reading, one phrase each: an XID, and uncorrected memory errors that are new."""
+    texts = [f"the driver reports XID {xid}"] if xid else []
+    if ecc is not None and ecc_before is not None and ecc > ecc_before:
+        texts.append(f"uncorrected memory errors have gone from {ecc_before} to {ecc}")
+    return texts
+
+
+def _median(values: Sequence[float], least: int) -> float | None:
+    """None of fewer values than `least`."""
+    return statistics.median(values) if len(values) >= least else None

@@ -1,310 +1,157 @@
-"""A run's records folded into its summary. The writer and the report share it, so the two cannot differ."""
+"""What the summary of a run says, and the text of its file.
+
+The requirement's own files fix the names of `SessionInfo` and `Statistics`; None is "not known".
+"""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any
 
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
+from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.session import Labels, file_names
-from flagscale_perf.training.goodput import SessionGoodput
-from flagscale_perf.training.hardware import HardwareTotals, mean_power_w, tokens_per_joule
-from flagscale_perf.training.memory import MemoryTotals, fragmentation
-from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
-from flagscale_perf.training.ranks.summary import RankTotals
-from flagscale_perf.training.rates import Rates, as_gb, mean_ms, per_second, rates_of, tflops_per_gpu
-from flagscale_perf.training.records import (
-    HardwareRecord,
-    IntervalRecord,
-    Outcome,
-    PhaseRecord,
-    Record,
-    StepRecord,
-)
-from flagscale_perf.training.utilisation import Scale, TrustedWork
-from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
+from flagscale_perf.training.goodput import Goodput
+from flagscale_perf.training.hardware import HardwareSummary
+from flagscale_perf.training.memory import MemorySummary
+from flagscale_perf.training.ranks.totals import RanksSummary
 
-MAX_ROWS = 2000
-MAX_FAILURES = 50
 RUNNING = "running"
 
 
-Row = TypeVar("Row")
+@dataclass(frozen=True)
+class SessionInfo:
+    """Which session, and how it ended: `end_reason` is that of `RunEnd`, or "running", or "killed"."""
+
+    start_time: str
+    end_time: str
+    total_iterations: int
+    session_id: str
+    end_reason: str
+    first_iteration: int | None
+    last_iteration: int | None
+    world_size: int | None
+    flops_convention: str | None
 
 
-class ThinnedRows(Generic[Row]):
-    """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
+@dataclass(frozen=True)
+class Statistics:
+    """Rates over the steps without warm-up; the extremes are those of intervals, MFU and HFU shares of 1."""
 
-    def __init__(self, limit: int = MAX_ROWS) -> None:
-        self._limit = limit
-        self._rows: list[Row] = []
-        self._stride = 1
-        self._seen = 0
-        self._last: Row | None = None
-
-    def add(self, row: Row) -> None:
-        """One more row."""
-        if self._seen % self._stride == 0:
-            if len(self._rows) >= self._limit - 1:
-                self._rows = self._rows[::2]
-                self._stride *= 2
-            if self._seen % self._stride == 0:
-                self._rows.append(row)
-        self._seen += 1
-        self._last = row
-
-    def rows(self) -> list[Row]:
-        """Those kept, oldest first."""
-        if self._last is None or self._rows[-1] is self._last:
-            return self._rows
-        return [*self._rows, self._last]
+    avg_tflops_per_gpu: float | None
+    max_tflops_per_gpu: float | None
+    min_tflops_per_gpu: float | None
+    avg_throughput_tokens: float | None
+    avg_throughput_samples: float | None
+    avg_mfu: float | None
+    avg_hfu: float | None
+    suspect_intervals: int
+    peak_memory_gb: float | None
+    avg_iteration_ms: float | None
+    p50_iteration_ms: float | None
+    p95_iteration_ms: float | None
+    max_iteration_ms: float | None
+    first_iteration_ms: float | None
+    self_cost_share: float | None
 
 
-class RunTotals:
-    """Everything the summary says, as running sums: memory does not grow with the length of the run."""
+@dataclass(frozen=True)
+class Totals:
+    """Sums over all steps, warm-up included."""
 
-    def __init__(self, header: RunHeader) -> None:
-        """Raises ValueError for a header whose session id is none."""
-        self._header = header
-        self._labels = Labels(header)
-        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._scale = Scale.of(header.facts)
-        self._rated, self._warmup = StepSums(), StepSums()
-        self._trusted = TrustedWork(self._scale)
-        self._phases = PhaseJoin(header.facts)
-        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
-        self._memory, self._hardware, self._goodput = (
-            MemoryTotals(header.facts),
-            HardwareTotals(),
-            SessionGoodput(header),
-        )
-        self._ranks = RankTotals(self._scale.world_size)
-        self._extremes: tuple[float, float] | None = None
-        self._iterations = self._skipped = 0
-        self._first_iteration: int | None = None
-        self._last_iteration: int | None = None
-        self._warmup_ns: int | None = None
-        self._peak_bytes: int | None = None
-        self._failures: list[dict[str, Any]] = []
-        self._failure_count = self._dropped = 0
-        self._end_wall_ns = header.start_wall_ns
-        self._reason = RUNNING
+    train_steps: int
+    skipped_iterations: int
+    samples: int
+    tokens: int
+    skipped_samples: int
+    model_flops: int | None
+    hardware_flops: int | None
+    train_s: float
+    eval_s: float
+    checkpoint_s: float
 
-    @property
-    def rated(self) -> StepSums:
-        """Sums over the steps that rates are made of."""
-        return self._rated
 
-    def add(self, record: Record) -> None:
-        """The next record of the run; a header adds nothing."""
-        self._goodput.add(record)
-        self._ranks.add(record)
-        if isinstance(record, StepRecord):
-            self._add_step(record)
-        elif isinstance(record, PhaseRecord):
-            self._phases.hold(record)
-        elif isinstance(record, IntervalRecord):
-            self._add_interval(record)
-        elif isinstance(record, EventRecord):
-            self._add_event(record)
-        elif isinstance(record, HardwareRecord):
-            self._hardware.add_reading(record)
-        elif isinstance(record, RunEnd):
-            self._reason, self._end_wall_ns, self._dropped = record.reason, record.end_wall_ns, record.dropped
+@dataclass(frozen=True)
+class PhaseSummary:
+    """Time and share of each phase, over the `steps` in which they were measured, warm-up aside."""
 
-    def _add_step(self, step: StepRecord) -> None:
-        if self._first_iteration is None:
-            self._first_iteration = step.iteration - step.iterations + 1
-        self._last_iteration = step.iteration
-        self._memory.add(step)
-        self._iterations += step.iterations
-        self._skipped += skipped_iterations(step)
-        phases = self._phases.take(step)
-        if not step.warmup:
-            self._rated.add(step, phases)
-            if step.outcome != Outcome.DATA_SKIPPED:
-                self._trusted.add_step(step)
-        else:
-            self._warmup.add(step)
-            if self._warmup_ns is None:
-                self._warmup_ns = step.iteration_ns
-        if step.memory_peak_bytes is not None:
-            self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
-        self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
+    steps: int
+    total_s: dict[str, float | None]
+    share: dict[str, float | None]
 
-    def _add_interval(self, interval: IntervalRecord) -> None:
-        self._rows.add(interval)
-        self._hardware.add_interval(interval)
-        self._trusted.close(interval)
-        self._dropped = interval.dropped
-        rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
-        if rate is not None and not interval.warmup_only:
-            low, high = self._extremes or (rate, rate)
-            self._extremes = min(low, rate), max(high, rate)
 
-    def _add_event(self, event: EventRecord) -> None:
-        self._end_wall_ns = self._anchor.wall_of(event.at_ns)
-        if event.name == "failure":
-            self._failure_count += 1
-            if len(self._failures) < MAX_FAILURES:
-                timestamp = self._timestamp(self._end_wall_ns)
-                self._failures.append(
-                    {"timestamp": timestamp, "iteration": event.iteration, "text": event.text}
-                )
+@dataclass(frozen=True)
+class BubbleSummary:
+    """Waiting for other pipeline stages, over the same steps; "pipeline" is computing and waiting together."""
+
+    bubble_s: float | None
+    imbalance_s: float | None
+    bubble_share: float | None
+    imbalance_share: float | None
+    bubble_share_of_pipeline: float | None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A failure inside the monitor."""
+
+    timestamp: str
+    iteration: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All of it.
+
+    Attributes:
+        failures: the first ones; `failure_count` has all.
+        run_facts, config: of the run's header.
+        files: what is in which file.
+        iteration_logs: the figures of intervals.
+    """
+
+    schema_version: int
+    session_info: SessionInfo
+    final_statistics: Statistics
+    totals: Totals
+    phases: PhaseSummary
+    bubble: BubbleSummary
+    ranks: RanksSummary
+    memory: MemorySummary
+    hardware: HardwareSummary
+    goodput: Goodput
+    dropped_records: int
+    failure_count: int
+    failures: list[Failure]
+    run_facts: dict[str, Any]
+    config: dict[str, Any]
+    files: dict[str, str]
+    iteration_logs: list[dict[str, Value]]
+
+    def ended(self, reason: str) -> Summary:
+        """The same with another end reason."""
+        return replace(self, session_info=replace(self.session_info, end_reason=reason))
 
     def as_dict(self) -> dict[str, Any]:
-        """The summary: always the same keys, None where something is not known, JSON-ready."""
-        header, sums = self._header, self._rated.totals_with(self._warmup)
-        summary = {
-            "schema_version": header.schema_version,
-            "session_info": self._session_info(),
-            "final_statistics": self._statistics(),
-            "totals": {
-                "train_steps": sums.steps,
-                "skipped_iterations": self._skipped,
-                "samples": sums.samples,
-                "tokens": sums.tokens,
-                "skipped_samples": sums.skipped_samples,
-                "model_flops": sums.model_flops,
-                "hardware_flops": sums.hardware_flops,
-                "train_s": sums.iteration_ns / NS_PER_S,
-                "eval_s": sums.eval_ns / NS_PER_S,
-                "checkpoint_s": sums.checkpoint_ns / NS_PER_S,
-            },
-            "phases": _phases_of(self._rated.phases),
-            "bubble": _bubble_of(self._rated.phases),
-            "ranks": self._ranks.as_dict(),
-            "memory": self._memory.as_dict(),
-            "hardware": self._hardware.as_dict(self._rated.tokens, self._rated.iteration_ns, self._scale),
-            "goodput": self._goodput.result().as_dict(),
-            "dropped_records": self._dropped,
-            "failure_count": self._failure_count,
-            "failures": list(self._failures),
-            "run_facts": header.facts,
-            "config": header.config,
-            "files": file_names(header.session_id),
-            "iteration_logs": [self._row(interval) for interval in self._rows.rows()],
-        }
-        return dict(finite(summary))
+        """JSON-ready, always the same keys."""
+        return dict(finite(_plain(self)))
 
-    def _session_info(self) -> dict[str, Any]:
-        facts = self._header.facts
-        return {
-            "start_time": self._header.session_id[: len("20240129_103000")],
-            "end_time": self._labels.at(self._end_wall_ns).isoformat(),
-            "total_iterations": self._iterations,
-            "session_id": self._header.session_id,
-            "end_reason": self._reason,
-            "first_iteration": self._first_iteration,
-            "last_iteration": self._last_iteration,
-            "world_size": facts.get("world_size"),
-            "flops_convention": facts.get("flops_convention"),
-        }
-
-    def _statistics(self) -> dict[str, Any]:
-        sums, world_size = self._rated, self._scale.world_size
-        low, high = self._extremes or (None, None)
-        mfu, hfu = self._trusted.utilisation()
-        durations = sums.durations
-        return {
-            "avg_tflops_per_gpu": tflops_per_gpu(sums.model_flops, sums.iteration_ns, world_size),
-            "max_tflops_per_gpu": high,
-            "min_tflops_per_gpu": low,
-            "avg_throughput_tokens": per_second(sums.tokens, sums.iteration_ns),
-            "avg_throughput_samples": per_second(sums.samples, sums.iteration_ns),
-            "avg_mfu": mfu,
-            "avg_hfu": hfu,
-            "suspect_intervals": self._trusted.suspect_intervals,
-            "peak_memory_gb": as_gb(self._peak_bytes),
-            "avg_iteration_ms": mean_ms(sums.iteration_ns, sums.steps),
-            "p50_iteration_ms": _ms(durations.quantile(0.5)),
-            "p95_iteration_ms": _ms(durations.quantile(0.95)),
-            "max_iteration_ms": _ms(durations.maximum),
-            "first_iteration_ms": _ms(self._warmup_ns),
-            "self_cost_share": share(sums.self_ns, sums.iteration_ns),
-        }
-
-    def _row(self, interval: IntervalRecord) -> dict[str, Any]:
-        rates: Rates = rates_of(interval, self._scale)
-        return {
-            "iteration": interval.iteration,
-            "timestamp": self._timestamp(interval.end_wall_ns),
-            "TFLOPS_per_GPU": rates.tflops_per_gpu,
-            "TFLOPS": rates.tflops,
-            "samples_per_sec": rates.samples_per_s,
-            "tokens_per_sec": rates.tokens_per_s,
-            "iteration_time_ms": rates.iteration_ms,
-            "memory_gb": as_gb(interval.memory_bytes),
-            "memory_peak_gb": as_gb(interval.memory_peak_bytes),
-            "memory_reserved_gb": as_gb(interval.memory_reserved_bytes),
-            "fragmentation": fragmentation(interval.memory_bytes, interval.memory_reserved_bytes),
-            "alloc_retries": interval.memory_retries,
-            "power_w": mean_power_w(interval),
-            "tokens_per_joule": tokens_per_joule(interval, self._scale),
-            "sm_clock_mhz": interval.sm_clock_mhz,
-            "temperature_c": interval.temperature_c,
-            "throttle": interval.throttle,
-            "mfu": rates.utilisation.mfu,
-            "hfu": rates.utilisation.hfu,
-            "suspect": rates.utilisation.is_suspect,
-            "skipped_iterations": interval.skipped_iterations,
-            "eval_ms": interval.eval_ns / NS_PER_MS,
-            "checkpoint_ms": interval.checkpoint_ns / NS_PER_MS,
-            "warmup": interval.warmup_only,
-        }
-
-    def _timestamp(self, wall_ns: int) -> str:
-        return self._labels.at(wall_ns).isoformat(sep=" ")
+    def text(self) -> str:
+        """The content of the file: a line for each key and each row of `iteration_logs`, strict JSON."""
+        parts = [f"  {json.dumps(key)}: {_block(value)}" for key, value in self.as_dict().items()]
+        return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-def dump_summary(summary: dict[str, Any]) -> str:
-    """The summary as the text of its file: one line a key, one line a row of `iteration_logs`, strict
-    JSON.
-    """
-    parts = [f"  {json.dumps(key)}: {_block(value)}" for key, value in summary.items()]
-    return "{\n" + ",\n".join(parts) + "\n}\n"
+def _plain(value: Any) -> Any:
+    if isinstance(value, Goodput):
+        return value.as_dict()
+    if is_dataclass(value):
+        return {name: _plain(each) for name, each in vars(value).items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
 
 
 def _block(value: Any) -> str:
     if isinstance(value, list) and value:
         return "[\n" + ",\n".join(f"    {json.dumps(row, allow_nan=False)}" for row in value) + "\n  ]"
     return json.dumps(value, indent=2, allow_nan=False).replace("\n", "\n  ")
-
-
-def _phases_of(sums: PhaseSums) -> dict[str, Any]:
-    """Time and share of the iterations' time for each phase, over the steps in which they were measured,
-    warm-up aside.
-    """
-    phases_ns = sums.by_name()
-    return {
-        "steps": sums.steps,
-        "total_s": {name: _s(phases_ns[name]) for name in PHASES},
-        "share": {name: share(phases_ns[name], sums.iteration_ns) for name in PHASES},
-    }
-
-
-def _bubble_of(sums: PhaseSums) -> dict[str, Any]:
-    """Waiting for other pipeline stages, over the same steps; `pipeline` is computing and waiting
-    together.
-    """
-    computing_ns = total_of(sums.by_name(), ("data_loading", "forward", "backward"))
-    pipeline_ns = 0
-    if computing_ns is not None and sums.bubble_ns is not None and sums.imbalance_ns is not None:
-        pipeline_ns = computing_ns + sums.bubble_ns + sums.imbalance_ns
-    return {
-        "bubble_s": _s(sums.bubble_ns),
-        "imbalance_s": _s(sums.imbalance_ns),
-        "bubble_share": share(sums.bubble_ns, sums.iteration_ns),
-        "imbalance_share": share(sums.imbalance_ns, sums.iteration_ns),
-        "bubble_share_of_pipeline": share(sums.bubble_ns, pipeline_ns),
-    }
-
-
-def _s(dur_ns: int | None) -> float | None:
-    return None if dur_ns is None else dur_ns / NS_PER_S
-
-
-def _ms(dur_ns: int | None) -> float | None:
-    return None if dur_ns is None else dur_ns / NS_PER_MS

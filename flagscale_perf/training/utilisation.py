@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import UNKNOWN, number
+from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 
 FLOP_PER_TFLOP = 1e12
@@ -61,8 +62,8 @@ class Work(NamedTuple):
         """Both together."""
         return Work(
             self.elapsed_ns + other.elapsed_ns,
-            _sum(self.model_flops, other.model_flops),
-            _sum(self.hardware_flops, other.hardware_flops),
+            plus(self.model_flops, other.model_flops),
+            plus(self.hardware_flops, other.hardware_flops),
         )
 
     def utilisation(self, scale: Scale) -> Utilisation:
@@ -99,8 +100,8 @@ class TrustedWork:
     def add_step(self, step: StepRecord) -> None:
         """A step that rates are made of."""
         self._elapsed_ns += step.iteration_ns
-        self._model_flops = _sum(self._model_flops, step.model_flops)
-        self._hardware_flops = _sum(self._hardware_flops, step.hardware_flops)
+        self._model_flops = plus(self._model_flops, step.model_flops)
+        self._hardware_flops = plus(self._hardware_flops, step.hardware_flops)
 
     def _open(self) -> Work:
         return Work(self._elapsed_ns, self._model_flops, self._hardware_flops)
@@ -133,10 +134,6 @@ def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:
         f"peak: check --perf-peak-tflops, the data type ({facts.get('dtype')}), and whether packed documents are counted as whole "
         "sequences. Such intervals are marked and in no average"
     )
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return None if one is None or other is None else one + other
 
 
 def _positive(value: Any) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from typing import NamedTuple
+from dataclasses import fields
+from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases
+from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.utilisation import Scale, Work
 
@@ -46,66 +48,23 @@ class Reservoir:
         return sorted(self._kept)[math.ceil(share * len(self._kept)) - 1]
 
 
+# What a step and an interval call alike: summed, or for memory the last that is known.
+_SHARED = [field.name for field in fields(IntervalRecord) if field.name in StepRecord._fields[1:]]
+_LAST = [name for name in _SHARED if name.startswith("memory_")]
+_SUMMED = [name for name in _SHARED if name not in _LAST]
+_OF_SKIPPED_DATA = ["eval_ns", "checkpoint_ns", "skipped_samples"]
+_UNKNOWN = [name for name in _SUMMED if "None" in str(StepRecord.__annotations__[name])]  # it may be
+_KNOWN = [name for name in _SUMMED if name not in _UNKNOWN]
+
+
 class StepSums:
-    """Running sums over train steps; the fields are those of `IntervalRecord`."""
+    """Running sums over train steps: of every field that `StepRecord` and `IntervalRecord` call alike.
 
-    def __init__(self) -> None:
-        self.steps = 0
-        self.iteration_ns = self.train_step_ns = self.eval_ns = self.checkpoint_ns = 0
-        self.samples = self.tokens = self.skipped_samples = 0
-        self.device_ns: int | None = None
-        self.model_flops: int | None = None
-        self.hardware_flops: int | None = None
-        self.self_ns: int | None = None
-        self.phases = PhaseSums()
-        self.durations = Reservoir()
+    Attributes:
+        phases: of the steps whose phases were measured.
+        durations: a sample of `iteration_ns`.
+    """
 
-    def add(self, step: StepRecord, phases: StepPhases | None = None) -> None:
-        """Adds a train step; of passed-over data only the skipped samples and the pauses count. `phases` if
-        measured.
-        """
-        self.eval_ns += step.eval_ns
-        self.checkpoint_ns += step.checkpoint_ns
-        self.skipped_samples += step.skipped_samples
-        if step.outcome == Outcome.DATA_SKIPPED:
-            return
-        first = self.steps == 0
-        self.steps += 1
-        self.iteration_ns += step.iteration_ns
-        self.train_step_ns += step.train_step_ns
-        self.samples += step.samples
-        self.tokens += step.tokens
-        self.device_ns = _sum(self.device_ns, step.device_ns, first)
-        self.model_flops = _sum(self.model_flops, step.model_flops, first)
-        self.hardware_flops = _sum(self.hardware_flops, step.hardware_flops, first)
-        self.self_ns = _sum(self.self_ns, step.self_ns, first)
-        if phases is not None:
-            self.phases.add(step, phases)
-        self.durations.add(step.iteration_ns)
-
-    def totals_with(self, other: StepSums) -> StepTotals:
-        """These steps and others together."""
-        return StepTotals(
-            steps=self.steps + other.steps,
-            iteration_ns=self.iteration_ns + other.iteration_ns,
-            eval_ns=self.eval_ns + other.eval_ns,
-            checkpoint_ns=self.checkpoint_ns + other.checkpoint_ns,
-            samples=self.samples + other.samples,
-            tokens=self.tokens + other.tokens,
-            skipped_samples=self.skipped_samples + other.skipped_samples,
-            model_flops=_sum(self.model_flops, other.model_flops, not self.steps)
-            if other.steps
-            else self.model_flops,
-            hardware_flops=_sum(self.hardware_flops, other.hardware_flops, not self.steps)
-            if other.steps
-            else self.hardware_flops,
-        )
-
-
-class StepTotals(NamedTuple):
-    """Sums over train steps, as in `IntervalRecord`."""
-
-    steps: int
     iteration_ns: int
     eval_ns: int
     checkpoint_ns: int
@@ -114,13 +73,44 @@ class StepTotals(NamedTuple):
     skipped_samples: int
     model_flops: int | None
     hardware_flops: int | None
+    self_ns: int | None
 
+    def __init__(self) -> None:
+        self.steps = 0
+        self.phases = PhaseSums()
+        self.durations = Reservoir()
+        vars(self).update(dict.fromkeys(_KNOWN, 0) | dict.fromkeys(_UNKNOWN))
 
-def _sum(total: int | None, value: int | None, first: bool) -> int | None:
-    """None once a value was None: a sum with a hole in it is no sum."""
-    if first:
-        return value
-    return None if total is None or value is None else total + value
+    def add(self, step: StepRecord, phases: StepPhases | None = None) -> None:
+        """Adds a train step and its phases, if measured; of passed-over data only samples and pauses count."""
+        is_skipped = step.outcome == Outcome.DATA_SKIPPED
+        sums = vars(self)
+        for name in _OF_SKIPPED_DATA if is_skipped else _KNOWN:
+            sums[name] += getattr(step, name)
+        if is_skipped:
+            return
+        for name in _UNKNOWN:
+            value = getattr(step, name)
+            sums[name] = plus(sums[name], value) if self.steps else value
+        self.steps += 1
+        if phases is not None:
+            self.phases.add(step, phases)
+        self.durations.add(step.iteration_ns)
+
+    def with_steps_of(self, other: StepSums) -> StepSums:
+        """The sums of both; phases and durations aside."""
+        both, one = StepSums(), self if self.steps else other
+        both.steps = self.steps + other.steps
+        for name in _KNOWN:
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        for name in _UNKNOWN:
+            known = plus(getattr(self, name), getattr(other, name))
+            setattr(both, name, known if self.steps and other.steps else getattr(one, name))
+        return both
+
+    def by_name(self) -> dict[str, Any]:
+        """All sums."""
+        return {name: getattr(self, name) for name in _SUMMED}
 
 
 def end_mono_ns(step: StepRecord) -> int:
@@ -142,10 +132,7 @@ class _Open:
         self.last = first
         self.sums, self.warmup = StepSums(), StepSums()
         self.skipped = 0
-        self.memory_bytes: int | None = None
-        self.memory_peak_bytes: int | None = None
-        self.memory_reserved_bytes: int | None = None
-        self.memory_retries: int | None = None
+        self.last_known: dict[str, Any] = dict.fromkeys(_LAST)
 
     def add(self, step: StepRecord, phases: StepPhases | None) -> None:
         self.last = step
@@ -154,14 +141,8 @@ class _Open:
         if not step.warmup:
             self.sums.add(step, phases)
         self.skipped += skipped_iterations(step)
-        if step.memory_bytes is not None:
-            self.memory_bytes = step.memory_bytes
-        if step.memory_peak_bytes is not None:
-            self.memory_peak_bytes = step.memory_peak_bytes
-        if step.memory_reserved_bytes is not None:
-            self.memory_reserved_bytes = step.memory_reserved_bytes
-        if step.memory_retries is not None:
-            self.memory_retries = step.memory_retries
+        read = {name: getattr(step, name) for name in _LAST}
+        self.last_known |= {name: value for name, value in read.items() if value is not None}
 
 
 class IntervalWindow:
@@ -201,9 +182,7 @@ class IntervalWindow:
             return None
         warmup_only = open_.sums.steps == 0 and open_.warmup.steps > 0  # what was passed over is in both
         sums = open_.warmup if warmup_only else open_.sums
-        hardware = self._hardware.close()
         utilisation = Work(sums.iteration_ns, sums.model_flops, sums.hardware_flops).utilisation(self._scale)
-        phases = sums.phases.over(sums.steps)
         return IntervalRecord(
             iteration=open_.last.iteration,
             first_iteration=open_.first_iteration,
@@ -211,34 +190,14 @@ class IntervalWindow:
             steps=sums.steps,
             skipped_iterations=open_.skipped,
             warmup_only=warmup_only,
-            iteration_ns=sums.iteration_ns,
-            train_step_ns=sums.train_step_ns,
-            device_ns=sums.device_ns,
-            eval_ns=sums.eval_ns,
-            checkpoint_ns=sums.checkpoint_ns,
-            samples=sums.samples,
-            tokens=sums.tokens,
-            skipped_samples=sums.skipped_samples,
-            model_flops=sums.model_flops,
-            hardware_flops=sums.hardware_flops,
             mfu=utilisation.mfu,
             hfu=utilisation.hfu,
             iteration_p50_ns=sums.durations.quantile(0.5),
             iteration_p95_ns=sums.durations.quantile(0.95),
             iteration_max_ns=sums.durations.maximum,
-            memory_bytes=open_.memory_bytes,
-            memory_peak_bytes=open_.memory_peak_bytes,
-            memory_reserved_bytes=open_.memory_reserved_bytes,
-            memory_retries=open_.memory_retries,
-            energy_mj=hardware.energy_mj,
-            energy_ns=hardware.energy_ns,
-            power_mw=hardware.power_mw,
-            sm_clock_mhz=hardware.sm_clock_mhz,
-            temperature_c=hardware.temperature_c,
-            throttle=hardware.throttle,
-            self_ns=sums.self_ns,
-            phases_ns=phases.phases_ns,
-            bubble_ns=phases.bubble_ns,
-            imbalance_ns=phases.imbalance_ns,
             dropped=dropped,
+            **sums.by_name(),
+            **open_.last_known,
+            **sums.phases.over(sums.steps)._asdict(),
+            **self._hardware.close()._asdict(),
         )

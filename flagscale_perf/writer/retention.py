@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from flagscale_perf.spine.files import lock
+from flagscale_perf.spine.files import lock, open_regular
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import age_key, file_names, intervals_name, rotated_name, session_of
@@ -66,14 +66,9 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
 
 def _open_regular(path: Path) -> int | None:
     try:
-        # for writing, as a lock over NFS wants it; nothing is written
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        return open_regular(path, os.O_RDWR | os.O_NOFOLLOW)  # a lock over NFS wants a file open for writing
     except OSError:
         return None
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    return None
 
 
 def _is_regular(path: Path) -> bool:

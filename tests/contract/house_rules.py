@@ -99,7 +99,7 @@ def read_texts(root: Path) -> list[tuple[str, str]]:
 def read_house(page: str) -> dict[str, Rights]:
     """The table of docs/house.md: room -> what it may import."""
     rows = [
-        [set(re.findall(r"`(\w+)`", cell)) or cell.strip() for cell in line.split("|")[1:-1]]
+        [set(re.findall(r"`([\w.]+)`", cell)) or cell.strip() for cell in line.split("|")[1:-1]]
         for line in page.splitlines()
         if "|" in line
     ]
@@ -121,18 +121,24 @@ def check_imports(sources: list[Source], house: dict[str, Rights]) -> list[str]:
     offences = []
     for source in sources:
         for line, target in _imported(source, modules):
-            reason = _refusal(source.room, target, house)
+            reason = _refusal(_room_in(house, source.module[1:]), target, house)
             if reason:
                 offences.append(f"{source.name}:{line} {reason}")
     return offences
+
+
+def _room_in(house: dict[str, Rights], path: list[str]) -> str:
+    """The innermost row that `path`, a dotted name below the package in parts, lies in: `training.ranks` before `training`."""
+    rows = (".".join(path[:length]) for length in range(len(path), 0, -1))
+    return next((row for row in rows if row in house), "".join(path[:1]))
 
 
 def _refusal(room: str, target: str, house: dict[str, Rights]) -> str | None:
     rights = house.get(room, Rights(set(), set()) if room == "" else None)
     if rights is None:
         return f"the room {room} has no row in the table"
-    top, _, below = target.partition(".")
-    wanted = below.partition(".")[0]
+    top, *below = target.split(".")
+    wanted = _room_in(house, below)
     if top == PACKAGE:
         return None if wanted in rights.rooms | {room, ""} else f"{room} may not import {wanted}"
     return None if top in rights.others | set(sys.stdlib_module_names) else f"{room} may not import {top}"

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
-from flagscale_perf.sinks.prometheus_text import PREFIX, TABLE
-from tests.fakes import make_header, sample_run
+from flagscale_perf.sinks.prometheus import PREFIX, PrometheusTextfileSink
+from flagscale_perf.training.metrics import TABLE
+from tests.fakes import make_context, make_header, sample_run
 
 REPO = Path(__file__).parents[2]
 RULES = REPO / "dashboards/prometheus_rules.yml"
@@ -106,7 +105,7 @@ def test_the_alerts_go_off_when_they_should() -> None:
 def test_promtool_finds_nothing_to_say_about_the_metrics(tmp_path: Path) -> None:
     path = tmp_path / "x.prom"
     sink = PrometheusTextfileSink(
-        SinkContext(make_header(perf_prometheus_textfile=str(path)), tmp_path, print)
+        make_context(make_header(perf_prometheus_textfile=str(path)), tmp_path, print)
     )
     for record in sample_run():
         sink.write(record)

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 import torch
 
+from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import Shadow, tell_phases
-from flagscale_perf.training.marks import STARTS, STOPS, kind_of
+from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASES
 
 NAMES = ["forward-backward", "forward-compute", "optimizer", "interval-time"]

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from flagscale_perf.training.ranks.exchange import BEACON, directory_name
+from flagscale_perf.spine.peers.exchange import BEACON, directory_of
+from flagscale_perf.spine.peers.own import COLLECTOR
+from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.ranks.teller import COLLECTOR
 from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.ranks import TWO_NODES, environment_of
@@ -33,7 +34,7 @@ def exchange_of(directory: Path) -> Path:
     """Where the nodes of a loop's job exchange their files."""
     place = Place.of(environment_of(0, TWO_NODES, directory))
     assert place is not None
-    return directory / LOG_DIRECTORY / directory_name(place.key)
+    return directory_of(directory / LOG_DIRECTORY, RANKS.noun, place.key)
 
 
 def exchange_is_a_file(directory: Path, shim: Shim) -> dict[str, str]:

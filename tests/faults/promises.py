@@ -21,7 +21,7 @@ from flagscale_perf.spine.session import REALTIME_FILE
 from flagscale_perf.training.analysis.summary import summarize
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.summary import RunTotals
+from flagscale_perf.training.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
 from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault
@@ -230,7 +230,7 @@ class Promises:
         written = json.loads(
             path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary")
         )
-        rebuilt = summarize(run_file).summary
+        rebuilt = summarize(run_file).summary.as_dict()
         self._is_rebuilt_the_same(written, rebuilt)
         reason = rebuilt["session_info"]["end_reason"]
         self._hold(re.fullmatch(self._fault.reason, reason) is not None, f"the summary's reason is {reason}")
@@ -329,7 +329,7 @@ def clean_summary(run: RunFile, records: list[Record]) -> dict:
         if not isinstance(record, IntervalRecord | RunEnd):
             _add(totals, record, interval)
     _add(totals, window.close(0), RunEnd("completed", end_wall_ns, last, 0))
-    return totals.as_dict()
+    return totals.result().as_dict()
 
 
 def _add(totals: RunTotals, *records: Record | IntervalRecord | None) -> None:

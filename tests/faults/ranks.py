@@ -56,8 +56,8 @@ def beside(end: str, iterations: int, directory: str) -> Iterator[None]:
 
 
 def main() -> None:
+    from flagscale_perf.training.ranks.logger import RankLogger
     from flagscale_perf.training.ranks.place import Place
-    from flagscale_perf.training.ranks.teller import Teller
     from tests.fakes import make_identity, make_step
     from tests.faults.namespace import hide_this_process
 
@@ -70,18 +70,18 @@ def main() -> None:
     place = Place.of(os.environ)
     assert place is not None
     with _no_descriptors(trouble == "memory"):
-        teller = Teller.start(place, make_identity(RANK, hostname="node1", pid=os.getpid()), directory)
+        logger = RankLogger.start(place, make_identity(RANK, hostname="node1", pid=os.getpid()), directory)
     if trouble == "fork" and os.fork() == 0:
         sys.stdin.buffer.read()  # until rank 0 is gone
         os._exit(0)
     print("begun", flush=True)
     for iteration in range(1, iterations + 1):
         time.sleep(STEP_S)
-        teller.step(make_step(iteration))
-    teller.end("completed")
+        logger.step(make_step(iteration))
+    logger.end("completed")
     for thread in threading.enumerate():
         if thread is not threading.current_thread():
-            thread.join(2)  # its collector has told everything
+            thread.join(2)  # its collector has written everything
 
 
 @contextmanager

@@ -6,11 +6,12 @@ import traceback
 from pathlib import Path
 
 from flagscale_perf.spine.jsonl import decode, dump, encode
+from flagscale_perf.spine.peers.exchange import NodeReport, Outbox, directory_of
+from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.blocks import Block, encode_block
-from flagscale_perf.training.ranks.exchange import NodeReport, Outbox, directory_name
+from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
 from flagscale_perf.training.ranks.gather import Gathering, Job
-from flagscale_perf.training.ranks.node import Gone, News
+from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.records import NodeRecord
 from flagscale_perf.training.records import Record
@@ -27,10 +28,10 @@ class _NobodyBeside:
 
     missing = 0
 
-    def cycle(self, counts_dead: bool) -> News:
+    def cycle(self, counts_dead: bool) -> News[RankIdentity, Block]:
         return News()
 
-    def close(self) -> News:
+    def close(self) -> News[RankIdentity, Block]:
         return News()
 
 
@@ -44,8 +45,8 @@ def whole() -> bytes:
     ]
     lines = [dump(encode_block(block)).encode() for block in blocks]
     return NodeReport(
-        TOKEN, [make_identity(1), make_identity(2)], [Gone(2, 30, "why")], [(1, "hot")], 0, lines
-    ).encode()
+        TOKEN, [make_identity(1), make_identity(2)], [Gone("2", 30, "why")], [("1", "hot")], 0, lines
+    ).encode(RANKS)
 
 
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
@@ -53,11 +54,10 @@ def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     job = Job(PLACE, make_identity(0), {"world_size": PLACE.world_size}, directory)
     gathering = Gathering(job, _NobodyBeside(), lambda: True)  # type: ignore[arg-type]
     records, notes = gathering.take()
-    token = Outbox(directory, PLACE.key, 1).token()
+    exchange = directory_of(directory, RANKS.noun, PLACE.key)
+    token = Outbox(exchange, "1").token()
     assert token is not None
-    (directory / directory_name(PLACE.key) / "node_1.json").write_bytes(
-        content.replace(TOKEN.encode(), token.encode())
-    )
+    (exchange / "node_1.json").write_bytes(content.replace(TOKEN.encode(), token.encode()))
     last, more = gathering.close()
     return records + last, notes + more
 

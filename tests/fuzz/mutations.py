@@ -8,7 +8,8 @@ import json
 import random
 from collections.abc import Callable
 
-from flagscale_perf.spine.jsonl import KINDS, MAX_LINE_BYTES, encode
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
+from flagscale_perf.spine.records import KINDS
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_phases, sample_run
 

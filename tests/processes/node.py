@@ -123,14 +123,14 @@ def _obey(directory: Path, rank: int, hostname: str) -> None:
     """
     from flagscale_perf.arguments import PerfConfig
     from flagscale_perf.perf_logger import PerfLogger
+    from flagscale_perf.training.ranks.logger import RankLogger
     from flagscale_perf.training.ranks.place import Place
-    from flagscale_perf.training.ranks.teller import Teller
     from tests.fakes import make_facts, make_identity, make_marks, make_step
 
     identity = make_identity(rank, hostname=hostname, pid=os.getpid())
     place = Place.of(os.environ)
     assert place is not None
-    logger: PerfLogger | Teller | None = None
+    logger: PerfLogger | RankLogger | None = None
     iteration = 0
     for line in sys.stdin:
         command, *words = line.split()
@@ -139,7 +139,7 @@ def _obey(directory: Path, rank: int, hostname: str) -> None:
             facts = make_facts(world_size=place.world_size, data_parallel=place.world_size, tensor_parallel=1)
             logger = PerfLogger.start(config, facts, lambda line: None, identity)
         elif command == "begin":
-            logger = Teller.start(place, identity, str(directory))
+            logger = RankLogger.start(place, identity, str(directory))
         elif command == "put" and logger is not None:
             for iteration in range(iteration + 1, int(words[0]) + 1):  # noqa: B020 - goes on where it stopped
                 logger.step(make_marks(iteration))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.report import Finding
+from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from flagscale_perf.arguments import add_perf_arguments
-from flagscale_perf.training.findings.advice import ADVICE
+from flagscale_perf.training.findings.findings import RULES
 from tests.processes.flagscale import DEADLINE_S, environment
 
 HOST_FLAGS = """
@@ -37,7 +37,7 @@ def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours() -> None:
         *json.loads(result.stdout.splitlines()[-1]),
         *(flag for action in parser._actions for flag in action.option_strings),
     }
-    changes = [change for advice in ADVICE.values() for change in advice.changes]
+    changes = [change for rule in RULES for change in rule.changes]
     named = {
         word
         for change in changes

@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from flagscale_perf.analysis.history import stitch
+from flagscale_perf.training.analysis.history import stitch
 from tests.processes import flagscale as fs
 
 pytestmark = pytest.mark.host

@@ -178,3 +178,23 @@ def test_the_users_pandas_script_reads_the_summary(finished, tmp_path):
     assert seen["mean"] == pytest.approx(sum(row["tokens_per_sec"] for row in rows) / 3)
     assert seen["peak"] == max(row["TFLOPS_per_GPU"] for row in rows)
     assert picture.stat().st_size > 0
+
+
+def test_a_log_directory_that_stdout_cannot_encode_harms_nothing(tmp_path):
+    """Megatron prints every argument on rank 0; a C locale without Python's coercion to UTF-8 has such an
+    stdout, as PYTHONIOENCODING has.
+    """
+    script = [
+        fs.train_gpt(),
+        *fs.TINY,
+        "--train-iters",
+        "3",
+        "--enable-perf-monitor",
+        "--perf-log-dir",
+        "日志",
+    ]
+    run = fs.run(fs.torchrun(1, *fs.launched(*script)), tmp_path, LC_ALL="C.UTF-8", PYTHONIOENCODING="ascii")
+    assert run.returncode == 0, run.output[-3000:]
+    assert re.search(r"perf_log_dir \.+ \\u65e5\\u5fd7\n", run.output)
+    assert re.search(r"flagscale_perf: summary in .*\\u65e5\\u5fd7/perf_summary_\w+\.json\n", run.output)
+    assert fs.summary(tmp_path / "日志")["session_info"]["end_reason"] == "completed"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.report import Report
 from flagscale_perf.report.html import render
+from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.analysis.report import TrainingReport
 from tests import reports
 from tests.browser import BROWSERS, Browser, browser, find_browser
 from tests.synthetic import TROUBLED, write
@@ -28,9 +29,9 @@ def tab() -> Iterator[Browser]:
         yield one
 
 
-def page_of(report: Report, directory: Path) -> Path:
+def page_of(report: TrainingReport, directory: Path) -> Path:
     path = directory / "report.html"
-    path.write_text(render(report), encoding="utf-8")
+    path.write_text(render(report_of(report)), encoding="utf-8")
     return path
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from flagscale_perf.perf_logger import WRITER
+from flagscale_perf.spine.peers.own import COLLECTOR
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord
-from flagscale_perf.training.ranks.teller import COLLECTOR
 from tests.fakes import MS
 from tests.processes.node import nodes
 from tests.processes.trainer import ended_summary, records_in, text_of, wait_for

@@ -1,6 +1,8 @@
 """Options: flags, environment, yaml values, refusals."""
 
 import argparse
+import io
+import json
 
 import pytest
 
@@ -202,3 +204,25 @@ def test_a_flag_that_the_host_adds_later_keeps_the_hosts_default():
     parser = add_perf_arguments(argparse.ArgumentParser(conflict_handler="resolve"))
     parser.add_argument("--perf-memory-tracking", type=int, default=0)
     assert PerfConfig.from_args(parser.parse_args([]), {}).perf_memory_tracking is False
+
+
+def test_options_come_back_from_a_run_file_as_they_were_written():
+    config = PerfConfig(
+        enable_perf_monitor=True, perf_log_interval=7, perf_memory_tracking=False, perf_peak_tflops="A=1,B=2"
+    )
+    assert PerfConfig.of(config.as_dict()) == config
+    assert PerfConfig.of(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_options_of_another_version_or_a_damaged_file_have_their_defaults():
+    assert PerfConfig.of(
+        {"perf_log_interval": 7, "later": 1, "perf_csv": "?", "perf_max_overhead": None}
+    ) == PerfConfig(perf_log_interval=7)
+
+
+def test_a_path_that_stdout_cannot_encode_is_handed_to_the_host_with_escapes(monkeypatch):
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    parser = add_perf_arguments(argparse.ArgumentParser())
+    parsed = parser.parse_args(["--perf-log-dir", "/x/日志", "--perf-log-interval", "7"])
+    assert (parsed.perf_log_dir, parsed.perf_log_interval) == ("/x/\\u65e5\\u5fd7", 7)
+    assert PerfConfig.from_args(parsed, {}).perf_log_dir == "/x/日志"

@@ -11,7 +11,7 @@ import pytest
 from flagscale_perf import hooks as hooks_module
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
-from flagscale_perf.training.records import RunFacts
+from flagscale_perf.training.facts import RunFacts
 
 FACTS = RunFacts(
     package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0, tensor_parallel=1,

@@ -221,8 +221,12 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     hooks.train_start(loop)
     run_of(hooks, clock, 61, cost_ns=MS)
     shed = [text for name, _, text in logger.started[0].events if name == "shed"]
-    limit = "the monitor takes 1 % of the time, more than --perf-max-overhead 0.1 allows"
-    assert shed == [f"{part} switched off: {limit}" for part in ("phases", "device memory", "device events")]
+    cost, limit = "the monitor takes 1000 us a step, 1 % of the time", "more than --perf-max-overhead 0.1"
+    assert shed == [
+        f"phases switched off: {cost}, {limit} (for phases at least 200 us a step) allows",
+        f"device memory switched off: {cost}, {limit} allows",
+        f"device events switched off: {cost}, {limit} allows",
+    ]
     assert [line for line in loop.said if "switched off" in line] == [
         f"flagscale_perf: {text}" for text in shed
     ]
@@ -233,6 +237,27 @@ def test_over_budget_the_monitor_sheds_phases_then_memory_then_device_events_and
     assert [record.iteration for record in records_of(logger, StepRecord)] == list(range(1, 72))
     # the first step is warm-up, the next ten are judged when the twelfth begins
     assert [record.iteration for record in records_of(logger, PhaseRecord)] == list(range(1, 12))
+
+
+@pytest.mark.parametrize(("cost_ns", "keeps"), [(200_000, True), (201_000, False)])
+def test_phases_of_short_steps_are_kept_up_to_200_us_a_step_whatever_share_that_is(
+    logger, clock, cost_ns, keeps
+):
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=config(perf_max_overhead=0.1)))
+    run_of(hooks, clock, 30, cost_ns=cost_ns)  # 0.2 % of 100 ms
+    assert hooks.takes_marks is keeps
+    hooks.train_end(None)
+
+
+def test_without_phases_the_share_alone_is_the_limit(logger, clock, monkeypatch):
+    monkeypatch.setattr(hooks_module, "current_device", lambda rehearsing: FakeDevice())
+    hooks = TrainingHooks()
+    hooks.train_start(FakeLoop(config=config(perf_breakdown=False, perf_max_overhead=0.1)))
+    run_of(hooks, clock, 12, cost_ns=150_000)
+    (text,) = [text for name, _, text in logger.started[0].events if name == "shed"]
+    cost = "the monitor takes 150 us a step, 0.15 % of the time"
+    assert text == f"device memory switched off: {cost}, more than --perf-max-overhead 0.1 allows"
 
 
 @pytest.mark.parametrize("tracks", [True, False])

@@ -19,10 +19,10 @@ def set_place(monkeypatch, rank):
         monkeypatch.setenv(name, str(value))
 
 
-class FakeTeller(FakeLogger):
-    """Stands in for Teller."""
+class FakeRankLogger(FakeLogger):
+    """Stands in for RankLogger."""
 
-    started: "list[FakeTeller]" = []
+    started: "list[FakeRankLogger]" = []
 
     def __init__(self, place, identity, directory):
         super().__init__(None, None)
@@ -35,10 +35,10 @@ class FakeTeller(FakeLogger):
 
 
 @pytest.fixture
-def teller(monkeypatch):
-    FakeTeller.started = []
-    monkeypatch.setattr(hooks_module, "Teller", FakeTeller)
-    return FakeTeller
+def rank_logger(monkeypatch):
+    FakeRankLogger.started = []
+    monkeypatch.setattr(hooks_module, "RankLogger", FakeRankLogger)
+    return FakeRankLogger
 
 
 def test_with_other_ranks_the_files_are_waited_for_when_the_process_ends(logger, monkeypatch):
@@ -55,7 +55,7 @@ def test_with_other_ranks_the_files_are_waited_for_when_the_process_ends(logger,
     assert loop.said[-1] == "flagscale_perf: summary in perf/summary.json"
 
 
-def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, capfd):
+def test_another_rank_measures_and_says_nothing(logger, rank_logger, monkeypatch, capfd):
     set_place(monkeypatch, 1)
     loop, hooks = (
         FakeLoop(rank_0=False, facts=replace(FACTS, world_size=2, resume_iteration=0)),
@@ -66,7 +66,7 @@ def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, cap
         hooks.step_start()
         hooks.step_end("result")
     hooks.train_end(None)
-    (told,) = teller.started
+    (told,) = rank_logger.started
     assert [(record.iteration, record.model_flops) for record in told.records] == [(1, None), (2, None)]
     assert (told.place.rank, told.directory, told.reasons, told.events) == (
         1,
@@ -78,18 +78,20 @@ def test_another_rank_measures_and_says_nothing(logger, teller, monkeypatch, cap
     assert (logger.started, loop.said, capfd.readouterr()) == ([], [], ("", ""))
 
 
-def test_another_rank_that_nobody_could_find_does_nothing(logger, teller):
+def test_another_rank_that_nobody_could_find_does_nothing(logger, rank_logger):
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(rank_0=False))
-    assert (hooks.active, logger.started, teller.started) == (False, [], [])
+    assert (hooks.active, logger.started, rank_logger.started) == (False, [], [])
 
 
-def test_another_rank_whose_monitor_fails_says_one_line_and_stays_out(logger, teller, monkeypatch, capsys):
+def test_another_rank_whose_monitor_fails_says_one_line_and_stays_out(
+    logger, rank_logger, monkeypatch, capsys
+):
     def refuse(place, identity, directory):
         raise OSError("no shared memory")
 
     set_place(monkeypatch, 1)
-    monkeypatch.setattr(teller, "start", refuse)
+    monkeypatch.setattr(rank_logger, "start", refuse)
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(rank_0=False))
     hooks.train_end(None)
@@ -115,10 +117,10 @@ def test_rank_0_looks_for_others_where_there_are_any_and_says_where_they_cannot_
 
 
 @pytest.mark.parametrize("rank_0", [True, False])
-def test_a_monitor_that_is_off_does_nothing_on_any_rank(logger, teller, monkeypatch, rank_0):
+def test_a_monitor_that_is_off_does_nothing_on_any_rank(logger, rank_logger, monkeypatch, rank_0):
     set_place(monkeypatch, 0 if rank_0 else 1)
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(rank_0, config=PerfConfig()))
     assert not hooks.active
     hooks.train_end(None)
-    assert (logger.started, teller.started) == ([], [])
+    assert (logger.started, rank_logger.started) == ([], [])

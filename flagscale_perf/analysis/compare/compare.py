@@ -7,28 +7,16 @@ parts of 1.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.judge import SLOWER, Judge, Row
+from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
+from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, WHOLE, Row
 from flagscale_perf.spine.jsonl import finite
-from flagscale_perf.training.analysis.basis import (
-    Basis,
-    Difference,
-    check_sides,
-    choose_basis,
-    devices_of,
-    differences,
-)
-from flagscale_perf.training.analysis.steps import RunSteps, Step, align, common_span, read_steps
-from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 
 COMPARISON_VERSION = 1
-NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/comparing.md
 DEFAULT_WARMUP = 10
 
 
@@ -39,13 +27,22 @@ class CompareOptions:
     Attributes:
         warmup: iterations after a run's start that are left out.
         noise: standard deviation to assume between the medians of two runs of one configuration, as a share;
-            None for `NOISE` or, where CPU rehearsals are compared, `REHEARSAL_NOISE`.
+            None for what is usual.
         fail_if_slower: what NEW may be slower, as a share; None for no limit.
     """
 
     warmup: int = DEFAULT_WARMUP
     noise: float | None = None
     fail_if_slower: float | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact or an option in which the sides differ; `base` and `new` are JSON values."""
+
+    name: str
+    base: Any
+    new: Any
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Comparison:
     """Everything.
 
     Attributes:
-        basis, unit: what the times are for, see `training.analysis.basis`.
+        basis, unit: what the times are divided by, and what they are in then.
         iterations: of each run compared.
         first_iteration, last_iteration: of BASE's first run.
         is_by_iteration: iterations with the same number are compared; else the last ones of each run.
@@ -125,55 +122,8 @@ class Comparison:
         return {"comparison_version": COMPARISON_VERSION} | dict(finite(asdict(self)))
 
 
-def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the run files of one side with those of the other.
-
-    Raises PerfError for files that cannot be read or compared: too few iterations, sides that are not of one
-    configuration, nothing that both did.
-    """
-    span = common_span([*base, *new])
-    runs = [read_steps(path, options.warmup, span) for path in [*base, *new]]
-    sides = runs[: len(base)], runs[len(base) :]
-    check_sides(*sides)
-    aligned = align(runs)
-    basis = choose_basis([run.header.facts for run in runs], aligned)
-    rows, cut = aligned.rows, len(base)
-    is_rehearsal = bool(runs[0].header.facts.get("rehearsal"))
-    judge = Judge(rows, basis, cut, _assumed(options, is_rehearsal))
-    whole, phases = judge.whole(), judge.phases()
-    entries = [
-        RunEntry(str(run.path), run.header.session_id, middle, left_out, run.skipped_lines)
-        for run, middle, left_out in zip(runs, judge.medians, aligned.left_out, strict=True)
-    ]
-    result = Comparison(
-        basis=basis[0].name, unit=basis[0].unit,
-        iterations=len(rows[0]), first_iteration=rows[0][0].iteration, last_iteration=rows[0][-1].iteration,
-        is_by_iteration=aligned.is_by_iteration,
-        base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=_figures(_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
-        whole=whole, phases=phases, culprits=_culprits(whole, phases),
-        noise=judge.noise, noise_source=_noise_source(judge, options, is_rehearsal),
-        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=differences(*sides), fail_if_slower=options.fail_if_slower, is_failed=False, could_be_slower=False,
-    )  # fmt: skip
-    return _gated(result)
-
-
-def _assumed(options: CompareOptions, is_rehearsal: bool) -> float:
-    return options.noise if options.noise is not None else REHEARSAL_NOISE if is_rehearsal else NOISE
-
-
-def _noise_source(judge: Judge, options: CompareOptions, is_rehearsal: bool) -> str:
-    if judge.is_noise_seen:
-        return "seen between the runs of each side"
-    return (
-        "--noise"
-        if options.noise is not None
-        else f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}"
-    )
-
-
-def _gated(result: Comparison) -> Comparison:
+def gated(result: Comparison) -> Comparison:
+    """With the answer to `fail_if_slower`."""
     limit, whole = result.fail_if_slower, result.whole
     if limit is None or whole.share is None or whole.share_high is None:
         return result
@@ -181,36 +131,136 @@ def _gated(result: Comparison) -> Comparison:
     return replace(result, is_failed=is_failed, could_be_slower=not is_failed and whole.share_high > limit)
 
 
-def _culprits(whole: Row, phases: Sequence[Row]) -> list[str]:
+def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
+    """Parts that are slower, the worst first; none unless the whole is slower."""
     if whole.verdict != SLOWER:
         return []
-    slower = [row for row in phases if row.verdict == SLOWER]
+    slower = [row for row in parts if row.verdict == SLOWER]
     return [row.name for row in sorted(slower, key=lambda row: -(row.change or 0))]
 
 
-def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
-    return [Figure(name, value, new[name], _change(value, new[name])) for name, value in base.items()]
-
-
-def _change(base: float | None, new: float | None) -> float | None:
+def relative(base: float | None, new: float | None) -> float | None:
+    """The change as a part of `base`."""
     return None if new is None or not base else new / base - 1
 
 
-def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
-    steps = [step for row in rows for step in row]
-    elapsed_ns = sum(step.iteration_ns for step in steps)
-    devices = devices_of(runs[0].header.facts)
-    tokens = sum(step.tokens for step in steps)
-    flops = [step.model_flops for step in steps if step.model_flops is not None]
-    values = sorted(basis.of(step, step.iteration_ns) for step in steps)
-    peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]
-    return {
-        "mean": bootstrap.mean(values),
-        "p95": values[math.ceil(0.95 * len(values)) - 1],
-        "tokens_per_s": per_second(tokens, elapsed_ns),
-        "tokens_per_s_per_gpu": None if devices is None else per_second(tokens, elapsed_ns * devices),
-        "tflops_per_gpu": tflops_per_gpu(sum(flops), elapsed_ns, devices)
-        if len(flops) == len(steps)
-        else None,
-        "memory_peak_gb": as_gb(max(peaks, default=None)),
-    }
+def report_of(result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str]) -> Report:
+    """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
+    are sentences that the instrument adds.
+    """
+    tables = [
+        Table(
+            (
+                f"median, {result.unit}",
+                "BASE",
+                "95 %",
+                "NEW",
+                "95 %",
+                "change",
+                "of BASE's iteration",
+                "verdict",
+            ),
+            [_times(row) for row in (result.whole, *result.phases)],
+            tones=[_tone(row.verdict) for row in (result.whole, *result.phases)],
+        ),
+        Table(
+            ("figure", "BASE", "NEW", "change"),
+            [_figure(one, *labels[one.name], result.unit) for one in result.figures],
+            3,
+        ),
+        Table(
+            ("differs", "BASE", "NEW"),
+            [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences],
+        ),
+        Table(
+            ("side", "run", "median", "left out"),
+            [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)],
+        ),
+    ]
+    keys = ("times", "figures", "differences", "runs")
+    return Report(
+        title=_title(result),
+        tone=_tone(result.whole.verdict),
+        facts=[*map(Note, [*_sentences(result), *remarks]), *_gate(result)],
+        sections=[
+            Section(key, "", "", [table]) for key, table in zip(keys, tables, strict=True) if table.rows
+        ],
+        content=result,
+    )
+
+
+def _title(result: Comparison) -> Cell:
+    """The answer in one line."""
+    whole = result.whole
+    if whole.verdict == SAME:
+        return (f"NEW against BASE: {SAME} (", _change(whole.share), ", less than noise)")
+    named = f", above all in {result.culprits[0]}" if result.culprits else ""
+    return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
+
+
+def _sentences(result: Comparison) -> list[Cell]:
+    """What the answer rests on."""
+    whole = result.whole
+    aligned = "the same iterations" if result.is_by_iteration else "the last iterations (none in common)"
+    visible = Quantity(result.smallest_visible, "share", 2)
+    return [
+        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ", _change(whole.share_high),
+         "; a change of more than ", visible, " would be more than noise"),
+        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to {result.last_iteration} in BASE;"
+        f" bootstrap in blocks of {result.block_length}",
+        ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
+    ]  # fmt: skip
+
+
+def _gate(result: Comparison) -> list[Note]:
+    if result.fail_if_slower is None:
+        return []
+    limit = Quantity(result.fail_if_slower, "share", 2)
+    if result.is_failed:
+        return [Note(("FAILED: slower by more than noise and by more than ", limit), "bad")]
+    if result.could_be_slower:
+        return [Note(("passed, but the interval reaches beyond ", limit, ": more or longer runs would tell"))]
+    return [Note(("passed: not slower by more than ", limit), "good")]
+
+
+def _times(row: Row) -> Sequence[Cell]:
+    interval = (_change(row.share), " (", _change(row.share_low), " to ", _change(row.share_high), ")")
+    return (
+        "whole iteration" if row.name == WHOLE else row.name,
+        _time(row.base), (_time(row.base_low), " to ", _time(row.base_high)),
+        _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
+        Quantity(row.change, "", 2, is_change=True),
+        None if row.share is None else interval,
+        None if row.verdict in (SAME, UNKNOWN) else row.verdict,
+    )  # fmt: skip
+
+
+def _figure(one: Figure, label: str, decimals: int, unit: str) -> Sequence[Cell]:
+    values = (Quantity(value, "", decimals) for value in (one.base, one.new))
+    return (label.format(unit=unit), *values, _change(one.change))
+
+
+def _runs(side: str, runs: Sequence[RunEntry]) -> list[Sequence[Cell]]:
+    rows: list[Sequence[Cell]] = []
+    for run in runs:
+        left_out = [f"{count} {reason}" for reason, count in run.left_out.items()]
+        if run.skipped_lines:
+            left_out.append(f"{run.skipped_lines} lines that are no records")
+        rows.append((side, run.path, _time(run.median), ", ".join(left_out) or "nothing"))
+    return rows
+
+
+def _tone(verdict: str) -> str:
+    return {SLOWER: "bad", FASTER: "good"}.get(verdict, "")
+
+
+def _time(value: float | None) -> Quantity:
+    return Quantity(value, "", 2)
+
+
+def _change(share: float | None) -> Quantity:
+    return Quantity(share, "share", 2, is_change=True)
+
+
+def _fact(value: Any) -> Cell:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -5,15 +5,12 @@ docs/comparing.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from flagscale_perf.analysis.compare import bootstrap, student
 from flagscale_perf.analysis.compare.bootstrap import deviation
-from flagscale_perf.training.analysis.basis import Basis
-from flagscale_perf.training.analysis.steps import Step
-from flagscale_perf.training.phases import PHASES
 
 CONFIDENCE = 0.95
 PARTS = 5  # of a run, whose medians show how it drifts
@@ -25,11 +22,10 @@ SLOWER, FASTER, SAME, UNKNOWN = "slower", "faster", "no difference", "unknown"
 
 @dataclass(frozen=True)
 class Row:
-    """The whole iteration or a phase. Figures are medians in `Comparison.unit`; None for what the host did
-    not name.
+    """The whole iteration or a part of it. Figures are medians; None for what a side did not measure.
 
     Attributes:
-        name: `WHOLE` or one of `training.phases.PHASES`.
+        name: `WHOLE` or the part's.
         base, new: mean of the runs' medians.
         base_low, base_high, new_low, new_high: bootstrap interval of that within the runs, 95 %.
         change: new - base.
@@ -68,7 +64,7 @@ class Judge:
 
     With `MIN_RUNS` runs a side, the variance of a run's median is that between the runs. With fewer it is
     what the bootstrap finds within a run, plus its drift, plus the assumed noise between runs, which one run
-    cannot show; a phase that takes the share q of the iteration has the share q of that noise's variance.
+    cannot show; a part that takes the share q of the iteration has the share q of that noise's variance.
 
     Attributes:
         medians: of each run's iteration.
@@ -78,21 +74,16 @@ class Judge:
         is_noise_seen: it follows from the runs; else it is the assumed one.
     """
 
-    def __init__(
-        self, rows: Sequence[Sequence[Step]], basis: Sequence[Basis], bases: int, noise: float
-    ) -> None:
-        """`rows` and `basis` of each run, the first `bases` of them BASE's; `noise` between runs as a
+    def __init__(self, times: Sequence[Sequence[float]], bases: int, noise: float) -> None:
+        """The time of every step of each run, the first `bases` of them BASE's; `noise` between runs as a
         share.
         """
-        self._assumed = noise
-        self._rows, self._basis, self._bases = rows, basis, bases
-        self._news = len(rows) - bases
+        self._assumed, self._bases = noise, bases
+        self._news = len(times) - bases
+        self._steps = len(times[0])
         self.is_noise_seen = min(bases, self._news) >= MIN_RUNS
-        times = [
-            [by.of(step, step.iteration_ns) for step in row] for by, row in zip(basis, rows, strict=True)
-        ]
         self.block_length = max(map(bootstrap.block_length, times))
-        self._draws = bootstrap.draws(len(times[0]), self.block_length, seed=0)
+        self._draws = bootstrap.draws(self._steps, self.block_length, seed=0)
         self._whole = self._series(times)
         self.medians = self._whole.medians
         self._unit = bootstrap.mean(self.medians[:bases])
@@ -103,25 +94,26 @@ class Judge:
         """Of the iteration."""
         return self._row(WHOLE, self._whole, 1 - CONFIDENCE)
 
-    def phases(self) -> list[Row]:
-        """Of each phase that a host named; the chance of an error is shared among them."""
-        if any(step.phases_ns is None for row in self._rows for step in row):
-            return []
-        sides = self._rows[: self._bases], self._rows[self._bases :]
-        named = [[_is_named(rows, place) for rows in sides] for place in range(len(PHASES))]
-        tests = sum(map(all, named))
+    def parts(self, parts: Mapping[str, Sequence[Sequence[float | None]]]) -> list[Row]:
+        """Of each part that a side measured, from its time in every step of each run; the chance of an error
+        is shared among them. What is None in one step only took no time of its own there.
+        """
+        measured = {
+            name: (_is_known(runs[: self._bases]), _is_known(runs[self._bases :]))
+            for name, runs in parts.items()
+        }
+        tests = sum(map(all, measured.values()))
         rows = []
-        for place, (name, is_named) in enumerate(zip(PHASES, named, strict=True)):
-            if all(is_named):
-                rows.append(self._row(name, self._series(self._phase(place)), (1 - CONFIDENCE) / tests))
-            elif any(is_named):
-                rows.append(self._half_row(name, self._series(self._phase(place)), is_named[0]))
+        for name, sides in measured.items():
+            if any(sides):
+                series = self._series([[time or 0.0 for time in run] for run in parts[name]])
+                both = all(sides)
+                rows.append(
+                    self._row(name, series, (1 - CONFIDENCE) / tests)
+                    if both
+                    else self._half_row(name, series, sides[0])
+                )
         return rows
-
-    def _phase(self, place: int) -> list[list[float]]:
-        """A phase that is not named in one iteration took no time of its own there."""
-        runs = zip(self._basis, self._rows, strict=True)
-        return [[basis.of(step, (step.phases_ns or ())[place] or 0) for step in row] for basis, row in runs]
 
     def _series(self, values: Sequence[Sequence[float]]) -> _Series:
         drawn = [[bootstrap.median(draw(row)) for draw in self._draws] for row in values]
@@ -190,7 +182,7 @@ class Judge:
 
     def _small_sample(self) -> float:
         """What the bootstrap of so few blocks finds too little."""
-        blocks = len(self._rows[0]) / self.block_length
+        blocks = self._steps / self.block_length
         return blocks / (blocks - 1)
 
 
@@ -207,10 +199,8 @@ def _parts(values: Sequence[float]) -> list[Sequence[float]]:
     return [values[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
 
 
-def _is_named(rows: Sequence[Sequence[Step]], place: int) -> bool:
-    return any(
-        step.phases_ns is not None and step.phases_ns[place] is not None for row in rows for step in row
-    )
+def _is_known(runs: Sequence[Sequence[float | None]]) -> bool:
+    return any(time is not None for run in runs for time in run)
 
 
 def _middle_of(values: Sequence[float]) -> tuple[float, float]:

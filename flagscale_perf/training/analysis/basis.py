@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flagscale_perf.analysis.compare.compare import Difference
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
@@ -43,15 +44,6 @@ _MUST_AGREE = (
         "global_batch_size",
     ),
 )
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A fact or an option in which the sides differ; `base` and `new` are JSON values."""
-
-    name: str
-    base: Any
-    new: Any
 
 
 @dataclass(frozen=True)

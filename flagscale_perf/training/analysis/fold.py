@@ -1,4 +1,4 @@
-"""A run's records folded into its `Report` in one pass and constant memory. What the summary has, too, is
+"""A run's records folded into its `TrainingReport` in one pass and constant memory. What the summary has, too, is
 taken from there.
 """
 
@@ -9,15 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.report import Figures, Report
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import KINDS
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.overview import overview_of
-from flagscale_perf.training.analysis.rank_totals import RankTotals
+from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
+from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -28,23 +28,22 @@ from flagscale_perf.training.analysis.tables import (
     Monitor,
     Phase,
     Phases,
-    Reading,
-    SkippedLine,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
-from flagscale_perf.training.findings.case import Case
+from flagscale_perf.training.findings.case import TrainingCase
 from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
+from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.records import RanksRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
-from flagscale_perf.training.summary import RUNNING, RunTotals
+from flagscale_perf.training.summary import RUNNING, Summary
+from flagscale_perf.training.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them
 OTHER_EVENTS = "other"
 MS_PER_S = 1000
-_KIND_OF = {record_type: kind for kind, record_type in KINDS.items()}
 _CLASSES = {
     "startup": "start-up",
     "productive": "productive",
@@ -56,7 +55,7 @@ _CLASSES = {
 }
 
 
-def read_report(path: Path) -> Report:
+def read_report(path: Path) -> TrainingReport:
     """The report of one run file. Raises PerfError if it is none.
 
     A run that never wrote its end is "running" while a writer holds the file, else "killed".
@@ -89,7 +88,7 @@ class RunFold:
         self.end: RunEnd | None = None
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._trend, self._ranks, self._signals = TrendTotals(header), RankTotals(), Signals()
+        self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
         self._counts: Counter[type[Record]] = Counter()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
@@ -98,9 +97,7 @@ class RunFold:
             StepRecord: self._add_step,
             IntervalRecord: self._add_interval,
             EventRecord: self._add_event,
-            NodeRecord: self._ranks.add_node,
-            RanksRecord: self._ranks.add_ranks,
-            StragglerRecord: self._ranks.add_straggler,
+            RanksRecord: self._ranks.add,
             RunEnd: self._add_end,
         }
 
@@ -115,30 +112,30 @@ class RunFold:
 
     def records(self) -> dict[str, int]:
         """How many of each kind so far."""
-        return {_KIND_OF[kind]: count for kind, count in self._counts.items()}
+        return {kind_of(kind): count for kind, count in self._counts.items()}
 
-    def report(self, reading: Reading, is_live: bool) -> Report:
+    def report(self, reading: Reading, is_live: bool) -> TrainingReport:
         """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""
-        summary = self._totals.as_dict()
-        if summary["session_info"]["end_reason"] == RUNNING and not is_live:
-            summary["session_info"]["end_reason"] = KILLED
+        summary = self._totals.result()
+        if summary.session_info.end_reason == RUNNING and not is_live:
+            summary = summary.ended(KILLED)
         rated = self._totals.rated
-        report = Report(
-            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes()),
+        report = TrainingReport(
+            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),
-            ranks=self._ranks.matrix(Scale.of(self._header.facts).world_size),
-            stragglers=self._ranks.stragglers(self._last_iteration),
+            ranks=self._ranks.result(self._totals.ranks, Scale.of(self._header.facts).world_size),
+            stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             memory=_memory(summary),
-            hardware=Hardware(**summary["hardware"]),
-            goodput=goodput_bar(summary["goodput"]),
+            hardware=Hardware(**vars(summary.hardware)),
+            goodput=goodput_bar(summary.goodput),
             monitor=self._monitor(summary),
-            files=summary["files"],
+            files=summary.files,
             reading=reading,
         )
-        return find(Case(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
+        return find(TrainingCase(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration
@@ -162,74 +159,74 @@ class RunFold:
     def _at(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")
 
-    def _monitor(self, summary: dict[str, Any]) -> Monitor:
+    def _monitor(self, summary: Summary) -> Monitor:
         events = [
             Happening(event.name, event.iteration, self._at(self._anchor.wall_of(event.at_ns)), event.text)
             for event in self._events
         ]
         return Monitor(
-            self_cost_share=summary["final_statistics"]["self_cost_share"],
-            dropped_records=summary["dropped_records"],
-            failure_count=summary["failure_count"],
+            self_cost_share=summary.final_statistics.self_cost_share,
+            dropped_records=summary.dropped_records,
+            failure_count=summary.failure_count,
             events=events,
             event_counts=dict(self._event_counts),
         )
 
 
-def _figures(summary: dict[str, Any]) -> Figures:
-    statistics, totals = summary["final_statistics"], summary["totals"]
+def _figures(summary: Summary) -> Figures:
+    statistics, totals = summary.final_statistics, summary.totals
     return Figures(
-        tflops_per_gpu=statistics["avg_tflops_per_gpu"],
-        min_tflops_per_gpu=statistics["min_tflops_per_gpu"],
-        max_tflops_per_gpu=statistics["max_tflops_per_gpu"],
-        mfu=statistics["avg_mfu"],
-        hfu=statistics["avg_hfu"],
-        suspect_intervals=statistics["suspect_intervals"],
-        tokens_per_s=statistics["avg_throughput_tokens"],
-        samples_per_s=statistics["avg_throughput_samples"],
-        iteration_ms=statistics["avg_iteration_ms"],
-        p50_ms=statistics["p50_iteration_ms"],
-        p95_ms=statistics["p95_iteration_ms"],
-        max_ms=statistics["max_iteration_ms"],
-        first_iteration_ms=statistics["first_iteration_ms"],
-        train_s=totals["train_s"],
-        eval_s=totals["eval_s"],
-        checkpoint_s=totals["checkpoint_s"],
-        samples=totals["samples"],
-        skipped_samples=totals["skipped_samples"],
-        tokens=totals["tokens"],
-        model_flops=totals["model_flops"],
-        hardware_flops=totals["hardware_flops"],
+        tflops_per_gpu=statistics.avg_tflops_per_gpu,
+        min_tflops_per_gpu=statistics.min_tflops_per_gpu,
+        max_tflops_per_gpu=statistics.max_tflops_per_gpu,
+        mfu=statistics.avg_mfu,
+        hfu=statistics.avg_hfu,
+        suspect_intervals=statistics.suspect_intervals,
+        tokens_per_s=statistics.avg_throughput_tokens,
+        samples_per_s=statistics.avg_throughput_samples,
+        iteration_ms=statistics.avg_iteration_ms,
+        p50_ms=statistics.p50_iteration_ms,
+        p95_ms=statistics.p95_iteration_ms,
+        max_ms=statistics.max_iteration_ms,
+        first_iteration_ms=statistics.first_iteration_ms,
+        train_s=totals.train_s,
+        eval_s=totals.eval_s,
+        checkpoint_s=totals.checkpoint_s,
+        samples=totals.samples,
+        skipped_samples=totals.skipped_samples,
+        tokens=totals.tokens,
+        model_flops=totals.model_flops,
+        hardware_flops=totals.hardware_flops,
     )
 
 
-def _phases(summary: dict[str, Any]) -> Phases:
-    phases, steps = summary["phases"], summary["phases"]["steps"]
+def _phases(summary: Summary) -> Phases:
+    phases, steps = summary.phases, summary.phases.steps
     rows = [
         Phase(
             name,
             total_s,
-            phases["share"][name],
+            phases.share[name],
             None if total_s is None or not steps else total_s / steps * MS_PER_S,
         )
         for name in PHASES
-        for total_s in [phases["total_s"][name]]
+        for total_s in [phases.total_s[name]]
     ]
-    return Phases(steps, rows if steps else [], **summary["bubble"])
+    return Phases(steps, rows if steps else [], **vars(summary.bubble))
 
 
-def _memory(summary: dict[str, Any]) -> Memory:
-    peak_gb, device_gb = summary["final_statistics"]["peak_memory_gb"], summary["memory"]["device_gb"]
-    share = None if peak_gb is None or not device_gb else peak_gb / device_gb
-    return Memory(peak_gb=peak_gb, peak_share=share, **summary["memory"])
+def _memory(summary: Summary) -> Memory:
+    peak_gb, device_gb = summary.final_statistics.peak_memory_gb, summary.memory.device_gb
+    peak_share = None if peak_gb is None or not device_gb else peak_gb / device_gb
+    return Memory(peak_gb=peak_gb, peak_share=peak_share, **vars(summary.memory))
 
 
-def goodput_bar(goodput: dict[str, Any]) -> GoodputBar:
-    """From the block of a summary, `Goodput.as_dict`."""
-    wall_s = goodput["wall_s"]
+def goodput_bar(goodput: Goodput) -> GoodputBar:
+    """Its classes in seconds and as shares of the wall time."""
+    wall_s = goodput.wall_ns / NS_PER_S
+    durations_s = {name: as_s(getattr(goodput, f"{name}_ns")) for name in _CLASSES}
     parts = [
-        GoodputPart(name, label, dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
-        for name, label in _CLASSES.items()
-        for dur_s in [goodput[f"{name}_s"]]
+        GoodputPart(name, _CLASSES[name], dur_s, None if dur_s is None or not wall_s else dur_s / wall_s)
+        for name, dur_s in durations_s.items()
     ]
-    return GoodputBar(wall_s, parts, goodput["ettr"])
+    return GoodputBar(wall_s, parts, goodput.ettr)

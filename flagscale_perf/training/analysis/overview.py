@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flagscale_perf.analysis.report import Node, Overview
+from flagscale_perf.training.analysis.report import Node, Overview
+from flagscale_perf.training.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-_SIZES = {
+SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
@@ -20,21 +21,21 @@ _SIZES = {
 
 
 def overview_of(
-    summary: dict[str, Any], started: str, nodes: Sequence[tuple[str, list[int], list[str]]]
+    summary: Summary, started: str, nodes: Sequence[tuple[str, list[int], list[str]]]
 ) -> Overview:
     """From the summary, the local time of the start, and what the nodes told of themselves."""
-    info, facts, config = summary["session_info"], summary["run_facts"], summary["config"]
+    info, facts, config = summary.session_info, summary.run_facts, summary.config
     scale, missing = Scale.of(facts), facts.get("missing")
-    sizes = {short: _integer(facts, name) for short, name in _SIZES.items()}
+    sizes = {short: _integer(facts, name) for short, name in SIZES.items()}
     return Overview(
-        session_id=info["session_id"],
-        end_reason=info["end_reason"],
+        session_id=info.session_id,
+        end_reason=info.end_reason,
         started=started,
-        ended=info["end_time"].replace("T", " "),
-        first_iteration=info["first_iteration"],
-        last_iteration=info["last_iteration"],
-        iterations=info["total_iterations"],
-        skipped_iterations=summary["totals"]["skipped_iterations"],
+        ended=info.end_time.replace("T", " "),
+        first_iteration=info.first_iteration,
+        last_iteration=info.last_iteration,
+        iterations=info.total_iterations,
+        skipped_iterations=summary.totals.skipped_iterations,
         train_iters=_integer(facts, "train_iters"),
         resume_iteration=_integer(facts, "resume_iteration"),
         log_interval=_integer(config, "perf_log_interval"),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine
-from flagscale_perf.training.summary import RUNNING, RunTotals
+from flagscale_perf.training.summary import RUNNING, Summary
+from flagscale_perf.training.totals import RunTotals
 
 KILLED = "killed"
 
@@ -20,13 +20,13 @@ class RunSummary:
 
     Attributes:
         path: of the run file.
-        summary: the dict that the writer puts into perf_summary_*.json; see `RunTotals.as_dict`.
+        summary: what the writer puts into perf_summary_*.json.
         bad_lines: the first lines that are no records.
         skipped: how many there are.
     """
 
     path: Path
-    summary: dict[str, Any]
+    summary: Summary
     bad_lines: list[BadLine]
     skipped: int
 
@@ -45,8 +45,7 @@ def summarize(path: Path) -> RunSummary:
         ) from None
     for record in run:
         totals.add(record)
-    summary = totals.as_dict()
-    info = summary["session_info"]
-    if info["end_reason"] == RUNNING and not run.is_live():
-        info["end_reason"] = KILLED
+    summary = totals.result()
+    if summary.session_info.end_reason == RUNNING and not run.is_live():
+        summary = summary.ended(KILLED)
     return RunSummary(path, summary, run.bad_lines, run.skipped)

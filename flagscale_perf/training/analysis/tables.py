@@ -184,28 +184,3 @@ class Monitor:
     failure_count: int
     events: list[Happening]
     event_counts: dict[str, int]
-
-
-@dataclass(frozen=True)
-class SkippedLine:
-    """A line of the file that is no record, and why not."""
-
-    number: int
-    reason: str
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What was read, and what could not be.
-
-    Attributes:
-        path: of the run file.
-        records: how many of each kind.
-        skipped: lines that are no records.
-        first_skipped: the first of them.
-    """
-
-    path: str
-    records: dict[str, int]
-    skipped: int
-    first_skipped: list[SkippedLine]

@@ -9,8 +9,8 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
-from flagscale_perf.training.findings.thresholds import THRESHOLDS
-from flagscale_perf.training.hardware import CAPS, reasons_in
+from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.window import Reservoir, end_mono_ns
 
@@ -18,6 +18,9 @@ RECENT = 64
 MIN_RECENT = 8
 MAX_SLOW_STEPS = 100
 PER_MILLE = 1000
+SLOW_STEP = Limit(
+    1.2, "times", "ours: the median of the 64 steps before; even steps stay within a tenth of it"
+)
 
 
 class RunningMedian:
@@ -63,14 +66,13 @@ class SlowSteps:
     def __init__(self) -> None:
         self.count = self.excess_ns = 0
         self.ratios, self.distances = Reservoir(), Reservoir()
-        self._limit = THRESHOLDS["slow_step"].value
         self._usual = RunningMedian()
         self._longest: list[tuple[int, int, Slow]] = []
         self._last_iteration: int | None = None
         self._begin: int | None = None
 
     def add(self, step: StepRecord) -> bool:
-        """The next step; whether it is slow. Warm-up and passed-over data are not judged."""
+        """Takes in a step and says whether it is slow. Warm-up and passed-over data are not judged."""
         if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
             return False
         usual_ns = self._usual.median()
@@ -78,7 +80,7 @@ class SlowSteps:
         if not usual_ns:
             return False
         self.ratios.add(step.iteration_ns * PER_MILLE // usual_ns)
-        if step.iteration_ns <= self._limit * usual_ns:
+        if step.iteration_ns <= SLOW_STEP.value * usual_ns:
             return False
         self._note(Slow(step.iteration, end_mono_ns(step), step.iteration_ns, usual_ns))
         return True
@@ -114,7 +116,7 @@ class Trouble:
         self._troubled_ns = 0
 
     def add(self, interval: IntervalRecord) -> None:
-        """The next one, which has steps and is not warm-up."""
+        """Takes in an interval that has steps and is not warm-up."""
         self.steps += interval.steps
         self._troubled_ns += interval.iteration_ns
         if self.first_iteration is None:
@@ -122,7 +124,7 @@ class Trouble:
         self.iteration = interval.iteration
 
     def excess_ns(self, usual_ns: int | None) -> int | None:
-        """What the trouble took, against a usual step; None if there is none to compare with."""
+        """What the trouble took beyond usual steps; None where no usual step is known."""
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
@@ -145,12 +147,11 @@ class Signals:
         self.caps: set[str] = set()
         self.retries = 0
         self.lowest_clock: float | None = None
-        self._clock_limit = THRESHOLDS["throttling_clock"].value
         self._top_mhz = 0
         self._last_retries: int | None = None
 
     def add_interval(self, interval: IntervalRecord) -> None:
-        """The next interval."""
+        """Takes in an interval."""
         retries, before = interval.memory_retries, self._last_retries
         self._last_retries = before if retries is None else retries
         if interval.warmup_only or not interval.steps:
@@ -166,21 +167,17 @@ class Signals:
             self._untroubled.add(interval.iteration_ns // interval.steps)
 
     def usual_ns(self) -> int | None:
-        """A mean step of the median interval without any of these troubles; None if there is none."""
+        """A mean step of the median interval without these troubles; None where every interval has one."""
         return self._untroubled.quantile(0.5)
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:
-        """A device at its power limit says so all the time: it counts where the clock is below the run's
-        highest, too.
-        """
+        """Whether a cap held the clock below the highest one so far; not where the clock was not read."""
         clock_mhz = interval.sm_clock_mhz
         self._top_mhz = max(self._top_mhz, clock_mhz or 0)
-        if not interval.throttle or not clock_mhz or clock_mhz >= self._clock_limit * self._top_mhz:
+        caps = caps_in(interval.throttle, clock_mhz, self._top_mhz) if clock_mhz else []
+        if not clock_mhz or not caps:
             return False
-        caps = reasons_in(interval.throttle) & set(CAPS)
-        if not caps:
-            return False
-        self.caps |= caps
+        self.caps.update(caps)
         share = clock_mhz / self._top_mhz
         self.lowest_clock = share if self.lowest_clock is None else min(self.lowest_clock, share)
         return True

@@ -1,38 +1,35 @@
-"""Rank 0's side: its own steps, the ranks of its node and the files of the other nodes, brought together for
-the run file.
-"""
+"""Rank 0's own steps and those of all other ranks, brought together for the run file."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
+from flagscale_perf.spine.peers.gather import Gathered, Gatherer
+from flagscale_perf.spine.peers.gather import Job as PeerJob
+from flagscale_perf.spine.peers.node import Node
+from flagscale_perf.spine.peers.search import Search
 from flagscale_perf.training.phases import StepPhases
-from flagscale_perf.training.ranks.blocks import BlockBuilder, RankIdentity
-from flagscale_perf.training.ranks.exchange import Heard, Inbox
-from flagscale_perf.training.ranks.node import Gone, News, Node
+from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
+from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
-LOOK_NS = 15 * NS_PER_MS  # of every half second; with what is then made of it, about one twentieth of a core
-LAST_LOOK_NS = 500 * NS_PER_MS
-SILENCE_NS = 60 * NS_PER_S  # from then on, nodes that nobody has heard of are worth a line
-MAX_NOTES = 64
+RankNode = Node[RankIdentity, Block]
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a gathering is about.
+    """The training whose ranks are gathered.
 
     Attributes:
         place: rank 0's.
         identity: rank 0's.
         facts: of the run header.
-        directory: of the monitor's files.
+        directory: of the run's files.
     """
 
     place: Place
@@ -41,65 +38,82 @@ class Job:
     directory: Path
 
 
-class Gathering:
-    """`writer.sources.RankSource` over a whole job.
+@dataclass(frozen=True)
+class Trainer:
+    """Rank 0's training process, as its companion sees it.
 
-    Behind a wall of its own: what goes wrong here is said once and ends the gathering, not the recording.
+    Attributes:
+        pid: of the process.
+        start_ns: monotonic mark of this training's start; a ring closed before is of an earlier one.
+        is_alive: whether the process is there.
     """
 
-    def __init__(self, job: Job, node: Node, is_alive: Callable[[], bool]) -> None:
+    pid: int
+    start_ns: int
+    is_alive: Callable[[], bool]
+
+
+def node_of(place: Place, trainer: Trainer, watch: Callable[[int], None], reads_devices: bool) -> RankNode:
+    """The ranks beside rank 0; `watch` is given descriptors that become readable when one of them ends."""
+    kind = RANKS if reads_devices else RANKS_WITHOUT_DEVICES
+    expected = None if place.local_world_size is None else place.local_world_size - 1
+    return Node(kind, Search(kind, place.key, trainer.pid, expected, trainer.start_ns), watch)
+
+
+class Gathering:
+    """`training.sources.RankSource` over a whole training.
+
+    A failure in here is reported once and ends the gathering, not the recording of rank 0.
+    """
+
+    def __init__(self, job: Job, node: RankNode, is_alive: Callable[[], bool]) -> None:
         """`is_alive`: whether rank 0's training process is there."""
+        place = job.place
+        peers = PeerJob(place.member, place.world_size, place.has_other_nodes, job.directory)
         self._job = job
-        self._node = node
-        self._is_alive = is_alive
+        self._gatherer = Gatherer(RANKS, peers, node, is_alive)
         self._view = RanksView(job.facts)
         self._builder = BlockBuilder(job.identity.rank)
-        self._inbox: Inbox | None = None
         self._records: list[Record] = []
         self._notes: list[str] = []
-        self._told: set[str] = set()
-        self._met: set[int] = set()
-        self._gone: set[int] = set()
-        self._start_ns: int | None = None
-        self._is_over = self._has_told_silence = self._has_told_missing = self._is_deaf = False
+        self._has_begun = self._is_over = False
 
     def step(self, step: StepRecord, phases: StepPhases | None) -> None:
         """One more step of rank 0."""
-        self._walled(lambda: self._step(step, phases))
+        self._guarded(lambda: self._step(step, phases))
 
     def reading(self, reading: HardwareRecord) -> None:
         """One more reading of rank 0's device."""
-        self._walled(lambda: self._builder.add_reading(reading))
+        self._guarded(lambda: self._builder.add_reading(reading))
 
     def interval(self, interval: IntervalRecord) -> list[Record]:
-        """What is to stand behind this interval."""
+        """Records that follow this interval in the run file."""
         found: list[Record] = []
-        self._walled(lambda: found.extend(self._view.summary_due(interval)))
+        self._guarded(lambda: found.extend(self._view.summary_due(interval)))
         return found
 
     def take(self) -> tuple[list[Record], list[str]]:
-        """What is new of all ranks, and what there is to say about hearing of them."""
-        self._walled(self._look)
-        return self._emptied()
+        """What is new of all ranks, and what there is to report about gathering them."""
+        self._guarded(self._look)
+        return self._taken()
 
     def close(self) -> tuple[list[Record], list[str]]:
         """The same at the end of the session."""
-        self._walled(self._finish)
+        self._guarded(self._finish)
         self._is_over = True
-        return self._emptied()
+        return self._taken()
 
-    def _walled(self, action: Callable[[], None]) -> None:
+    def _guarded(self, action: Callable[[], None]) -> None:
         if self._is_over:
             return
         try:
             action()
-        except Exception as error:  # whatever it is: the recording goes on without the other ranks
+        except Exception as error:  # whatever it is: the recording of rank 0 goes on without the other ranks
             self._is_over = True
-            self._notes.append(
-                f"nothing is recorded of other ranks any more: {type(error).__name__}: {error}"
-            )
+            reason = f"{type(error).__name__}: {error}"
+            self._notes.append(f"nothing is recorded of other ranks any more: {reason}")
 
-    def _emptied(self) -> tuple[list[Record], list[str]]:
+    def _taken(self) -> tuple[list[Record], list[str]]:
         found = self._records, self._notes
         self._records, self._notes = [], []
         return found
@@ -109,95 +123,24 @@ class Gathering:
             self._records += self._view.add(block)
 
     def _look(self) -> None:
-        if self._start_ns is None:
-            self._start_ns = monotonic_ns()
-            self._meet([self._job.identity])
-        self._take_node(self._node.cycle(counts_dead=self._is_alive()))
-        if self._job.place.has_other_nodes:
-            self._hear(lambda inbox: inbox.look(LOOK_NS))
-        self._notice_silence(self._start_ns)
+        if not self._has_begun:
+            self._has_begun = True
+            self._records += self._view.join([self._job.identity])
+        self._add(self._gatherer.take())
 
     def _finish(self) -> None:
-        if self._is_alive():
-            self._take_node(self._node.cycle(counts_dead=True))
-        self._take_node(self._node.close())
-        if self._inbox is not None:
-            self._hear(lambda inbox: inbox.close(LAST_LOOK_NS))
+        self._add(self._gatherer.close())
         if (block := self._builder.close()) is not None:
             self._records += self._view.add(block)
         self._records += self._view.close()
 
-    def _hear(self, look: Callable[[Inbox], Heard]) -> None:
-        """The files of other nodes; what does not work is tried again in the next cycle."""
-        place = self._job.place
-        try:
-            self._inbox = self._inbox or Inbox(self._job.directory, place.key, place.world_size)
-            heard = look(self._inbox)
-        except OSError as error:
-            self._is_deaf = True
-            self._tell(
-                f"the ranks of other nodes are not heard: {type(error).__name__}: {error}; it is tried again all the time"
-            )
-            return
-        if self._is_deaf:
-            self._is_deaf = False
-            self._tell("the ranks of other nodes are heard again")
-        for report in heard.reports:
-            self._meet(report.identities)
-        for block in heard.blocks:
+    def _add(self, new: Gathered[RankIdentity, Block]) -> None:
+        size = self._job.place.world_size
+        if owners := [owner for owner in new.owners if owner.rank < size]:
+            self._records += self._view.join(owners)
+        for block in new.items:
             self._records += self._view.add(block)
-        for report in heard.reports:
-            self._lose(report.gone)
-            self._note(report.notes)
-        for complaint in heard.complaints:
-            self._tell(f"not all is known of the ranks of a node: {complaint}")
-
-    def _take_node(self, news: News) -> None:
-        self._meet(news.identities)
-        for block in news.blocks:
-            self._records += self._view.add(block)
-        self._lose(news.gone)
-        self._note(news.notes)
-
-    def _meet(self, identities: Iterable[RankIdentity]) -> None:
-        new = [
-            each
-            for each in identities
-            if each.rank not in self._met and each.rank < self._job.place.world_size
-        ]
-        if new:
-            self._met |= {each.rank for each in new}
-            self._records += self._view.met(new)
-
-    def _lose(self, gone: Iterable[Gone]) -> None:
-        for rank, iteration, why in gone:
-            if rank not in self._gone and rank in self._met:
-                self._gone.add(rank)
-                self._records += self._view.gone(rank, iteration, why)
-
-    def _note(self, notes: Iterable[tuple[int, str]]) -> None:
-        for rank, text in notes:
-            self._tell(text, f"rank {rank}: ")
-
-    def _tell(self, text: str, who: str = "") -> None:
-        """Each text once, whoever says it first: what troubles one rank mostly troubles them all."""
-        if text not in self._told and len(self._told) < MAX_NOTES:
-            self._told.add(text)
-            self._notes.append(f"{who}{text}")
-
-    def _notice_silence(self, start_ns: int) -> None:
-        if self._node.missing and not self._has_told_missing:
-            self._has_told_missing = True
-            self._tell(
-                f"{self._node.missing} ranks of this node are silent: no process of this user that tells for them is to be seen in /proc"
-            )
-        place = self._job.place
-        is_told = self._has_told_silence or self._is_deaf
-        if is_told or not place.has_other_nodes or monotonic_ns() - start_ns < SILENCE_NS:
-            return
-        self._has_told_silence = True
-        if silent := place.world_size - len(self._met) - self._node.missing:
-            directory = self._job.directory
-            self._tell(
-                f"{silent} ranks of other nodes are silent: {directory} is perhaps not the same directory on every node"
-            )
+        for each in new.gone:
+            if (rank := int(each.name)) < size:
+                self._records += self._view.lost(rank, each.position, each.why)
+        self._notes += new.notes

@@ -1,36 +1,25 @@
-"""A rank's identity as text: in its ring, and in the files that nodes exchange."""
+"""A rank's identity as JSON: in its ring, and in the files that nodes exchange."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, RankIdentity
 
 MAX_TEXT = 256
 _TEXTS = {"hostname", "device", "device_uuid"}
 
 
-def signed(identity: RankIdentity) -> str:
-    """As text."""
-    return dump(content_of(identity))
-
-
 def content_of(identity: RankIdentity) -> dict[str, Any]:
-    """JSON-ready; its texts cut to `MAX_TEXT` characters."""
+    """As JSON types; texts are cut to `MAX_TEXT` characters."""
     return {
         name: value[:MAX_TEXT] if isinstance(value, str) else value
         for name, value in identity._asdict().items()
     }
 
 
-def identity_of(content: Any) -> RankIdentity:
-    """What `signed` made, as text or already parsed. Raises ValueError."""
-    try:
-        given = json.loads(content) if isinstance(content, str) else content
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+def identity_of(given: Any) -> RankIdentity:
+    """The identity of which `content_of` made this. Raises ValueError."""
     if not isinstance(given, dict) or not given.keys() >= set(RankIdentity._fields):
         raise ValueError("no identity of a rank")
     for name in RankIdentity._fields:

@@ -1,14 +1,13 @@
-"""Where a process stands in its job, as the launcher has told it in the environment."""
+"""Where a process stands in its training, from the launcher's environment variables."""
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# What the ranks of one start of one job have in common and no other job of the same user has at the same
-# time.
+from flagscale_perf.spine.peers.member import Member, job_key
+
+# The ranks of one start of one job have these in common, and no other job of this user has them at that time.
 JOB_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -25,7 +24,7 @@ class Place(NamedTuple):
     Attributes:
         rank, world_size: of the job.
         local_rank: among the ranks of its node.
-        local_world_size: how many these are; None where the launcher does not tell.
+        local_world_size: how many these are; None where the launcher does not say.
         key: the same for all ranks of one start of the job.
     """
 
@@ -37,16 +36,14 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Place | None:
-        """None where the environment does not tell it (RANK, WORLD_SIZE and LOCAL_RANK, as torchrun sets
-        them).
-        """
+        """None without RANK, WORLD_SIZE and LOCAL_RANK, which torchrun sets."""
         try:
             rank, world_size, local_rank = (int(environ[name]) for name in _NEEDED)
             local = int(environ["LOCAL_WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in environ else None
         except (KeyError, ValueError):
             return None
-        job = "\0".join([*(environ.get(name, "") for name in JOB_VARIABLES), str(os.getuid())])
-        return cls(rank, world_size, local_rank, local, hashlib.sha256(os.fsencode(job)).hexdigest()[:16])
+        key = job_key(*(environ.get(name, "") for name in JOB_VARIABLES))
+        return cls(rank, world_size, local_rank, local, key)
 
     @property
     def has_other_nodes(self) -> bool:
@@ -54,11 +51,6 @@ class Place(NamedTuple):
         return self.local_world_size is None or self.local_world_size < self.world_size
 
     @property
-    def ring_name(self) -> str:
-        """What the shared memory of this rank's ring is called."""
-        return f"{ring_prefix(self.key)}{self.rank}"
-
-
-def ring_prefix(key: str) -> str:
-    """How the names of all rings of one job begin."""
-    return f"flagscale_perf.{key}."
+    def member(self) -> Member:
+        """This rank among the processes of its job."""
+        return Member(self.key, str(self.rank))

@@ -26,8 +26,8 @@ OWN = (
     "optimizer_inner_step",
     "optimizer_copy_param",
 )
-# Work and waiting: the host agrees with other ranks inside (gradient norm, overflow, logging), or a device
-# idles for another reason.
+# Work and waiting: inside, ranks agree on gradient norm and overflow or log together, or a device idles for
+# another reason.
 MIXED = tuple(phase for phase in PHASES if phase not in WAITING + OWN)
 
 
@@ -72,8 +72,13 @@ def _sum(phases: tuple[int | None, ...], places: tuple[int, ...]) -> int:
 def excess_ns(work: Work, usual: Work) -> int:
     """What `work` is longer than what is usual.
 
-    A mixed phase is taken for work only as far as the rank waits less elsewhere: whoever makes others wait
-    does not wait himself.
+    A mixed phase is taken for work only as far as the rank waits less elsewhere: a rank that the others wait
+    for does not wait itself.
     """
     mixed_ns = min(max(0, work.mixed_ns - usual.mixed_ns), max(0, usual.wait_ns - work.wait_ns))
     return work.own_ns - usual.own_ns + mixed_ns
+
+
+def excess_share(work: Work, usual: Work) -> float:
+    """The same as a share of the usual work."""
+    return excess_ns(work, usual) / max(usual.own_ns, 1)

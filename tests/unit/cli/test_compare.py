@@ -70,7 +70,7 @@ def test_several_runs_a_side(runs, capsys) -> None:
 
 @pytest.mark.parametrize(
     ("form", "begin"),
-    [("text", "NEW is slower"), ("markdown", "## NEW is"), ("html", "<!doctype html>"), ("json", "{")],
+    [("text", "NEW is slower"), ("markdown", "# NEW is"), ("html", "<!DOCTYPE html>"), ("json", "{")],
 )
 def test_each_format_goes_to_a_file_as_well(runs, tmp_path, capsys, form, begin) -> None:
     target = tmp_path / "out"

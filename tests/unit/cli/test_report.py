@@ -10,6 +10,7 @@ import pytest
 from flagscale_perf.cli import main
 from flagscale_perf.report import csv, json, markdown
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
 from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
@@ -59,7 +60,7 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
     run_dir: Path, capsys: pytest.CaptureFixture[str], module: ModuleType
 ) -> None:
     name = module.__name__.rpartition(".")[2]
-    expected = module.render(read_report(run_dir / NAME))
+    expected = module.render(report_of(read_report(run_dir / NAME)))
     assert main(["report", str(run_dir), "--format", name]) == 0
     assert capsys.readouterr() == (expected, "")
     out = run_dir / "out" / "report"

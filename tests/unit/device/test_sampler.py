@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flagscale_perf.device.hardware import NoCountersError
+from flagscale_perf.device.counters import NoCountersError
 from flagscale_perf.device.sampler import READERS, Sampler
 from flagscale_perf.training.records import HardwareRecord
 from tests.fakes import make_reading

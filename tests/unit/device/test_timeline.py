@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.device import timeline as timeline_module
+from flagscale_perf.device.marks import END
 from flagscale_perf.device.timeline import CAPTURING, NOTHING_NAMED, TOO_MANY, CudaTimeline, HostTimeline
-from flagscale_perf.training.marks import END, STARTS, STOPS
+from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASES
 
 FORWARD, BACKWARD, DATA, AROUND, OPTIMIZER = map(

@@ -10,24 +10,6 @@ from flagscale_perf.spine.errors import PerfError
 ON = "--enable-perf-monitor"
 
 
-@pytest.mark.parametrize(
-    ("orig_argv", "environ", "expected"),
-    [
-        (["python", "-u", "train_gpt.py", ON, "--x"], {}, [ON, "--x"]),
-        (["python", "-X", "dev", "train_gpt.py", ON + "=true"], {}, [ON + "=true"]),
-        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, ["--x"]),
-        (["python", "train_gpt.py", "--x"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "false"}, None),
-        (["python", "train_gpt.py", "--x"], {}, None),
-        (["python", "-m", "torch.distributed.run", "train_gpt.py", ON], {}, None),
-        (["python", "/env/bin/torchrun", "train_gpt.py", ON], {}, None),
-        (["python", "-c", "pass", ON], {}, None),
-        (["python"], {"FLAGSCALE_PERF_ENABLE_MONITOR": "1"}, None),
-    ],
-)
-def test_only_a_script_that_asks_for_the_monitor_is_a_worker(orig_argv, environ, expected):
-    assert autostart.worker_argv(orig_argv, environ) == expected
-
-
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(autostart, "pth_path", lambda: tmp_path / autostart.PTH_NAME)

@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from flagscale_perf.hooks import TrainingHooks
-from flagscale_perf.hosts.install import Installation, rehearsal_mode
+from flagscale_perf.hosts.install import Installation
 from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop, patch_steps
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers
@@ -353,17 +353,3 @@ def test_a_rehearsal_changes_what_only_a_gpu_could_serve_and_says_so_once(
     assert arguments_module.parse_args([]).distributed_backend == "gloo"
     assert arguments_module.parse_args([]).distributed_backend == "gloo"
     assert capsys.readouterr().out == "flagscale_perf: rehearsal changes distributed_backend: nccl -> gloo\n"
-
-
-@pytest.mark.parametrize(
-    ("argv", "environ", "mode"),
-    [
-        ([], {}, "auto"),
-        (["--rehearse-on-cpu", "never"], {}, "never"),
-        (["--x", "--rehearse-on-cpu=always"], {}, "always"),
-        ([], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "never"),
-        (["--rehearse-on-cpu", "always"], {"FLAGSCALE_PERF_REHEARSE_ON_CPU": "never"}, "always"),
-    ],
-)
-def test_rehearsal_mode_is_known_before_anybody_parses(argv, environ, mode):
-    assert rehearsal_mode(argv, environ) == mode

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers, can_tell_phases, phase_timer, tell_phases, time_mark
-from flagscale_perf.training.marks import STARTS, STOPS, kind_of
+from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASE_OF
 
 FORWARD = PHASE_OF["forward-compute"]

@@ -3,7 +3,8 @@ import subprocess
 import pytest
 
 from flagscale_perf.launcher import cluster, entrypoint
-from flagscale_perf.launcher.cluster import dispatch, flagscale_config, wants_cluster
+from flagscale_perf.launcher.cluster import dispatch, flagscale_config
+from flagscale_perf.launcher.config import read_hostfile, read_job
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.spine.errors import PerfError
 
@@ -51,10 +52,8 @@ def opened():
     return runners, open_runner
 
 
-def test_a_hostfile_means_several_machines(config) -> None:
-    assert not wants_cluster(config)
-    config["experiment"]["runner"]["hostfile"] = "hosts"
-    assert wants_cluster(config)
+def dispatched(job, action, open_runner) -> int:
+    return dispatch(read_job(job | {"action": action}), read_hostfile(job), open_runner)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +67,7 @@ def test_a_hostfile_means_several_machines(config) -> None:
 )
 def test_actions_are_flagscales(job, opened, capsys, tmp_path, action, calls) -> None:
     runners, open_runner = opened
-    assert dispatch(job, action, open_runner) == 0
+    assert dispatched(job, action, open_runner) == 0
     assert runners[0].calls == calls
     assert runners[0].root == str(tmp_path / "FlagScale")
     assert capsys.readouterr().out == ("RUNNING\n" if action == "query" else "")
@@ -79,7 +78,7 @@ def test_configuration_is_in_flagscales_form(job, tmp_path) -> None:
         "perf_memory_tracking": False, "fp16": False, "save": "ckpt", "load": None, "tensorboard_dir": "tb",
     }  # fmt: skip
     exp = f"{tmp_path}/exp"
-    assert flagscale_config(make_plan(job, "/", {}), job, "/hosts") == {
+    assert flagscale_config(make_plan(read_job(job), "/", {}), "/hosts") == {
         "action": "run",
         "experiment": {
             "exp_dir": exp,
@@ -148,7 +147,7 @@ def test_what_flagscale_would_harm_is_refused(job, opened, place, key, value, me
         section = section[name]
     section[key] = value
     with pytest.raises(PerfError) as refusal:
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     assert str(refusal.value) == message
     assert opened[0] == []
 
@@ -157,7 +156,7 @@ def test_what_flagscale_would_harm_is_refused(job, opened, place, key, value, me
 def test_what_flagscale_would_execute_is_refused_in_any_option(job, opened, value) -> None:
     job["train"]["model"]["moe_layer_freq"] = value
     with pytest.raises(PerfError) as refusal:
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     assert str(refusal.value) == (
         f"train.model.moe_layer_freq: FlagScale's runner would harm {value!r}; leave out quotes, backticks, $, \\ and newlines"
     )
@@ -165,7 +164,7 @@ def test_what_flagscale_would_execute_is_refused_in_any_option(job, opened, valu
 
 def test_options_of_the_host_may_hold_what_flagscale_quotes_well(job, opened) -> None:
     job["train"]["model"]["moe_layer_freq"] = "([0]*1+[1]*26)"
-    assert dispatch(job, "run", opened[1]) == 0
+    assert dispatched(job, "run", opened[1]) == 0
 
 
 def test_stop_waits_for_every_machines_pid_file(job, opened, tmp_path) -> None:
@@ -174,14 +173,14 @@ def test_stop_waits_for_every_machines_pid_file(job, opened, tmp_path) -> None:
     pids.mkdir(parents=True)
     (pids / "host_0_node0.pid").write_text("1")
     with pytest.raises(PerfError) as refusal:
-        dispatch(job, "stop", open_runner)
+        dispatched(job, "stop", open_runner)
     assert str(refusal.value) == (
         f"action=stop: '{pids}/host_1_node1.pid' is not there, and without it FlagScale would stop every torchrun of node1;"
         " stop it there by hand"
     )
     assert runners[-1].calls == []
     (pids / "host_1_node1.pid").write_text("1")
-    assert dispatch(job, "stop", open_runner) == 0
+    assert dispatched(job, "stop", open_runner) == 0
     assert runners[-1].calls == [("stop", {})]
 
 
@@ -193,7 +192,7 @@ def test_failure_of_flagscales_runner_is_told_without_traceback(job, error) -> N
         raise error
 
     with pytest.raises(PerfError) as refusal:
-        dispatch(job, "run", fail)
+        dispatched(job, "run", fail)
     assert (
         str(refusal.value) == f"action=run: FlagScale's runner failed: {error}; its own messages stand above"
     )
@@ -207,25 +206,25 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
         PerfError,
         match=r"^train.system.save_interval: FlagScale's runner always saves checkpoints; add train.system",
     ):
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     job["train"]["system"]["save_interval"] = 5
     job["experiment"]["envs"] = {}
     with pytest.raises(
         PerfError,
         match=r"^experiment.envs: FlagScale's runner needs the devices of a machine; add for example",
     ):
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     monkeypatch.setattr(cluster, "find_flagscale", lambda task, environ: None)
     with pytest.raises(
         PerfError, match="several machines need FlagScale, which is not installed; pip install"
     ):
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
     with pytest.raises(
         PerfError,
         match=r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each machine$",
     ):
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +257,7 @@ def test_names_of_hosts_that_a_shell_or_ssh_would_take_for_more_are_refused(
     hosts = tmp_path / "hosts"
     hosts.write_text(f"# the {name} nodes\nnode1 slots=8 type=A100\n\n{line.format(name)}\n")
     with pytest.raises(PerfError) as refusal:
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])
     assert str(refusal.value) == (
         f"experiment.runner.hostfile: line 4 of '{hosts}': FlagScale's runner would harm {name!r}; use only letters, digits and ._:@%-"
     )
@@ -269,7 +268,7 @@ def test_names_that_hosts_have_pass(job, opened, tmp_path) -> None:
     (tmp_path / "hosts").write_text(
         "# two\nworker-0.cluster_a slots=8 type=A100\nme@10.0.0.1 slots=8 type=BI-V150\nfe80::1%eth0 slots=8 # last\n"
     )
-    assert dispatch(job, "run", opened[1]) == 0
+    assert dispatched(job, "run", opened[1]) == 0
 
 
 def test_a_hostfile_that_cannot_be_read_is_refused(job, opened, monkeypatch) -> None:
@@ -281,4 +280,4 @@ def test_a_hostfile_that_cannot_be_read_is_refused(job, opened, monkeypatch) -> 
         PerfError,
         match=r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can be read$",
     ):
-        dispatch(job, "run", opened[1])
+        dispatched(job, "run", opened[1])

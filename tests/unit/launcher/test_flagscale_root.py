@@ -14,16 +14,16 @@ def tree(tmp_path):
 
 
 def test_configuration_wins_over_the_environment(tree, tmp_path) -> None:
-    assert find_flagscale({"flagscale_root": str(tree)}, {"FLAGSCALE_HOME": str(tmp_path)}) == str(tree)
-    assert find_flagscale({"flagscale_root": None}, {"FLAGSCALE_HOME": str(tree)}) == str(tree)
+    assert find_flagscale(str(tree), {"FLAGSCALE_HOME": str(tmp_path)}) == str(tree)
+    assert find_flagscale(None, {"FLAGSCALE_HOME": str(tree)}) == str(tree)
 
 
-@pytest.mark.parametrize(("source", "task", "environ"), [
-    ("experiment.task.flagscale_root", {"flagscale_root": "/nowhere"}, {}), ("FLAGSCALE_HOME", {}, {"FLAGSCALE_HOME": "/nowhere"}),
+@pytest.mark.parametrize(("source", "configured", "environ"), [
+    ("experiment.task.flagscale_root", "/nowhere", {}), ("FLAGSCALE_HOME", None, {"FLAGSCALE_HOME": "/nowhere"}),
 ])  # fmt: skip
-def test_tree_without_flagscale_is_refused(source, task, environ) -> None:
+def test_tree_without_flagscale_is_refused(source, configured, environ) -> None:
     with pytest.raises(PerfError) as refusal:
-        find_flagscale(task, environ)
+        find_flagscale(configured, environ)
     assert (
         str(refusal.value)
         == f"{source}: '/nowhere' is not a FlagScale tree (no flagscale/train in it); give its root directory"
@@ -32,9 +32,9 @@ def test_tree_without_flagscale_is_refused(source, task, environ) -> None:
 
 def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(flagscale_root, "find_spec", lambda name: None)
-    assert find_flagscale({}, {}) is None
+    assert find_flagscale(None, {}) is None
     with pytest.raises(PerfError) as refusal:
-        find_entrypoint({}, None, str(tmp_path))
+        find_entrypoint(None, None, str(tmp_path))
     assert str(refusal.value) == (
         f"experiment.task.entrypoint: no file 'flagscale/train/train_gpt.py' in {tmp_path}, and FlagScale is not installed;"
         " install it with\n    pip install --no-deps flag-scale==0.8.0\nor name a checkout with experiment.task.flagscale_root=DIR"
@@ -43,19 +43,16 @@ def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None
 
 def test_entrypoint_is_searched_here_first_then_in_flagscale(tree, tmp_path) -> None:
     in_flagscale = str(tree / "flagscale" / "train" / "train_gpt.py")
-    assert find_entrypoint({}, str(tree), str(tmp_path)) == in_flagscale
-    assert (
-        find_entrypoint({"entrypoint": "./flagscale/train/train_gpt.py"}, str(tree), str(tmp_path))
-        == in_flagscale
-    )
+    assert find_entrypoint(None, str(tree), str(tmp_path)) == in_flagscale
+    assert find_entrypoint("./flagscale/train/train_gpt.py", str(tree), str(tmp_path)) == in_flagscale
     (tmp_path / "mine.py").write_text("")
-    assert find_entrypoint({"entrypoint": "mine.py"}, str(tree), str(tmp_path)) == str(tmp_path / "mine.py")
-    assert find_entrypoint({"entrypoint": str(tmp_path / "mine.py")}, None, "/") == str(tmp_path / "mine.py")
+    assert find_entrypoint("mine.py", str(tree), str(tmp_path)) == str(tmp_path / "mine.py")
+    assert find_entrypoint(str(tmp_path / "mine.py"), None, "/") == str(tmp_path / "mine.py")
 
 
 def test_entrypoint_that_is_nowhere_is_refused(tree, tmp_path) -> None:
     with pytest.raises(PerfError) as refusal:
-        find_entrypoint({"entrypoint": "x.py"}, str(tree), str(tmp_path))
+        find_entrypoint("x.py", str(tree), str(tmp_path))
     assert str(refusal.value) == (
         f"experiment.task.entrypoint: no file 'x.py', neither in {tmp_path} nor in FlagScale at {tree}; give the script's path"
     )

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from flagscale_perf.launcher.config import Directories
 from flagscale_perf.launcher.job import (
     ProcessId,
     exit_code,
@@ -24,7 +25,7 @@ DEADLINE_S = 60
 
 @pytest.fixture
 def paths(tmp_path):
-    paths = ExperimentPaths.from_config({"experiment": {"exp_dir": str(tmp_path / "exp")}}, "/")
+    paths = ExperimentPaths.of(Directories(str(tmp_path / "exp"), None), "/")
     paths.make()
     return paths
 

@@ -2,14 +2,13 @@ import os
 
 import pytest
 
-from flagscale_perf.launcher.paths import ExperimentPaths, section
+from flagscale_perf.launcher.config import Directories
+from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
 
 
-def paths_of(exp_dir="./outputs", cwd="/here", **logging):
-    return ExperimentPaths.from_config(
-        {"experiment": {"exp_dir": exp_dir}, "train": {"system": {"logging": logging}}}, cwd
-    )
+def paths_of(exp_dir="./outputs", cwd="/here", log_dir=None):
+    return ExperimentPaths.of(Directories(exp_dir, log_dir), cwd)
 
 
 def test_files_lie_where_flagscale_puts_them() -> None:
@@ -58,15 +57,6 @@ def test_log_dir_may_lie_elsewhere() -> None:
     assert paths_of(log_dir="my_logs").log_dir == "/here/outputs/my_logs"
 
 
-@pytest.mark.parametrize("exp_dir", [None, "", " ", 3, "a\0b", "a\nb", ["x"]])
-def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
-    with pytest.raises(
-        PerfError,
-        match=r"^experiment.exp_dir: .* is not a directory name; write for example experiment.exp_dir=./outputs$",
-    ):
-        paths_of(exp_dir)
-
-
 def test_directory_that_cannot_be_made_is_refused(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
@@ -80,14 +70,3 @@ def test_make_creates_the_launchers_directories(tmp_path) -> None:
     paths = paths_of(str(tmp_path / "a" / "b"))
     paths.make()
     assert sorted(os.listdir(paths.log_dir)) == ["pids", "scripts"]
-
-
-def test_section() -> None:
-    config = {"a": {"b": {"c": 1}, "n": None, "v": 3}}
-    assert section(config, "a.b") == {"c": 1}
-    assert section(config, "a.n.x") == {}
-    assert section(config, "z") == {}
-    with pytest.raises(
-        PerfError, match=r"^a.v: v is 3 and not a section of keys; see conf/train.yaml for the form$"
-    ):
-        section(config, "a.v")

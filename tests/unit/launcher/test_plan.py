@@ -1,6 +1,7 @@
 import pytest
 
 import flagscale_perf.launcher.plan as plan_module
+from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.spine.errors import PerfError
 
@@ -8,16 +9,16 @@ HERE = "/here"
 
 
 def test_whole_command(config, tmp_path) -> None:
-    plan = make_plan(config, HERE, {})
+    plan = make_plan(read_job(config), HERE, {})
     root = tmp_path / "FlagScale"
     assert plan.command == [
         "/usr/bin/python3", "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
         "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py",
         "--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir", f"{tmp_path}/exp/logs/perf_monitor",
     ]  # fmt: skip
-    assert plan.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert plan.job.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     assert plan.pythonpath[:2] == [str(root), f"{root}/third_party/Megatron-LM"]
-    assert plan.before_start == ""
+    assert plan.job.before_start == ""
     assert plan.resolved == []
 
 
@@ -27,16 +28,16 @@ def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkey
         "__file__",
         plan_module.site.getsitepackages()[0] + "/flagscale_perf/__init__.py",
     )
-    assert len(make_plan(config, HERE, {}).pythonpath) == 2
+    assert len(make_plan(read_job(config), HERE, {}).pythonpath) == 2
     monkeypatch.setattr(plan_module.flagscale_perf, "__file__", "/checkout/flagscale_perf/__init__.py")
-    assert make_plan(config, HERE, {}).pythonpath[2:] == ["/checkout"]
+    assert make_plan(read_job(config), HERE, {}).pythonpath[2:] == ["/checkout"]
 
 
 def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
     config["train"]["system"] |= {
         "perf_log_dir": "p", "tensorboard_dir": "tb", "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
     }  # fmt: skip
-    plan = make_plan(config, HERE, {})
+    plan = make_plan(read_job(config), HERE, {})
     assert plan.resolved == [
         f"train.system.tensorboard_dir: tb -> {tmp_path}/exp/tb",
         f"train.system.checkpoint.load: c -> {tmp_path}/exp/c",
@@ -49,7 +50,7 @@ def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
 
 def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path) -> None:
     config["train"]["system"] = {"save_interval": 5, "wandb_project": "w"}
-    values = {key: setting.value for key, setting in make_plan(config, HERE, {}).settings.items()}
+    values = {key: setting.value for key, setting in make_plan(read_job(config), HERE, {}).settings.items()}
     exp = f"{tmp_path}/exp"
     assert values == {
         "tensorboard_dir": f"{exp}/tensorboard", "wandb_save_dir": f"{exp}/wandb",
@@ -60,7 +61,7 @@ def test_directories_flagscale_would_give_a_job_that_names_none(config, tmp_path
 
 def test_null_directory_stays_off(config) -> None:
     config["train"]["system"] |= {"save_interval": 5, "save": None, "load": None}
-    assert not {"--save", "--load", "--tensorboard-dir"} & set(make_plan(config, HERE, {}).command)
+    assert not {"--save", "--load", "--tensorboard-dir"} & set(make_plan(read_job(config), HERE, {}).command)
 
 
 def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path) -> None:
@@ -72,7 +73,9 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
         "tokenizer_model": "gone",
         "data_path": "vocab.json",
     }
-    values = {key: setting.value for key, setting in make_plan(config, str(tmp_path), {}).settings.items()}
+    values = {
+        key: setting.value for key, setting in make_plan(read_job(config), str(tmp_path), {}).settings.items()
+    }
     assert values["vocab_file"] == f"{tmp_path}/FlagScale/vocab.json"
     assert (values["merge_file"], values["tokenizer_model"], values["data_path"]) == (
         "mine.json",
@@ -84,7 +87,7 @@ def test_files_that_are_only_in_flagscale_are_taken_from_there(config, tmp_path)
 def test_environment_of_the_job_decides_options_that_the_configuration_leaves_open(config, tmp_path) -> None:
     config["experiment"]["envs"] = {"FLAGSCALE_PERF_LOG_DIR": "from_env"}
     assert (
-        make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        make_plan(read_job(config), HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
         == f"{tmp_path}/exp/from_env"
     )
 
@@ -99,7 +102,7 @@ def test_variables(config) -> None:
         "CUDA_DEVICE_MAX_CONNECTIONS": 8,
     }
     expected = {"A": "x y", "B": "3", "C": "1", "D": "0", "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    assert make_plan(config, HERE, {}).env == expected
+    assert make_plan(read_job(config), HERE, {}).job.env == expected
 
 
 def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
@@ -111,7 +114,7 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
         "x": False,
         "y": None,
     }
-    command = make_plan(config, HERE, {}).command
+    command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir", f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
     ]  # fmt: skip
@@ -119,7 +122,7 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
 
 def test_own_rendezvous_is_passed_on(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": 2, "rdzv_endpoint": "node0:29500", "rdzv_id": "job"}
-    command = make_plan(config, HERE, {}).command
+    command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--nnodes", "2", "--nproc_per_node", "2", "--rdzv_endpoint", "node0:29500", "--rdzv_id", "job",
     ]  # fmt: skip
@@ -152,14 +155,14 @@ def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> N
         place = place[name]
     place[key] = value
     with pytest.raises(PerfError) as refusal:
-        make_plan(config, HERE, {})
+        make_plan(read_job(config), HERE, {})
     assert str(refusal.value) == message
 
 
 def test_wrong_option_of_the_monitor_is_refused(config) -> None:
     config["train"]["system"]["perf_log_interval"] = 0
     with pytest.raises(PerfError) as refusal:
-        make_plan(config, HERE, {})
+        make_plan(read_job(config), HERE, {})
     assert (
         str(refusal.value)
         == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
@@ -168,7 +171,7 @@ def test_wrong_option_of_the_monitor_is_refused(config) -> None:
 
 def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
     config["experiment"]["runner"] |= {"nnodes": "1:1", "nproc_per_node": None, "rdzv_id": "job"}
-    command = make_plan(config, HERE, {}).command
+    command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
         "--standalone",
         "--nproc_per_node",
@@ -180,11 +183,11 @@ def test_files_of_ones_own_go_before_those_of_flagscale(config, tmp_path) -> Non
     for directory in (tmp_path, tmp_path / "FlagScale"):
         (directory / "vocab.json").write_text("")
     config["train"]["data"] = {"vocab_file": "vocab.json"}
-    assert make_plan(config, str(tmp_path), {}).settings["vocab_file"].value == "vocab.json"
+    assert make_plan(read_job(config), str(tmp_path), {}).settings["vocab_file"].value == "vocab.json"
 
 
 def test_the_callers_environment_decides_options_that_nobody_else_does(config, tmp_path) -> None:
     assert (
-        make_plan(config, HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
+        make_plan(read_job(config), HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
         == f"{tmp_path}/exp/from_caller"
     )

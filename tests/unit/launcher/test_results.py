@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.launcher.results import reason, results, sessions
 
@@ -12,7 +13,7 @@ OLD, NEW = "20240129_103000", "20240129_103000_2"
 @pytest.fixture
 def plan(config):
     config["train"]["system"]["tensorboard_dir"] = "tensorboard"
-    plan = make_plan(config, "/", {})
+    plan = make_plan(read_job(config), "/", {})
     plan.paths.make()
     os.makedirs(plan.perf.perf_log_dir)
     return plan

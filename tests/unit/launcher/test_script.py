@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
 from flagscale_perf.launcher.script import render, write_script
 from flagscale_perf.spine.errors import PerfError
@@ -35,7 +36,7 @@ def seen(config, tmp_path):
     config["experiment"]["task"]["python"] = str(python)
 
     def run(cwd=str(tmp_path)):
-        plan = make_plan(config, cwd, {})
+        plan = make_plan(read_job(config), cwd, {})
         done = subprocess.run(
             ["bash", write_script(plan)],
             env={"PATH": os.environ["PATH"], "SEEN": str(tmp_path / "seen.json")},
@@ -106,18 +107,24 @@ def test_search_path(config, seen, tmp_path) -> None:
 def test_failing_command_of_the_user_ends_the_job_with_its_status(config) -> None:
     config["experiment"]["cmds"]["before_start"] = "(exit 7)"
     config["experiment"]["task"]["python"] = "/bin/false"
-    assert subprocess.run(["bash", write_script(make_plan(config, "/", {}))], check=False).returncode == 7
+    assert (
+        subprocess.run(["bash", write_script(make_plan(read_job(config), "/", {}))], check=False).returncode
+        == 7
+    )
 
 
 def test_exit_status_is_the_jobs(config) -> None:
     config["experiment"]["task"]["python"] = "/bin/false"
-    assert subprocess.run(["bash", write_script(make_plan(config, "/", {}))], check=False).returncode == 1
+    assert (
+        subprocess.run(["bash", write_script(make_plan(read_job(config), "/", {}))], check=False).returncode
+        == 1
+    )
 
 
 def test_whole_script(config, tmp_path) -> None:
     config["experiment"]["envs"] = {"A": "it's"}
     config["experiment"]["cmds"]["before_start"] = "source env.sh"
-    plan = make_plan(config, "/some where", {})
+    plan = make_plan(read_job(config), "/some where", {})
     root = tmp_path / "FlagScale"
     assert render(plan) == (
         "#!/usr/bin/env bash\n"
@@ -137,7 +144,7 @@ def test_whole_script(config, tmp_path) -> None:
 
 def test_command_of_the_user_that_is_not_whole_is_refused(config, tmp_path) -> None:
     config["experiment"]["cmds"]["before_start"] = "echo 'never closed"
-    plan = make_plan(config, "/", {})
+    plan = make_plan(read_job(config), "/", {})
     with pytest.raises(
         PerfError, match=r"^experiment.cmds.before_start: .* is not whole bash code: .*; mend its quotes$"
     ):
@@ -146,7 +153,7 @@ def test_command_of_the_user_that_is_not_whole_is_refused(config, tmp_path) -> N
 
 
 def test_directory_that_takes_no_script_is_refused(config) -> None:
-    plan = make_plan(config, "/", {})
+    plan = make_plan(read_job(config), "/", {})
     os.makedirs(plan.paths.script)
     with pytest.raises(
         PerfError,
@@ -159,7 +166,7 @@ def test_directory_that_takes_no_script_is_refused(config) -> None:
 def test_a_python_that_is_none_runs_nothing_else(config, tmp_path, python) -> None:
     config["experiment"]["task"]["python"] = python
     done = subprocess.run(
-        ["bash", write_script(make_plan(config, str(tmp_path), {}))],
+        ["bash", write_script(make_plan(read_job(config), str(tmp_path), {}))],
         capture_output=True,
         text=True,
         check=False,

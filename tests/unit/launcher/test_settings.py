@@ -1,7 +1,8 @@
 import pytest
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.launcher.settings import Setting, as_text, option, read_settings, to_argv
+from flagscale_perf.launcher.config import read_settings
+from flagscale_perf.launcher.settings import as_text, option, to_argv
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -99,20 +100,6 @@ def test_what_cannot_be_passed_is_refused_by_name(train, message) -> None:
     with pytest.raises(PerfError) as refusal:
         argv_of(**train)
     assert str(refusal.value) == message
-
-
-def test_configuration_without_a_task_is_refused() -> None:
-    with pytest.raises(
-        PerfError,
-        match=r"^train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama$",
-    ):
-        read_settings({"experiment": {}})
-
-
-def test_settings_remember_where_they_are_written() -> None:
-    assert read_settings({"train": {"system": {"checkpoint": {"save-interval": 5}}}}) == {
-        "save_interval": Setting("train.system.checkpoint.save-interval", 5)
-    }
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 
 from flagscale_perf.report.csv import render
+from flagscale_perf.training.analysis import blocks
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import make_header, make_interval
 from tests.golden import golden
@@ -15,7 +16,7 @@ from tests.unit.report.test_text import report_of
 
 
 def test_a_row_for_each_point(tmp_path: Path) -> None:
-    lines = render(read_report(write(TROUBLED, tmp_path))).splitlines(keepends=True)
+    lines = render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))).splitlines(keepends=True)
     assert len(lines) == 1 + 60
     assert "".join(lines[:12]) == golden("report_phases.csv")
 
@@ -31,4 +32,4 @@ def test_no_text_is_a_formula(tmp_path: Path) -> None:
 def test_a_negative_number_stays_a_number(tmp_path: Path) -> None:
     interval = make_interval(10, phases_ns={"between_steps": -10_000_000})
     (row,) = csv.DictReader(io.StringIO(render(report_of(tmp_path, [make_header(), interval]))))
-    assert (row["phase_between_steps_ms"], row["phase_forward_ms"]) == ("-1.0", "")
+    assert (row["between_steps_ms"], row["forward_ms"]) == ("-1.0", "")

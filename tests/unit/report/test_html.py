@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.report import Report
 from flagscale_perf.report.html import render, render_page
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.analysis.blocks import report_of
+from flagscale_perf.training.analysis.report import TrainingReport
 from tests import reports
 from tests.golden import golden
 
@@ -61,8 +62,8 @@ class Page(HTMLParser):
         return [str(found[name]) for _, found in self.elements if name in found]
 
 
-def page_of(make: Callable[[], Report]) -> Page:
-    return Page(render_page(make(), LIBRARY))
+def page_of(make: Callable[[], TrainingReport]) -> Page:
+    return Page(render_page(report_of(make()), LIBRARY))
 
 
 def charts_of(page: Page) -> dict[str, Any]:
@@ -79,11 +80,11 @@ def without_assets(page: str) -> str:
 
 
 def test_a_small_page() -> None:
-    assert without_assets(render_page(reports.small(), LIBRARY)) == golden("report.html")
+    assert without_assets(render_page(report_of(reports.small()), LIBRARY)) == golden("report.html")
 
 
 @pytest.mark.parametrize("make", MAKERS)
-def test_nothing_of_a_page_is_elsewhere(make: Callable[[], Report]) -> None:
+def test_nothing_of_a_page_is_elsewhere(make: Callable[[], TrainingReport]) -> None:
     page = page_of(make)
     assert page.open == []
     assert {tag for tag, _ in page.elements} <= OURS
@@ -112,7 +113,9 @@ def test_the_policy_allows_the_two_scripts_and_no_request() -> None:
 
 
 def test_the_library_is_packed_and_the_same_every_time() -> None:
-    assert render_page(reports.small(), LIBRARY) == render_page(reports.small(), LIBRARY)
+    assert render_page(report_of(reports.small()), LIBRARY) == render_page(
+        report_of(reports.small()), LIBRARY
+    )
     packed = page_of(reports.small).scripts[1]
     assert gzip.decompress(base64.b64decode(packed)).decode() == LIBRARY
 
@@ -121,7 +124,7 @@ def test_hostile_text_is_shown_as_text() -> None:
     page = page_of(reports.hostile)
     assert len(page.scripts) == 3
     assert sum("<script>alert(1)</script><img src=http://x.invalid/a" in shown for shown in page.texts) > 30
-    raw = render_page(reports.hostile(), LIBRARY)
+    raw = render_page(report_of(reports.hostile()), LIBRARY)
     assert not re.search("[\u2028\u202e]", raw)
     assert "<img" not in raw
 
@@ -164,7 +167,7 @@ def test_a_finding_shows_its_figures_and_its_flags_to_copy() -> None:
     page = page_of(reports.small)
     assert page.attributes("data-copy") == ["--num-workers"]
     texts = "|".join(page.texts)
-    assert "costs |7.4 s, 11.0 % of the wall time|at most |+12.0 %| tokens/s" in texts
+    assert "costs |7.4 s, 11.0 % of the wall time|at most +12.0 % tokens/s" in texts
     assert "11.0 %| loading data, of an iteration |limit 2.0 %; ours: one batch ahead" in texts
     assert "Not judged: throttling: no counters were read" in texts
 
@@ -181,9 +184,9 @@ def test_without_plotly_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(
         PerfError, match=r"--format html needs plotly.*pip install 'flagscale-perf\[report\]'"
     ):
-        render(reports.small())
+        render(report_of(reports.small()))
 
 
 def test_the_whole_page_has_plotly_in_it() -> None:
-    library = gzip.decompress(base64.b64decode(Page(render(reports.small())).scripts[1])).decode()
+    library = gzip.decompress(base64.b64decode(Page(render(report_of(reports.small()))).scripts[1])).decode()
     assert library.startswith("/**\n* plotly.js v")

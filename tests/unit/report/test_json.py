@@ -29,7 +29,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
     report = parsed(render(report_of(tmp_path, sample_run())))
-    summary = summarize(tmp_path / NAME).summary
+    summary = summarize(tmp_path / NAME).summary.as_dict()
     statistics = summary["final_statistics"]
     figures = report["figures"]
     names = {

@@ -8,6 +8,7 @@ import pytest
 
 from flagscale_perf.report.markdown import escaped, render
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis import blocks
 from flagscale_perf.training.analysis.fold import read_report
 from tests.fakes import make_facts, make_header, make_step
 from tests.golden import golden
@@ -16,7 +17,7 @@ from tests.unit.report.test_text import report_of
 
 
 def test_a_run_in_trouble(tmp_path: Path) -> None:
-    assert render(read_report(write(TROUBLED, tmp_path))) == golden("report_troubled.md")
+    assert render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_troubled.md")
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.console import ConsoleSink
-from tests.fakes import make_facts, make_header, sample_intervals
+from tests.fakes import make_context, make_facts, make_header, sample_intervals
 from tests.golden import golden
 
 
 def test_it_gets_the_very_lines_of_the_text_log(tmp_path: Path) -> None:
     lines: list[str] = []
     sink = ConsoleSink.open(
-        SinkContext(
+        make_context(
             make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_console_output=True),
             tmp_path,
             lines.append,
@@ -27,4 +26,4 @@ def test_it_gets_the_very_lines_of_the_text_log(tmp_path: Path) -> None:
 
 
 def test_without_the_option_there_is_none(tmp_path: Path) -> None:
-    assert ConsoleSink.open(SinkContext(make_header(), tmp_path, print)) is None
+    assert ConsoleSink.open(make_context(make_header(), tmp_path, print)) is None

@@ -15,11 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfileSink
-from tests.fakes import free_port, make_facts, make_header, make_step, sample_run
+from tests.fakes import free_port, make_context, make_facts, make_header, make_step, sample_run
 
 
 def context_of(directory: Path, may_serve: bool = True, **config: str) -> SinkContext:
-    return SinkContext(
+    return make_context(
         make_header(facts=make_facts(device='H"200\\'), **config), directory, print, may_serve=may_serve
     )
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.sinks import realtime
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.realtime import RealtimeSink
-from tests.fakes import make_facts, make_header, make_interval
+from tests.fakes import make_context, make_facts, make_header, make_interval
 from tests.golden import golden
 
 HEADING = "".join(golden("perf_metrics_events.log").splitlines(keepends=True)[:6])
@@ -34,7 +33,7 @@ def steps_in(text: str) -> list[str]:
 def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(
     tmp_path: Path, clock: list[int]
 ) -> None:
-    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 3 * 140)
+    sink = RealtimeSink(make_context(make_header(), tmp_path, print), max_bytes=len(HEADING) + 3 * 140)
     path = tmp_path / "perf_realtime.log"
     seen, inodes = [], set()
     for iteration in range(1, 8):
@@ -50,7 +49,7 @@ def test_the_file_is_emptied_in_place_before_a_line_that_would_pass_its_bound(
 
 
 def test_a_follower_gets_time_to_read_the_last_lines(tmp_path: Path, clock: list[int]) -> None:
-    sink = RealtimeSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 140)
+    sink = RealtimeSink(make_context(make_header(), tmp_path, print), max_bytes=len(HEADING) + 140)
     clock[0] = realtime.FOLLOWER_TIME_NS
     for iteration in (1, 2, 3):
         write(sink, iteration)
@@ -64,7 +63,7 @@ def test_a_follower_gets_time_to_read_the_last_lines(tmp_path: Path, clock: list
 def test_the_next_session_goes_on_below_a_separator(tmp_path: Path) -> None:
     for session, resumed in (("20240129_103000", 0), ("20240129_103000_2", 1)):
         sink = RealtimeSink(
-            SinkContext(make_header(session, make_facts(resume_iteration=resumed)), tmp_path, print)
+            make_context(make_header(session, make_facts(resume_iteration=resumed)), tmp_path, print)
         )
         write(sink, resumed + 1)
         sink.close()

@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.run_file import RecordsSink
-from tests.fakes import sample_run
+from tests.fakes import make_context, sample_run
 from tests.golden import golden
 
 
 def test_a_whole_run_and_its_lock(tmp_path: Path) -> None:
     header, *records = sample_run()
-    sink = RecordsSink(SinkContext(header, tmp_path, print))
+    sink = RecordsSink(make_context(header, tmp_path, print))
     for record in (header, *records):
         sink.write(record)
     sink.flush()

@@ -8,17 +8,16 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.sinks import summary
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.summary import PERIOD_NS, SummarySink
 from flagscale_perf.spine.records import RunEnd
-from tests.fakes import make_header, make_step, sample_run
+from tests.fakes import make_context, make_header, make_step, sample_run
 from tests.golden import golden
 
 
 def test_it_is_replaced_when_due_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [10**12]
     monkeypatch.setattr(summary, "monotonic_ns", lambda: now[0])
-    sink = SummarySink(SinkContext(make_header(), tmp_path, print))
+    sink = SummarySink(make_context(make_header(), tmp_path, print))
 
     def last_iteration_after(record) -> int | None:
         if record:
@@ -36,7 +35,7 @@ def test_it_is_replaced_when_due_and_at_the_end(tmp_path: Path, monkeypatch: pyt
 
 def test_its_content_is_the_whole_summary(tmp_path: Path) -> None:
     header, *records = sample_run()
-    sink = SummarySink(SinkContext(header, tmp_path, print))
+    sink = SummarySink(make_context(header, tmp_path, print))
     for record in records:
         sink.write(record)
     sink.flush()

@@ -12,21 +12,16 @@ from tensorboard.context import RequestContext
 from tensorboard.plugins.base_plugin import TBContext
 from tensorboard.plugins.custom_scalar.custom_scalars_plugin import CustomScalarsPlugin
 
-from flagscale_perf.sinks.base import SinkContext
-from flagscale_perf.sinks.tensorboard import TensorBoardSink, scalars_of
-from flagscale_perf.sinks.tensorboard_layout import PAGES
-from flagscale_perf.training.utilisation import Scale
-from tests.fakes import make_header, make_interval
+from flagscale_perf.sinks.tensorboard import TensorBoardSink
+from flagscale_perf.spine.figures import Rows
+from flagscale_perf.training.figures import TABLE
+from tests.fakes import make_context, make_header, make_interval
 
-TAGS = set(scalars_of(make_interval(), Scale(8, 1e14)))
-
-
-def test_every_curve_is_on_a_page_and_nothing_else() -> None:
-    assert {tag for charts in PAGES.values() for tags in charts.values() for tag in tags} == TAGS
+TAGS = Rows(TABLE, make_header()).curves(make_interval())
 
 
 def test_tensorboards_plugin_finds_pages_whose_charts_match_the_tags(tmp_path: Path) -> None:
-    sink = TensorBoardSink(SinkContext(make_header(), tmp_path, print))
+    sink = TensorBoardSink(make_context(make_header(), tmp_path, print))
     sink.write(make_interval())
     sink.flush()
     sink.close()
@@ -34,7 +29,7 @@ def test_tensorboards_plugin_finds_pages_whose_charts_match_the_tags(tmp_path: P
     runs.Reload()
     context = TBContext(data_provider=MultiplexerDataProvider(runs, str(tmp_path)), multiplexer=runs)
     layout = json.loads(CustomScalarsPlugin(context).layout_impl(RequestContext(), ""))
-    assert [category["title"] for category in layout["category"]] == list(PAGES)
+    assert [category["title"] for category in layout["category"]] == list(TABLE.charts())
     (charts,) = [category["chart"] for category in layout["category"] if category["title"] == "Speed"]
     (shares,) = [chart["multiline"]["tag"] for chart in charts if chart["title"] == "MFU and HFU"]
     assert [[tag for tag in sorted(TAGS) if re.match(pattern, tag)] for pattern in shares] == [

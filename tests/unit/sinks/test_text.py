@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.text import MetricsSink
-from tests.fakes import make_header, make_interval
+from tests.fakes import make_context, make_header, make_interval
 from tests.golden import golden
 
 HEADING = "".join(golden("perf_metrics_events.log").splitlines(keepends=True)[:6])
@@ -19,7 +18,7 @@ def steps_in(path: Path) -> list[int]:
 
 
 def test_parts_move_up_and_every_line_is_in_one_of_them_below_a_heading(tmp_path: Path) -> None:
-    sink = MetricsSink(SinkContext(make_header(), tmp_path, print), max_bytes=len(HEADING) + 2 * 140)
+    sink = MetricsSink(make_context(make_header(), tmp_path, print), max_bytes=len(HEADING) + 2 * 140)
     for number in range(1, 8):
         sink.write(make_interval(number * 10))
         sink.flush()
@@ -32,7 +31,7 @@ def test_parts_move_up_and_every_line_is_in_one_of_them_below_a_heading(tmp_path
 
 def test_a_second_process_of_the_session_goes_on_without_a_heading(tmp_path: Path) -> None:
     for resumed, number in ((False, 10), (True, 20)):
-        sink = MetricsSink(SinkContext(make_header(), tmp_path, print, resumed=resumed))
+        sink = MetricsSink(make_context(make_header(), tmp_path, print, resumed=resumed))
         sink.write(make_interval(number))
         sink.flush()
         sink.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from flagscale_perf.training.phases import PHASES
 from tests.fakes import (
     MS,
     SECOND,
+    make_context,
     make_event,
     make_facts,
     make_header,
@@ -25,8 +27,12 @@ from tests.golden import golden
 HEADER = make_header(facts=make_facts(peak_flop_per_s=2.5e14))
 
 
+def format_of(header) -> TextFormat:
+    return TextFormat(make_context(header, Path("logs"), print))
+
+
 def text_of(header, records) -> str:
-    layout = TextFormat(header)
+    layout = format_of(header)
     return layout.heading() + "".join(map(layout.line, records))
 
 
@@ -69,7 +75,7 @@ def test_a_log_with_everything_in_it() -> None:
 
 
 def line_of(record, header=HEADER) -> str:
-    return TextFormat(header).line(record)
+    return format_of(header).line(record)
 
 
 def test_what_is_not_known_is_a_dash() -> None:
@@ -122,7 +128,7 @@ def test_a_share_above_100_percent_is_marked() -> None:
     ],
 )
 def test_the_heading_says_what_is_counted_and_against_which_peak(facts: dict[str, object], line: str) -> None:
-    assert TextFormat(make_header(facts=make_facts(**facts))).heading().splitlines()[5:] == [line]
+    assert format_of(make_header(facts=make_facts(**facts))).heading().splitlines()[5:] == [line]
 
 
 def test_a_warmup_is_marked_behind_the_columns() -> None:
@@ -153,4 +159,4 @@ def test_events_and_the_end_are_comments_on_one_line() -> None:
     [(0, "# session 20240129_103000\n"), (50, "# session 20240129_103000, resumed after iteration 50\n")],
 )
 def test_the_line_between_two_sessions(resumed: int, line: str) -> None:
-    assert TextFormat(make_header(facts=make_facts(resume_iteration=resumed))).separator() == line
+    assert format_of(make_header(facts=make_facts(resume_iteration=resumed))).separator() == line

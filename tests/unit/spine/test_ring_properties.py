@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from flagscale_perf.spine.ring import MARKS_PER_SLOT, SLOT_BYTES, Ring, RingRecord
-from flagscale_perf.training.records import MarksRecord
+from flagscale_perf.spine.records import Record
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.slots import SLOT_BYTES
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord
 from tests.fakes import make_event, make_step
 
 HEADER_BYTES = 8192
@@ -33,16 +35,14 @@ FITTING = st.one_of(
         st.sampled_from(["note", "failure"]),
         text=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=40),
     ),
-    st.builds(
-        MarksRecord, INT64, st.integers(0, 2**32 - 1), st.lists(INT64, max_size=MARKS_PER_SLOT).map(tuple)
-    ),
+    st.builds(MarksRecord, INT64, INT64, st.lists(INT64, max_size=MARKS_PER_SLOT).map(tuple)),
 )
 UNFIT = st.sampled_from(
     [
         make_step(samples=2**63),
         make_step(tokens="1"),
         MarksRecord(1, 1, (0,) * (MARKS_PER_SLOT + 1)),
-        MarksRecord(1, -1, ()),
+        MarksRecord(1, 2**63, ()),
     ]
 )
 
@@ -54,11 +54,11 @@ class RingBesideAList(RuleBasedStateMachine):
         super().__init__()
         self.producer = Ring.create(SLOTS)
         self.consumer = Ring.attach(os.dup(self.producer.fd or 0))
-        self.held: list[RingRecord] = []
+        self.held: list[Record] = []
         self.dropped = self.committed = 0
 
     @rule(record=FITTING)
-    def put(self, record: RingRecord) -> None:
+    def put(self, record: Record) -> None:
         self.producer.put(record)
         if len(self.held) < SLOTS:
             self.held.append(record)
@@ -66,7 +66,7 @@ class RingBesideAList(RuleBasedStateMachine):
             self.dropped += 1
 
     @rule(record=UNFIT)
-    def put_what_does_not_fit(self, record: RingRecord) -> None:
+    def put_what_does_not_fit(self, record: Record) -> None:
         self.producer.put(record)
         self.dropped += 1
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 from flagscale_perf.spine.units import (
@@ -9,11 +12,13 @@ from flagscale_perf.spine.units import (
     as_ms,
     as_s,
     duration,
-    name_ranks,
+    for_stdout,
     number,
+    numbered,
     percent,
     printable,
     ranges,
+    stretch,
     with_unit,
 )
 
@@ -52,6 +57,26 @@ def test_a_number_below_one_keeps_three_digits(value: float | None, decimals: in
     assert number(value, decimals) == text
 
 
+@pytest.mark.parametrize(
+    ("encoding", "errors", "shown"),
+    [
+        ("utf-8", "strict", "日志/é\\udce6"),
+        ("utf-8", "surrogateescape", "日志/é\udce6"),
+        ("ascii", "strict", "\\u65e5\\u5fd7/\\xe9\\udce6"),
+        ("latin-1", "strict", "\\u65e5\\u5fd7/é\\udce6"),
+        ("ascii", "backslashreplace", "日志/é\udce6"),
+    ],
+)
+def test_what_stdout_cannot_encode_is_spelled_out(
+    monkeypatch, encoding: str, errors: str, shown: str
+) -> None:
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    text = for_stdout("日志/é\udce6")
+    print(text)
+    assert text == shown
+
+
 def test_what_is_not_known_stays_unknown() -> None:
     assert (as_ms(None), as_s(None)) == (None, None)
     assert (with_unit(None, 1, "ms"), percent(None), duration(None)) == ("-", "-", "-")
@@ -85,17 +110,23 @@ def test_a_duration_has_two_units_at_most(seconds: float, text: str) -> None:
     ("ranks", "text"),
     [
         ([3], "rank 3"),
-        ([4, 3], "ranks 3, 4"),
-        ([0, 1, 2, 7, 12, 13], "ranks 0 to 2, 7, 12, 13"),
-        (range(0, 20, 2), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 2 more"),
+        ([4, 5], "ranks 4, 5"),
+        ([7, 0, 1, 2, 12], "ranks 0 to 2, 7, 12"),
+        (list(range(0, 40, 2)), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
     ],
 )
-def test_ranks_in_a_row_are_joined_and_of_many_the_first_are_named(ranks: list[int], text: str) -> None:
-    assert name_ranks(ranks) == text
+def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
+    assert numbered("rank", ranks) == text
 
 
-def test_no_numbers_are_no_text() -> None:
+def test_numbers_that_are_not_at_hand_are_left_out_too() -> None:
+    assert ranges([0, 1, 2], total=3) == "0 to 2"
+    assert ranges([0, 1, 2, 9], total=1000, most=1) == "0 to 2 and 997 more"
     assert ranges([]) == ""
+
+
+def test_a_stretch_of_steps() -> None:
+    assert (stretch("step", 7, 7), stretch("step", 41, 42)) == ("step 7", "steps 41 to 42")
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -4,6 +4,8 @@ believed.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from flagscale_perf.training.hardware import (
@@ -11,7 +13,7 @@ from flagscale_perf.training.hardware import (
     HardwareTotals,
     HardwareWindow,
     Stretch,
-    mean_power_w,
+    mean_power_mw,
     tokens_per_joule,
 )
 from flagscale_perf.training.utilisation import Scale
@@ -94,7 +96,7 @@ def test_tokens_per_joule_are_one_devices_share() -> None:
     # 10240 tokens in 1 s on 8 devices, rank 0's draws 640 W
     assert tokens_per_joule(make_interval(10), Scale(8, None)) == 2.0
     assert tokens_per_joule(make_interval(10), Scale(None, None)) is None
-    assert mean_power_w(make_interval(10, energy_mj=None, energy_ns=None)) == 650.0
+    assert mean_power_mw(make_interval(10, energy_mj=None, energy_ns=None)) == 650_000
     assert tokens_per_joule(make_interval(10, **UNREAD), Scale(8, None)) is None
 
 
@@ -108,7 +110,7 @@ def test_the_run_adds_up_its_intervals() -> None:
     for xid in (0, 79, 0):
         totals.add_reading(make_reading(SECOND, xid=xid, pcie_width=8))
     # 960 J in 2 s are 480 W; 9600 tokens a second on 10 devices are 960 each
-    assert totals.as_dict(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None)) == {
+    assert asdict(totals.result(tokens=28_800, elapsed_ns=3 * SECOND, scale=Scale(10, None))) == {
         "energy_j": 960.0,
         "energy_read_s": 2.0,
         "power_w": 480.0,
@@ -129,4 +131,4 @@ def test_the_run_adds_up_its_intervals() -> None:
 def test_nothing_read_is_nothing_known() -> None:
     totals = HardwareTotals()
     totals.add_interval(make_interval(10, **UNREAD))
-    assert set(totals.as_dict(10, SECOND, Scale(8, None)).values()) == {None}
+    assert set(asdict(totals.result(10, SECOND, Scale(8, None))).values()) == {None}

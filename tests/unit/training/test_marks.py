@@ -2,10 +2,10 @@
 
 import pytest
 
-from flagscale_perf.spine.ring import MARKS_PER_SLOT
-from flagscale_perf.training.marks import END, STARTS, STOPS, MarksJoin, in_slots, kind_of, own_times, time_of
+from flagscale_perf.device.marks import END, kind_of, time_of
+from flagscale_perf.training.marks import STARTS, STOPS, MarksJoin, in_slots, own_times
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.records import MarksRecord, PhaseRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord
 from tests.fakes import make_event, make_step
 
 FORWARD, BACKWARD, DATA, AROUND, OPTIMIZER = map(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.ring import MARKS_PER_SLOT
-from flagscale_perf.training.marks import END, STARTS, STOPS, MarksJoin, in_slots, kind_of, own_times, time_of
+from flagscale_perf.device.marks import END, kind_of, time_of
+from flagscale_perf.training.marks import STARTS, STOPS, MarksJoin, in_slots, own_times
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.records import MarksRecord, PhaseRecord
+from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord
 from tests.fakes import make_step
 
 BEGIN_NS = 10**15

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import pytest
 
 from flagscale_perf.training.memory import MIN_READINGS, MemoryTotals, fragmentation
@@ -57,7 +59,7 @@ def test_the_block_of_the_summary() -> None:
     totals.add(make_step(20, memory_bytes=3 * GB, memory_reserved_bytes=12 * GB, memory_retries=2))
     totals.add(make_step(30, memory_bytes=6 * GB, memory_reserved_bytes=8 * GB, memory_retries=5))
     totals.add(make_step(40, memory_peak_bytes=None, memory_bytes=None))
-    assert totals.as_dict() == {
+    assert asdict(totals.result()) == {
         "device_gb": 80.0,
         "reserved_peak_gb": 12.0,
         "fragmentation": 0.25,
@@ -68,7 +70,7 @@ def test_the_block_of_the_summary() -> None:
 
 @pytest.mark.parametrize("size", [None, 0, -1, 10**400, "80 GB", 8e10])
 def test_a_size_that_is_none_is_not_known(size) -> None:
-    assert set(MemoryTotals({"device_memory_bytes": size}).as_dict().values()) == {None}
+    assert set(asdict(MemoryTotals({"device_memory_bytes": size}).result()).values()) == {None}
 
 
 @pytest.mark.parametrize(("allocated", "reserved"), [(None, 4), (3, None), (0, 0), (5, 4), (-1, 4)])

@@ -8,7 +8,7 @@ from typing import ClassVar
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.training.records import Record
 from flagscale_perf.writer.fanout import FanOut
-from tests.fakes import make_header, make_interval, make_step
+from tests.fakes import make_context, make_header, make_interval, make_step
 
 
 class Memory:
@@ -73,7 +73,7 @@ def build(tmp_path: Path, *kinds):
     for kind in kinds:
         kind.made.clear()
     fan = FanOut(
-        kinds, SinkContext(make_header(), tmp_path, print), lambda name, text: told.append((name, text))
+        kinds, make_context(make_header(), tmp_path, print), lambda name, text: told.append((name, text))
     )
     return fan, [kind.made[0] for kind in kinds if kind.made], told
 

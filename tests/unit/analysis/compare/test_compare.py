@@ -1,89 +1,90 @@
+"""Comparisons of two sides, in every format."""
+
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import (
-    NOISE,
-    REHEARSAL_NOISE,
-    CompareOptions,
-    Figure,
-    RunEntry,
-    compare,
-)
-from tests.fakes import make_step
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, culprits, relative
+from flagscale_perf.report import html, json, markdown, text
+from flagscale_perf.report.format import shown
+from flagscale_perf.training.analysis.compare import compare, report_of
+from tests.golden import golden
 from tests.run_files import steady, write
+from tests.unit.report.test_html import Page, without_assets
 
 
-def test_a_phase_that_takes_longer_is_named(tmp_path) -> None:
-    base, new = write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=6))
-    result = compare([base], [new], CompareOptions())
-    assert (result.whole.verdict, result.whole.change, result.culprits) == ("slower", 6, ["backward"])
-    assert (result.basis, result.unit, result.is_by_iteration) == ("iteration", "ms", True)
-    assert (result.iterations, result.first_iteration, result.last_iteration) == (50, 11, 60)
-    assert [row.name for row in result.phases if row.verdict != "no difference"] == ["backward"]
-    assert result.base_runs == [RunEntry(str(base), "20240129_103000", 100, {"warm-up": 10}, 0)]
-    assert result.figures == [
-        Figure("mean", 100, 106, pytest.approx(0.06)),
-        Figure("p95", 101, 107, pytest.approx(6 / 101)),
-        Figure("tokens_per_s", 10240, pytest.approx(10240 / 1.06), pytest.approx(1 / 1.06 - 1)),
-        Figure("tokens_per_s_per_gpu", 1280, pytest.approx(1280 / 1.06), pytest.approx(1 / 1.06 - 1)),
-        Figure("tflops_per_gpu", 5, pytest.approx(5 / 1.06), pytest.approx(1 / 1.06 - 1)),
-        Figure("memory_peak_gb", 3, 3, 0),
-    ]
-    assert compare([new], [base], CompareOptions()).culprits == []
-
-
-def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_path) -> None:
-    base = write(tmp_path / "a", steady(40))
-    new = write(tmp_path / "b", steady(40, samples=16, tokens=2048, model_flops=8 * 10**12), world_size=16)
-    result = compare([base], [new], CompareOptions())
-    assert (result.basis, result.whole.base, result.whole.new) == (
-        "token",
-        8 * 100e3 / 1024,
-        8 * 100e3 / 1024,
+def sample(directory: Path) -> Comparison:
+    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files
+    without the directory.
+    """
+    base = write(directory / "base.jsonl", steady(60))
+    new = write(
+        directory / "new.jsonl", steady(60, more_backward_ms=6), {"perf_breakdown": True}, hostname="node<1>"
     )
-    assert (result.whole.verdict, result.figures[3].change) == ("no difference", 0)
-    assert [one.name for one in result.differences] == ["world_size"]
+    result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
+    runs = [
+        [replace(run, path=Path(run.path).name) for run in side]
+        for side in (result.base_runs, result.new_runs)
+    ]
+    return replace(result, base_runs=runs[0], new_runs=runs[1])
 
 
 @pytest.mark.parametrize(
-    ("more_ms", "limit", "is_failed", "could_be_slower"),
-    [
-        (6, None, False, False),
-        (6, 0.05, True, False),
-        (6, 0.07, False, True),
-        (6, 0.10, False, False),
-        (1, 0.005, False, True),
-    ],
+    ("name", "render"),
+    [("compare.txt", text.render), ("compare.md", markdown.render), ("compare.json", json.render)],
 )
-def test_the_gate_needs_more_than_noise_and_more_than_the_limit(
-    tmp_path, more_ms, limit, is_failed, could_be_slower
-) -> None:
-    base, new = write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=more_ms))
-    result = compare([base], [new], CompareOptions(fail_if_slower=limit))
-    assert (result.is_failed, result.could_be_slower) == (is_failed, could_be_slower)
+def test_every_format_is_as_promised(tmp_path, name, render) -> None:
+    assert render(report_of(sample(tmp_path))) == golden(name)
 
 
-def test_the_noise_between_runs_and_where_it_is_from(tmp_path) -> None:
-    def noise(assumed: float | None = None, runs: int = 1, **facts: bool) -> tuple[float, str]:
-        files = [write(tmp_path / str(n), steady(40), **facts) for n in range(2 * runs)]
-        result = compare(files[:runs], files[runs:], CompareOptions(noise=assumed))
-        return result.noise, result.noise_source
-
-    assert noise() == (NOISE, "assumed for devices")
-    assert noise(rehearsal=True) == (REHEARSAL_NOISE, "assumed for rehearsals on a CPU")
-    assert noise(0.002) == (0.002, "--noise")
-    assert noise(runs=3) == (0, "seen between the runs of each side")
+def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
+    result = sample(tmp_path)
+    run = replace(result.new_runs[0], path="a|b\x1b[2J<img src=x>\n# no")
+    hostile = replace(result, new_runs=[run])
+    assert "a|b\\x1b[2J<img src=x>\\x0a# no" in text.render(report_of(hostile))
+    assert r"a\|b\\x1b\[2J&#60;img src=x&#62;\\x0a&#35; no" in markdown.render(report_of(hostile))
 
 
-def test_the_same_files_give_the_same_answer(tmp_path) -> None:
-    files = [write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=2))]
-    first, second = (compare(files[:1], files[1:], CompareOptions()).as_dict() for _ in range(2))
-    assert first == second
-    assert next(iter(first.items())) == ("comparison_version", 1)
+def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
+    path = write(tmp_path / "run", steady(40))
+    result = compare([path], [path], CompareOptions(fail_if_slower=0.01))
+    assert shown(report_of(result).title) == "NEW against BASE: no difference (+0.00 %, less than noise)"
+    assert "passed, but the interval reaches beyond 1.00 %: more or longer runs would tell" in text.render(
+        report_of(result)
+    )
 
 
-def test_damaged_lines_are_counted(tmp_path) -> None:
-    path = write(tmp_path / "a", [make_step(n) for n in range(1, 41)])
-    path.write_bytes(path.read_bytes() + b"nonsense\n")
-    assert compare([path], [path], CompareOptions()).base_runs[0].skipped_lines == 1
+def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
+    base = write(tmp_path / "base", steady(40))
+    new = write(tmp_path / "new", [step for step in steady(40) if hasattr(step, "tokens")], world_size=16)
+    shown = text.render(report_of(compare([base], [new], CompareOptions())))
+    assert (
+        "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
+    )
+    assert "no phases: not every run has them, train with --perf-breakdown" in shown
+
+
+def test_the_page_is_as_promised(tmp_path) -> None:
+    assert without_assets(html.render(report_of(sample(tmp_path)))) == golden("compare.html")
+
+
+def test_nothing_leaves_the_page(tmp_path) -> None:
+    result = sample(tmp_path)
+    run = replace(result.new_runs[0], path='"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b')
+    page = Page(html.render(report_of(replace(result, new_runs=[run]))))
+    assert len(page.scripts) == 3  # ours
+    assert page.attributes("src") == []
+    assert any("<script>alert(1)</script><img src=x" in shown_text for shown_text in page.texts)
+
+
+def test_a_culprit_is_a_part_of_a_whole_that_is_slower(tmp_path) -> None:
+    result = sample(tmp_path)
+    assert culprits(result.whole, result.phases) == ["backward"]
+    assert culprits(replace(result.whole, verdict="faster"), result.phases) == []
+
+
+def test_a_change_needs_both_sides() -> None:
+    assert (relative(100, 106), relative(0, 1), relative(1, None)) == (pytest.approx(0.06), None, None)

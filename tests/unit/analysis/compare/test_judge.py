@@ -4,22 +4,38 @@ from collections.abc import Iterable
 
 import pytest
 
-from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, Judge
-from flagscale_perf.training.analysis.basis import Basis
+from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, Judge, Row
 from flagscale_perf.training.analysis.steps import Step
 from flagscale_perf.training.phases import PHASES
 from tests.simulated import Process, simulate
 
-MS = Basis("iteration", "ms")
 STEPS = 60
 
 
-def judge(base: Iterable[list[Step]], new: Iterable[list[Step]], noise: float = 0.01) -> Judge:
+class Judged(Judge):
+    """A judge of steps and their phases, in milliseconds."""
+
+    def __init__(self, rows: list[list[Step]], bases: int, noise: float) -> None:
+        super().__init__([[step.iteration_ns / 1e6 for step in row] for row in rows], bases, noise)
+        self._phases = {
+            name: [
+                [None if step.phases_ns[place] is None else step.phases_ns[place] / 1e6 for step in row]
+                for row in rows
+            ]
+            for place, name in enumerate(PHASES)
+            if all(step.phases_ns is not None for row in rows for step in row)
+        }
+
+    def phases(self) -> list[Row]:
+        return self.parts(self._phases)
+
+
+def judge(base: Iterable[list[Step]], new: Iterable[list[Step]], noise: float = 0.01) -> Judged:
     sides = list(base), list(new)
-    return Judge([*sides[0], *sides[1]], [MS] * (len(sides[0]) + len(sides[1])), len(sides[0]), noise)
+    return Judged([*sides[0], *sides[1]], len(sides[0]), noise)
 
 
-def pair(seed: int, process: Process, runs: int = 1, **slower: float) -> Judge:
+def pair(seed: int, process: Process, runs: int = 1, **slower: float) -> Judged:
     base = [simulate(1000 * seed + number, STEPS, process) for number in range(runs)]
     return judge(
         base, [simulate(1000 * seed + 500 + number, STEPS, process, **slower) for number in range(runs)]
@@ -105,6 +121,5 @@ def test_a_phase_that_one_side_does_not_name_has_no_verdict() -> None:
     )
 
 
-def test_without_phases_in_every_step_there_are_none() -> None:
-    without = [step._replace(phases_ns=None) for step in steps([100] * 20)]
-    assert judge([without], [steps([100] * 20, forward=5)]).phases() == []
+def test_without_parts_there_are_no_rows() -> None:
+    assert Judge([[100.0] * 20] * 2, 1, 0.01).parts({}) == []

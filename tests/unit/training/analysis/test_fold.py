@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.report import Node, Report
+from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.cli.report import FORMATS
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import MAX_EVENTS, RunFold, read_report
-from flagscale_perf.training.analysis.tables import RankEntry, Reading
+from flagscale_perf.training.analysis.report import Node, TrainingReport
+from flagscale_perf.training.analysis.tables import RankEntry
 from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from tests.fakes import (
@@ -37,7 +39,7 @@ from tests.synthetic import node_record, ranks_record
 NAME = "perf_records_20240129_103000.jsonl"
 
 
-def folded(records: list[Record]) -> Report:
+def folded(records: list[Record]) -> TrainingReport:
     fold = RunFold(make_header())
     for record in records:
         fold.add(record)
@@ -46,25 +48,28 @@ def folded(records: list[Record]) -> Report:
 
 def test_the_trend_of_a_run() -> None:
     report = folded(sample_run())
-    assert [(point.first_iteration, point.iteration, point.steps) for point in report.trend.points] == [
+    assert [
+        tuple(point.figures[key] for key in ("first_iteration", "iteration", "steps"))
+        for point in report.trend.points
+    ] == [
         (1, 10, 9),
         (11, 20, 10),
         (21, 25, 2),
     ]
-    point = report.trend.points[1]
-    assert (point.at, point.elapsed_s, point.tokens_per_s, point.mfu) == (
+    point = report.trend.points[1].figures
+    assert (point["timestamp"], point["elapsed_s"], point["tokens_per_s"], point["mfu"]) == (
         "2024-01-29 10:30:02",
         2.85,
         10240.0,
         0.05,
     )
-    assert (point.memory_peak_gb, point.power_w, point.sm_clock_mhz, point.throttle) == (
+    assert (point["memory_peak_gb"], point["power_w"], point["sm_clock_mhz"], point["throttle"]) == (
         3.0,
         640.0,
         1400,
         "power",
     )
-    assert (report.trend.intervals, report.trend.slow_steps, point.phases_ms) == (3, [], None)
+    assert (report.trend.intervals, report.trend.slow_steps, point["forward_ms"]) == (3, [], None)
     assert report.reading.records == {
         "header": 1,
         "step": 23,
@@ -78,12 +83,8 @@ def test_the_trend_of_a_run() -> None:
 def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
     phases = {"forward": 200 * MS, "optimizer": 10 * MS, "optimizer_clip": 20 * MS, "between_steps": None}
     (point,) = folded([make_interval(10, phases_ns=phases, bubble_ns=50 * MS)]).trend.points
-    assert point.phases_ms == {
-        "forward": 20.0,
-        "optimizer": 1.0,
-        "optimizer_clip": 2.0,
-        "between_steps": None,
-    }
+    names = ("forward_ms", "optimizer_ms", "optimizer_clip_ms", "between_steps_ms")
+    assert [point.figures[name] for name in names] == [20.0, 1.0, 2.0, None]
     assert point.groups_ms == {
         "Data": 0,
         "Forward": 20.0,
@@ -94,7 +95,7 @@ def test_phases_of_a_point_are_of_a_mean_step_and_add_up_to_groups() -> None:
         "Other": 0,
         "Between": 0,
     }
-    assert (point.bubble_ms, point.imbalance_ms) == (5.0, None)
+    assert (point.figures["bubble_ms"], point.figures["imbalance_ms"]) == (5.0, None)
 
 
 def test_slow_steps_are_kept_with_what_was_usual() -> None:
@@ -213,7 +214,9 @@ def test_facts_of_other_types_than_ours_are_shown_or_left_out(tmp_path: Path, na
             )
         )
         if name != "png" or strange == "eight":  # once is enough: it takes a second
-            assert importlib.import_module(f"flagscale_perf.report.{name}").render(read_report(path))
+            assert importlib.import_module(f"flagscale_perf.report.{name}").render(
+                report_of(read_report(path))
+            )
 
 
 def test_whatever_numbers_are_in_a_file_it_makes_a_report() -> None:
@@ -240,11 +243,13 @@ def test_whatever_numbers_are_in_a_file_it_makes_a_report() -> None:
         records = [strange(chance.choice(originals)) for _ in range(40)]
         report = folded(records)
         assert (
-            json.loads(importlib.import_module("flagscale_perf.report.json").render(report))["report_version"]
+            json.loads(importlib.import_module("flagscale_perf.report.json").render(report_of(report)))[
+                "report_version"
+            ]
             == 1
         )
         for name in ("text", "markdown", "csv"):
-            assert importlib.import_module(f"flagscale_perf.report.{name}").render(report)
+            assert importlib.import_module(f"flagscale_perf.report.{name}").render(report_of(report))
 
 
 def test_it_takes_records_as_they_come() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,7 +12,6 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import BadLine, encode
 from flagscale_perf.training.analysis.summary import summarize
-from flagscale_perf.training.summary import dump_summary
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
 
@@ -24,15 +24,15 @@ def write_run(directory: Path, *lines: bytes) -> Path:
 
 def test_it_equals_the_one_of_the_writer(tmp_path: Path) -> None:
     run = summarize(write_run(tmp_path, *map(encode, sample_run())))
-    assert dump_summary(run.summary) == golden("perf_summary.json")
+    assert run.summary.text() == golden("perf_summary.json")
     assert (run.bad_lines, run.skipped) == ([], 0)
 
 
 def test_without_an_end_the_run_is_running_or_was_killed(tmp_path: Path) -> None:
     path = write_run(tmp_path, *map(encode, sample_run()[:-1]))
-    assert summarize(path).summary["session_info"]["end_reason"] == "killed"
+    assert summarize(path).summary.session_info.end_reason == "killed"
     held = open_locked(path)
-    assert summarize(path).summary["session_info"]["end_reason"] == "running"
+    assert summarize(path).summary.session_info.end_reason == "running"
     os.close(held)
 
 
@@ -40,7 +40,7 @@ def test_a_damaged_file_gives_what_is_left(tmp_path: Path) -> None:
     run = summarize(
         write_run(tmp_path, encode(make_header()), encode(make_step(1)), b"\0\n", encode(make_step(3)))
     )
-    assert (run.summary["totals"]["samples"], run.skipped) == (16, 1)
+    assert (run.summary.totals.samples, run.skipped) == (16, 1)
     assert run.bad_lines == [BadLine(3, "no JSON: Expecting value at character 1")]
 
 
@@ -52,8 +52,8 @@ def test_extreme_values_of_a_hostile_file_break_nothing(tmp_path: Path) -> None:
         make_step(1, start_ns=least, iteration_ns=least, outcome=77, warmup=9),
     ]
     run = summarize(write_run(tmp_path, encode(make_header()), *map(encode, steps)))
-    assert run.summary["totals"]["train_steps"] == 3
-    dump_summary(run.summary)
+    assert run.summary.totals.train_steps == 3
+    json.loads(run.summary.text(), parse_constant=pytest.fail)
 
 
 def test_a_session_id_that_is_none_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_it_is_read_from_the_environment() -> None:
     assert place()[:4] == (9, 16, 1, 8)
     assert place().has_other_nodes
     assert not place(LOCAL_WORLD_SIZE="16").has_other_nodes
-    assert place().ring_name == f"flagscale_perf.{place().key}.9"
+    assert place().member.ring_name == f"flagscale_perf.{place().key}.9"
 
 
 def test_without_a_launcher_there_is_none() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.training.ranks.records import StragglerRecord
-from flagscale_perf.training.ranks.text import name_ranks, straggler_text
+from flagscale_perf.training.ranks.text import straggler_text
 from tests.fakes import MS
 
 SLOW = StragglerRecord(
@@ -24,19 +24,6 @@ SLOW = StragglerRecord(
     "peers",
     "clock capped by power",
 )
-
-
-@pytest.mark.parametrize(
-    ("ranks", "text"),
-    [
-        ([3], "rank 3"),
-        ([4, 5], "ranks 4, 5"),
-        ([7, 0, 1, 2, 12], "ranks 0 to 2, 7, 12"),
-        (list(range(0, 40, 2)), "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 12 more"),
-    ],
-)
-def test_ranks_are_named_shortly(ranks: list[int], text: str) -> None:
-    assert name_ranks(ranks) == text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,235 @@
+"""A report as data: what every format shows, in the order of reading.
+
+Numbers are raw, with their unit beside them; rounding, colours and layout are the formats'. None means "not
+known", never 0. Shares are parts of 1. Texts may come from anywhere: escape them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.run_file import Reading
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number and its unit: "share", "s", "ms", "GB", "FLOP", "" ...
+
+    Attributes:
+        decimals: None rounds as is usual for the unit.
+        is_change: its sign is shown, too.
+    """
+
+    value: float | None
+    unit: str = ""
+    decimals: int | None = None
+    is_change: bool = False
+
+
+Part = str | Quantity
+Cell = Part | tuple[Part, ...] | None  # a tuple reads as one text; None is not known
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Labels, each with its value; one that is None is left out."""
+
+    rows: Sequence[tuple[str, Cell]]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head.
+
+    Attributes:
+        figures: the last so many columns are numbers.
+        title: where a section has several tables; else empty.
+        most: rows that fit where there is no scrolling; None for all.
+        is_folded: a page shows it when it is asked to.
+        colours: of each row, a name of the palette; empty for none.
+        tones: of each row, "good", "bad" or ""; empty for none.
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    figures: int = 0
+    title: str = ""
+    most: int | None = None
+    is_folded: bool = False
+    colours: Sequence[str] = ()
+    tones: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of a panel.
+
+    Attributes:
+        colour: a name of the palette.
+        style: "line", "dashed", "area" (stacked on the areas before it), or a mark a point: "dot", "cross",
+            "diamond", "triangle".
+        texts: a text a point, instead of its value.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float | None]
+    colour: str
+    style: str = "line"
+    texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines that share a unit; "share" is shown in percent. `decimals` as in `Quantity`."""
+
+    title: str
+    unit: str
+    lines: Sequence[Line]
+    begins_at_zero: bool = False
+    decimals: int | None = None
+
+
+@dataclass(frozen=True)
+class Series:
+    """Panels that share an axis, `axis` is its name and `span` its first and last value; without lines where
+    there is nothing to show.
+    """
+
+    key: str
+    title: str
+    panels: Sequence[Panel]
+    axis: str
+    span: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Stripe:
+    """A part of a bar; `value` is None where it is not told apart from another one."""
+
+    label: str
+    value: float | None
+    share: float | None
+    colour: str
+
+
+@dataclass(frozen=True)
+class StackedBar:
+    """A whole and its parts."""
+
+    title: Cell
+    unit: str
+    parts: Sequence[Stripe]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a heat map can show: a list for each row, in it a value for each column."""
+
+    label: str
+    unit: str
+    values: Sequence[Sequence[float | None]]
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Cells over an axis, of which one layer is shown at a time.
+
+    Attributes:
+        rows: labels; `row_name` is what they number.
+        edges: where the columns begin on the axis, and where the last one ends.
+        outlines: row, begin and end of cells that stand out.
+    """
+
+    key: str
+    title: str
+    row_name: str
+    rows: Sequence[str]
+    axis: str
+    span: tuple[float, float] | None
+    edges: Sequence[float]
+    layers: Sequence[Layer]
+    outlines: Sequence[tuple[int, float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence or two. `tone` is "good", "bad", "warn" or ""."""
+
+    text: Cell
+    tone: str = ""
+
+
+Block = Pairs | Table | Series | StackedBar | HeatMap | Note
+
+
+@dataclass(frozen=True)
+class Section:
+    """Blocks under a title; `menu` is short, for navigation."""
+
+    key: str
+    menu: str
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A key figure, and in small print what belongs to it."""
+
+    label: str
+    value: Cell
+    note: Cell = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What holds the run back, the costliest first, and what could not be judged, one phrase each."""
+
+    found: Sequence[Finding]
+    unjudged: Sequence[str]
+
+
+class Content(Protocol):
+    """Everything, for programs."""
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """JSON-ready."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a format shows.
+
+    Attributes:
+        title: one line.
+        subject: what it is about, one line; empty where the title says it.
+        state: how it ended, and whether that is `tone` "good" or "bad"; empty where it has no end.
+        facts: below the title.
+        findings: None where none are looked for.
+        content: what `--format json` writes.
+        rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
+        reading: what could not be read; None where nothing was read.
+    """
+
+    title: Cell
+    facts: Sequence[Pairs | Note]
+    sections: Sequence[Section]
+    content: Content
+    subject: str = ""
+    state: str = ""
+    tone: str = ""
+    tiles: Sequence[Tile] = ()
+    findings: Findings | None = None
+    rows: Sequence[Sequence[Any]] = field(default=())
+    reading: Reading | None = None
+
+
+def span(first: int | None, last: int | None) -> str | None:
+    """`7`, or `7 to 9`; None where one of them is not known."""
+    if first is None or last is None:
+        return None
+    return str(first) if first == last else f"{first} to {last}"

@@ -1,0 +1,211 @@
+"""Rules, the findings they make and the limits they judge by.
+
+A rule is one object with everything that belongs to its finding. No rule calls another: `find` orders them,
+so that a rule knows what other findings explain of the figures it looks at. An instrument brings its cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What a figure is judged by. `unit` as in `Evidence`, or what is counted; `source` is a publication, a
+    measurement, or the reasoning by which we chose it.
+    """
+
+    value: float
+    unit: str
+    source: str
+
+    @property
+    def count(self) -> int:
+        """The value of a limit that counts something."""
+        return int(self.value)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A figure beside the limit it broke. `unit` is "share", "ms", "s", "GB", "times" or ""; `source` says
+    where the limit is from.
+    """
+
+    figure: str
+    value: float
+    limit: float
+    unit: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something to change: the host's flags (or variables) as they are written, and in words what to do with
+    them.
+    """
+
+    flags: list[str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that holds the run back.
+
+    Attributes:
+        name: its kind, a key such as "data_stall".
+        title: one line.
+        cost_s: time of the session that it takes; None for a risk or a doubt, which costs nothing yet.
+        cost_share: that of the wall time.
+        gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
+        gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
+            them.
+        evidence: at least one.
+        first_iteration, iteration: where; None for the whole run.
+        ranks: whose; empty for all or where it is not known.
+        causes: likely ones, the likeliest first.
+        changes: what to do, the best first.
+    """
+
+    name: str
+    title: str
+    cost_s: float | None
+    cost_share: float | None
+    gain: float | None
+    gain_of: str
+    evidence: list[Evidence]
+    first_iteration: int | None
+    iteration: int | None
+    ranks: list[int]
+    causes: list[str]
+    changes: list[Change]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What rules look into. An instrument's own case adds its figures.
+
+    Attributes:
+        explained_by: findings that explain part of what the rule at hand looks at; `find` fills it in.
+    """
+
+    explained_by: Sequence[Finding] = field(default=(), kw_only=True)
+
+    @property
+    def can_judge_speed(self) -> bool:
+        """Whether there is enough to judge speed by."""
+        return True
+
+    @property
+    def explained_s(self) -> float:
+        """Time that these findings take."""
+        return sum(finding.cost_s or 0.0 for finding in self.explained_by)
+
+
+CaseT = TypeVar("CaseT", bound=Case)
+
+
+@dataclass(frozen=True)
+class Rule(Generic[CaseT]):
+    """One kind of finding; `rule` makes one of a function.
+
+    Attributes:
+        name: of the finding.
+        limits: by the names that the docs have for them.
+        causes: likely ones, the likeliest first.
+        changes: what to do, the best first.
+        explains: rules that see this trouble in their figures, too. They look after this one.
+        needs_speed: is skipped where `Case.can_judge_speed` says no.
+        judge: gets the rule and a case; returns what it finds, None where nothing is wrong or known.
+    """
+
+    name: str
+    limits: Mapping[str, Limit]
+    causes: Sequence[str]
+    changes: Sequence[Change]
+    explains: frozenset[str]
+    needs_speed: bool
+    judge: Callable[[Rule[CaseT], CaseT], Finding | None]
+
+    def look(self, case: CaseT) -> Finding | None:
+        """What is found; None where nothing is wrong or known."""
+        return self.judge(self, case)
+
+    def exceeds(self, value: float | None, limit: str) -> bool:
+        """Whether a figure is known and above the limit of that name."""
+        return value is not None and value > self.limits[limit].value
+
+    def broke(self, figure: str, value: float, limit: str) -> Evidence:
+        """A figure that broke the limit of that name."""
+        broken = self.limits[limit]
+        return Evidence(figure, value, broken.value, broken.unit, broken.source)
+
+    def finding(self, title: str, evidence: list[Evidence], gain_of: str) -> Finding:
+        """Without a cost, for the whole run and all ranks; `dataclasses.replace` adds what is known."""
+        return Finding(
+            name=self.name,
+            title=title,
+            cost_s=None,
+            cost_share=None,
+            gain=None,
+            gain_of=gain_of,
+            evidence=evidence,
+            first_iteration=None,
+            iteration=None,
+            ranks=[],
+            causes=list(self.causes),
+            changes=list(self.changes),
+        )
+
+
+def rule(
+    *,
+    limits: Mapping[str, Limit],
+    causes: Sequence[str],
+    changes: Sequence[Change],
+    explains: Iterable[str] = (),
+    needs_speed: bool = False,
+) -> Callable[[Callable[[Rule[CaseT], CaseT], Finding | None]], Rule[CaseT]]:
+    """Makes a rule of the function below it, by whose name the finding is known."""
+
+    def made_of(judge: Callable[[Rule[CaseT], CaseT], Finding | None]) -> Rule[CaseT]:
+        return Rule(judge.__name__, limits, causes, changes, frozenset(explains), needs_speed, judge)
+
+    return made_of
+
+
+def rules_in(*modules: ModuleType) -> list[Rule[Any]]:
+    """Every rule of these modules, so that a new one needs no line elsewhere."""
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Rule)]
+
+
+def find(rules: Iterable[Rule[CaseT]], case: CaseT) -> list[Finding]:
+    """What holds the run back: the costliest first, those without a cost last."""
+    found: list[Finding] = []
+    explained_by: dict[str, list[Finding]] = {}
+    for each in _in_order(rules):
+        if each.needs_speed and not case.can_judge_speed:
+            continue
+        finding = each.look(replace(case, explained_by=explained_by.get(each.name, ())))
+        if finding is not None:
+            found.append(finding)
+            for other in each.explains:
+                explained_by.setdefault(other, []).append(finding)
+    return sorted(found, key=lambda finding: -1.0 if finding.cost_s is None else finding.cost_s, reverse=True)
+
+
+def _in_order(rules: Iterable[Rule[CaseT]]) -> list[Rule[CaseT]]:
+    """Each after those that explain it, and otherwise as they come. Raises CycleError for two that explain
+    each other, KeyError for one that explains a rule that is not there.
+    """
+    by_name = {each.name: each for each in rules}
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for each in by_name.values():
+        order.add(each.name)
+        for other in each.explains:
+            order.add(other, each.name)
+    return [by_name[name] for name in order.static_order()]

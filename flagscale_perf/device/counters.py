@@ -1,0 +1,87 @@
+"""A vendor's hardware counters: the record of one reading, who reads it, and which values are plausible."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from flagscale_perf.spine.records import record
+
+POWER_MW = range(1_000, 5_000_001)  # of one device; a counter in watts and a driver's 2^32 - 1 are outside
+
+
+@record("hardware", start="at_ns")
+@dataclass(frozen=True)
+class HardwareRecord:
+    """One reading of a device, about one a second; None for what device, driver or library does not have.
+
+    Attributes:
+        at_ns: monotonic mark.
+        power_mw: drawn now.
+        energy_mj: counter since the driver was loaded.
+        sm_clock_mhz: now.
+        throttle: why the clocks are not higher, names of `training.hardware.REASONS` joined by ", "; "" for
+            no reason.
+        temperature_c: of the chip.
+        ecc_uncorrected: memory errors that could not be corrected, counted since the last reset.
+        xid: number of a critical error the driver has reported since the last reading; 0 for none.
+        pcie_generation, pcie_width: of the link now.
+        pcie_replays: counter of packets sent again.
+        nvlinks_active: number of links that are up.
+    """
+
+    at_ns: int
+    power_mw: int | None = None
+    energy_mj: int | None = None
+    sm_clock_mhz: int | None = None
+    throttle: str | None = None
+    temperature_c: int | None = None
+    ecc_uncorrected: int | None = None
+    xid: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_replays: int | None = None
+    nvlinks_active: int | None = None
+
+
+class NoCountersError(Exception):
+    """This reader cannot read this device; the text is the reason, in one phrase."""
+
+
+class HardwareReader(Protocol):
+    """One vendor's counters of one device.
+
+    Used on one thread of the writer process only: a call into the driver may take long, or never return.
+
+    Attributes:
+        name: for messages.
+    """
+
+    name: ClassVar[str]
+
+    @classmethod
+    def open(cls, device_uuid: str) -> HardwareReader:
+        """Finds the device. Raises NoCountersError."""
+
+    def read(self) -> HardwareRecord:
+        """Reads all counters now; None for each that is not available. Does not raise."""
+
+
+# Anything else is a driver's "unknown" (2^32 - 1 ...), another unit, or noise.
+_PLAUSIBLE = {
+    "power_mw": POWER_MW,
+    "energy_mj": range(1, 1 << 53),
+    "sm_clock_mhz": range(1, 10_001),
+    "temperature_c": range(1, 151),
+    "ecc_uncorrected": range(1 << 31),
+    "xid": range(1 << 16),
+    "pcie_generation": range(1, 10),
+    "pcie_width": range(1, 33),
+    "pcie_replays": range((1 << 32) - 1),
+    "nvlinks_active": range(65),
+}
+
+
+def plausible(name: str, value: int) -> int | None:
+    """The value of a field of `HardwareRecord` if it can be true, else None."""
+    return value if value in _PLAUSIBLE[name] else None

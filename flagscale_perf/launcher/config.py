@@ -1,0 +1,243 @@
+"""The configuration, read once: from the resolved mapping to checked, typed values. Nothing behind this file
+sees the mapping.
+
+The outer keys of nested sections of `train.{system,model,data}` are dropped, as FlagScale's runner does:
+`system.checkpoint.save_interval` is `--save-interval`. Unlike there, two keys that end in one option may not
+disagree.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flagscale_perf.arguments import flag_of
+from flagscale_perf.launcher.settings import Setting, Settings, as_text
+from flagscale_perf.spine.errors import PerfError
+
+ACTIONS = ("run", "dryrun", "test", "stop", "query")
+SECTIONS = ("system", "model", "data")
+_OWN_KEYS = {
+    "log_dir",
+    "details_dir",
+    "scripts_dir",
+    "pids_dir",
+}  # of the launcher, not of the training script
+_OWN_RUNNER_KEYS = {"type", "backend", "hostfile", "background"} | {
+    "enable_monitoring", "ssh_port", "no_shared_fs", "per_node_task",
+}  # fmt: skip
+_SUPPORTED = (
+    ("task", "type", "train"),
+    ("task", "backend", "megatron"),
+    ("runner", "backend", "torchrun"),
+    ("runner", "type", "ssh"),
+)
+_KEY = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Directories:
+    """Where an experiment's files go, as it is written.
+
+    Attributes:
+        exp_dir: `experiment.exp_dir`.
+        log_dir: `train.system.logging.log_dir`; None if it is not given.
+    """
+
+    exp_dir: str
+    log_dir: str | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """The whole configuration.
+
+    Attributes:
+        action: one of `ACTIONS`.
+        directories: of its files.
+        flagscale_root, entrypoint: of `experiment.task`; None if they are not given.
+        python: the interpreter of the job.
+        background: whether run.py returns once the job is started.
+        torchrun: its options by name; None for one without a value.
+        runner: `experiment.runner` for FlagScale's own runner, without `background`.
+        env: variables of the job; None unsets one.
+        before_start: shell command of the user, run first; "" for none.
+        settings: options of the training script.
+    """
+
+    action: str
+    directories: Directories
+    flagscale_root: str | None
+    entrypoint: str | None
+    python: str
+    background: bool
+    torchrun: dict[str, str | None]
+    runner: dict[str, Any]
+    env: dict[str, str | None]
+    before_start: str
+    settings: Settings
+
+
+def read_action(config: Mapping[str, Any]) -> str:
+    """Raises PerfError for one that does not exist."""
+    name = config.get("action", "run")
+    if not isinstance(name, str) or name not in ACTIONS:
+        raise PerfError(f"action: {name!r} is not one of {', '.join(ACTIONS)}; write for example action=run")
+    return name
+
+
+def read_hostfile(config: Mapping[str, Any]) -> str | None:
+    """Where the machines of the job are listed; None for this machine alone."""
+    given = _section(config, "experiment.runner").get("hostfile")
+    return str(given) if given else None
+
+
+def read_directories(config: Mapping[str, Any]) -> Directories:
+    """All that `stop` needs. Raises PerfError without a usable `experiment.exp_dir`."""
+    exp_dir = _directory(_section(config, "experiment").get("exp_dir"), "experiment.exp_dir", "./outputs")
+    log_dir = _section(config, "train.system.logging").get("log_dir")
+    return Directories(
+        exp_dir, None if log_dir is None else _directory(log_dir, "train.system.logging.log_dir", "null")
+    )
+
+
+def read_job(config: Mapping[str, Any]) -> Job:
+    """The whole configuration. Raises PerfError naming key, value and cure."""
+    task, runner = _section(config, "experiment.task"), _section(config, "experiment.runner")
+    for name, key, known in _SUPPORTED:
+        value = (task if name == "task" else runner).get(key, known)
+        if value != known:
+            raise PerfError(
+                f"experiment.{name}.{key}: {value!r} is not supported by this launcher, only {known!r};"
+                " use FlagScale's own run.py for it"
+            )
+    root, entrypoint = task.get("flagscale_root"), task.get("entrypoint")
+    before_start = _section(config, "experiment.cmds").get("before_start")
+    return Job(
+        action=read_action(config),
+        directories=read_directories(config),
+        flagscale_root=str(root) if root else None,
+        entrypoint=str(entrypoint) if entrypoint else None,
+        python=as_text(task.get("python") or sys.executable, "experiment.task.python"),
+        background=_background(runner),
+        torchrun=_torchrun(runner),
+        runner={key: value for key, value in runner.items() if key != "background"},
+        env=_environment(_section(config, "experiment.envs")),
+        before_start="" if before_start is None else as_text(before_start, "experiment.cmds.before_start"),
+        settings=read_settings(config),
+    )
+
+
+def _background(runner: Mapping[str, Any]) -> bool:
+    value = runner.get("background", False)
+    if not isinstance(value, bool):
+        raise PerfError(
+            f"experiment.runner.background: {value!r} is neither true nor false; write true or false"
+        )
+    return value
+
+
+def _torchrun(runner: Mapping[str, Any]) -> dict[str, str | None]:
+    options: dict[str, str | None] = {}
+    for key, value in runner.items():
+        if key in _OWN_RUNNER_KEYS or value is None or value is False:
+            continue
+        path = f"experiment.runner.{key}"
+        text = as_text(value, path)
+        if not _ENV_NAME.fullmatch(str(key)):
+            raise PerfError(f"{path!r}: {key!r} cannot be an option of torchrun; use letters, digits and _")
+        options[key] = None if value is True else text
+    return options
+
+
+def _environment(section: Mapping[str, Any]) -> dict[str, str | None]:
+    env: dict[str, str | None] = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    for name, value in section.items():
+        path = f"experiment.envs.{name}"
+        if not isinstance(name, str) or not _ENV_NAME.fullmatch(name):
+            raise PerfError(f"{path!r}: {name!r} cannot be a variable's name; use letters, digits and _")
+        if isinstance(value, bool):
+            value = int(value)
+        env[name] = None if value is None else as_text(value, path)
+    return env
+
+
+def read_settings(config: Mapping[str, Any]) -> Settings:
+    """Every option of the training script, in the order system, model, data. Raises PerfError."""
+    train = _train_section(config)
+    found: Settings = {}
+    for name in SECTIONS:
+        for key, setting in _leaves(train.get(name) or {}, f"train.{name}"):
+            earlier = found.get(key, Setting("", None))
+            if setting.value is None and earlier.value is not None:
+                continue
+            if earlier.value is not None and not _same(earlier.value, setting.value):
+                raise PerfError(
+                    f"{earlier.path}={earlier.value!r} and {setting.path}={setting.value!r} both mean"
+                    f" {flag_of(key)};"
+                    " remove one of them"
+                )
+            found[key] = setting
+    return found
+
+
+def _train_section(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    train = config.get("train")
+    if not isinstance(train, Mapping):
+        raise PerfError(
+            "train: no such section in the configuration; pick one with train=NAME, for example"
+            " train=demo_llama"
+        )
+    unknown = [str(name) for name in train if name not in SECTIONS]
+    if unknown:
+        raise PerfError(
+            f"train.{unknown[0]}: not one of the sections {', '.join(SECTIONS)}; move its keys into one of"
+            " them"
+        )
+    return train
+
+
+def _leaves(section: Any, path: str) -> Iterator[tuple[str, Setting]]:
+    if not isinstance(section, Mapping):
+        raise PerfError(f"{path}: {section!r} is not a section of keys; write {path}.KEY=VALUE")
+    for key, value in section.items():
+        inner = f"{path}.{key}"
+        if not isinstance(key, str) or not _KEY.fullmatch(key):
+            raise PerfError(f"{inner!r}: {key!r} cannot be an option's name; use letters, digits and _")
+        if isinstance(value, Mapping):
+            yield from _leaves(value, inner)
+        elif key not in _OWN_KEYS:
+            yield key.replace("-", "_"), Setting(inner, value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and bool(one == other)
+
+
+def _section(config: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """The section at a dotted path; {} where it is absent or null."""
+    found: Any = config
+    for name in path.split("."):
+        found = found.get(name)
+        if found is None:
+            return {}
+        if not isinstance(found, Mapping):
+            raise PerfError(
+                f"{path}: {name} is {found!r} and not a section of keys; see conf/train.yaml for the form"
+            )
+    result: Mapping[str, Any] = found
+    return result
+
+
+def _directory(value: Any, key: str, example: str) -> str:
+    if (
+        not isinstance(value, str)
+        or not value.strip()
+        or any(ord(char) < 32 or ord(char) == 127 for char in value)
+    ):
+        raise PerfError(f"{key}: {value!r} is not a directory name; write for example {key}={example}")
+    return value

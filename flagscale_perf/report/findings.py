@@ -1,0 +1,53 @@
+"""What is below a finding's title, in words."""
+
+from __future__ import annotations
+
+from flagscale_perf.analysis.blocks import Quantity, span
+from flagscale_perf.analysis.rules import Evidence, Finding
+from flagscale_perf.report.format import shown
+from flagscale_perf.spine.units import duration, percent, ranges
+
+RISK = "a risk: costs nothing yet"
+
+
+def rows(finding: Finding) -> list[tuple[str, str]]:
+    """Label and text of every line."""
+    lines = [("costs", cost(finding))]
+    lines += [("evidence", evidence(each)) for each in finding.evidence]
+    where = span(finding.first_iteration, finding.iteration)
+    lines += [("iterations", where)] if where is not None else []
+    lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
+    lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
+    return lines + [
+        ("change", f"{' '.join(change.flags)}: {change.text}" if change.flags else change.text)
+        for change in finding.changes
+    ]
+
+
+def cost(finding: Finding) -> str:
+    """What it takes, and what would be gained without it."""
+    if finding.cost_s is None:
+        return RISK
+    gain = f"; without it {gained(finding)}" if finding.gain is not None else ""
+    return lost(finding) + gain
+
+
+def lost(finding: Finding) -> str:
+    """`7.4 s, 11.0 % of the wall time`; of a finding with a cost."""
+    share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
+    return duration(finding.cost_s or 0.0) + share
+
+
+def gained(finding: Finding) -> str:
+    """`at most +12.0 % tokens/s`; of a finding with a gain."""
+    return f"at most +{percent(finding.gain or 0.0)} {finding.gain_of}"
+
+
+def evidence(each: Evidence) -> str:
+    """The figure, its value and its limit."""
+    return f"{each.figure}: {figure(each.value, each)}, limit {figure(each.limit, each)} ({each.source})"
+
+
+def figure(value: float, each: Evidence) -> str:
+    """The value in the evidence's unit."""
+    return shown(Quantity(value, each.unit))

@@ -1,0 +1,232 @@
+"""The blocks of a report as elements of its page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Cell,
+    Findings,
+    HeatMap,
+    Note,
+    Pairs,
+    Quantity,
+    Series,
+    StackedBar,
+    Table,
+    Tile,
+    span,
+)
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
+from flagscale_perf.report.findings import RISK, figure, gained, lost
+from flagscale_perf.report.format import shown
+from flagscale_perf.report.markup import Html, join, lines, tag
+from flagscale_perf.spine.units import UNKNOWN, percent, ranges
+
+HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
+
+
+def blocks(shown_blocks: Sequence[Block]) -> Html:
+    """One after the other."""
+    return lines(_block(block) for block in shown_blocks)
+
+
+def _block(block: Block) -> Html:
+    match block:
+        case Pairs():
+            return _pairs(block.rows)
+        case Table():
+            return _table(block)
+        case Series():
+            return tag("div", class_="chart", id=f"chart-{block.key}", role="figure", aria_label=block.title)
+        case StackedBar():
+            return _bar(block)
+        case HeatMap():
+            return _map(block)
+        case Note():
+            return note(shown(block.text), block.tone)
+
+
+def tiles(all_of_them: Sequence[Tile]) -> Html:
+    """Key figures side by side."""
+    made = (
+        tag(
+            "div",
+            tag("p", tile.label, class_="small"),
+            tag("p", shown(tile.value), class_="value"),
+            tag("p", "" if tile.note is None else shown(tile.note), class_="small"),
+            class_="tile",
+        )
+        for tile in all_of_them
+    )
+    return tag("div", lines(made), class_="tiles") if all_of_them else Html("")
+
+
+def note(words: str, tone: str = "") -> Html:
+    """A line of small print."""
+    return tag("p", words, class_=f"note {tone}".rstrip())
+
+
+def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
+    kept = [tag("div", tag("dt", label), tag("dd", shown(cell))) for label, cell in rows if cell is not None]
+    return tag("dl", lines(kept), class_=class_)
+
+
+def _table(table: Table) -> Html:
+    """It scrolls by itself on a narrow screen."""
+    texts = len(table.head) - table.figures
+    head = (tag("th", shown(cell), class_=_kind(place, texts)) for place, cell in enumerate(table.head))
+    rows = (
+        tag(
+            "tr",
+            *(_cell(table, row, place, cell, texts) for place, cell in enumerate(cells)),
+            class_=table.tones[row] if table.tones else "",
+        )
+        for row, cells in enumerate(table.rows)
+    )
+    content = tag("table", tag("thead", tag("tr", *head)), Html("\n"), tag("tbody", Html("\n"), lines(rows)))
+    made = tag("div", content, class_="scroll", tabindex="0")
+    if table.is_folded:
+        return tag("details", tag("summary", table.title), Html("\n"), made)
+    return tag("h3", table.title) + made if table.title else made
+
+
+def _kind(place: int, texts: int) -> str:
+    return "n" if place >= texts else ""
+
+
+def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
+    """In a row with a colour, the first cell has it and a share is drawn as a bar."""
+    colour = table.colours[row] if table.colours else ""
+    parts: list[str] = [shown(cell)]
+    if colour and place == 0:
+        parts.insert(0, _swatch(colour))
+    if colour and isinstance(cell, Quantity) and cell.unit == "share":
+        width = f"width:{max(cell.value or 0.0, 0.0):.1%};background:var(--{colour})"
+        parts.append(tag("span", tag("i", style=width), class_="meter"))
+    return tag("td", *parts, class_=_kind(place, texts))
+
+
+def _swatch(colour: str) -> Html:
+    return tag("i", class_="swatch", style=f"background:var(--{colour})")
+
+
+def _bar(bar: StackedBar) -> Html:
+    """One bar and its legend."""
+    stripes = (
+        tag(
+            "i",
+            style=f"flex-grow:{part.value:.6g};background:var(--{part.colour})",
+            title=f"{part.label}: {shown(Quantity(part.value, bar.unit))}",
+        )
+        for part in bar.parts
+        if part.value
+    )
+    legend = (
+        tag(
+            "div",
+            tag("dt", _swatch(part.colour), part.label),
+            tag(
+                "dd",
+                tag("b", UNKNOWN if part.share is None else percent(part.share)),
+                " ",
+                _amount(part.value, bar.unit),
+            ),
+        )
+        for part in bar.parts
+    )
+    drawn = tag("div", *stripes, class_="bar", role="img", aria_label=shown(bar.title))
+    return lines([drawn, tag("dl", lines(legend), class_="legend")])
+
+
+def _amount(value: float | None, unit: str) -> str:
+    return "not told apart" if value is None else shown(Quantity(value, unit))
+
+
+def _map(heat: HeatMap) -> Html:
+    """A button for each layer, and where page.js draws."""
+    buttons = (
+        tag(
+            "button",
+            layer.label,
+            type="button",
+            data_trace=str(place),
+            aria_pressed="false" if place else "true",
+        )
+        for place, layer in enumerate(heat.layers)
+    )
+    switch = tag(
+        "div", *buttons, class_="switch", data_chart=heat.key, role="group", aria_label="What the map shows"
+    )
+    place = tag("div", class_="chart", id=f"chart-{heat.key}", role="figure", aria_label=heat.title)
+    return lines([switch, place])
+
+
+def findings(all_of_them: Findings) -> Html:
+    """A card each in their order, what it costs in front, and what could not be judged."""
+    doubts = [note(f"Not judged: {phrase}") for phrase in all_of_them.unjudged]
+    cards = lines(tag("li", _card(one)) for one in all_of_them.found)
+    none = tag("p", "Nothing: no figure that could be judged is beyond its limit.")
+    return lines([tag("ol", cards, class_="findings") if all_of_them.found else none, *doubts])
+
+
+def _card(one: Finding) -> Html:
+    where = [
+        ("iterations", span(one.first_iteration, one.iteration)),
+        ("ranks", ranges(one.ranks) if one.ranks else None),
+    ]
+    return tag(
+        "article",
+        tag("header", tag("h3", one.title), _price(one)),
+        Html("\n"),
+        _pairs(where, "facts where") + Html("\n") if any(cell is not None for _, cell in where) else "",
+        tag(
+            "div",
+            lines([_evidence(one.evidence), _changes(one.changes), _causes(one.causes)]),
+            class_="advice",
+        ),
+        class_="finding costs" if one.cost_s is not None else "finding",
+        id=f"finding-{one.name}",
+    )
+
+
+def _price(one: Finding) -> Html:
+    """Cost and gain; a risk has neither yet."""
+    if one.cost_s is None:
+        return tag("p", tag("span", RISK, class_="tag"), class_="price")
+    parts = [tag("span", "costs ", tag("b", lost(one)), class_="tag cost")]
+    if one.gain is not None:
+        parts.append(tag("span", gained(one), class_="tag gain"))
+    return tag("p", join(parts, " "), class_="price")
+
+
+def _evidence(evidence: Sequence[Evidence]) -> Html:
+    items = (
+        tag(
+            "li",
+            tag("b", figure(each.value, each)),
+            f" {each.figure} ",
+            tag("span", f"limit {figure(each.limit, each)}; {each.source}", class_="small"),
+        )
+        for each in evidence
+    )
+    return tag("div", tag("h4", "Evidence"), tag("ul", *items, class_="plain"))
+
+
+def _changes(changes: Sequence[Change]) -> Html:
+    if not changes:
+        return Html("")
+    items = (tag("li", join((*map(_flag, one.flags), tag("span", one.text)), " ")) for one in changes)
+    return tag("div", tag("h4", "What to change"), tag("ul", lines(items), class_="plain"))
+
+
+def _flag(flag: str) -> Html:
+    button = tag("button", "Copy", type="button", class_="copy", data_copy=flag, aria_label=f"Copy {flag}")
+    return tag("span", tag("code", flag), button, class_="flag")
+
+
+def _causes(causes: Sequence[str]) -> Html:
+    if not causes:
+        return Html("")
+    return tag("div", tag("h4", "Likely causes"), tag("ul", *(tag("li", cause) for cause in causes)))

@@ -1,0 +1,123 @@
+"""The collector process of a node: drains the node's processes and keeps one file for whoever gathers the job.
+
+It imports the instrument named in its task and no more; no torch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Generic
+
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.peers.exchange import NodeReport, Outbox
+from flagscale_perf.spine.peers.kind import Item, Owner, PeerKind, load_kind
+from flagscale_perf.spine.peers.node import Gone, News, Node
+from flagscale_perf.spine.peers.own import CollectorTask
+from flagscale_perf.spine.peers.search import Search
+
+PERIOD_S = 1.0
+KEPT_NS = 30 * NS_PER_S  # longer than a reader of many nodes needs for one round
+MIN_KEPT, MAX_KEPT = 2, 64  # items of each process
+MAX_NOTES = 64
+LINGER_NS = (
+    4 * NS_PER_S
+)  # how long the node's other processes may take to end after the one that started this
+
+
+class Collector(Generic[Owner, Item]):
+    """What the node's file contains, and when it is written."""
+
+    def __init__(self, kind: PeerKind[Owner, Item], outbox: Outbox, node: Node[Owner, Item]) -> None:
+        self._kind = kind
+        self._outbox = outbox
+        self._node = node
+        self._owners: list[Owner] = []
+        self._gone: list[Gone] = []
+        self._notes: list[tuple[str, str]] = []
+        self._items: deque[tuple[int, bytes]] = deque()  # with their time
+        self._dropped = 0  # items that are no longer in the file
+        self._changes = 0
+        self._written: tuple[str | None, int] = (None, 0)
+
+    def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
+        """Until the node's processes have ended, or a moment after the one that started this."""
+        orphan_ns: int | None = None
+        while not (self._owners and self._node.is_over):
+            if orphan_ns is None and is_orphan():
+                orphan_ns = monotonic_ns()
+            if orphan_ns is not None and monotonic_ns() - orphan_ns > LINGER_NS:
+                break
+            self.cycle()
+            wait(PERIOD_S)
+        self._keep(self._node.close())
+        self._write()
+        self._outbox.leave()
+
+    def cycle(self) -> None:
+        """Takes what is new, and writes it if anybody reads."""
+        self._keep(self._node.cycle(counts_dead=True))
+        self._write()
+
+    def _keep(self, news: News[Owner, Item]) -> None:
+        now_ns = monotonic_ns()
+        self._owners += news.owners
+        self._gone += news.gone
+        self._notes += news.notes[: MAX_NOTES - len(self._notes)]
+        self._items += [(now_ns, dump(self._kind.encode_item(item)).encode()) for item in news.items]
+        self._changes += len(news.owners) + len(news.gone) + len(news.notes) + len(news.items)
+        self._drop_old(now_ns)
+
+    def _drop_old(self, now_ns: int) -> None:
+        processes = max(1, len(self._owners))
+        while len(self._items) > MIN_KEPT * processes and (
+            len(self._items) > MAX_KEPT * processes or now_ns - self._items[0][0] > KEPT_NS
+        ):
+            self._items.popleft()
+            self._dropped += 1
+
+    def _write(self) -> None:
+        token = self._outbox.token()
+        if token is None or (token, self._changes) == self._written or not self._owners:
+            return
+        items = [line for _, line in self._items]
+        report = NodeReport(token, self._owners, self._gone, self._notes, self._dropped, items)
+        try:
+            self._outbox.write(report.encode(self._kind))
+        except OSError:
+            return  # the next cycle tries again; whoever gathers reports that this node is silent
+        self._written = (token, self._changes)
+
+
+def main() -> None:
+    """The process: its task is its argument."""
+    companion.settle()
+    words: dict[str, Any] = json.loads(sys.argv[1])
+    parent_pid: int = words.pop("parent_pid")
+    since_ns: int = words.pop("since_ns")
+    task = CollectorTask(**words)
+    alarm = companion.Alarm()
+    cycles = 0
+
+    def is_orphan() -> bool:
+        return os.getppid() != parent_pid
+
+    def wait(seconds: float) -> None:
+        nonlocal cycles
+        cycles += 1
+        alarm.wait(seconds)
+
+    companion.end_after_parent(is_orphan, lambda: cycles)
+    kind = load_kind(task.kind)
+    node = Node(kind, Search(kind, task.key, parent_pid, task.expected, since_ns), alarm.watch)
+    Collector(kind, Outbox(Path(task.directory), task.name), node).run(wait, is_orphan)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,423 @@
+"""The report of a training as blocks, which every format shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Cell,
+    Findings,
+    Note,
+    Pairs,
+    Part,
+    Quantity,
+    Report,
+    Section,
+    Table,
+    Tile,
+    span,
+)
+from flagscale_perf.spine.units import ranges
+from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
+from flagscale_perf.training.analysis.tables import (
+    GoodputBar,
+    Hardware,
+    Memory,
+    Monitor,
+    Phases,
+    Ranks,
+    Straggler,
+)
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.phases import GROUPS
+
+_GOOD_ENDS = ("completed", "running")
+_GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
+_MOST, _MOST_RANKS, _MOST_EVENTS = 10, 16, 20
+_MANY_EVENTS = 12
+_SLOWEST = 5
+
+
+def report_of(found: TrainingReport) -> Report:
+    """Everything, in the order of reading."""
+    seen = found.overview
+    return Report(
+        title=f"Run {seen.session_id}",
+        subject=f"{seen.model_family or 'Training'} on {_devices(seen)}",
+        state=seen.end_reason,
+        tone="good" if seen.end_reason in _GOOD_ENDS else "bad",
+        facts=[Pairs(_facts(seen))],
+        tiles=_tiles(found),
+        findings=Findings(found.findings, found.unjudged),
+        sections=_sections(found),
+        content=found,
+        rows=_rows(found.trend.points),
+        reading=found.reading,
+    )
+
+
+def _sections(found: TrainingReport) -> list[Section]:
+    warm_up = (
+        f"Phases of {found.phases.steps:,} iterations, without the first" if found.phases.steps else "Phases"
+    )
+    return [
+        Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
+        Section("trend", "Trend", "Iterations", _trend(found)),
+        Section("phases", "Phases", warm_up, _phases(found)),
+        Section("ranks", "Ranks", "Ranks", _ranks(found)),
+        Section("memory", "Memory", "Memory of rank 0's device", _memory(found)),
+        Section("hardware", "Hardware", "Hardware of rank 0's device", _hardware(found)),
+        Section("monitor", "Events", "Monitor and events", _monitor(found.monitor)),
+        Section("reading", "Run file", "Run file", _reading(found)),
+        Section("run", "Facts", "Facts", _run(found)),
+    ]
+
+
+def _devices(seen: Overview) -> str:
+    size = "?" if seen.world_size is None else f"{seen.world_size:,}"
+    return f"{size} x {seen.device or 'unknown device'}"
+
+
+def _facts(seen: Overview) -> list[tuple[str, Cell]]:
+    model = [part for part in (seen.model_family, seen.script and f"({seen.script})") if part]
+    peak: list[Part] = [
+        Quantity(seen.peak_tflops, "TFLOP/s") if seen.peak_tflops is not None else "not known"
+    ]
+    return [
+        ("end", seen.end_reason),
+        ("time", f"{seen.started} to {seen.ended}"),
+        ("iterations", _iterations(seen)),
+        ("model", " ".join(model) or None),
+        ("host", " on ".join(part for part in (seen.host, seen.hostname) if part) or None),
+        ("devices", _devices(seen)),
+        ("parallel", ", ".join(f"{name} {size}" for name, size in seen.parallel.items()) or None),
+        ("data type", seen.dtype),
+        ("FLOPs convention", seen.flops_convention),
+        ("peak of a device", (*peak, f" ({seen.peak_source})") if seen.peak_source else tuple(peak)),
+        ("not available", "; ".join(seen.missing) or None),
+    ]
+
+
+def _iterations(seen: Overview) -> str:
+    if not seen.iterations:
+        return "none finished"
+    asked = "" if seen.train_iters is None else f" of {seen.train_iters:,}"
+    return f"{seen.iterations:,} ({span(seen.first_iteration, seen.last_iteration)}){asked}"
+
+
+def _tiles(found: TrainingReport) -> list[Tile]:
+    figures, held, device = found.figures, found.memory, found.hardware
+    no_peak = "no peak known" if found.overview.peak_tflops is None else None
+    low, high = (Quantity(value, "", 1) for value in (figures.min_tflops_per_gpu, figures.max_tflops_per_gpu))
+    power: Cell = (Quantity(device.power_w, "W"), ", rank 0's device") if device.power_w else "not read"
+    return [
+        Tile("MFU", Quantity(figures.mfu, "share"), no_peak or found.overview.flops_convention),
+        Tile("HFU", Quantity(figures.hfu, "share"), no_peak or "recomputation included"),
+        Tile("TFLOPS/GPU", Quantity(figures.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
+        Tile("tokens/s", Quantity(figures.tokens_per_s, "", 0), (Quantity(figures.samples_per_s, "", 1), " samples/s")),
+        Tile("iteration, p50", _ms(figures.p50_ms), ("p95 ", _ms(figures.p95_ms), ", max ", _ms(figures.max_ms))),
+        Tile("goodput (ETTR)", Quantity(found.goodput.ettr, "share"), ("of ", Quantity(found.goodput.wall_s, "s"))),
+        Tile("peak memory", _gb(held.peak_gb, 1), ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read"),
+        Tile("energy", Quantity(device.energy_j, "J"), power),
+    ]  # fmt: skip
+
+
+def goodput(bar: GoodputBar) -> list[Block]:
+    """Where the time of a session, or of all sessions, went."""
+    if not any(part.dur_s for part in bar.parts):
+        return [Note("The run file tells no time yet.")]
+    whole = Pairs([
+        ("wall time", Quantity(bar.wall_s, "s")), ("ETTR", _known(bar.ettr, "", 3)),
+    ])  # fmt: skip
+    return [whole, series.goodput(bar)]
+
+
+def _trend(found: TrainingReport) -> list[Block]:
+    drawn = series.trend(found)
+    if not drawn.panels:
+        return [
+            Note("No trend: no interval after the warm-up is finished yet."),
+            Pairs(_totals(found.figures)),
+        ]
+    blocks: list[Block] = [drawn, Pairs([*_speed(found), *_totals(found.figures)])]
+    shown = len(found.trend.points)
+    if shown < found.trend.intervals:
+        blocks.append(Note(f"{shown:,} of {found.trend.intervals:,} intervals are drawn."))
+    if found.figures.suspect_intervals:
+        doubt = "in no average; check --perf-peak-tflops and the data type"
+        blocks.append(Note(f"Intervals above the peak: {found.figures.suspect_intervals:,}; {doubt}.", "bad"))
+    return blocks
+
+
+def _speed(found: TrainingReport) -> list[tuple[str, Cell]]:
+    """Of the iterations after the first."""
+    figures, trend = found.figures, found.trend
+    rows: list[tuple[str, Cell]] = [
+        ("mean iteration", _ms(figures.iteration_ms)),
+        ("first iteration", (_ms(figures.first_iteration_ms), ", left out of the rates")),
+    ]
+    if trend.slow_step_count:
+        excess = Quantity(trend.slow_excess_s, "s")
+        rows += [
+            ("slow steps", (f"{trend.slow_step_count:,}, together ", excess, " longer than usual")),
+            ("slowest", _slowest(trend)),
+        ]
+    return rows
+
+
+def _slowest(trend: Trend) -> tuple[Part, ...]:
+    longest = sorted(trend.slow_steps, key=lambda step: step.iteration_ms, reverse=True)[:_SLOWEST]
+    parts: list[Part] = []
+    for step in longest:
+        parts += [", "] if parts else []
+        parts += [f"{step.iteration} (", _ms(step.iteration_ms), ", usually ", _ms(step.usual_ms), ")"]
+    return tuple(parts)
+
+
+def _totals(figures: Figures) -> list[tuple[str, Cell]]:
+    return [
+        ("trained", (Quantity(figures.samples), " samples, ", Quantity(figures.tokens), " tokens")),
+        ("skipped", (Quantity(figures.skipped_samples), " samples") if figures.skipped_samples else None),
+        ("model FLOPs", _known(figures.model_flops, "FLOP")),
+        ("hardware FLOPs", _known(figures.hardware_flops, "FLOP")),
+        ("training", Quantity(figures.train_s, "s")),
+        ("evaluation", Quantity(figures.eval_s, "s")),
+        ("checkpoints", Quantity(figures.checkpoint_s, "s")),
+    ]
+
+
+def _phases(found: TrainingReport) -> list[Block]:
+    phases = found.phases
+    if not phases.steps:
+        return [Note("No phases: run with --perf-breakdown to see where an iteration goes.")]
+    named = [row for row in phases.rows if row.total_s is not None]
+    unnamed = ", ".join(_words(row.name) for row in phases.rows if row.total_s is None)
+    rows = [
+        (_words(row.name), _ms(row.step_ms), Quantity(row.share, "share"), Quantity(row.total_s, "s"))
+        for row in named
+    ]
+    colours = [series.GROUP_COLOURS[_GROUP_OF[row.name]] for row in named]
+    drawn = series.phases(found)
+    return [
+        *([drawn] if drawn.panels else []),
+        Table(("phase", "mean step", "share", "total"), rows, 3, colours=colours),
+        *([Note(f"Not named by the host, so in what is around them: {unnamed}.")] if unnamed else []),
+        _waits(phases),
+    ]
+
+
+def _waits(phases: Phases) -> Block:
+    if phases.bubble_s is None:
+        return Note("No bubble: one pipeline stage, or a schedule whose bubble is not known.")
+    return Pairs([
+        ("bubble, which the schedule makes inevitable", _both(phases.bubble_share, phases.bubble_s)),
+        ("imbalance, the rest of the wait for stages", _both(phases.imbalance_share, phases.imbalance_s)),
+        ("bubble of computing and waiting", _known(phases.bubble_share_of_pipeline, "share")),
+    ])  # fmt: skip
+
+
+def _both(share: float | None, dur_s: float | None) -> Cell:
+    return None if share is None else (Quantity(share, "share"), " (", Quantity(dur_s, "s"), ")")
+
+
+def _ranks(found: TrainingReport) -> list[Block]:
+    side_by_side = found.ranks
+    if side_by_side is None or not side_by_side.stretches:
+        return [Note("No ranks side by side: the file tells of rank 0 only.")]
+    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {ranges(side_by_side.silent, side_by_side.silent_count)}"
+    return [
+        series.rank_map(side_by_side, found.stragglers, found.trend.points),
+        *([Note(silent, "bad")] if side_by_side.silent_count else []),
+        _stragglers(found.stragglers),
+        _medians(side_by_side),
+    ]
+
+
+def _stragglers(found: Sequence[Straggler]) -> Block:
+    if not found:
+        return Note("No stragglers: no rank made the others wait.")
+    head = (
+        "ranks",
+        "node",
+        "device",
+        "stage",
+        "iterations",
+        "phase",
+        "against",
+        "cause",
+        "longer",
+        "of a step",
+        "lost",
+    )
+    rows = [
+        (
+            ranges(one.ranks), one.hostname, one.device, str(one.stage),
+            (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
+            _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms), Quantity(one.lost_s, "s"),
+        )
+        for one in sorted(found, key=lambda each: each.lost_s, reverse=True)
+    ]  # fmt: skip
+    return Table(head, rows, 3, f"Stragglers: {len(found)}", _MOST)
+
+
+def _medians(found: Ranks) -> Table:
+    columns = zip(
+        found.entries,
+        found.median_work_ms,
+        found.median_wait_ms,
+        found.median_data_ms,
+        found.peak_gb,
+        strict=True,
+    )
+    busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
+    rows = [
+        (
+            span(one.first_rank, one.last_rank), one.hostname, one.device, None if one.stage is None else str(one.stage),
+            _ms(work), _ms(wait), _ms(data), _gb(peak),
+        )
+        for one, work, wait, data, peak in busiest
+    ]  # fmt: skip
+    head = ("ranks", "node", "device", "stage", "work", "waiting", "data", "peak memory")
+    return Table(head, rows, 4, "Medians of a step, the longest work first", _MOST_RANKS, is_folded=True)
+
+
+def _memory(found: TrainingReport) -> list[Block]:
+    drawn, held = series.memory(found), found.memory
+    if not drawn.panels and held.reserved_peak_gb is None:
+        return [Note("No memory: run on a GPU with --perf-memory-tracking (the default).")]
+    return [*([drawn] if drawn.panels else []), Pairs(_memory_rows(held))]
+
+
+def _memory_rows(held: Memory) -> list[tuple[str, Cell]]:
+    left = held.out_of_memory_in_steps
+    forecast = (
+        "not in sight" if left is None else f"in {left:,} steps at the latest, if the peak goes on growing"
+    )
+    return [
+        ("peak", _gb(held.peak_gb)),
+        ("reserved", _known(held.reserved_peak_gb, "GB")),
+        ("of the device's", _known(held.device_gb, "GB")),
+        ("peak of the device", _known(held.peak_share, "share")),
+        ("fragmentation", _known(held.fragmentation, "share")),
+        ("alloc retries", _known(held.alloc_retries)),
+        ("out of memory", forecast),
+    ]
+
+
+def _hardware(found: TrainingReport) -> list[Block]:
+    drawn, rows = series.hardware(found), _hardware_rows(found.hardware)
+    if not drawn.panels and all(cell is None for _, cell in rows):
+        return [
+            Note(
+                "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine."
+            )
+        ]
+    return [*([drawn] if drawn.panels else []), Pairs(rows)]
+
+
+def _hardware_rows(read: Hardware) -> list[tuple[str, Cell]]:
+    energy = (Quantity(read.energy_j, "J"), " in ", Quantity(read.energy_read_s, "s"))
+    lanes = f"generation {read.pcie_generation}, {read.pcie_width} lanes"
+    return [
+        ("power", _known(read.power_w, "W")),
+        ("energy", None if read.energy_j is None else energy),
+        ("tokens/J", _known(read.tokens_per_joule, "", 3)),
+        ("J/token", _known(read.joules_per_token, "", 3)),
+        ("lowest SM clock", _known(read.min_sm_clock_mhz, "MHz")),
+        ("highest temperature", _known(read.max_temperature_c, "C")),
+        ("clocks capped", None if read.throttle is None else ", ".join(read.throttle) or "never"),
+        ("uncorrected memory errors", _known(read.ecc_uncorrected)),
+        ("readings with an XID", _known(read.xid_readings)),
+        ("PCIe", None if read.pcie_generation is None else lanes),
+        ("PCIe replays", _known(read.pcie_replays)),
+        ("NVLinks active", _known(read.nvlinks_active)),
+    ]
+
+
+def _monitor(found: Monitor) -> list[Block]:
+    cost = found.self_cost_share
+    rows: list[tuple[str, Cell]] = [
+        (
+            "monitor itself",
+            None if cost is None else (Quantity(cost, "share"), " of the training thread's time"),
+        ),
+        ("records dropped", Quantity(found.dropped_records)),
+        ("failures inside", Quantity(found.failure_count)),
+        *((f"events: {name}", Quantity(count)) for name, count in found.event_counts.items()),
+    ]
+    if not found.events:
+        return [Pairs(rows), Note("No events.")]
+    events = [(one.at, str(one.iteration), one.name, one.text) for one in found.events]
+    title, is_folded = f"{len(events)} events", len(events) > _MANY_EVENTS
+    head = ("time", "iteration", "event", "what")
+    return [Pairs(rows), Table(head, events, 0, title if is_folded else "", _MOST_EVENTS, is_folded)]
+
+
+def _reading(found: TrainingReport) -> list[Block]:
+    reading = found.reading
+    records = ", ".join(f"{count:,} {kind}" for kind, count in reading.records.items())
+    rows = Pairs([
+        ("run file", Path(reading.path).name), ("records", records or "none"), ("lines left out", f"{reading.skipped:,}"),
+    ])  # fmt: skip
+    skipped = [(str(line.number), line.reason) for line in reading.first_skipped]
+    return [rows, Table(("line", "why it is no record"), skipped)] if skipped else [rows]
+
+
+def _run(found: TrainingReport) -> list[Block]:
+    seen = found.overview
+    facts: dict[str, Any] = {
+        "script": seen.script,
+        "flagscale_perf": seen.package_version,
+        "restarts": seen.restart_count,
+        "resumed from": seen.resume_iteration,
+        "log interval": seen.log_interval,
+        "trained nothing": seen.skipped_iterations or None,
+        "sequence length": seen.seq_length,
+        "micro-batch": seen.micro_batch_size,
+        "global batch": seen.global_batch_size,
+        "schedule": seen.pipeline_schedule,
+    }
+    rows = [(name, str(value)) for name, value in facts.items() if value is not None]
+    nodes = [
+        (one.hostname, f"{one.ranks:,}", span(one.first_rank, one.last_rank), ", ".join(one.devices))
+        for one in seen.nodes
+    ]
+    options = [(name, as_text(value)) for name, value in seen.config.items()]
+    tables = [
+        Table(("node", "ranks", "numbers", "devices"), nodes, 0, f"Nodes ({len(nodes)})", _MOST, True),
+        Table(("what", "file"), list(found.files.items()), 0, "Files", None, True),
+        Table(("option", "value"), options, 0, f"Options in force ({len(options)})", None, True),
+    ]
+    return [Pairs(rows), *(table for table in tables if table.rows)]
+
+
+def _rows(points: Sequence[Point]) -> list[Sequence[Any]]:
+    """A head, and a row of raw values for each point of the trend."""
+    return [TABLE.csv_keys(), *(list(point.figures.values()) for point in points)]
+
+
+def as_text(value: Any) -> str:
+    """A fact or an option as it would be written."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _ms(value: float | None) -> Quantity:
+    return Quantity(value, "ms")
+
+
+def _gb(value: float | None, decimals: int | None = None) -> Quantity:
+    return Quantity(value, "GB", decimals)
+
+
+def _known(value: float | None, unit: str = "", decimals: int | None = None) -> Quantity | None:
+    """None leaves its row out."""
+    return None if value is None else Quantity(value, unit, decimals)

@@ -1,0 +1,151 @@
+"""Trainings compared: their steps and phases, by the time of an iteration, a token or a FLOP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare import compare as comparison
+from flagscale_perf.analysis.compare.compare import (
+    CompareOptions,
+    Comparison,
+    Figure,
+    RunEntry,
+    culprits,
+    gated,
+    relative,
+)
+from flagscale_perf.analysis.compare.judge import Judge
+from flagscale_perf.training.analysis.basis import (
+    ITERATION,
+    Basis,
+    check_sides,
+    choose_basis,
+    devices_of,
+    differences,
+)
+from flagscale_perf.training.analysis.steps import RunSteps, Step, align, common_span, read_steps
+from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
+
+NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/comparing.md
+LABELS = {  # and decimals
+    "mean": ("mean iteration, {unit}", 2),
+    "p95": ("p95 iteration, {unit}", 2),
+    "tokens_per_s": ("tokens/s", 0),
+    "tokens_per_s_per_gpu": ("tokens/s/GPU", 0),
+    "tflops_per_gpu": ("TFLOPS/GPU", 2),
+    "memory_peak_gb": ("peak memory, GB", 2),
+}
+
+
+def report_of(result: Comparison) -> Report:
+    """What every format shows."""
+    remarks = [
+        "phases: all intervals together hold with 95 %"
+        if result.phases
+        else "no phases: not every run has them, train with --perf-breakdown"
+    ]
+    if result.basis != ITERATION:
+        words = "the runs differ in model, batch or world size: times are"
+        remarks.insert(0, f"{words} {result.unit}, not ms per iteration")
+    return comparison.report_of(result, LABELS, remarks)
+
+
+def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+    """Compares the run files of one side with those of the other.
+
+    Raises PerfError for files that cannot be read or compared: too few iterations, sides that are not of one
+    configuration, nothing that both did.
+    """
+    span = common_span([*base, *new])
+    runs = [read_steps(path, options.warmup, span) for path in [*base, *new]]
+    sides = runs[: len(base)], runs[len(base) :]
+    check_sides(*sides)
+    aligned = align(runs)
+    basis = choose_basis([run.header.facts for run in runs], aligned)
+    rows, cut = aligned.rows, len(base)
+    is_rehearsal = bool(runs[0].header.facts.get("rehearsal"))
+    times = [
+        _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
+    ]
+    judge = Judge([[time or 0.0 for time in row] for row in times], cut, _assumed(options, is_rehearsal))
+    whole, phases = judge.whole(), judge.parts(_phases(rows, basis))
+    entries = [
+        RunEntry(str(run.path), run.header.session_id, middle, left_out, run.skipped_lines)
+        for run, middle, left_out in zip(runs, judge.medians, aligned.left_out, strict=True)
+    ]
+    result = Comparison(
+        basis=basis[0].name, unit=basis[0].unit,
+        iterations=len(rows[0]), first_iteration=rows[0][0].iteration, last_iteration=rows[0][-1].iteration,
+        is_by_iteration=aligned.is_by_iteration,
+        base_runs=entries[:cut], new_runs=entries[cut:],
+        figures=_figures(_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
+        whole=whole, phases=phases, culprits=culprits(whole, phases),
+        noise=judge.noise, noise_source=_noise_source(judge, options, is_rehearsal),
+        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+        differences=differences(*sides), fail_if_slower=options.fail_if_slower, is_failed=False, could_be_slower=False,
+    )  # fmt: skip
+    return gated(result)
+
+
+def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[str, list[list[float | None]]]:
+    """Each phase's time in the steps of each run; none at all if a step has no phases."""
+    if any(step.phases_ns is None for row in rows for step in row):
+        return {}
+    return {
+        name: [
+            _values(row, by, [(step.phases_ns or ())[place] for step in row])
+            for row, by in zip(rows, basis, strict=True)
+        ]
+        for place, name in enumerate(PHASES)
+    }
+
+
+def _values(row: Sequence[Step], basis: Basis, times_ns: Sequence[int | None]) -> list[float | None]:
+    """The times in the basis's unit."""
+    return [
+        None if time_ns is None else basis.of(step, time_ns)
+        for step, time_ns in zip(row, times_ns, strict=True)
+    ]
+
+
+def _assumed(options: CompareOptions, is_rehearsal: bool) -> float:
+    return options.noise if options.noise is not None else REHEARSAL_NOISE if is_rehearsal else NOISE
+
+
+def _noise_source(judge: Judge, options: CompareOptions, is_rehearsal: bool) -> str:
+    if judge.is_noise_seen:
+        return "seen between the runs of each side"
+    return (
+        "--noise"
+        if options.noise is not None
+        else f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}"
+    )
+
+
+def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
+    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
+
+
+def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
+    steps = [step for row in rows for step in row]
+    elapsed_ns = sum(step.iteration_ns for step in steps)
+    devices = devices_of(runs[0].header.facts)
+    tokens = sum(step.tokens for step in steps)
+    flops = [step.model_flops for step in steps if step.model_flops is not None]
+    values = sorted(basis.of(step, step.iteration_ns) for step in steps)
+    peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]
+    return {
+        "mean": bootstrap.mean(values),
+        "p95": values[math.ceil(0.95 * len(values)) - 1],
+        "tokens_per_s": per_second(tokens, elapsed_ns),
+        "tokens_per_s_per_gpu": None if devices is None else per_second(tokens, elapsed_ns * devices),
+        "tflops_per_gpu": tflops_per_gpu(sum(flops), elapsed_ns, devices)
+        if len(flops) == len(steps)
+        else None,
+        "memory_peak_gb": as_gb(max(peaks, default=None)),
+    }

@@ -1,0 +1,215 @@
+"""What a report says, as data: every number a text, page or figure shows, in the unit its name has, so that
+rendering computes nothing.
+
+Frozen and JSON-ready: `as_dict` has dicts, lists, texts, numbers and None only. None means "not known", never
+0. Shares are parts of 1. Figures that `perf_summary_*.json` has, too, are the same numbers. Texts may come
+from anywhere: escape them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.spine.figures import Value
+from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.training.analysis.tables import (
+    GoodputBar,
+    Hardware,
+    Memory,
+    Monitor,
+    Phases,
+    Ranks,
+    Straggler,
+)
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Node:
+    """The ranks of one node: how many, the lowest and the highest number, and the names of their devices,
+    each once.
+    """
+
+    hostname: str
+    ranks: int
+    first_rank: int
+    last_rank: int
+    devices: list[str]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What ran, on what, by which conventions.
+
+    Attributes:
+        session_id: of the run file.
+        end_reason: as in `RunEnd`, or "running" or "killed".
+        started, ended: local time of the run's machine, ISO 8601 with a space, whole seconds.
+        first_iteration, last_iteration: finished ones; None if there is none.
+        iterations, skipped_iterations: how many, and how many of them trained nothing.
+        train_iters: where training is to end; None if not known.
+        resume_iteration: 0 for a fresh start.
+        log_interval: iterations of a point of the trend.
+        host, script, hostname, package_version, restart_count: as in `RunFacts`, also the following ones.
+        parallel: sizes that are known, by "TP", "PP", "DP", "CP", "EP".
+        peak_tflops: dense peak of one device; None, and then `peak_source` says why.
+        missing: what the monitor could not get, one phrase each.
+        nodes: those that the file tells of; none in files of one rank.
+        config: options in force.
+    """
+
+    session_id: str
+    end_reason: str
+    started: str
+    ended: str
+    first_iteration: int | None
+    last_iteration: int | None
+    iterations: int
+    skipped_iterations: int
+    train_iters: int | None
+    resume_iteration: int | None
+    log_interval: int | None
+    host: str | None
+    script: str | None
+    hostname: str | None
+    package_version: str | None
+    restart_count: int | None
+    world_size: int | None
+    device: str | None
+    dtype: str | None
+    parallel: dict[str, int]
+    pipeline_schedule: str | None
+    model_family: str | None
+    seq_length: int | None
+    micro_batch_size: int | None
+    global_batch_size: int | None
+    flops_convention: str | None
+    peak_tflops: float | None
+    peak_source: str | None
+    missing: list[str]
+    nodes: list[Node]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The run in numbers, without the first iteration, except `first_iteration_ms` and what is a total: those
+    are of all iterations.
+    """
+
+    tflops_per_gpu: float | None
+    min_tflops_per_gpu: float | None
+    max_tflops_per_gpu: float | None
+    mfu: float | None
+    hfu: float | None
+    suspect_intervals: int
+    tokens_per_s: float | None
+    samples_per_s: float | None
+    iteration_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    max_ms: float | None
+    first_iteration_ms: float | None
+    train_s: float
+    eval_s: float
+    checkpoint_s: float
+    samples: int
+    skipped_samples: int
+    tokens: int
+    model_flops: int | None
+    hardware_flops: int | None
+
+
+@dataclass(frozen=True)
+class Point:
+    """One interval of the trend.
+
+    Attributes:
+        figures: by their keys in `training.figures`.
+        is_slow: one of its steps is slow, see `SlowStep`.
+        groups_ms: a mean step's phases added up by `training.phases.GROUPS`, for a stacked area; 0 for what
+            the host did not name, None where not measured.
+    """
+
+    figures: dict[str, Value]
+    is_slow: bool
+    groups_ms: dict[str, float] | None
+
+    def number(self, key: str) -> float | None:
+        """A figure; None where it is not known or a text."""
+        value = self.figures[key]
+        return value if isinstance(value, int | float) else None
+
+    @property
+    def iteration(self) -> float:
+        """The last one in it."""
+        return self.number("iteration") or 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures and what goes with them, side by side."""
+        return self.figures | {"is_slow": self.is_slow, "groups_ms": self.groups_ms}
+
+
+@dataclass(frozen=True)
+class SlowStep:
+    """A step that took more than `SLOW_STEP` (training/findings/signals.py) times the median of those before."""
+
+    iteration: int
+    elapsed_s: float
+    iteration_ms: float
+    usual_ms: float
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The run over time.
+
+    Attributes:
+        points: intervals, oldest first; of a long run every second, fourth ... one, at most some 2000, always
+            with the last.
+        intervals: how many the file has.
+        slow_steps: the longest ones, in the order of time, at most 100.
+        slow_step_count: how many there are.
+        slow_excess_s: what all of them took longer than usual.
+    """
+
+    points: list[Point]
+    intervals: int
+    slow_steps: list[SlowStep]
+    slow_step_count: int
+    slow_excess_s: float
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """Everything.
+
+    Attributes:
+        findings: in the order of their cost, those without a cost last; none where nothing is wrong.
+        unjudged: what no finding could be looked for in, and why, one phrase each.
+    """
+
+    overview: Overview
+    findings: list[Finding]
+    figures: Figures
+    trend: Trend
+    phases: Phases
+    ranks: Ranks | None
+    stragglers: list[Straggler]
+    memory: Memory
+    hardware: Hardware
+    goodput: GoodputBar
+    monitor: Monitor
+    files: dict[str, str]
+    reading: Reading
+    unjudged: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; `report_version` first."""
+        content = {"report_version": REPORT_VERSION} | asdict(self)
+        content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
+        return dict(finite(content))

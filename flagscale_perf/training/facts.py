@@ -1,0 +1,87 @@
+"""What a training's host knows about the run when it starts: the facts of a run file's header."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What the host knows about the run when training starts; unknown values are None.
+
+    Attributes:
+        package_version: of flagscale_perf.
+        host: e.g. "FlagScale 0.8.0".
+        script: the training script's file name.
+        hostname, pid, world_size, restart_count: of rank 0's process.
+        tensor_parallel, pipeline_parallel, data_parallel, context_parallel, expert_parallel: sizes.
+        pipeline_schedule: "1f1b", "interleaved" or "dualpipev"; None without pipeline parallelism.
+        device: e.g. "NVIDIA H200", or "CPU (rehearsal)".
+        rehearsal: True when torch.cuda calls land on the CPU.
+        dtype: "bf16", "fp16" or "fp32".
+        peak_flop_per_s: dense peak of one device for dtype, the mean over all ranks where their devices
+            differ; None if not known, and then there is no MFU and no HFU.
+        peak_source: where the peak is from, or why there is none and how to set it.
+        flops_convention: "causal_half".
+        model_family: e.g. "llama".
+        model: the shape the FLOPs are computed from.
+        seq_length, micro_batch_size, global_batch_size, train_iters: of the host.
+        resume_iteration: the iteration training continues after; 0 for a fresh start.
+        tensorboard_dir: the host's, absolute; None if it writes none.
+        missing: hooks or values that are not available, one phrase each.
+        process_start_ns: monotonic mark of the start of rank 0's process; None where the system does not
+            tell.
+        device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
+        device_memory_bytes: all the memory of that device; None without a device.
+    """
+
+    package_version: str
+    host: str
+    script: str
+    hostname: str
+    pid: int
+    world_size: int
+    restart_count: int
+    tensor_parallel: int | None
+    pipeline_parallel: int | None
+    data_parallel: int | None
+    context_parallel: int | None
+    expert_parallel: int | None
+    pipeline_schedule: str | None
+    device: str
+    rehearsal: bool
+    dtype: str | None
+    peak_flop_per_s: float | None
+    peak_source: str
+    flops_convention: str
+    model_family: str | None
+    model: dict[str, Any] | None
+    seq_length: int | None
+    micro_batch_size: int | None
+    global_batch_size: int | None
+    train_iters: int | None
+    resume_iteration: int
+    tensorboard_dir: str | None
+    missing: list[str]
+    process_start_ns: int | None = None
+    device_uuid: str | None = None
+    device_memory_bytes: int | None = None
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> RunFacts:
+        """From a run header's facts, whatever version or program wrote them.
+
+        A value that is missing or of another type is None or, where the field has no None, empty: "", 0, [].
+        """
+        types = get_type_hints(cls)
+        return cls(**{name: _typed(facts.get(name), types[name]) for name in types})
+
+
+def _typed(value: Any, hint: Any) -> Any:
+    kinds = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    accepted = {get_origin(kind) or kind for kind in kinds} | ({int} if float in kinds else set())
+    if type(value) not in accepted:  # exact: True is no integer here
+        return None if type(None) in kinds else (get_origin(hint) or hint)()
+    return [str(item) for item in value] if type(value) is list else value

@@ -1,0 +1,289 @@
+"""Training's table of figures: everything that is shown of an interval. A new figure is one row here.
+
+Sums over sums, never means of rates; None where a part is not known. docs/metrics.md has the table, too, and
+`python -m tests.contract.test_figures_page` renews it there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flagscale_perf.spine.figures import (
+    CELSIUS,
+    GIGABYTES,
+    MEGAHERTZ,
+    MILLISECONDS,
+    PLAIN,
+    SECONDS,
+    SHARE,
+    TERAFLOPS,
+    WATTS,
+    Column,
+    Curve,
+    Figure,
+    Gauge,
+    Table,
+    Unit,
+    Watched,
+)
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import Labels
+from flagscale_perf.training.hardware import CAPS, mean_power_mw, reasons_in, tokens_per_joule
+from flagscale_perf.training.memory import fragmentation
+from flagscale_perf.training.phases import GROUPS, PHASES, share, total_of
+from flagscale_perf.training.rates import per_device, per_second, per_step
+from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.utilisation import Scale, Utilisation, Work
+
+WARMUP_MARK = "warm-up"
+BREAKDOWN = "perf_breakdown"
+SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
+TOKENS_PER_J = Unit("tokens/J", decimals=2)
+# The pages of TensorBoard's "Custom Scalars", and charts of several curves.
+SPEED, TIME, MEMORY, HARDWARE, PHASE_PAGE = "Speed", "Time", "Memory", "Hardware", "Phases"
+ITERATION, PAUSES = (TIME, "Iteration (ms)"), (TIME, "Evaluation and checkpoints (ms)")
+SIZES, UTILISATION = (MEMORY, "Memory (GB)"), (SPEED, "MFU and HFU")
+WAITING = (PHASE_PAGE, "Waiting for pipeline stages (ms)")
+PHASE_CHARTS = {
+    "Forward and backward (ms)": ("forward", "backward"),
+    "Communication (ms)": GROUPS["Comm"],
+    "Optimizer (ms)": GROUPS["Optim"],
+    WAITING[1]: ("pipeline_recv_wait",),
+}
+
+Row = Figure[IntervalRecord, "Run"]
+
+
+class Run(NamedTuple):
+    """What is fixed for all intervals of a run."""
+
+    scale: Scale
+    labels: Labels
+    start_wall_ns: int
+
+    @classmethod
+    def of(cls, header: RunHeader) -> Run:
+        """Raises ValueError for a header whose session id is none."""
+        return cls(Scale.of(header.facts), Labels(header), header.start_wall_ns)
+
+
+def _utilisation(interval: IntervalRecord, run: Run) -> Utilisation:
+    return Work.of(interval).utilisation(run.scale)
+
+
+def _flop_per_s(interval: IntervalRecord) -> float | None:
+    return per_second(interval.model_flops, interval.iteration_ns)
+
+
+_PLACE: tuple[Row, ...] = (
+    Row("iteration", "iteration", PLAIN, lambda i, run: i.iteration,
+        "number of the interval's last iteration", column=Column("Step", 9), in_summary=True),
+    Row("first_iteration", "first iteration", PLAIN, lambda i, run: i.first_iteration,
+        "number of its first iteration"),
+    Row("steps", "steps", PLAIN, lambda i, run: i.steps, "train steps in the sums"),
+    Row("timestamp", "time", PLAIN, lambda i, run: run.labels.at(i.end_wall_ns).isoformat(sep=" "),
+        "local time of the interval's end", in_summary=True),
+    Row("elapsed_s", "elapsed", SECONDS, lambda i, run: i.end_wall_ns - run.start_wall_ns,
+        "from the session's start to the interval's end"),
+)  # fmt: skip
+
+# The requirement's own files fix the summary's TFLOPS_per_GPU and tokens_per_sec, and TensorBoard's tags of
+# these figures and of memory; the names beside them follow theirs. Prometheus has conventions of its own.
+_SPEED: tuple[Row, ...] = (
+    Row("tflops_per_gpu", "TFLOPS per GPU", TERAFLOPS,
+        lambda i, run: per_device(_flop_per_s(i), run.scale.world_size), "TFLOPS / world size",
+        column=Column("TFLOPS/GPU", 13), watch=Watched(1, "TFLOPS/GPU"),
+        curve=Curve("performance/tflops_per_gpu", ((SPEED, "TFLOP/s of one device"),)),
+        gauge=Gauge("device_model_flops_per_second", "Model FLOP/s of one device, last interval."),
+        in_summary=True, summary_key="TFLOPS_per_GPU"),
+    Row("tflops", "TFLOPS", TERAFLOPS, lambda i, run: _flop_per_s(i),
+        "Σ model_flops / Σ iteration_ns / 10¹²", column=Column("TFLOPS", 11),
+        curve=Curve("performance/tflops_total", ((SPEED, "TFLOP/s together"),)),
+        gauge=Gauge("model_flops_per_second", "Model FLOP/s of all devices together, last interval."),
+        in_summary=True, summary_key="TFLOPS"),
+    Row("samples_per_s", "samples a second", SAMPLES_PER_S,
+        lambda i, run: per_second(i.samples, i.iteration_ns), "Σ samples / Σ iteration_ns",
+        column=Column("Samples/s", 13), watch=Watched(4, "samples/s"),
+        curve=Curve("performance/samples_per_second", ((SPEED, "Samples a second"),)),
+        gauge=Gauge("samples_per_second", "Sequences trained a second, last interval."), in_summary=True,
+        summary_key="samples_per_sec"),
+    Row("tokens_per_s", "tokens a second", TOKENS_PER_S, lambda i, run: per_second(i.tokens, i.iteration_ns),
+        "Σ tokens / Σ iteration_ns", column=Column("Tokens/s", 13), watch=Watched(3, "tokens/s"),
+        curve=Curve("performance/tokens_per_second", ((SPEED, "Tokens a second"),)),
+        gauge=Gauge("tokens_per_second", "Tokens trained a second, last interval."), in_summary=True,
+        summary_key="tokens_per_sec"),
+    Row("samples", "samples", PLAIN, lambda i, run: i.samples, "Σ samples: sequences trained"),
+    Row("tokens", "tokens", PLAIN, lambda i, run: i.tokens, "Σ tokens trained"),
+    Row("skipped_samples", "skipped samples", PLAIN, lambda i, run: i.skipped_samples,
+        "Σ sequences consumed without training"),
+)  # fmt: skip
+
+_ITERATION: tuple[Row, ...] = (
+    Row("iteration_ms", "mean iteration", MILLISECONDS, lambda i, run: per_step(i.iteration_ns, i.steps),
+        "Σ iteration_ns / steps / 10⁶", column=Column("Time(ms)", 11), watch=Watched(5, "iteration"),
+        curve=Curve("time/iteration_ms", (ITERATION,)),
+        gauge=Gauge("iteration_mean_seconds", "Mean iteration of the last interval."), in_summary=True,
+        summary_key="iteration_time_ms"),
+    Row("iteration_p50_ms", "p50 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p50_ns,
+        "median of iteration_ns"),
+    Row("iteration_p95_ms", "p95 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p95_ns,
+        "95th percentile of iteration_ns", watch=Watched(6, "p95"),
+        gauge=Gauge("iteration_p95_seconds", "95th percentile of the last interval's iterations.")),
+    Row("iteration_max_ms", "longest iteration", MILLISECONDS, lambda i, run: i.iteration_max_ns,
+        "highest iteration_ns",
+        gauge=Gauge("iteration_max_seconds", "Longest iteration of the last interval.")),
+)  # fmt: skip
+
+_MEMORY: tuple[Row, ...] = (
+    Row("memory_gb", "memory", GIGABYTES, lambda i, run: i.memory_bytes,
+        "memory_bytes / 10⁹ (GB is 10⁹ bytes, GiB would be 2³⁰)", column=Column("Memory(GB)", 12),
+        watch=Watched(7, "memory"), curve=Curve("memory/current_gb", (SIZES,)),
+        gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
+    Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
+        "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10), watch=Watched(8, "peak memory"),
+        curve=Curve("memory/peak_gb", (SIZES,)),
+        gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True),
+    Row("memory_reserved_gb", "reserved memory", GIGABYTES, lambda i, run: i.memory_reserved_bytes,
+        "memory_reserved_bytes / 10⁹", curve=Curve("memory/reserved_gb", (SIZES,)),
+        gauge=Gauge("memory_reserved_bytes", "Memory of rank 0's device that the allocator holds."),
+        in_summary=True),
+    Row("fragmentation", "fragmentation", SHARE,
+        lambda i, run: fragmentation(i.memory_bytes, i.memory_reserved_bytes),
+        "(reserved - allocated) / reserved",
+        curve=Curve("memory/fragmentation", ((MEMORY, "Fragmentation"),)), in_summary=True),
+    Row("alloc_retries", "allocator retries", PLAIN, lambda i, run: i.memory_retries,
+        "memory_retries: since the process began",
+        curve=Curve("memory/alloc_retries", ((MEMORY, "Allocator retries"),)), in_summary=True),
+)  # fmt: skip
+
+_HARDWARE: tuple[Row, ...] = (
+    Row("power_w", "power", WATTS, lambda i, run: mean_power_mw(i),
+        "energy_mj / energy_ns, or else power_mw / 1000", watch=Watched(9, "power"),
+        curve=Curve("hardware/power_w", ((HARDWARE, "Power (W)"),)),
+        gauge=Gauge("power_watts", "Of rank 0's device, mean of the last interval."), in_summary=True),
+    Row("tokens_per_joule", "tokens per joule", TOKENS_PER_J, lambda i, run: tokens_per_joule(i, run.scale),
+        "Σ tokens / Σ iteration_ns / world size / power",
+        curve=Curve("hardware/tokens_per_joule", ((HARDWARE, "Tokens per joule"),)), in_summary=True),
+    Row("sm_clock_mhz", "SM clock", MEGAHERTZ, lambda i, run: i.sm_clock_mhz, "lowest reading",
+        curve=Curve("hardware/sm_clock_mhz", ((HARDWARE, "SM clock (MHz)"),)),
+        gauge=Gauge("sm_clock_hertz", "Lowest of rank 0's device in the last interval."), in_summary=True),
+    Row("temperature_c", "temperature", CELSIUS, lambda i, run: i.temperature_c, "highest reading",
+        curve=Curve("hardware/temperature_c", ((HARDWARE, "Temperature (°C)"),)),
+        gauge=Gauge("temperature_celsius", "Highest of rank 0's device in the last interval."),
+        in_summary=True),
+    Row("throttle", "why the clock is not higher", PLAIN, lambda i, run: i.throttle, "every reason read",
+        in_summary=True),
+)  # fmt: skip
+
+_UTILISATION: tuple[Row, ...] = (
+    Row("mfu", "MFU", SHARE, lambda i, run: _utilisation(i, run).mfu,
+        "Σ model_flops / Σ iteration_ns / world size / dense peak of one device", column=Column("MFU(%)", 8),
+        watch=Watched(2, "MFU"), curve=Curve("performance/mfu", (UTILISATION,)),
+        gauge=Gauge("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is known "
+                    "and where it is above 1."),
+        in_summary=True, limit=1),
+    Row("hfu", "HFU", SHARE, lambda i, run: _utilisation(i, run).hfu,
+        "Σ hardware_flops / Σ iteration_ns / world size / dense peak of one device",
+        column=Column("HFU(%)", 8), curve=Curve("performance/hfu", (UTILISATION,)),
+        gauge=Gauge("hfu_ratio", "Hardware FLOPs utilisation of the last interval; absent like mfu_ratio."),
+        in_summary=True, limit=1),
+    Row("suspect", "suspect", PLAIN, lambda i, run: _utilisation(i, run).is_suspect, "MFU or HFU is above 1",
+        in_summary=True),
+)  # fmt: skip
+
+_PARTS: tuple[Row, ...] = (
+    Row("skipped_iterations", "iterations without training", PLAIN, lambda i, run: i.skipped_iterations,
+        "iterations that trained nothing", column=Column("Skipped", 9),
+        curve=Curve("training/skipped_iterations", ((TIME, "Iterations without training"),)),
+        in_summary=True),
+    Row("train_step_ms", "train step", MILLISECONDS, lambda i, run: per_step(i.train_step_ns, i.steps),
+        "Σ train_step_ns / steps / 10⁶", column=Column("Step(ms)", 11, BREAKDOWN),
+        curve=Curve("time/train_step_ms", (ITERATION,))),
+    Row("device_ms", "train step on the device", MILLISECONDS, lambda i, run: per_step(i.device_ns, i.steps),
+        "Σ device_ns / steps / 10⁶", column=Column("Device(ms)", 12, BREAKDOWN),
+        curve=Curve("time/device_ms", (ITERATION,))),
+    Row("eval_ms", "evaluation", MILLISECONDS, lambda i, run: i.eval_ns, "Σ eval_ns / 10⁶",
+        column=Column("Eval(ms)", 11, BREAKDOWN), curve=Curve("time/eval_ms", (PAUSES,)), in_summary=True),
+    Row("checkpoint_ms", "checkpoints", MILLISECONDS, lambda i, run: i.checkpoint_ns,
+        "Σ checkpoint_ns / 10⁶", column=Column("Ckpt(ms)", 11, BREAKDOWN),
+        curve=Curve("time/checkpoint_ms", (PAUSES,)), in_summary=True),
+    Row("self_ms", "the monitor", MILLISECONDS, lambda i, run: per_step(i.self_ns, i.steps),
+        "Σ self_ns / steps / 10⁶"),
+    Row("warmup_only", "warm-up", PLAIN, lambda i, run: i.warmup_only, "the only step in it was a warm-up",
+        flag=WARMUP_MARK, in_summary=True, summary_key="warmup"),
+)  # fmt: skip
+
+
+def _phase(phase: str) -> Row:
+    charts = [title for title, phases in PHASE_CHARTS.items() if phase in phases]
+    return Row(
+        f"{phase}_ms",
+        phase.replace("_", " "),
+        MILLISECONDS,
+        lambda i, run: per_step((i.phases_ns or {}).get(phase), i.steps),
+        "Σ of the phase / steps / 10⁶; see below",
+        curve=Curve(f"phase/{phase}_ms", tuple((PHASE_PAGE, title) for title in ("All (ms)", *charts))),
+        gauge=Gauge(
+            "phase_seconds",
+            "Time of a phase in the last interval's mean iteration, on rank 0.",
+            ("phase", phase),
+        ),
+    )
+
+
+def _group(title: str) -> Row:
+    """The groups of phases add up to 100 %."""
+    names = GROUPS[title]
+    return Row(
+        f"{title.lower()}_share",
+        title,
+        SHARE,
+        lambda i, run: share(total_of(i.phases_ns or {}, names), i.iteration_ns),
+        "Σ of the group's phases / Σ iteration_ns; see below",
+        column=Column(f"{title}(%)", len(title) + 5, BREAKDOWN),
+        in_csv=False,
+    )
+
+
+_BUBBLE: tuple[Row, ...] = (
+    Row("bubble_share", "Bubble", SHARE, lambda i, run: share(i.bubble_ns, i.iteration_ns),
+        "Σ bubble_ns / Σ iteration_ns; a part of Pipe", column=Column("Bubble(%)", 11, BREAKDOWN),
+        in_csv=False,
+        gauge=Gauge("bubble_ratio", "Part of the last interval that rank 0 waited for the pipeline's schedule.")),
+    Row("bubble_ms", "bubble", MILLISECONDS, lambda i, run: per_step(i.bubble_ns, i.steps),
+        "Σ bubble_ns / steps / 10⁶", curve=Curve("phase/bubble_ms", (WAITING,))),
+    Row("imbalance_ms", "imbalance", MILLISECONDS, lambda i, run: per_step(i.imbalance_ns, i.steps),
+        "Σ imbalance_ns / steps / 10⁶", curve=Curve("phase/imbalance_ms", (WAITING,))),
+)  # fmt: skip
+
+
+def _cap(reason: str) -> Row:
+    return Row(
+        f"capped_by_{reason.replace(' ', '_')}",
+        f"clock capped by {reason}",
+        PLAIN,
+        lambda i, run: None if i.throttle is None else reason in reasons_in(i.throttle),
+        "whether `throttle` names the cap",
+        in_csv=False,
+        gauge=Gauge(
+            "clock_capped",
+            "1 if the clock of rank 0's device was capped in the last interval, by reason.",
+            ("reason", reason),
+        ),
+    )
+
+
+FIGURES: tuple[Row, ...] = (
+    *_PLACE,
+    *_SPEED,
+    *_ITERATION,
+    *_MEMORY,
+    *_HARDWARE,
+    *_UTILISATION,
+    *_PARTS,
+    *map(_phase, PHASES),
+    *map(_group, GROUPS),
+    *_BUBBLE,
+    *map(_cap, CAPS),
+)
+TABLE: Table[IntervalRecord, Run] = Table(IntervalRecord, "iteration", "end_wall_ns", Run.of, FIGURES)

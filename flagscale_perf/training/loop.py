@@ -1,0 +1,78 @@
+"""What a host adapter answers: the interface between a training loop and `hooks.TrainingHooks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.flops_calculator import Packed
+from flagscale_perf.training.facts import RunFacts
+
+Pause = Literal["eval", "checkpoint"]
+Flops = tuple[int | None, int | None]  # model, hardware
+CountFlops = Callable[[int, Packed | None], Flops]
+
+
+class StepNumbers(NamedTuple):
+    """What the host counts for one finished train step.
+
+    Attributes:
+        iteration: its number, from 1.
+        updated: False when the optimizer skipped the update.
+        samples: sequences consumed by all data-parallel ranks.
+        tokens: tokens in them.
+        microbatches: of one data-parallel rank.
+    """
+
+    iteration: int
+    updated: bool
+    samples: int
+    tokens: int
+    microbatches: int
+
+
+class Loop(Protocol):
+    """What a host adapter can be asked.
+
+    Attributes:
+        rehearsing: torch.cuda calls land on the CPU.
+    """
+
+    rehearsing: bool
+
+    def rank(self) -> int:
+        """This process's number in the job; 0 is the one that writes."""
+
+    def stage(self) -> int:
+        """Its place in the pipeline, from 0."""
+
+    def lockstep(self) -> int:
+        """See `RankIdentity`."""
+
+    def config(self) -> PerfConfig:
+        """The options in force. Raises PerfError."""
+
+    def facts(self, device: str) -> RunFacts:
+        """What the host knows about the run, without peak and model; `device` is the device's name."""
+
+    def device_types(self) -> Mapping[str, int]:
+        """Device type -> number of ranks that have one; empty unless the job knows that its devices differ."""
+
+    def model_args(self) -> Any:
+        """The host's arguments that describe the model (read only)."""
+
+    def position(self) -> tuple[int, int]:
+        """Iterations finished or skipped, and samples consumed, before the step that begins now."""
+
+    def numbers(self, result: Any) -> StepNumbers | None:
+        """Of the step that has just returned `result`; None if the host does not count it as an iteration."""
+
+    def skipped_samples(self) -> int:
+        """Samples the host is passing over without a step."""
+
+    def names_phases(self) -> bool:
+        """Whether the host has timers that call `TrainingHooks.mark` for each phase."""
+
+    def say(self, line: str) -> None:
+        """Prints through the host's rank-0 printing."""

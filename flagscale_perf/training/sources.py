@@ -1,0 +1,88 @@
+"""What a training's writer reads besides the ring: rank 0's device, and the other ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flagscale_perf.training.phases import StepPhases
+from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
+
+# Readings of the device since the last call, and what there is to say about them.
+TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
+TakeRanks = Callable[[], tuple[list[Record], list[str]]]
+
+
+def no_readings() -> tuple[list[HardwareRecord], list[str]]:
+    """Where nothing reads the device."""
+    return [], []
+
+
+class RankSource(Protocol):
+    """What brings the other ranks' measurements together with rank 0's. No method raises or blocks for
+    long.
+    """
+
+    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
+        """One more step of rank 0."""
+
+    def reading(self, reading: HardwareRecord) -> None:
+        """One more reading of rank 0's device."""
+
+    def interval(self, interval: IntervalRecord) -> list[Record]:
+        """What is to stand behind this interval."""
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """What is new of all ranks, and what there is to say about hearing of them."""
+
+    def close(self) -> tuple[list[Record], list[str]]:
+        """The same at the end of the session."""
+
+
+class OneRank:
+    """Where there are no other ranks."""
+
+    def step(self, step: StepRecord, phases: StepPhases | None) -> None:
+        """Nobody to compare it with."""
+
+    def reading(self, reading: HardwareRecord) -> None:
+        """Nobody to compare it with."""
+
+    def interval(self, interval: IntervalRecord) -> list[Record]:
+        """Nothing."""
+        return []
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """Nothing."""
+        return [], []
+
+    close = take
+
+
+class Unheard(OneRank):
+    """Where nobody hears the other ranks."""
+
+    def __init__(self, note: str) -> None:
+        """`note` says why, once."""
+        self._notes = [note]
+
+    def take(self) -> tuple[list[Record], list[str]]:
+        """The note."""
+        notes, self._notes = self._notes, []
+        return [], notes
+
+    close = take
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Of one writer.
+
+    Attributes:
+        readings: of rank 0's device; must not block.
+        ranks: of the whole job.
+    """
+
+    readings: TakeReadings = no_readings
+    ranks: RankSource = field(default_factory=OneRank)

@@ -1,0 +1,96 @@
+"""Processes that train nothing and can be gathered all the same: each stores numbers, and each two of them
+make a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from flagscale_perf.spine.peers.kind import PeerKind
+from flagscale_perf.spine.records import EventRecord
+
+PER_SUM = 2
+
+
+class Toy(NamedTuple):
+    """What is known of one process."""
+
+    name: str
+    host: str
+
+
+class ToySum(NamedTuple):
+    """`PER_SUM` numbers of one process, added up; the last sum may be of fewer."""
+
+    name: str
+    total: int
+
+
+class ToyFold:
+    """A number is an event's iteration; an event called "note" is a remark instead."""
+
+    def __init__(self, toy: Toy) -> None:
+        self.position = 0
+        self._name = toy.name
+        self._numbers: list[int] = []
+        self._notes: list[str] = []
+
+    def take(self, records: Sequence[Any]) -> list[ToySum]:
+        sums = []
+        for record in records:
+            if record.name == "note":
+                self._notes.append(record.text)
+                continue
+            self.position = record.iteration
+            self._numbers.append(record.iteration)
+            if len(self._numbers) == PER_SUM:
+                sums += self.close()
+        return sums
+
+    def notes(self) -> list[str]:
+        notes, self._notes = self._notes, []
+        return notes
+
+    def close(self) -> list[ToySum]:
+        numbers, self._numbers = self._numbers, []
+        return [ToySum(self._name, sum(numbers))] if numbers else []
+
+
+def number(value: int) -> EventRecord:
+    """A record of a toy process."""
+    return EventRecord("number", 0, value, "")
+
+
+def make_toy(name: str = "b1", host: str = "here") -> Toy:
+    return Toy(name, host)
+
+
+def _toy_of(content: Any) -> Toy:
+    match content:
+        case [str(name), str(host)]:
+            return Toy(name, host)
+    raise ValueError(f"no toy: {content!r:.40}")
+
+
+def _sum_of(content: Any) -> ToySum:
+    match content:
+        case [str(name), int(total)]:
+            return ToySum(name, total)
+    raise ValueError(f"no sum: {content!r:.40}")
+
+
+def _name_of(subject: Toy | ToySum) -> str:
+    return subject.name
+
+
+TOYS = PeerKind(
+    path=f"{__name__}:TOYS",
+    noun="toy",
+    encode_owner=list,
+    decode_owner=_toy_of,
+    encode_item=list,
+    decode_item=_sum_of,
+    name_of=_name_of,
+    fold=ToyFold,
+)

@@ -1,0 +1,122 @@
+"""What is read from the configuration: everything once, or the part that an action needs."""
+
+import sys
+
+import pytest
+
+from flagscale_perf.launcher.config import (
+    Directories,
+    Job,
+    read_action,
+    read_directories,
+    read_hostfile,
+    read_job,
+    read_settings,
+)
+from flagscale_perf.launcher.settings import Setting
+from flagscale_perf.spine.errors import PerfError
+
+
+def test_the_whole_configuration() -> None:
+    runner = {"nnodes": 1, "max_restarts": None, "no_python": True, "x": False, "ssh_port": 22}
+    config = {
+        "action": "test",
+        "experiment": {
+            "exp_dir": "./outputs",
+            "task": {"flagscale_root": "/fs", "entrypoint": "my.py", "python": None},
+            "runner": runner | {"background": True},
+            "envs": {"A": 3, "B": True, "C": None},
+            "cmds": {"before_start": "source env"},
+        },
+        "train": {
+            "system": {"logging": {"log_dir": "my_logs"}, "fp16": False},
+            "model": None,
+            "data": {"n": [1]},
+        },
+    }
+    assert read_job(config) == Job(
+        action="test",
+        directories=Directories("./outputs", "my_logs"),
+        flagscale_root="/fs",
+        entrypoint="my.py",
+        python=sys.executable,
+        background=True,
+        torchrun={"nnodes": "1", "no_python": None},
+        runner=runner,
+        env={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "A": "3", "B": "1", "C": None},
+        before_start="source env",
+        settings={"fp16": Setting("train.system.fp16", False), "n": Setting("train.data.n", [1])},
+    )
+
+
+def test_what_nobody_wrote_has_no_value() -> None:
+    job = read_job({"experiment": {"exp_dir": "e"}, "train": {}})
+    assert (job.action, job.directories, job.flagscale_root) == ("run", Directories("e", None), None)
+    assert (job.entrypoint, job.background, job.torchrun, job.before_start, job.settings) == (
+        None,
+        False,
+        {},
+        "",
+        {},
+    )
+
+
+def test_an_action_that_starts_nothing_needs_the_directories_only() -> None:
+    config = {"experiment": {"exp_dir": "e", "task": 3, "envs": {"A": []}}}
+    assert read_directories(config) == Directories("e", None)
+
+
+@pytest.mark.parametrize("name", ["start", 3, None])
+def test_unknown_actions_are_refused(name) -> None:
+    with pytest.raises(PerfError) as refusal:
+        read_action({"action": name})
+    assert str(refusal.value) == (
+        f"action: {name!r} is not one of run, dryrun, test, stop, query; write for example action=run"
+    )
+
+
+def test_a_hostfile_means_several_machines() -> None:
+    assert read_hostfile({"experiment": {"runner": {"hostfile": None}}}) is None
+    assert read_hostfile({"experiment": {"runner": {"hostfile": "hosts"}}}) == "hosts"
+
+
+@pytest.mark.parametrize("exp_dir", [None, "", " ", 3, "a\0b", "a\nb", ["x"]])
+def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
+    with pytest.raises(
+        PerfError,
+        match=r"^experiment.exp_dir: .* is not a directory name; write for example experiment.exp_dir=./outputs$",
+    ):
+        read_directories({"experiment": {"exp_dir": exp_dir}})
+
+
+def test_background_is_true_or_false(config) -> None:
+    config["experiment"]["runner"]["background"] = 1
+    with pytest.raises(
+        PerfError, match=r"^experiment.runner.background: 1 is neither true nor false; write true or false$"
+    ):
+        read_job(config)
+
+
+def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
+    for logging in ({}, None, {"log_dir": None}):
+        config = {"experiment": {"exp_dir": "e"}, "train": {"system": {"logging": logging}}}
+        assert read_directories(config).log_dir is None
+    with pytest.raises(
+        PerfError,
+        match=r"^train.system.logging: system is 3 and not a section of keys; see conf/train.yaml for the form$",
+    ):
+        read_directories({"experiment": {"exp_dir": "e"}, "train": {"system": 3}})
+
+
+def test_configuration_without_a_task_is_refused() -> None:
+    with pytest.raises(
+        PerfError,
+        match=r"^train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama$",
+    ):
+        read_settings({"experiment": {}})
+
+
+def test_settings_remember_where_they_are_written() -> None:
+    assert read_settings({"train": {"system": {"checkpoint": {"save-interval": 5}}}}) == {
+        "save_interval": Setting("train.system.checkpoint.save-interval", 5)
+    }

@@ -1,0 +1,50 @@
+"""The report of a training: which blocks it has."""
+
+from __future__ import annotations
+
+from flagscale_perf.analysis.blocks import HeatMap, Note, Quantity, Series, StackedBar, Table
+from flagscale_perf.report.format import shown
+from flagscale_perf.training.analysis.blocks import report_of
+from tests import reports
+
+
+def test_a_small_report_in_the_order_of_reading() -> None:
+    report = report_of(reports.small())
+    assert (report.title, report.subject) == ("Run 20240129_103000", "llama on 8 x NVIDIA H200")
+    assert (report.state, report.tone) == ("completed", "good")
+    assert [section.key for section in report.sections] == [
+        *("goodput", "trend", "phases", "ranks", "memory", "hardware", "monitor", "reading", "run"),
+    ]
+    kinds = {section.key: [type(block) for block in section.blocks] for section in report.sections}
+    assert (kinds["goodput"][1], kinds["trend"][0], kinds["phases"]) == (StackedBar, Series, [Note])
+
+
+def test_key_figures_are_raw_with_their_unit() -> None:
+    mfu, *_, energy = report_of(reports.small()).tiles
+    assert (mfu.label, mfu.value, mfu.note) == ("MFU", Quantity(0.4043, "share"), "causal_half")
+    assert (shown(energy.value), energy.note) == ("-", "not read")
+
+
+def test_ranks_have_a_map_stragglers_and_medians() -> None:
+    ranks = next(section for section in report_of(reports.hostile()).sections if section.key == "ranks")
+    heat, silent, stragglers, medians = ranks.blocks
+    assert isinstance(heat, HeatMap)
+    assert isinstance(silent, Note) and silent.text == "1 silent in the last stretch: 1"
+    assert isinstance(stragglers, Table) and stragglers.title == "Stragglers: 1"
+    assert isinstance(medians, Table) and [row[0] for row in medians.rows] == [
+        "1",
+        "0",
+    ]  # the longest work first
+
+
+def test_nothing_known_is_said_in_a_line_each() -> None:
+    report = report_of(reports.bare())
+    first = {section.key: section.blocks[0] for section in report.sections}
+    notes = [key for key, block in first.items() if isinstance(block, Note)]
+    assert notes == ["goodput", "trend", "phases", "ranks", "memory", "hardware"]
+
+
+def test_rows_have_a_head_and_a_row_for_each_point() -> None:
+    head, *rows = report_of(reports.small()).rows
+    assert head[:2] == ["iteration", "first_iteration"]
+    assert [row[:2] for row in rows] == [[10, 1], [20, 11], [30, 21]]

@@ -1,0 +1,88 @@
+"""A rank's records made into blocks, with its device's readings; what a rank and a block are as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.ranks import kind
+from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
+from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankFold
+from tests.fakes import make_identity, make_marks, make_phases, make_reading, make_step
+
+
+def blocks_of(*iterations: int, with_phases: bool = False) -> list[Block]:
+    builder, phases = BlockBuilder(1), PhaseJoin({})
+    made: list[Block | None] = []
+    for iteration in iterations:
+        step = make_step(iteration)
+        if with_phases:
+            phases.hold(make_phases(iteration))
+        made.append(builder.add(step, phases.take(step)))
+    return [block for block in [*made, builder.close()] if block is not None]
+
+
+def test_steps_become_blocks_with_the_phases_of_their_marks() -> None:
+    fold = RankFold(make_identity(1))
+    marked = [slot for iteration in range(1, 5) for slot in (make_marks(iteration), make_step(iteration))]
+    assert fold.take(marked) == blocks_of(1, 2, 3, 4, with_phases=True)
+    assert fold.take([make_step(5), make_step(6)]) == []
+    assert (fold.position, fold.close()) == (6, blocks_of(5, 6))
+    assert fold.close() == []
+
+
+def test_what_the_monitor_there_says_is_a_note() -> None:
+    fold = RankFold(make_identity(1))
+    assert fold.take([EventRecord("shed", 1, 1, "phases switched off")]) == []
+    assert (fold.notes(), fold.notes()) == (["phases switched off"], [])
+
+
+class FakeSampler:
+    """One hot reading; or a driver that has hung, and a remark about it."""
+
+    def __init__(self, device_uuid: str) -> None:
+        self.device_uuid = device_uuid
+        self.is_stopped = False
+        started.append(self)
+
+    def start(self) -> None:
+        """Begins."""
+
+    def stop(self) -> None:
+        self.is_stopped = True
+
+    def take(self) -> tuple[list, list[str]]:
+        if self.device_uuid == "hung":
+            return [], ["no hardware counters: hung"]
+        return [make_reading(1, throttle="power")], []
+
+
+started: list[FakeSampler] = []
+
+
+def test_devices_are_read_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kind, "Sampler", FakeSampler)
+    started.clear()
+    identities = [
+        make_identity(rank, device_uuid=uuid) for rank, uuid in ((1, "hung"), (2, "good"), (3, None))
+    ]
+    folds = [RANKS.fold(identity) for identity in identities]
+    steps = [make_step(iteration) for iteration in range(1, 5)]
+    blocks = [block for fold in folds for block in fold.take(steps)]
+    assert [(block.rank, block.throttle) for block in blocks] == [(1, None), (2, "power"), (3, None)]
+    assert [fold.notes() for fold in folds] == [["no hardware counters: hung"], [], []]
+    for fold in folds:
+        fold.close()
+    assert [(each.device_uuid, each.is_stopped) for each in started] == [("hung", True), ("good", True)]
+    RANKS_WITHOUT_DEVICES.fold(identities[1])
+    assert len(started) == 2
+
+
+def test_identity_and_block_come_back_from_json() -> None:
+    identity, (block,) = make_identity(1, device_uuid="abc"), blocks_of(1, 2, 3, 4)
+    assert RANKS.decode_owner(json.loads(json.dumps(RANKS.encode_owner(identity)))) == identity
+    assert RANKS.decode_item(json.loads(json.dumps(RANKS.encode_item(block)))) == block
+    assert RANKS.name_of(identity) == RANKS.name_of(block) == "1"
