@@ -245,7 +245,7 @@ class RunTotals:
 
 
 def _finite(part: Part) -> Part:
-    """The same with None for every number that is none."""
+    """The same with None for NaN and infinities."""
     known: Part = replace(part, **finite(vars(part)))
     return known
 

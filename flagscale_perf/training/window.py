@@ -53,7 +53,7 @@ _SHARED = [field.name for field in fields(IntervalRecord) if field.name in StepR
 _LAST = [name for name in _SHARED if name.startswith("memory_")]
 _SUMMED = [name for name in _SHARED if name not in _LAST]
 _OF_SKIPPED_DATA = ["eval_ns", "checkpoint_ns", "skipped_samples"]
-_UNKNOWN = [name for name in _SUMMED if "None" in str(StepRecord.__annotations__[name])]  # it may be
+_UNKNOWN = [name for name in _SUMMED if "None" in str(StepRecord.__annotations__[name])]  # may be None
 _KNOWN = [name for name in _SUMMED if name not in _UNKNOWN]
 
 
@@ -82,7 +82,7 @@ class StepSums:
         vars(self).update(dict.fromkeys(_KNOWN, 0) | dict.fromkeys(_UNKNOWN))
 
     def add(self, step: StepRecord, phases: StepPhases | None = None) -> None:
-        """Adds a train step and its phases, if measured; of passed-over data only samples and pauses count."""
+        """Adds a step, and its phases if measured; of passed-over data only samples and pauses count."""
         is_skipped = step.outcome == Outcome.DATA_SKIPPED
         sums = vars(self)
         for name in _OF_SKIPPED_DATA if is_skipped else _KNOWN:
@@ -146,9 +146,7 @@ class _Open:
 
 
 class IntervalWindow:
-    """Collects steps; hands out an `IntervalRecord` whenever the iteration crosses a multiple of the
-    interval.
-    """
+    """Makes an `IntervalRecord` whenever the iteration crosses a multiple of the interval."""
 
     def __init__(self, interval: int, anchor: Anchor, scale: Scale) -> None:
         """`interval` in iterations, at least 1; `anchor` of the run's start; `scale` of its devices."""
@@ -165,9 +163,7 @@ class IntervalWindow:
     def add(
         self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None
     ) -> IntervalRecord | None:
-        """One more record, its phases if measured; the interval it completes, if it does. `dropped` as in
-        `IntervalRecord`.
-        """
+        """Adds a record, and its phases if measured; returns the interval that it completes, if any."""
         if self._open is None:
             self._open = _Open(step)
         self._open.add(step, phases)
