@@ -1,5 +1,4 @@
-"""Starts a training job from a two-level Hydra configuration: `python run.py`, `python run.py action=dryrun
-train=7b ...`.
+"""Starts a training job from a two-level Hydra configuration: `python run.py action=dryrun train=7b ...`.
 
 See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 """

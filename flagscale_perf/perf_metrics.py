@@ -15,7 +15,7 @@ from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.training.loop import CountFlops, Flops, Pause, StepNumbers
 from flagscale_perf.training.marks import in_slots
-from flagscale_perf.training.records import MarksRecord, Outcome, StepRecord
+from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.
 MAX_PENDING = 8
@@ -314,28 +314,15 @@ class PerfMonitor:
 
     def _skip(self, start_ns: int, end_ns: int, iterations: int, samples: int) -> None:
         self._last += iterations
-        record = StepRecord(
+        record = NO_STEP._replace(
             iteration=self._last,
             iterations=iterations,
             outcome=Outcome.DATA_SKIPPED,
-            warmup=0,
             start_ns=start_ns,
             iteration_ns=end_ns - start_ns,
-            train_step_ns=0,
-            device_ns=None,
-            eval_ns=0,
-            checkpoint_ns=0,
-            log_ns=None,
-            samples=0,
-            tokens=0,
             skipped_samples=samples,
-            microbatches=0,
             model_flops=0,
             hardware_flops=0,
-            memory_bytes=None,
-            memory_peak_bytes=None,
-            memory_reserved_bytes=None,
-            memory_retries=None,
             self_ns=0,
         )
         self._pending.append((record, None, None, None))

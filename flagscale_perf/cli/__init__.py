@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
-from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"
@@ -67,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def load_command(name: str) -> Command:
     """The command of that name in `COMMANDS`, its file imported now."""
+    from flagscale_perf.cli.instruments import load_records  # here, so that --help imports nothing
+
     load_records()
     module = importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
     command: Command = getattr(module, name.title().replace("-", "") + "Command")()

@@ -1,4 +1,4 @@
-"""What `--perf-peak-tflops` may say: one figure for every device, or one for each named type of device."""
+"""The value of `--perf-peak-tflops`: one figure for all devices, or one for each type by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class NamedPeak(NamedTuple):
     tflops: float
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """As a user types it."""
         return f"{self.name}={self.tflops:g}"
 
 
@@ -39,8 +39,8 @@ class PeakOption:
     def parse(cls, text: str) -> PeakOption:
         """`989.4` or `NAME=989.4,NAME=312`. Raises PerfError.
 
-        A name that is a part of another one with another peak is refused: whatever the longer one matches,
-        both match.
+        A name that is part of another one with another peak is refused: a device that the longer one matches
+        would match both.
         """
         if "=" not in text:
             return cls(_tflops(text, text))
@@ -55,9 +55,7 @@ class PeakOption:
         return cls(None, named)
 
     def tflops_of(self, device: str) -> float | None:
-        """The peak of a device of this name; None if no entry matches it. Raises PerfError where two matches
-        disagree.
-        """
+        """The peak of a device of this name; None if no entry matches. Raises PerfError if two disagree."""
         if self.every is not None:
             return self.every
         matches = [entry for entry in self.named if entry.name.lower() in device.lower()]

@@ -1,9 +1,9 @@
-"""Dense peak FLOP/s of known chips: the denominator of MFU. Never a sparse figure, never a neighbour's.
+"""Dense peak FLOP/s of known chips: the denominator of MFU. Never a sparse figure, never a similar chip's.
 
 Each row has its source and how far it is trusted: A where independent tables that cite the vendor's datasheet
 agree, B for one solid source, C where sources are weak or contradict each other; C gives no peak, only the
-reason. Names are matched whole, as the driver reports them, because neighbours differ: H100 PCIe is no H100
-SXM, GH200 no H200, a MIG slice no A100.
+reason. Names are matched whole, as the driver reports them, because chips of similar names differ: H100 PCIe
+and H100 SXM, GH200 and H200, an A100 and a MIG slice of it.
 """
 
 from __future__ import annotations
@@ -161,8 +161,9 @@ def peak_in_force(given: PeakOption | None, device_name: str, dtype: str) -> Pea
 
 
 def mean_peak(given: PeakOption | None, ranks: Mapping[str, int], world_size: int) -> Peak:
-    """Mean peak of a job's devices where they differ, from the user's figures alone: a type's name is no
-    driver's name.
+    """Mean peak of a job's devices where they differ, from the user's figures alone.
+
+    The built-in table is of no use: the host's name of a type is not the driver's name of a device.
 
     Args:
         given: the option.

@@ -1,4 +1,4 @@
-"""What the current device can tell without being waited for: time between two events, memory, its name."""
+"""The current device as far as it can be asked without waiting for it: times between events, memory, name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf.device.timeline import CudaTimeline, HostTimeline, Timeline
 
-# Events of one train step; handed out by `stop`, read back by `elapsed_ns`.
+# The events at the start and the end of a train step: from `stop`, for `elapsed_ns`.
 EventPair = tuple[Any, Any]
 
 
@@ -15,7 +15,7 @@ class Memory(NamedTuple):
 
     Attributes:
         allocated_bytes, peak_bytes: in tensors, now and at most so far.
-        reserved_bytes: taken from the device; None where the allocator does not tell, like retries.
+        reserved_bytes: taken from the device; None, like retries, where the allocator does not count it.
         retries: how often it found no room and had to free its cache.
     """
 
@@ -29,10 +29,10 @@ class DeviceProbe(Protocol):
     """A device as seen from the training thread. No method waits for the device.
 
     Attributes:
-        name: as the driver has it.
+        name: by the driver.
         is_present: False for the CPU, which has neither events nor memory of its own.
-        uuid: by which another process finds the same device; None without one.
-        memory_bytes: all its memory; None without one.
+        uuid: by which another process finds the same device; None if the device has none.
+        memory_bytes: all its memory; None without a device.
     """
 
     name: str
@@ -44,22 +44,20 @@ class DeviceProbe(Protocol):
         """Marks the start of a train step on the device's stream."""
 
     def stop(self) -> EventPair | None:
-        """Marks its end. Returns what `elapsed_ns` takes; None where the device has no events."""
+        """Marks the step's end. Returns what `elapsed_ns` takes; None where there are no events."""
 
     def elapsed_ns(self, pair: EventPair) -> int | None:
         """Device time between the two marks; None while the device has not reached the second."""
 
     def memory(self) -> Memory | None:
-        """What the allocator says now; None where there is none."""
+        """The allocator's counters now; None without one."""
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """What takes the marks of phases by this device's clock; `mark_ns`: the time that the way to a mark
-        takes.
-        """
+        """Takes the marks of phases on this device's clock; `mark_ns`: cost of a call of its `mark`."""
 
 
 class NoDevice:
-    """The CPU: no events, no device memory."""
+    """The CPU, which has neither events nor memory of its own."""
 
     is_present = False
 
@@ -69,34 +67,32 @@ class NoDevice:
         self.memory_bytes: int | None = None
 
     def start(self) -> None:
-        """Nothing to mark."""
+        """Does nothing."""
 
     def stop(self) -> EventPair | None:
-        """No events."""
+        """Always None."""
         return None
 
     def elapsed_ns(self, pair: EventPair) -> int | None:
-        """Never called with a pair of its own."""
+        """Always None; `stop` returns no pair to ask for."""
         return None
 
     def memory(self) -> Memory | None:
-        """Not known."""
+        """Always None."""
         return None
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """By the host's clock."""
+        """On the host's clock."""
         return HostTimeline(mark_ns)
 
 
 class CudaProbe:
-    """The process's current CUDA device, through torch (2 event records a step, memory from the allocator's
-    counters).
-    """
+    """The process's current CUDA device, through torch: two events a step, and the allocator's counters."""
 
     is_present = True
 
     def __init__(self, cuda: Any) -> None:
-        """Args: cuda: the module `torch.cuda`, already initialised by the host."""
+        """`cuda`: the module `torch.cuda`, already initialised by the host."""
         self._cuda = cuda
         self._free: list[EventPair] = []
         self._open: EventPair | None = None
@@ -119,7 +115,7 @@ class CudaProbe:
         return pair
 
     def elapsed_ns(self, pair: EventPair) -> int | None:
-        """Reads the pair if the device has passed it, and takes it back for the next step."""
+        """Reads the pair once the device has passed it, and keeps its events for a later step."""
         if not pair[1].query():
             return None
         elapsed_ms: float = pair[0].elapsed_time(pair[1])
@@ -127,7 +123,7 @@ class CudaProbe:
         return round(elapsed_ms * 1e6)
 
     def memory(self) -> Memory | None:
-        """The caching allocator's counters; no synchronise."""
+        """From the caching allocator, which keeps these counters on the host."""
         stats = self._cuda.memory_stats_as_nested_dict()
         allocated = stats.get("allocated_bytes", {}).get("all", {})
         if not allocated:
@@ -138,7 +134,7 @@ class CudaProbe:
         )
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """By events of the current stream."""
+        """On the device's clock, by events of the current stream."""
         return CudaTimeline(self._cuda, mark_ns)
 
     def _event(self) -> Any:
@@ -146,10 +142,10 @@ class CudaProbe:
 
 
 def current_device(rehearsing: bool) -> DeviceProbe:
-    """The probe for this process. `rehearsing`: torch.cuda is a pretence, so there is no device to ask.
+    """The probe for this process. `rehearsing`: torch.cuda calls land on the CPU, so there is no device.
 
-    A host that trains on a device has set CUDA up by its first step. Where it has not, asking what is there
-    would: memory of every device taken by a context, and children that can no longer fork into CUDA.
+    CUDA is asked only if the host has initialised it, as one that trains on a device has by now. Asking would
+    initialise it: a context takes memory of the device, and forked children can no longer use CUDA.
     """
     if rehearsing:
         return NoDevice("CPU (rehearsal)")

@@ -123,27 +123,14 @@ class CoreLoop:
         }
 
     def _facts(self, host: str, device: str, missing: Sequence[str]) -> RunFacts:
-        config, training = self._module.config, self.training
-        directory = training.tensorboard_dir
-        return RunFacts(
-            **facts_of_process(),
+        return facts_of(
+            self._module.config,
+            self.training,
             host=host,
             world_size=_world_size(),
-            tensor_parallel=config.tensor_model_parallel_size,
-            pipeline_parallel=config.pipeline_model_parallel_size,
             data_parallel=self.data_parallel_size(),
-            context_parallel=config.context_parallel_size,
-            expert_parallel=config.expert_model_parallel_size,
-            pipeline_schedule=pipeline_schedule(config),
             device=device,
             rehearsal=self.rehearsing,
-            dtype=dtype_of(config),
-            seq_length=training.seq_length,
-            micro_batch_size=training.micro_batch_size,
-            global_batch_size=training.global_batch_size,
-            train_iters=training.train_iters,
-            resume_iteration=training.iteration,
-            tensorboard_dir=os.path.abspath(directory) if directory else None,
             missing=list(missing),
         )
 
@@ -205,20 +192,37 @@ def pipeline_schedule(config: Any) -> str | None:
     )
 
 
-def facts_of_process() -> dict[str, Any]:
-    """The part of `RunFacts` that depends on no host, and what `TrainingHooks` finds out later."""
-    return {
-        "package_version": flagscale_perf.__version__,
-        "script": os.path.basename(sys.argv[0]),
-        "hostname": os.uname().nodename,
-        "pid": os.getpid(),
-        "restart_count": int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
-        "peak_flop_per_s": None,
-        "peak_source": "",
-        "flops_convention": "causal_half",
-        "model_family": None,
-        "model": None,
-    }
+def facts_of(config: Any, training: Training, **of_host: Any) -> RunFacts:
+    """Facts of a run under Megatron's arguments or a model's configuration, which have the same names.
+
+    `of_host`: the facts that neither they nor `training` hold. Peak and model are found out later.
+    """
+    directory = training.tensorboard_dir
+    return RunFacts(
+        package_version=flagscale_perf.__version__,
+        script=os.path.basename(sys.argv[0]),
+        hostname=os.uname().nodename,
+        pid=os.getpid(),
+        restart_count=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")),
+        tensor_parallel=config.tensor_model_parallel_size,
+        pipeline_parallel=config.pipeline_model_parallel_size,
+        context_parallel=getattr(config, "context_parallel_size", None),
+        expert_parallel=getattr(config, "expert_model_parallel_size", None),
+        pipeline_schedule=pipeline_schedule(config),
+        dtype=dtype_of(config),
+        seq_length=training.seq_length,
+        micro_batch_size=training.micro_batch_size,
+        global_batch_size=training.global_batch_size,
+        train_iters=training.train_iters,
+        resume_iteration=training.iteration,
+        tensorboard_dir=os.path.abspath(directory) if directory else None,
+        peak_flop_per_s=None,
+        peak_source="",
+        flops_convention="causal_half",
+        model_family=None,
+        model=None,
+        **of_host,
+    )
 
 
 def dtype_of(config: Any) -> str:

@@ -9,7 +9,6 @@ is while one is monitored.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -19,11 +18,10 @@ from typing import Any
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import (
-    dtype_of,
-    facts_of_process,
+    Training,
+    facts_of,
     lockstep_group,
     microbatch_counter,
-    pipeline_schedule,
     pipeline_stage,
     version_of,
 )
@@ -142,25 +140,15 @@ class MegatronLoop:
     def facts(self, device: str) -> RunFacts:
         """From the parsed arguments, which Megatron completes during set-up."""
         args = self._args
-        return RunFacts(
-            **facts_of_process(),
+        sizes = (args.seq_length, args.micro_batch_size, args.global_batch_size, args.train_iters)
+        return facts_of(
+            args,
+            Training(*sizes, iteration=args.iteration, tensorboard_dir=args.tensorboard_dir),
             host=host_name(self._module.__name__),
             world_size=args.world_size,
-            tensor_parallel=args.tensor_model_parallel_size,
-            pipeline_parallel=args.pipeline_model_parallel_size,
             data_parallel=args.data_parallel_size,
-            context_parallel=getattr(args, "context_parallel_size", None),
-            expert_parallel=getattr(args, "expert_model_parallel_size", None),
-            pipeline_schedule=pipeline_schedule(args),
             device=device,
             rehearsal=self.rehearsing,
-            dtype=dtype_of(args),
-            seq_length=args.seq_length,
-            micro_batch_size=args.micro_batch_size,
-            global_batch_size=args.global_batch_size,
-            train_iters=args.train_iters,
-            resume_iteration=args.iteration,
-            tensorboard_dir=os.path.abspath(args.tensorboard_dir) if args.tensorboard_dir else None,
             missing=self._missing(args),
         )
 

@@ -49,11 +49,11 @@ def dispatch(job: Job, hostfile: str, open_runner: OpenRunner) -> int:
             f" {HOW_TO_INSTALL}"
         )
     plan = make_plan(job, cwd, os.environ)
-    _refuse_unsafe(plan, job)
+    _refuse_unsafe(plan)
     _refuse_incomplete(plan)
     _refuse_unsafe_hosts(hostfile)
     try:
-        _perform(open_runner(root, flagscale_config(plan, job, hostfile)), job.action, plan)
+        _perform(open_runner(root, flagscale_config(plan, hostfile)), plan)
     except (
         subprocess.CalledProcessError,
         ValueError,
@@ -64,7 +64,8 @@ def dispatch(job: Job, hostfile: str, open_runner: OpenRunner) -> int:
     return 0
 
 
-def _perform(runner: Any, action: str, plan: Plan) -> None:
+def _perform(runner: Any, plan: Plan) -> None:
+    action = plan.job.action
     if action == "stop":
         _refuse_foreign_stop(runner, plan)
         runner.stop()
@@ -74,7 +75,7 @@ def _perform(runner: Any, action: str, plan: Plan) -> None:
         runner.run(dryrun=action == "dryrun", with_test=action == "test")
 
 
-def flagscale_config(plan: Plan, job: Job, hostfile: str) -> dict[str, Any]:
+def flagscale_config(plan: Plan, hostfile: str) -> dict[str, Any]:
     """What FlagScale's runner turns into the same arguments that a job on one machine gets."""
     flags = {key: setting.value for key, setting in plan.settings.items() if setting.value is not None}
     for key in PERF_KEYS:
@@ -91,9 +92,9 @@ def flagscale_config(plan: Plan, job: Job, hostfile: str) -> dict[str, Any]:
     return {
         "experiment": {
             "exp_dir": plan.paths.exp_dir,
-            "envs": _known(plan.env) | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint},
-            "cmds": {"before_start": plan.before_start} if plan.before_start else {},
-            "runner": _known(job.runner) | {"hostfile": hostfile},
+            "envs": _known(plan.job.env) | {entrypoint.SCRIPT_VARIABLE: plan.entrypoint},
+            "cmds": {"before_start": plan.job.before_start} if plan.job.before_start else {},
+            "runner": _known(plan.job.runner) | {"hostfile": hostfile},
             "task": {
                 "type": "train",
                 "backend": "megatron",
@@ -101,7 +102,7 @@ def flagscale_config(plan: Plan, job: Job, hostfile: str) -> dict[str, Any]:
             },
         },
         "train": {"system": _known(flags) | nested, "model": {}, "data": {}},
-        "action": job.action,
+        "action": plan.job.action,
     }
 
 
@@ -109,12 +110,12 @@ def _known(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _refuse_unsafe(plan: Plan, job: Job) -> None:
+def _refuse_unsafe(plan: Plan) -> None:
     strict = {
         "experiment.exp_dir": plan.paths.exp_dir,
         "train.system.logging.log_dir": plan.paths.log_dir,
-        **{f"experiment.envs.{name}": value for name, value in _known(plan.env).items()},
-        **{f"experiment.runner.{key}": str(value) for key, value in job.runner.items()},
+        **{f"experiment.envs.{name}": value for name, value in _known(plan.job.env).items()},
+        **{f"experiment.runner.{key}": str(value) for key, value in plan.job.runner.items()},
         "experiment.task.entrypoint": plan.entrypoint,
         "this package's directory": os.path.abspath(entrypoint.__file__),
     }
@@ -142,7 +143,7 @@ def _refuse_incomplete(plan: Plan) -> None:
             "train.system.save_interval: FlagScale's runner always saves checkpoints; add"
             " train.system.checkpoint.save_interval=N"
         )
-    if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.env):
+    if not any(name.endswith("_VISIBLE_DEVICES") for name in plan.job.env):
         raise PerfError(
             "experiment.envs: FlagScale's runner needs the devices of a machine; add for example"
             " CUDA_VISIBLE_DEVICES=0,1,2,3"

@@ -33,22 +33,20 @@ class Plan:
     """One job.
 
     Attributes:
+        job: as it is configured.
         paths: where its files are.
         command: the whole torchrun command, program first.
-        env: variables the job gets on top of the caller's; None unsets one.
         pythonpath: directories put before the caller's PYTHONPATH.
-        before_start: shell command of the user, run first; "" for none.
         perf: the monitor's options in force; perf_log_dir is absolute.
         settings: the training script's options, paths resolved.
         entrypoint: the training script, absolute.
         resolved: one line for each path that was not written as an absolute one.
     """
 
+    job: Job
     paths: ExperimentPaths
     command: list[str]
-    env: dict[str, str | None]
     pythonpath: list[str]
-    before_start: str
     perf: PerfConfig
     settings: Settings
     entrypoint: str
@@ -65,20 +63,10 @@ def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
     perf = perf_options(settings, paths, job_environ)
     settings["perf_log_dir"] = Setting("train.system.perf_log_dir", perf.perf_log_dir)
     torchrun = [job.python, "-m", "torch.distributed.run", *_torchrun_options(job.torchrun, paths)]
-    return Plan(
-        paths=paths,
-        command=[*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)],
-        env=job.env,
-        pythonpath=[
-            *([root, os.path.join(root, "third_party", "Megatron-LM")] if root else []),
-            *_own_directory(),
-        ],
-        before_start=job.before_start,
-        perf=perf,
-        settings=settings,
-        entrypoint=entrypoint,
-        resolved=resolved,
-    )
+    command = [*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)]
+    of_flagscale = [root, os.path.join(root, "third_party", "Megatron-LM")] if root else []
+    pythonpath = [*of_flagscale, *_own_directory()]
+    return Plan(job, paths, command, pythonpath, perf, settings, entrypoint, resolved)
 
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:

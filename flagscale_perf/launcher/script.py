@@ -18,13 +18,13 @@ def render(plan: Plan) -> str:
         "set -eu",
         f"cd -- {shlex.quote(plan.paths.cwd)}",
     ]
-    if plan.before_start:
+    if plan.job.before_start:
         lines += [
             "set +u  # activation scripts of environments rarely stand `set -u`",
-            plan.before_start,
+            plan.job.before_start,
             "set -eu",
         ]
-    for name, value in plan.env.items():
+    for name, value in plan.job.env.items():
         lines.append(f"unset -v {name}" if value is None else f"export {name}={shlex.quote(value)}")
     if plan.pythonpath:
         lines.append(
@@ -49,7 +49,7 @@ def write_script(plan: Plan) -> str:
         if checked.returncode != 0:
             complaint = checked.stderr.strip()
             raise PerfError(
-                f"experiment.cmds.before_start: {plan.before_start!r} is not whole bash code: {complaint};"
+                f"experiment.cmds.before_start: {plan.job.before_start!r} is not whole bash code: {complaint};"
                 " mend its quotes"
             )
         os.replace(temporary, path)

@@ -79,11 +79,11 @@ class SinkContext:
     Attributes:
         header: of the session; a sink takes conventions, options and facts from it.
         directory: where the session's files are, absolute.
-        emit: hands one line to the host's console; called only where an option asks for it. What begins with
-            `wandb.FIGURES` is not printed, it goes to the host's W&B run.
+        emit: hands one line to the host's console; called only where an option asks for it.
         presentation: of the instrument that records.
         resumed: another process of this session wrote before; its files are there already.
         may_serve: this process is the writer's own, so a port may be opened in it.
+        emit_figures: hands numbers by tag to the host's W&B run; called only where an option asks for it.
     """
 
     header: RunHeader
@@ -92,6 +92,7 @@ class SinkContext:
     presentation: Presentation
     resumed: bool = False
     may_serve: bool = False
+    emit_figures: Callable[[dict[str, float]], None] = lambda figures: None
 
 
 class Sink(Protocol):

@@ -1,22 +1,18 @@
 """Weights & Biases, through the run that the host has begun, if it has one in rank 0's process.
 
-The sink sends a row's figures as a line, the way the console gets its lines; in the trainer's process
-the side thread that prints those hands them to the host's run. The package wandb is never imported here, and
-no run is begun or ended.
+The sink sends a row's figures to the trainer's process, whose side thread hands them to the host's run. The
+package wandb is never imported here, and no run is begun or ended.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from flagscale_perf.sinks.base import Record, SinkContext
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.jsonl import dump
 
-FIGURES = "wandb "  # how the line begins; no line of the log does
 GROUP = "flagscale_perf"
 
 
@@ -29,8 +25,8 @@ class WandbSink:
 
     def __init__(self, context: SinkContext) -> None:
         self._rows = Rows(context.presentation.table, context.header)
-        self._emit = context.emit
-        self._waiting: list[str] = []
+        self._emit = context.emit_figures
+        self._waiting: list[dict[str, float]] = []
 
     @classmethod
     def open(cls, context: SinkContext) -> WandbSink | None:
@@ -42,37 +38,33 @@ class WandbSink:
         if self._rows.is_row(record):
             step = self._rows.table.step
             figures = {step: getattr(record, step)} | self._rows.curves(record)
-            self._waiting.append(FIGURES + dump({f"{GROUP}/{name}": each for name, each in figures.items()}))
+            self._waiting.append({f"{GROUP}/{name}": each for name, each in figures.items()})
 
     def flush(self) -> None:
-        """Hands the lines over, each once."""
+        """Hands the figures over, each row once."""
         waiting, self._waiting = self._waiting, []
-        for line in waiting:
-            self._emit(line)
+        for figures in waiting:
+            self._emit(figures)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
 class HostRun:
-    """In the trainer's process: figures go to the host's run, every other line to the console. Called on a
-    side thread only.
-    """
+    """In the trainer's process: the host's run. Called on a side thread only."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        """`say` prints one line."""
+        """`say` prints a line about trouble."""
         self._say = say
         self._run: Any = None
         self._has_said_missing = False
         self._is_broken = False
 
-    def __call__(self, line: str) -> None:
-        """Takes a line."""
-        if not line.startswith(FIGURES):
-            self._say(line)
-        elif not self._is_broken:
+    def log(self, figures: dict[str, float]) -> None:
+        """Adds a row's figures to the run, its step first; says once why it cannot."""
+        if not self._is_broken:
             try:
-                self._log(json.loads(line.removeprefix(FIGURES)))
+                self._log(figures)
             except Exception as error:  # the host's package is not ours to trust
                 self._is_broken = True
                 self._say(f"flagscale_perf: W&B: {type(error).__name__}: {error}; no more figures there")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import tempfile
 import zlib
 from typing import NamedTuple
@@ -72,12 +73,14 @@ class Ring:
         """Use `create` or `attach`."""
         self.fd = fd
         self._memory = memory
-        self._words = memoryview(memory)[:_HEADER_BYTES].cast("Q")
+        self._view = memoryview(memory)
+        self._words = self._view[:_HEADER_BYTES].cast("Q")
+        self._checksums = self._view.cast("I")  # one of each slot, and whatever else is in the memory
         self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = 0  # the producer's
         layouts = [registered.layout for registered in TYPES.values() if registered.layout]
         self._packers = {
-            type_: registered.layout.pack for type_, registered in TYPES.items() if registered.layout
+            type_: registered.layout.pack_into for type_, registered in TYPES.items() if registered.layout
         }
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
@@ -123,11 +126,10 @@ class Ring:
                 if head - self._known_tail >= self.slots:
                     self._words[_WORD_DROPPED] += 1
                     return
-            body = self._packers[type(record)](head + 1, record)
             offset = _HEADER_BYTES + head % self.slots * SLOT_BYTES
-            self._memory[offset : offset + CRC_BYTES + len(body)] = (
-                zlib.crc32(body).to_bytes(CRC_BYTES, "little") + body
-            )
+            start, view = offset + CRC_BYTES, self._view
+            end = self._packers[type(record)](view, start, head + 1, record)
+            self._checksums[offset // CRC_BYTES] = zlib.crc32(view[start:end])
             self._head = head + 1
         except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
             self._words[_WORD_DROPPED] += 1
@@ -206,7 +208,8 @@ class Ring:
 
     def release(self) -> None:
         """Gives the mapping and the descriptor back."""
-        self._words.release()
+        for view in (self._words, self._checksums, self._view):
+            view.release()
         self._memory.close()
         if self.fd is not None:
             os.close(self.fd)
@@ -219,7 +222,7 @@ class Ring:
         if sequence != number + 1 or kind not in self._unpackers or length > MAX_PAYLOAD:
             return None
         body = slot[CRC_BYTES : CRC_BYTES + PREFIX.size + length]
-        if zlib.crc32(body) != int.from_bytes(slot[:CRC_BYTES], "little"):
+        if zlib.crc32(body) != int.from_bytes(slot[:CRC_BYTES], sys.byteorder):
             return None
         return self._unpackers[kind](body)
 

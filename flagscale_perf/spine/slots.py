@@ -8,7 +8,6 @@ last field of many integers the rest of the slot. The lowest integer stands for 
 
 from __future__ import annotations
 
-import functools
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ class Bytes:
 
 Wide = Annotated[int, Bytes(_WIDE_BYTES)]  # an integer of 128 bits
 
-Pack = Callable[[int, Any], bytes]
+PackInto = Callable[[memoryview, int, int, Any], int]
 Unpack = Callable[[bytes], Any]
 _Make = Callable[[Iterable[Any]], Any]
 
@@ -53,9 +52,10 @@ class Layout:
         slot: the type's number.
         size: bytes of a slot that a record fills, without the values of a last field of many integers.
         room: how many integers the last field may hold; 0 if it is no field of many integers.
-        pack: sequence number and record -> the slot after its checksum. Raises struct.error, OverflowError,
-            AttributeError, TypeError or IndexError for a value that does not fit.
-        unpack: the record again.
+        pack_into: memory, offset, sequence number and record -> where the record ends; stores the slot after
+            its checksum. Raises struct.error, OverflowError, AttributeError, TypeError or IndexError for a
+            value that does not fit.
+        unpack: the record again, of the bytes so stored.
     """
 
     def __init__(self, slot: int, record_type: Any) -> None:
@@ -79,10 +79,10 @@ class Layout:
         self.room = (SLOT_BYTES - self.size) // _INTEGER_BYTES if has_tail else 0
         if has_tail:
             structs = [struct.Struct(f"{packed}{count}q") for count in range(self.room + 1)]
-            self.pack, self.unpack = _with_tail(slot, structs, record_type._make)
+            self.pack_into, self.unpack = _with_tail(slot, structs, record_type._make)
         else:
             layout, stored = struct.Struct(packed), _stored(fields)
-            self.pack = _packer(slot, layout, stored)
+            self.pack_into = _packer(slot, layout, stored)
             self.unpack = _unpacker(layout, stored, record_type._make)
 
 
@@ -129,25 +129,29 @@ def _stored(fields: list[_Field]) -> _Stored:
     return stored
 
 
-def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> Pack:
+def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> PackInto:
     """What it returns runs on the training thread for every step: a list of which a few values are replaced
-    costs no more than naming all fields by hand.
+    costs no more than naming all fields by hand, and no bytes are made that only have to be copied.
     """
-    optional, wide, texts = stored
-    length, pack_all = layout.size - PREFIX.size, layout.pack
+    optional, _, texts = stored
+    wide = [(i, [None, _NONE_WIDE]) for i in stored.wide]
+    size, length, pack_all = layout.size, layout.size - PREFIX.size, layout.pack_into
 
-    def pack(sequence: int, record: Any) -> bytes:
+    def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
         values = list(record)
         for i in optional:
             if values[i] is None:
                 values[i] = _NONE
-        for i in wide:
-            values[i] = _wide(values[i])
-        for i, size in texts:
-            values[i] = fit_utf8(str(values[i]), size)
-        return pack_all(slot, length, sequence, *values)
+        for i, last in wide:  # mostly that of the record before: the FLOPs of a step
+            if values[i] is not last[0]:
+                last[:] = values[i], _wide(values[i])
+            values[i] = last[1]
+        for i, room in texts:
+            values[i] = fit_utf8(str(values[i]), room)
+        pack_all(memory, offset, slot, length, sequence, *values)
+        return offset + size
 
-    return pack
+    return pack_into
 
 
 def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
@@ -167,15 +171,16 @@ def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
     return unpack
 
 
-def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pack, Unpack]:
+def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[PackInto, Unpack]:
     """`layouts[n]` is for n values in the last field."""
-    packers = [(each.pack, each.size - PREFIX.size) for each in layouts]
+    packers = [(each.pack_into, each.size) for each in layouts]
     shortest = layouts[0].size
 
-    def pack(sequence: int, record: Any) -> bytes:
+    def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
         *values, tail = record
-        pack_all, length = packers[len(tail)]
-        return pack_all(slot, length, sequence, *values, *tail)
+        pack_all, size = packers[len(tail)]
+        pack_all(memory, offset, slot, size - PREFIX.size, sequence, *values, *tail)
+        return offset + size
 
     def unpack(body: bytes) -> Any:
         count = (len(body) - shortest) // _INTEGER_BYTES
@@ -183,12 +188,10 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
         end = len(values) - count
         return make((*values[:end], values[end:]))
 
-    return pack, unpack
+    return pack_into, unpack
 
 
-@functools.lru_cache(maxsize=256)
 def _wide(value: int | None) -> bytes:
-    """Cached because the FLOPs of a step are mostly those of the step before."""
     return _NONE_WIDE if value is None else value.to_bytes(_WIDE_BYTES, "little", signed=True)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, get_type_hints
 
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
@@ -80,6 +80,10 @@ class StepRecord(NamedTuple):
     memory_reserved_bytes: int | None
     memory_retries: int | None
     self_ns: int | None
+
+
+# Nothing counted, nothing measured: what passed-over data is recorded from.
+NO_STEP = StepRecord._make(0 if hint is int else None for hint in get_type_hints(StepRecord).values())
 
 
 @record(slot=3)

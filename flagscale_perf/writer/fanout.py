@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.sinks.base import Sink, SinkContext
-from flagscale_perf.training.records import Record
+from flagscale_perf.spine.records import Record
 
 # called with "failure" or "note", and one line
 Tell = Callable[[str, str], None]

@@ -1,4 +1,4 @@
-"""The lines that a writer process says to its trainer, over the pipe of its stdout: one end each."""
+"""The pipe from a writer process to the process it writes for: one end each."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from collections.abc import Callable, Iterator
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.units import printable
+from flagscale_perf.writer.messages import Figures, Finished, Line, Message, Trouble, decode, encode
 
 CHECK_S = 1.0
-MAX_UNHEARD_BYTES = 1 << 18
-# How a line begins: what to do with it.
-LOG, TROUBLE, _FINISHED = "log ", "trouble ", "finished"
+MAX_UNREAD_BYTES = 1 << 18
 _BUSY_S = 0.04
 
 
 class Outlet:
-    """The writer's end; never waits for the trainer."""
+    """The writer's end; never waits for the reader."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._waiting = b""
         os.set_blocking(fd, False)
 
-    def log(self, line: str) -> None:
-        """A line for the host's console."""
-        self._send(LOG, line)
-
-    def trouble(self, line: str) -> None:
-        """A line for stderr."""
-        self._send(TROUBLE, line)
+    def send(self, message: Message) -> None:
+        """Sends the message as soon as the pipe takes it; drops it where too much waits already."""
+        if isinstance(message, Line | Trouble):
+            message = message._replace(text=printable(message.text))
+        if isinstance(message, Line | Figures | Trouble) and len(self._waiting) < MAX_UNREAD_BYTES:
+            self._waiting += encode(message)
+        self.push()
 
     def finish(self) -> None:
-        """Says that all is done; gives a busy console a moment."""
-        self._send(_FINISHED, "")
+        """Sends `Finished`; gives a busy console a moment."""
+        self._waiting += encode(Finished())
+        self.push()
         deadline_ns = monotonic_ns() + NS_PER_S
         while self._waiting and monotonic_ns() < deadline_ns:
             time.sleep(_BUSY_S)
@@ -50,19 +50,13 @@ class Outlet:
         except BlockingIOError:
             return  # the console is busy: later
         except OSError:
-            self._waiting = b""  # nobody listens any more
-
-    def _send(self, kind: str, text: str) -> None:
-        if len(self._waiting) < MAX_UNHEARD_BYTES:
-            self._waiting += f"{kind}{printable(text)}\n".encode()
-        self.push()
+            self._waiting = b""  # nobody reads any more
 
 
-def lines_of(writer: subprocess.Popen[bytes], check: Callable[[], None]) -> Iterator[str]:
-    """What the writer says, until it has finished or died. `check` is called after each second without a
-    word.
+def messages_of(writer: subprocess.Popen[bytes], check: Callable[[], None]) -> Iterator[Message]:
+    """What the writer sends, until it has finished or died. `check` is called after each second of silence.
 
-    A child forked by the training may hold the pipe's other end, so the pipe's end alone does not tell.
+    A child forked by the training may hold the pipe's other end, so the pipe's end alone says nothing.
     """
     if writer.stdout is None:
         return
@@ -84,7 +78,7 @@ def lines_of(writer: subprocess.Popen[bytes], check: Callable[[], None]) -> Iter
         if not chunk:
             return
         *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line == _FINISHED.encode():
+        for message in map(decode, lines):
+            if isinstance(message, Finished):
                 return
-            yield line.decode("utf-8", "replace")
+            yield message

@@ -1,14 +1,60 @@
-"""A run file read by the process that goes on with it after the first writer died."""
+"""A run file read by the writer that goes on with it after the first one died."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from flagscale_perf.spine.files import open_regular
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, read_records
-from flagscale_perf.training.records import Record
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.writer.instrument import Instrument
+from flagscale_perf.writer.session import Session
+
+
+class Recovered(NamedTuple):
+    """What there is of the earlier writer.
+
+    Attributes:
+        known: records that may be both in the ring and in the run file.
+        texts: of its events.
+        has_ended: the session's end is in the run file.
+    """
+
+    known: frozenset[Record]
+    texts: set[str]
+    has_ended: bool
+
+
+NOTHING = Recovered(frozenset(), set(), False)
+
+
+def recover(
+    session: Session, instrument: Instrument, ring: Ring, go_on: Callable[[], None], most: int
+) -> Recovered:
+    """Gives views and instrument what the earlier writer knew. `most` records at the end may be in the ring,
+    too; `go_on` is called after each record. Raises OSError.
+    """
+    known: deque[Record] = deque(maxlen=most)
+    texts: set[str] = set()
+    has_ended = False
+    try:
+        for record in replay(session.path("records")):
+            go_on()
+            session.views.rebuild(record)
+            instrument.replay(record, ring.dropped)
+            has_ended |= isinstance(record, RunEnd)
+            if isinstance(record, instrument.joined):
+                known.append(record)
+            if isinstance(record, EventRecord):
+                texts.add(record.text)
+    except FileNotFoundError:
+        return Recovered(frozenset(), texts, has_ended)  # removed meanwhile: the session goes on
+    return Recovered(frozenset(known), texts, has_ended)
 
 
 def replay(path: Path) -> Iterator[Record]:

@@ -12,6 +12,7 @@ import pytest
 
 from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.sinks.registry import SINKS
+from flagscale_perf.spine.jsonl import dump
 from tests.conftest import RunPython
 from tests.fakes import free_port, make_context, make_facts, make_header, make_interval, sample_run
 
@@ -37,7 +38,13 @@ def context(tmp_path: Path, lines: list[str]) -> SinkContext:
         **ASKED_FOR,
         perf_prometheus_textfile=str(tmp_path / "logs/x.prom"),
     )
-    return make_context(header, tmp_path / "logs", lines.append, may_serve=True)
+    return make_context(
+        header,
+        tmp_path / "logs",
+        lines.append,
+        may_serve=True,
+        emit_figures=lambda figures: lines.append(dump(figures)),
+    )
 
 
 def opened(kind: Factory, context: SinkContext) -> Sink:
@@ -172,6 +179,7 @@ SHOW_MODULES = """
 import sys
 from pathlib import Path
 from flagscale_perf.sinks.registry import SINKS
+from flagscale_perf.spine.jsonl import dump
 from tests.fakes import make_context, make_header, sample_run
 header = make_header(perf_console_output=True, perf_prometheus_textfile=sys.argv[1] + "/x.prom")
 context = make_context(header, Path(sys.argv[1]), lambda line: None)

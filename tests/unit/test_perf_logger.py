@@ -20,6 +20,7 @@ from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import StepRecord
+from flagscale_perf.writer import supervisor
 from tests.fakes import make_facts, make_identity, make_step
 
 LONG_S = 60.0
@@ -116,7 +117,7 @@ def test_where_no_process_can_be_started_a_thread_does_the_work(
     def refuse(*args, **kwargs):
         raise PermissionError(1, "no processes here")
 
-    monkeypatch.setattr(perf_logger.subprocess, "Popen", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     logger = start(tmp_path, said, perf_console_output=True)
     for iteration in range(1, 26):
         logger.step(make_step(iteration))
@@ -222,7 +223,7 @@ def test_a_writer_that_cannot_start_is_replaced_by_a_thread_and_its_last_words_a
     texts = [re.sub(r"process \d+", "process N", failure["text"]) for failure in summary["failures"]]
     assert (
         texts
-        == ["writer process N ended with code 1: ImportError: broken installation"] * perf_logger.MAX_WRITERS
+        == ["writer process N ended with code 1: ImportError: broken installation"] * supervisor.MAX_WRITERS
     )
 
 
@@ -242,8 +243,8 @@ class Stuck:
 def test_close_gives_up_when_its_time_is_over(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perf_logger, "MAX_WRITERS", 0)
-    monkeypatch.setattr(perf_logger, "Drain", Stuck)
+    monkeypatch.setattr(supervisor, "MAX_WRITERS", 0)
+    monkeypatch.setattr(supervisor, "Drain", Stuck)
     logger = start(tmp_path, said)
     logger.step(make_step(1))
     assert logger.close("completed", timeout_s=0.05) is None

@@ -105,6 +105,51 @@ def test_an_iteration_runs_from_start_to_start_without_evaluation_and_checkpoint
     ]
 
 
+def test_every_value_of_a_step_is_in_the_field_of_its_name():
+    """The monitor makes the record by position, as naming 22 fields takes a microsecond more."""
+    device = LateDevice()
+    device.elapsed = {1: 580}
+    run = Run(device, memory_interval=1, iteration=8)
+    run.monitor.step_start(1000, 8, 0)
+    run.monitor.step_end(1600, StepNumbers(9, True, 4, 33, 2))
+    run.monitor.notes.logged_ns, run.monitor.notes.spent_ns = 1650, 17
+    run.monitor.pause("eval", 1700)
+    run.monitor.resume("eval", 1900)
+    run.monitor.pause("checkpoint", 1900)
+    run.monitor.resume("checkpoint", 2000)
+    run.monitor.finish(2600)
+    assert [(type(step), step._asdict()) for step in run.records] == [
+        (
+            StepRecord,
+            {
+                "iteration": 9,
+                "iterations": 1,
+                "outcome": 0,
+                "warmup": 1,
+                "start_ns": 1000,
+                "iteration_ns": 1300,
+                "train_step_ns": 600,
+                "device_ns": 580,
+                "eval_ns": 200,
+                "checkpoint_ns": 100,
+                "log_ns": 650,
+                "samples": 4,
+                "tokens": 33,
+                "skipped_samples": 0,
+                "microbatches": 2,
+                "model_flops": 400,
+                "hardware_flops": 800,
+                "memory_bytes": 40,
+                "memory_peak_bytes": 50,
+                "memory_reserved_bytes": 60,
+                "memory_retries": 1,
+                "self_ns": 17,
+            },
+        )
+    ]
+    assert [len(step) for step in run.records] == [len(StepRecord._fields)]
+
+
 def test_the_last_iteration_ends_where_the_host_leaves_its_loop():
     run = Run()
     run.step(0, 10, 1, 0)

@@ -78,7 +78,7 @@ def test_configuration_is_in_flagscales_form(job, tmp_path) -> None:
         "perf_memory_tracking": False, "fp16": False, "save": "ckpt", "load": None, "tensorboard_dir": "tb",
     }  # fmt: skip
     exp = f"{tmp_path}/exp"
-    assert flagscale_config(make_plan(read_job(job), "/", {}), read_job(job), "/hosts") == {
+    assert flagscale_config(make_plan(read_job(job), "/", {}), "/hosts") == {
         "action": "run",
         "experiment": {
             "exp_dir": exp,

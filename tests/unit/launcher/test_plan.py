@@ -16,9 +16,9 @@ def test_whole_command(config, tmp_path) -> None:
         "-m", "flagscale_perf.launch", f"{root}/flagscale/train/train_gpt.py",
         "--enable-perf-monitor", "--num-layers", "2", "--perf-log-dir", f"{tmp_path}/exp/logs/perf_monitor",
     ]  # fmt: skip
-    assert plan.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    assert plan.job.env == {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
     assert plan.pythonpath[:2] == [str(root), f"{root}/third_party/Megatron-LM"]
-    assert plan.before_start == ""
+    assert plan.job.before_start == ""
     assert plan.resolved == []
 
 
@@ -102,7 +102,7 @@ def test_variables(config) -> None:
         "CUDA_DEVICE_MAX_CONNECTIONS": 8,
     }
     expected = {"A": "x y", "B": "3", "C": "1", "D": "0", "E": None, "CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    assert make_plan(read_job(config), HERE, {}).env == expected
+    assert make_plan(read_job(config), HERE, {}).job.env == expected
 
 
 def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:

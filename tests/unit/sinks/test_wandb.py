@@ -4,7 +4,6 @@ tests/processes/test_wandb.py.
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.sinks.wandb import FIGURES, HostRun, WandbSink
+from flagscale_perf.sinks.wandb import HostRun, WandbSink
 from tests.fakes import make_context, make_header, make_interval, make_step
 
 MISSING = "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); no figures there"
-LINE = FIGURES + '{"flagscale_perf/iteration":10,"flagscale_perf/performance/mfu":0.05}'
+FIGURES = {"flagscale_perf/iteration": 10, "flagscale_perf/performance/mfu": 0.05}
 
 
 class StandInRun:
@@ -39,15 +38,17 @@ def has_run(monkeypatch: pytest.MonkeyPatch, run: Any) -> None:
     monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(run=run))
 
 
-def test_an_interval_is_a_line_of_what_is_known(tmp_path: Path, said: list[str]) -> None:
-    sink = WandbSink.open(make_context(make_header(perf_wandb=True), tmp_path, said.append))
+def test_of_an_interval_it_sends_what_is_known(tmp_path: Path) -> None:
+    sent: list[dict[str, float]] = []
+    sink = WandbSink.open(
+        make_context(make_header(perf_wandb=True), tmp_path, pytest.fail, emit_figures=sent.append)
+    )
     assert sink is not None
     sink.write(make_step(1))
     sink.write(make_interval(10, memory_bytes=None))
     sink.flush()
     sink.flush()
-    (line,) = said
-    figures = json.loads(line.removeprefix(FIGURES))
+    (figures,) = sent
     assert (figures["flagscale_perf/iteration"], figures["flagscale_perf/performance/tokens_per_second"]) == (
         10,
         10240,
@@ -59,22 +60,18 @@ def test_only_with_the_option(tmp_path: Path) -> None:
     assert WandbSink.open(make_context(make_header(), tmp_path, print)) is None
 
 
-def test_figures_join_the_hosts_run_and_other_lines_the_console(
-    monkeypatch: pytest.MonkeyPatch, said: list[str]
-) -> None:
+def test_figures_join_the_hosts_run(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     run, host = StandInRun(), HostRun(said.append)
     has_run(monkeypatch, run)
-    host("a line of the log")
-    host(LINE)
-    host(LINE)
-    figures = {"flagscale_perf/iteration": 10, "flagscale_perf/performance/mfu": 0.05}
+    host.log(FIGURES)
+    host.log(FIGURES)
     assert run.calls == [
         ("define_metric", "flagscale_perf/iteration", {"hidden": True}),
         ("define_metric", "flagscale_perf/*", {"step_metric": "flagscale_perf/iteration"}),
-        ("log", figures, {"commit": False}),
-        ("log", figures, {"commit": False}),
+        ("log", FIGURES, {"commit": False}),
+        ("log", FIGURES, {"commit": False}),
     ]
-    assert said == ["a line of the log"]
+    assert said == []
 
 
 def test_without_a_run_it_says_so_once_and_goes_on_looking(
@@ -82,26 +79,20 @@ def test_without_a_run_it_says_so_once_and_goes_on_looking(
 ) -> None:
     host = HostRun(said.append)
     monkeypatch.delitem(sys.modules, "wandb", raising=False)
-    host(LINE)
+    host.log(FIGURES)
     has_run(monkeypatch, None)
-    host(LINE)
+    host.log(FIGURES)
     assert (said, "wandb" in sys.modules) == ([MISSING], True)
     run = StandInRun()
     has_run(monkeypatch, run)
-    host(LINE)
+    host.log(FIGURES)
     assert len(run.calls) == 3
 
 
-def test_a_run_that_fails_is_left_alone_and_the_console_goes_on(
-    monkeypatch: pytest.MonkeyPatch, said: list[str]
-) -> None:
+def test_a_run_that_fails_is_left_alone(monkeypatch: pytest.MonkeyPatch, said: list[str]) -> None:
     run, host = StandInRun(), HostRun(said.append)
     has_run(monkeypatch, run)
     monkeypatch.setattr(run, "log", lambda *args, **options: 1 / 0)
-    host(LINE)
-    host(LINE)
-    host("a line of the log")
-    assert said == [
-        "flagscale_perf: W&B: ZeroDivisionError: division by zero; no more figures there",
-        "a line of the log",
-    ]
+    host.log(FIGURES)
+    host.log(FIGURES)
+    assert said == ["flagscale_perf: W&B: ZeroDivisionError: division by zero; no more figures there"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.slots import SLOT_BYTES, Bytes, Layout, Wide, fit_utf8
+from flagscale_perf.spine.slots import CRC_BYTES, SLOT_BYTES, Bytes, Layout, Wide, fit_utf8
 
 
 class Small(NamedTuple):
@@ -27,9 +27,16 @@ class Tail(NamedTuple):
     marks: tuple[int, ...]
 
 
+def packed(layout: Layout, sequence: int, record: Any) -> bytes:
+    """The slot that is stored, behind its checksum."""
+    slot = bytearray(SLOT_BYTES)
+    end = layout.pack_into(memoryview(slot), CRC_BYTES, sequence, record)
+    return bytes(slot[CRC_BYTES:end])
+
+
 def test_the_bytes_of_a_record() -> None:
     layout = Layout(7, Small)
-    body = layout.pack(3, Small(1, None, 2, "äöü"))
+    body = packed(layout, 3, Small(1, None, 2, "äöü"))
     assert body == bytes.fromhex("07 00 2400 0300000000000000") + b"".join(
         (
             (1).to_bytes(8, "little"),
@@ -45,11 +52,11 @@ def test_the_bytes_of_a_record() -> None:
 def test_the_bytes_of_a_record_with_many_integers() -> None:
     layout = Layout(1, Tail)
     assert (layout.size, layout.room) == (16 + 8, (SLOT_BYTES - 24) // 8)
-    body = layout.pack(2, Tail(5, (-1, 6)))
+    body = packed(layout, 2, Tail(5, (-1, 6)))
     assert body[2:4] == (24).to_bytes(2, "little")
     assert body[12:] == b"".join(value.to_bytes(8, "little", signed=True) for value in (5, -1, 6))
     assert layout.unpack(body) == Tail(5, (-1, 6))
-    assert layout.unpack(layout.pack(2, Tail(5, ()))) == Tail(5, ())
+    assert layout.unpack(packed(layout, 2, Tail(5, ()))) == Tail(5, ())
 
 
 def test_a_type_that_fills_a_slot_fits_and_one_with_a_field_more_does_not() -> None:
@@ -57,7 +64,7 @@ def test_a_type_that_fills_a_slot_fits_and_one_with_a_field_more_does_not() -> N
     full: Any = NamedTuple("Full", fields)  # type: ignore[misc]
     layout = Layout(1, full)
     assert layout.size == SLOT_BYTES
-    assert layout.unpack(layout.pack(1, full(*range(30)))) == full(*range(30))
+    assert layout.unpack(packed(layout, 1, full(*range(30)))) == full(*range(30))
     larger: Any = NamedTuple("Larger", [*fields, ("more", int)])  # type: ignore[misc]
     with pytest.raises(TypeError, match="Larger takes 264 bytes of the 256 that a slot has"):
         Layout(1, larger)
@@ -99,3 +106,9 @@ def test_a_text_is_cut_between_two_characters(text: str) -> None:
     assert len(fitted) <= 200
     assert text.encode("utf-8", "backslashreplace").decode().startswith(fitted.decode())
     assert len(fitted) >= min(197, len(text.encode("utf-8", "backslashreplace")))
+
+
+def test_a_wide_integer_is_stored_anew_when_it_is_another() -> None:
+    layout = Layout(7, Small)
+    for value in (2**70, 2**70, None, 3, 2**70):
+        assert layout.unpack(packed(layout, 1, Small(1, 2, value, "x"))) == Small(1, 2, value, "x")

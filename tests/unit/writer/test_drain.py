@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -16,9 +17,13 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.ring import Ring
+from flagscale_perf.training.pipeline import TrainingPipeline
 from flagscale_perf.training.records import IntervalRecord, StepRecord
+from flagscale_perf.training.sources import Sources
 from flagscale_perf.writer import drain as drain_module
-from flagscale_perf.writer.drain import Drain, DrainTask
+from flagscale_perf.writer.drain import Drain
+from flagscale_perf.writer.messages import Line, Message, Trouble
+from flagscale_perf.writer.task import WriterTask
 from tests.fakes import SECOND, make_event, make_facts, make_header, make_step
 
 
@@ -37,10 +42,22 @@ def said() -> list[str]:
 def make_drain(
     ring: Ring, directory: Path, said: list[str], notes=(), anchor: Anchor | None = None, **config
 ) -> Drain:
-    task = DrainTask(
-        make_header(**config).config, asdict(make_facts()), anchor or Anchor.now(), directory, list(notes)
+    task = WriterTask(
+        make_header(**config).config,
+        asdict(make_facts()),
+        anchor or Anchor.now(),
+        directory,
+        notes=list(notes),
     )
-    return Drain(ring, task, said.append, said.append)
+    return drain_of(ring, task, said)
+
+
+def drain_of(ring: Ring, task: WriterTask, said: list[str], sources: Sources | None = None) -> Drain:
+    def send(message: Message) -> None:
+        assert isinstance(message, Line | Trouble)
+        said.append(message.text)
+
+    return Drain(ring, task, TrainingPipeline(task, sources or Sources()), send)
 
 
 def never_waits(seconds: float) -> None:
@@ -54,9 +71,8 @@ def finish(ring: Ring, drain: Drain, reason: str = "completed") -> None:
 
 def die(drain: Drain) -> None:
     """What the end of its process does to it."""
-    drain._run_file.close()
-    if drain._views is not None:
-        drain._views.close()
+    if drain._session is not None:
+        drain._session.close()
 
 
 def records_in(directory: Path) -> list:
@@ -128,7 +144,7 @@ def test_two_sessions_of_one_second_have_names_of_their_own(
 ) -> None:
     other = Ring.create(slots=8)
     first = make_drain(ring, tmp_path, said)
-    second = Drain(other, first._task, said.append, said.append)
+    second = drain_of(other, first._task, said)
     put(ring, 1)
     put(other, 2)
     finish(ring, first)
@@ -296,8 +312,9 @@ def test_another_drain_goes_on_where_a_killed_one_stopped(
     put(ring, *range(11, 21))
     path = next(tmp_path.glob("perf_records_*.jsonl"))
     safe = path.stat().st_size
-    assert first._fill()
-    first._run_file.flush()
+    assert first._session is not None
+    assert first._fill(first._session)
+    first._session.run_file.flush()
     with path.open("rb+") as file:
         file.truncate(max(safe, path.stat().st_size - lost))
     die(first)
@@ -335,8 +352,8 @@ def test_a_clock_that_is_set_is_noted_and_the_labels_go_on(
 ) -> None:
     drain = make_drain(ring, tmp_path, said)
     drain.cycle()
-    real = drain_module.time.time_ns
-    monkeypatch.setattr(drain_module.time, "time_ns", lambda: real() - 3600 * 10**9)
+    real = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * 10**9)
     drain.cycle()
     finish(ring, drain)
     clocks = [record for record in records_in(tmp_path) if isinstance(record, EventRecord)]

@@ -18,8 +18,9 @@ from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
 from flagscale_perf.training.records import MARKS_PER_SLOT, HardwareRecord, IntervalRecord, PhaseRecord
+from flagscale_perf.training.sources import Sources
 from flagscale_perf.writer import drain as drain_module
-from flagscale_perf.writer.sources import Sources
+from flagscale_perf.writer import session as session_module
 from tests.fakes import MS, SECOND, make_marks, make_reading, make_step
 from tests.unit.writer.test_drain import (
     die,
@@ -140,7 +141,7 @@ def test_a_writer_that_dies_after_the_end_has_been_recorded_leaves_nothing_to_re
     ring.close("exit 3", first._task.anchor.mono_ns)
     with monkeypatch.context() as patch:
         patch.setattr(
-            first, "_hand_on", lambda: (_ for _ in ()).throw(KeyboardInterrupt)
+            first, "_hand_on", lambda session: (_ for _ in ()).throw(KeyboardInterrupt)
         )  # dies with all in the run file, nothing shown
         with pytest.raises(KeyboardInterrupt):
             first.run(never_waits, lambda: False)
@@ -173,9 +174,9 @@ def test_an_interval_that_a_dead_writer_owed_tells_of_drops(
 ) -> None:
     first = make_drain(ring, tmp_path, said)
     put(ring, *range(1, 81))  # the ring has 64 slots
-    first._begin()
-    assert first._fill()
-    first._run_file.flush()
+    session = first._begin()
+    assert first._fill(session)
+    session.run_file.flush()
     path = next(tmp_path.glob("perf_records_*.jsonl"))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:11]))  # the header and ten steps, without their interval
@@ -192,9 +193,9 @@ def test_no_record_is_written_twice_however_many_remarks_stood_between(
     put(large_ring, *range(1, drain_module.BATCH - 1))
     for iteration in (drain_module.BATCH - 1, drain_module.BATCH):  # the last one passes the peak: a remark
         large_ring.put(make_step(iteration, model_flops=2 * 10**15))
-    first._begin()
-    assert first._fill()
-    first._run_file.flush()
+    session = first._begin()
+    assert first._fill(session)
+    session.run_file.flush()
     die(first)
     finish(large_ring, make_drain(large_ring, tmp_path, said, perf_log_interval=1))
     assert steps_in(tmp_path) == list(range(1, drain_module.BATCH + 1))
@@ -210,7 +211,7 @@ def test_a_successor_that_cannot_read_the_run_file_says_each_failure_once(
         def open(cls, context):
             raise ImportError("No module named 'absent'")
 
-    monkeypatch.setattr(drain_module, "VIEWS", (*registry.VIEWS, Absent))
+    monkeypatch.setattr(session_module, "VIEWS", (*registry.VIEWS, Absent))
     first = make_drain(ring, tmp_path, said)
     put(ring, 1)
     first.cycle()
@@ -249,7 +250,7 @@ def test_a_batch_of_any_size_is_in_the_run_file(large_ring: Ring, tmp_path: Path
     """
     drain = make_drain(large_ring, tmp_path, said, perf_log_interval=1)
     month_ns = 30 * 24 * 3600 * SECOND
-    drain._sources = Sources(
+    drain._instrument._sources = Sources(  # type: ignore[attr-defined]
         iter([([make_reading(month_ns + n) for n in range(1, 4097)], []), *[([], [])] * 9]).__next__
     )
     for iteration in range(1, drain_module.BATCH + 1):

@@ -10,55 +10,62 @@ from subprocess import PIPE
 import pytest
 
 from flagscale_perf.writer import outlet
-from flagscale_perf.writer.outlet import LOG, MAX_UNHEARD_BYTES, TROUBLE, Outlet, lines_of
+from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble, decode
+from flagscale_perf.writer.outlet import MAX_UNREAD_BYTES, Outlet, messages_of
 
-SAYS = "from flagscale_perf.writer.outlet import Outlet; o = Outlet(1); "
+SENDS = "from flagscale_perf.writer.messages import *; from flagscale_perf.writer.outlet import Outlet; o = Outlet(1); "
 
 
-def heard_of(program: str) -> tuple[list[str], int]:
-    """The lines, and how often the trainer looked meanwhile."""
+def sent_by(program: str) -> tuple[list[Message], int]:
+    """The messages, and how often the reader looked meanwhile."""
     looks: list[None] = []
     with subprocess.Popen([sys.executable, "-c", program], stdout=PIPE) as process:
-        lines = list(lines_of(process, lambda: looks.append(None)))
-    return lines, len(looks)
+        messages = list(messages_of(process, lambda: looks.append(None)))
+    return messages, len(looks)
 
 
-def test_what_is_said_is_heard_line_by_line() -> None:
-    lines, _ = heard_of(
-        SAYS
-        + "o.log('one'); o.trouble('two\\nlines \\x1b[31m'); print('a traceback', flush=True); o.finish(); print('late')"
+def test_what_is_sent_is_received_message_by_message() -> None:
+    messages, _ = sent_by(
+        SENDS
+        + "o.send(Line('one')); o.send(Figures({'mfu': 0.5})); o.send(Trouble('two\\nlines \\x1b[31m')); "
+        "print('a traceback', flush=True); o.finish(); print('late')"
     )
-    assert lines == [f"{LOG}one", f"{TROUBLE}two\\x0alines \\x1b[31m", "a traceback"]
+    assert messages == [
+        Line("one"),
+        Figures({"mfu": 0.5}),
+        Trouble("two\\x0alines \\x1b[31m"),
+        Stray("a traceback"),
+    ]
 
 
 def test_a_silent_writer_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "CHECK_S", 0.05)
-    lines, looks = heard_of("import time; time.sleep(0.5)")
-    assert lines == []
+    messages, looks = sent_by("import time; time.sleep(0.5)")
+    assert messages == []
     assert looks > 0
 
 
 def test_a_dead_writers_end_is_seen_though_its_child_holds_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "CHECK_S", 0.05)
     child = "import os, sys, time\nif os.fork():\n    print('last words', flush=True)\n    os._exit(3)\ntime.sleep(2)"
-    lines, _ = heard_of(child)
-    assert lines == ["last words"]
+    messages, _ = sent_by(child)
+    assert messages == [Stray("last words")]
 
 
-def test_a_busy_console_keeps_nobody_waiting_and_is_told_later() -> None:
+def test_a_busy_console_keeps_nobody_waiting_and_gets_it_later() -> None:
     read, write = os.pipe()
-    speaker = Outlet(write)
+    sender = Outlet(write)
     for number in range(100_000):
-        speaker.log(f"line {number}")
-    heard = b""
+        sender.send(Line(f"line {number}"))
+    received = b""
     while chunk := _read(read):
-        heard += chunk
-        speaker.push()
+        received += chunk
+        sender.push()
     os.close(read)
     os.close(write)
-    lines = heard.decode().splitlines()
-    assert lines == [f"{LOG}line {number}" for number in range(len(lines))]
-    assert len(heard) >= MAX_UNHEARD_BYTES
+    messages = [decode(line) for line in received.splitlines()]
+    assert messages == [Line(f"line {number}") for number in range(len(messages))]
+    assert len(received) >= MAX_UNREAD_BYTES
 
 
 def _read(fd: int) -> bytes:
@@ -72,7 +79,7 @@ def _read(fd: int) -> bytes:
 def test_nobody_listening_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
-    speaker = Outlet(write)
-    speaker.log("into the void")
-    speaker.finish()
+    sender = Outlet(write)
+    sender.send(Line("into the void"))
+    sender.finish()
     os.close(write)

@@ -1,4 +1,4 @@
-"""What a drain takes records from besides the ring: rank 0's device, and the other ranks."""
+"""What a training's writer reads besides the ring: rank 0's device, and the other ranks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Unheard(OneRank):
 
 @dataclass(frozen=True)
 class Sources:
-    """Of one drain.
+    """Of one writer.
 
     Attributes:
         readings: of rank 0's device; must not block.

@@ -7,10 +7,9 @@ from pathlib import Path
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import IntervalRecord, StepRecord
-from flagscale_perf.writer.drain import Drain
-from flagscale_perf.writer.sources import OneRank, Sources
+from flagscale_perf.training.sources import OneRank, Sources
 from tests.fakes import MS, make_event, make_marks, make_phases, make_reading, make_step
-from tests.unit.writer.test_drain import finish, make_drain, put, records_in, ring, said
+from tests.unit.writer.test_drain import drain_of, finish, make_drain, put, records_in, ring, said
 
 __all__ = ["ring", "said"]  # fixtures
 
@@ -44,7 +43,7 @@ def test_what_is_heard_of_other_ranks_stands_where_it_belongs(
 ) -> None:
     others, readings = Others(), [make_reading(500 * MS)]
     sources = Sources(lambda: ([readings.pop()] if readings else [], []), others)
-    drain = Drain(ring, make_drain(ring, tmp_path, said)._task, said.append, said.append, sources)
+    drain = drain_of(ring, make_drain(ring, tmp_path, said)._task, said, sources)
     put(ring, *range(1, 10))
     ring.put(make_marks(10))
     ring.put(make_step(10))

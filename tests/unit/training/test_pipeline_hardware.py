@@ -7,10 +7,10 @@ from pathlib import Path
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import IntervalRecord
+from flagscale_perf.training.sources import Sources
 from flagscale_perf.writer.drain import Drain
-from flagscale_perf.writer.sources import Sources
 from tests.fakes import MS, SECOND, make_reading, make_step
-from tests.unit.writer.test_drain import die, finish, make_drain, put, records_in, ring, said
+from tests.unit.writer.test_drain import die, drain_of, finish, make_drain, put, records_in, ring, said
 
 __all__ = ["ring", "said"]  # fixtures
 
@@ -29,9 +29,7 @@ class Device:
 
 
 def with_device(ring: Ring, directory: Path, said: list[str], device: Device) -> Drain:
-    return Drain(
-        ring, make_drain(ring, directory, said)._task, said.append, said.append, Sources(device.take)
-    )
+    return drain_of(ring, make_drain(ring, directory, said)._task, said, Sources(device.take))
 
 
 def test_readings_are_kept_and_explain_the_interval_they_were_made_in(
@@ -67,7 +65,7 @@ def test_the_next_drain_gives_an_interval_the_readings_of_the_one_before(
     first.cycle()
     die(first)
     put(ring, *range(4, 11))
-    second = Drain(ring, first._task, said.append, said.append)
+    second = drain_of(ring, first._task, said)
     finish(ring, second)
     records = records_in(tmp_path)
     (interval,) = [record for record in records if isinstance(record, IntervalRecord)]

@@ -1,0 +1,48 @@
+"""Where a writer's messages go in the process that is measured: the host's console, its W&B run, stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+
+from flagscale_perf.sinks.wandb import HostRun
+from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble
+
+
+class Console:
+    """Called on a side thread only."""
+
+    def __init__(self, say: Callable[[str], None], debug: bool) -> None:
+        """`say` prints one line on rank 0. With `debug`, lines that are no messages are printed, too."""
+        self._say: Callable[[str], None] | None = say
+        self._run = HostRun(self._line)
+        self._debug = debug
+
+    def show(self, message: Message) -> None:
+        """Puts a message where it belongs."""
+        if isinstance(message, Line):
+            self._line(message.text)
+        elif isinstance(message, Figures):
+            self._run.log(message.values)
+        elif isinstance(message, Trouble) or (isinstance(message, Stray) and self._debug):
+            complain(message.text)
+
+    def _line(self, text: str) -> None:
+        try:
+            if self._say is not None:
+                self._say(text)
+        except Exception as error:  # the host's printing is not ours to trust
+            self._say = None
+            complain(
+                f"flagscale_perf: console: {type(error).__name__}: {error}; no more lines on it",
+                *traceback_lines(self._debug),
+            )
+
+
+def complain(*lines: str) -> None:
+    """Prints the lines on stderr if it is open."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):  # a closed stderr is no reason to end a training
+            print("\n".join(lines), file=sys.stderr, flush=True)

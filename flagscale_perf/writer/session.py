@@ -1,0 +1,86 @@
+"""One session's files: claimed, opened, closed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from flagscale_perf.sinks.base import Presentation, SinkContext
+from flagscale_perf.sinks.registry import VIEWS
+from flagscale_perf.sinks.run_file import RecordsSink
+from flagscale_perf.spine.clock import local_time
+from flagscale_perf.spine.files import make_directory, open_new
+from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.session import file_names, new_session_id
+from flagscale_perf.writer.fanout import FanOut, Tell
+from flagscale_perf.writer.messages import Figures, Line, Send
+from flagscale_perf.writer.task import WriterTask
+
+
+class Session:
+    """The run file and its views.
+
+    Attributes:
+        run_file: every record goes there first.
+        views: what the run file is shown as.
+        is_resumed: an earlier writer has begun the session.
+    """
+
+    def __init__(self, context: SinkContext, report: Tell) -> None:
+        """Use `begin`."""
+        self.run_file = RecordsSink(context)
+        self.views = FanOut(VIEWS, context, report)
+        self.is_resumed = context.resumed
+        self._context = context
+
+    @classmethod
+    def begin(
+        cls, ring: Ring, task: WriterTask, presentation: Presentation, send: Send, report: Tell
+    ) -> Session:
+        """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
+        earlier = ring.session
+        session_id = earlier or _claim(task)
+        ring.session = session_id
+        header = RunHeader(
+            SCHEMA_VERSION, session_id, task.anchor.wall_ns, task.anchor.mono_ns, task.facts, task.config
+        )
+        context = SinkContext(
+            header,
+            task.directory,
+            emit=lambda text: send(Line(text)),
+            emit_figures=lambda values: send(Figures(values)),
+            presentation=presentation,
+            resumed=earlier is not None,
+            may_serve=task.may_serve,
+        )
+        return cls(context, report)
+
+    def path(self, file: str) -> Path:
+        """Of one of its files, by the names of `file_names`."""
+        return self._context.directory / file_names(self._context.header.session_id)[file]
+
+    def close(self) -> None:
+        """Every file. Raises OSError if the run file cannot be closed."""
+        self.views.close()
+        self.run_file.close()
+
+    def summary(self) -> str:
+        """The summary's path; "" if there is none, or nobody can tell."""
+        path = self.path("summary")
+        return str(path) if os.path.isfile(path) else ""
+
+
+def _claim(task: WriterTask) -> str:
+    """A session id nobody else has, its run file made. Raises OSError."""
+    make_directory(task.directory)
+    start = local_time(task.anchor.wall_ns)
+    attempt = 1
+    while True:
+        session_id = new_session_id(start, attempt)
+        try:
+            os.close(open_new(task.directory / file_names(session_id)["records"]))
+        except FileExistsError:
+            attempt += 1
+            continue
+        return session_id

@@ -1,0 +1,182 @@
+"""In the process that is measured: keeps a writer running.
+
+If a writer process dies, the next one goes on where it stopped; where no process can be started, the thread
+here does the same work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+import time
+from subprocess import PIPE, STDOUT
+
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.errors import traceback_lines
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.writer.console import Console, complain
+from flagscale_perf.writer.drain import Drain
+from flagscale_perf.writer.instrument import MakeInstrument
+from flagscale_perf.writer.messages import Stray
+from flagscale_perf.writer.outlet import messages_of
+from flagscale_perf.writer.pulse import Watcher
+from flagscale_perf.writer.task import WriterTask
+
+MAX_WRITERS = 3  # processes one run may use up
+
+
+class Supervisor:
+    """A daemon thread, asleep unless the writer sends something."""
+
+    def __init__(
+        self, ring: Ring, task: WriterTask, module: str, make_instrument: MakeInstrument, console: Console
+    ) -> None:
+        """`module` is run as the writer process; it calls `process.serve` with `make_instrument`."""
+        self._ring = ring
+        self._task = task
+        self._module = module
+        self._make_instrument = make_instrument
+        self._console = console
+        self._ending = threading.Event()
+        self._lock = threading.Lock()  # of `_writer`
+        self._writer: subprocess.Popen[bytes] | None = None
+        self._summary: str | None = None
+        self._has_reported_hang = False
+        self._thread = threading.Thread(target=self._run, name="flagscale_perf", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Raises RuntimeError where there can be none."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """After the ring is closed: wakes the writer."""
+        self._ending.set()
+        self._wake()
+
+    def wait(self, timeout_s: float) -> str | None:
+        """For the writer's end. The summary's path; None if it takes longer, or could not be written."""
+        before = self._beats()
+        self._thread.join(timeout_s)
+        if not self._thread.is_alive():
+            return self._release() or None
+        if before and self._beats() == before:
+            self._report_hang(
+                "what is not written 5 s after the training is lost; `flagscale-perf report` shows what is there"
+            )
+        return None
+
+    def _beats(self) -> int:
+        with contextlib.suppress(ValueError):  # the thread has just given the ring back
+            return self._ring.beats
+        return 0
+
+    def _report_hang(self, cost: str) -> None:
+        """Once a session."""
+        if not self._has_reported_hang:
+            self._has_reported_hang = True
+            with self._lock:
+                who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
+            complain(
+                f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not answer{who}; {cost}"
+            )
+
+    def _release(self) -> str:
+        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns
+        its summary.
+        """
+        if self._summary is None:
+            self._summary = self._ring.summary or ""
+            self._ring.release()
+        return self._summary
+
+    def _run(self) -> None:
+        try:
+            writers = 1
+            while self._run_process() and writers < MAX_WRITERS:
+                writers += 1
+            if self._ring.summary is None:
+                self._run_here()
+        except Exception as error:  # whatever it is, it must not reach the host as a traceback of a thread
+            complain(
+                f"flagscale_perf: recording has ended: {type(error).__name__}: {error}",
+                *traceback_lines(bool(self._task.config.get("perf_debug"))),
+            )
+        if self._ending.is_set():
+            self._release()
+
+    def _run_process(self) -> bool:
+        """One writer process from start to end. True if it died and another one may do better."""
+        fd = self._ring.fd
+        if fd is None:
+            self._note("no shared memory for a writer process")
+            return False
+        last_words = ""
+        try:
+            with companion.start(
+                self._module, pass_fds=(fd,), stdin=PIPE, stdout=PIPE, stderr=STDOUT
+            ) as writer:
+                try:
+                    self._brief(writer, fd)
+                    last_words = self._follow(writer)
+                finally:
+                    self._set_writer(None)  # before its pipes are closed
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self._note(f"no writer process: {type(error).__name__}: {error}")
+            return False
+        if self._ring.summary is None:
+            end = f"writer process {writer.pid} ended with code {writer.returncode}"
+            self._note(f"{end}: {last_words}" if last_words else end)
+        return self._ring.summary is None
+
+    def _follow(self, writer: subprocess.Popen[bytes]) -> str:
+        """Shows what the writer sends until its end. Returns the last line it did not mean to send, such as
+        the end of a traceback.
+        """
+        watcher, last_words = Watcher(self._ring), ""
+
+        def look() -> None:
+            if watcher.stands_still():
+                self._report_hang(
+                    f"training goes on; {self._ring.slots} records have room in memory, what comes beyond is lost and counted"
+                )
+
+        for message in messages_of(writer, look):
+            self._console.show(message)
+            if isinstance(message, Stray):
+                last_words = message.text or last_words
+        return last_words
+
+    def _note(self, trouble: str) -> None:
+        """Prints it now and lets the next writer record it."""
+        self._task.notes.append(trouble)
+        complain(f"flagscale_perf: {trouble}")
+
+    def _brief(self, writer: subprocess.Popen[bytes], ring_fd: int) -> None:
+        if writer.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # it has died; its last words say why
+                writer.stdin.write(self._task.encode(ring_fd))
+        self._set_writer(writer)
+        if self._ending.is_set():
+            self._wake()
+
+    def _set_writer(self, writer: subprocess.Popen[bytes] | None) -> None:
+        with self._lock:
+            self._writer = writer
+
+    def _wake(self) -> None:
+        with self._lock:  # so that the descriptor is still the writer's
+            if self._writer is not None and self._writer.stdin is not None:
+                with contextlib.suppress(BrokenPipeError):  # it has died; `_run` starts another one
+                    self._writer.stdin.write(b"\n")
+
+    def _run_here(self) -> None:
+        """The writer's work on this thread."""
+        instrument = self._make_instrument(self._task, None)
+        Drain(self._ring, self._task, instrument, self._console.show).run(self._pause, lambda: False)
+
+    def _pause(self, seconds: float) -> None:
+        if self._ending.is_set():
+            time.sleep(seconds)
+        else:
+            self._ending.wait(seconds)

@@ -1,0 +1,85 @@
+"""What a writer is to do, and its way into the writer process."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.jsonl import dump
+
+
+@dataclass(frozen=True)
+class WriterTask:
+    """What a writer is to do.
+
+    Attributes:
+        config, facts: of the run header.
+        anchor: of the run's start.
+        directory: of the files, absolute.
+        owner: who its process is among those of one job, in the instrument's own words; None where no other
+            processes are looked for.
+        notes: why this writer takes over from others, each different; recorded as failures, once a session.
+        may_serve: see `SinkContext`.
+    """
+
+    config: dict[str, Any]
+    facts: dict[str, Any]
+    anchor: Anchor
+    directory: Path
+    owner: dict[str, Any] | None = None
+    notes: list[str] = field(default_factory=list)
+    may_serve: bool = False
+
+    @classmethod
+    def of(
+        cls, config: dict[str, Any], facts: dict[str, Any], directory: str, owner: dict[str, Any] | None
+    ) -> WriterTask:
+        """A task that begins now. Through JSON, so that every writer sees the same, whatever the host has put
+        into the facts.
+        """
+        plain = json.loads(dump({"config": config, "facts": facts}))
+        return cls(plain["config"], plain["facts"], Anchor.now(), Path(directory).absolute(), owner)
+
+    def encode(self, ring_fd: int) -> bytes:
+        """The line that a writer process of this one reads."""
+        content = asdict(self) | {"directory": str(self.directory)}
+        return (dump(content | {"ring_fd": ring_fd, "parent_pid": os.getpid()}) + "\n").encode()
+
+    def in_process(self) -> WriterTask:
+        """The same for a process that is the writer's own."""
+        return replace(self, may_serve=True)
+
+
+class Parent(NamedTuple):
+    """The process that a writer process writes for.
+
+    Attributes:
+        pid: of it.
+        is_alive: whether it is there.
+        watch: takes the descriptor of a process over, whose end then wakes the writer.
+    """
+
+    pid: int
+    is_alive: Callable[[], bool]
+    watch: Callable[[int], None]
+
+
+class Briefing(NamedTuple):
+    """What a writer process reads from its stdin."""
+
+    task: WriterTask
+    ring_fd: int
+    parent_pid: int
+
+
+def decode(line: bytes) -> Briefing:
+    """What `WriterTask.encode` made."""
+    content = json.loads(line)
+    ring_fd, parent_pid = content.pop("ring_fd"), content.pop("parent_pid")
+    content |= {"anchor": Anchor(**content["anchor"]), "directory": Path(content["directory"])}
+    return Briefing(WriterTask(**content).in_process(), ring_fd, parent_pid)
