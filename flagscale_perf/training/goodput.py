@@ -7,8 +7,9 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.window import Reservoir, end_mono_ns
+from flagscale_perf.training.window import end_mono_ns
 
 MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
 

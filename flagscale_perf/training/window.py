@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import random
 from dataclasses import fields
 from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.utilisation import Scale, Work
-
-RESERVOIR_SIZE = 4096
-
-
-class Reservoir:
-    """A bounded sample of a stream of numbers: all of them up to its size, then a uniform choice.
-
-    The choice is seeded, so the same stream gives the same sample: a report rebuilt from the run file equals
-    the writer's.
-    """
-
-    def __init__(self, size: int = RESERVOIR_SIZE) -> None:
-        self._size = size
-        self._random = random.Random(0)
-        self._kept: list[int] = []
-        self._seen = 0
-        self.maximum: int | None = None
-
-    def add(self, value: int) -> None:
-        """One more number of the stream."""
-        self._seen += 1
-        if self.maximum is None or value > self.maximum:
-            self.maximum = value
-        if self._seen <= self._size:
-            self._kept.append(value)
-        elif (place := int(self._random.random() * self._seen)) < self._size:
-            self._kept[place] = value
-
-    def quantile(self, share: float) -> int | None:
-        """The smallest number kept that at least `share` of them do not exceed; None before the first."""
-        if not self._kept:
-            return None
-        return sorted(self._kept)[math.ceil(share * len(self._kept)) - 1]
-
 
 # What a step and an interval call alike: summed, or for memory the last that is known.
 _SHARED = [field.name for field in fields(IntervalRecord) if field.name in StepRecord._fields[1:]]

@@ -11,7 +11,7 @@ from flagscale_perf.training.analysis.report import Node, Overview
 from flagscale_perf.training.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-_SIZES = {
+SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
@@ -26,7 +26,7 @@ def overview_of(
     """From the summary, the local time of the start, and what the nodes told of themselves."""
     info, facts, config = summary.session_info, summary.run_facts, summary.config
     scale, missing = Scale.of(facts), facts.get("missing")
-    sizes = {short: _integer(facts, name) for short, name in _SIZES.items()}
+    sizes = {short: _integer(facts, name) for short, name in SIZES.items()}
     return Overview(
         session_id=info.session_id,
         end_reason=info.end_reason,

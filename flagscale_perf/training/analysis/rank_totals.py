@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import as_gb
-from flagscale_perf.training.totals import ThinnedRows
 
 MAX_STRETCHES = 200
 MAX_STRAGGLERS = 200
