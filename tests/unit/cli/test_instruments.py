@@ -26,9 +26,21 @@ print(json.dumps([before, sorted(KINDS)]))
 
 def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> None:
     before, after = json.loads(run_python("-c", PROBE).stdout)
-    assert before == ["end", "event", "header"]
+    assert before == ["clock", "end", "event", "header"]
     assert after == [
-        *("end", "event", "hardware", "header", "interval", "node", "phases", "ranks", "step", "straggler")
+        *(
+            "clock",
+            "end",
+            "event",
+            "hardware",
+            "header",
+            "interval",
+            "node",
+            "phases",
+            "ranks",
+            "step",
+            "straggler",
+        )
     ]
 
 
