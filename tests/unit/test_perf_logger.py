@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf import perf_logger
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 from flagscale_perf.spine import companion
@@ -134,7 +133,7 @@ def test_where_no_process_can_be_started_a_thread_does_the_work(
 def test_a_thread_of_the_training_never_reads_the_device(
     tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
+    monkeypatch.setattr(supervisor.Supervisor, "_run_process", lambda self: False)
     config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
     logger = PerfLogger.start(config, make_facts(device_uuid="1"), said.append)
     path = logger.close("completed", LONG_S)
@@ -153,7 +152,7 @@ def test_a_thread_of_the_training_never_reads_the_device(
 def test_a_thread_of_the_training_hears_no_other_ranks_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(perf_logger.Supervisor, "_run_process", lambda self: False)
+    monkeypatch.setattr(supervisor.Supervisor, "_run_process", lambda self: False)
     config = PerfConfig(enable_perf_monitor=True, perf_log_dir=str(tmp_path))
     PerfLogger.start(config, make_facts(world_size=2), print, make_identity(0)).close("completed", LONG_S)
     (run_file,) = tmp_path.glob("perf_records_*.jsonl")
@@ -183,7 +182,8 @@ def test_without_shared_memory_a_thread_does_the_work(
 
 
 @pytest.mark.parametrize(
-    "broken", ["flagscale_perf.perf_logger.Ring.create", "flagscale_perf.perf_logger.Supervisor.start"]
+    "broken",
+    ["flagscale_perf.writer.recorder.Ring.create", "flagscale_perf.writer.supervisor.Supervisor.start"],
 )
 def test_where_nothing_can_be_started_training_goes_on(
     tmp_path: Path,

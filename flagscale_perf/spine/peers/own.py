@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-import weakref
 from dataclasses import asdict, dataclass
 from subprocess import DEVNULL
 from typing import Any
@@ -20,53 +19,23 @@ from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.peers.member import Member
-from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.producer import Producer
 from flagscale_perf.spine.ring import Ring
 
 COLLECTOR = "flagscale_perf.spine.peers.collector"
 SLOTS = 4096  # 1 MiB: the steps of minutes
 
 
-class OwnRing:
-    """The ring of this process; its methods are called on one thread only, and neither wait nor raise."""
-
-    def __init__(self, ring: Ring) -> None:
-        """`ring`: a new one, see `new_ring`."""
-        self._ring: Ring | None = ring
-        _live.add(self)
-
-    def put(self, record: Any) -> None:
-        """Keeps the record; counts a drop if there is no room."""
-        if self._ring is not None:
-            self._ring.put(record)
-
-    def event(self, name: str, iteration: int, text: str) -> None:
-        """Keeps an `EventRecord`."""
-        if self._ring is not None:
-            self._ring.put(EventRecord(name, monotonic_ns(), iteration, text))
+class OwnRing(Producer):
+    """The ring of this process."""
 
     def end(self, reason: str) -> None:
         """No more records follow. What is stored can be found until the process ends or makes a new ring."""
-        if self._ring is not None:
-            self._ring.close(reason, monotonic_ns())
-            _ended.append(self._ring)
-            self._ring = None
-
-    def _abandon(self) -> None:
-        """In a forked child: the ring stays the parent's."""
-        self._ring = None
+        if ring := self._close(reason):
+            _ended.append(ring)
 
 
-_live: weakref.WeakSet[OwnRing] = weakref.WeakSet()
 _ended: list[Ring] = []
-
-
-def _abandon_all() -> None:
-    for own in list(_live):
-        own._abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_all)
 
 
 def new_ring(member: Member, owner: Any) -> Ring:
