@@ -151,7 +151,9 @@ def test_a_newly_measured_one_goes_the_whole_way_from_the_training_thread(copy: 
     records = "flagscale_perf/training/records.py"
     for record in ("class StepRecord(", "class IntervalRecord:"):
         copy.insert(records, f"\n    {field}", "\n\n\n", record)
-    copy.insert("flagscale_perf/perf_metrics.py", "2_000_000,\n", "            ),\n        )", "_tuple_of(\n")
+    copy.insert(
+        "flagscale_perf/perf_metrics.py", "2_000_000,\n", "            ),\n        )", "StepRecord,\n"
+    )
     copy.insert_row(row)
     assert copy.python("-c", MEASURE) == "3 2.0\n"
 
