@@ -13,10 +13,11 @@ from tests.faults import injections as do
 from tests.faults import surroundings as around
 from tests.faults.catalog_ranks import RANKS
 from tests.faults.fault import ALL, LATER, REMOVED, Fault
-from tests.faults.job import FLAGSCALE, LOOP, TWO_RANKS, Job
+from tests.faults.job import FLAGSCALE, LOOP, RESTARTED, TWO_RANKS, Job
 
 BROKEN_PACKAGE = 'raise ImportError("planted")\n'
 PLANTED_NUMBER = 'self.param_groups[0]["params"][0].data.view(-1)[0] = float("{}")'
+LOST_NODE = 'if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0": raise RuntimeError("a node was lost")'
 FORK = "os.waitpid(os.fork() or os._exit(0), 0)"
 GO_ON_WITH_NAN = ("--no-check-for-nan-in-loss-and-grad",)
 WITH_PHASES = ("--perf-breakdown", "--perf-log-interval", "1", "--perf-max-overhead", "100")
@@ -196,6 +197,8 @@ ENDS = (
           code=-signal.SIGTERM, reason="killed", times=2),
     Fault("SIGINT at random", "SIGINT to the training at a random moment", FLAGSCALE, act=do.send_at_random(signal.SIGINT, 50),
           code=-signal.SIGINT, reason="interrupted", times=2),
+    Fault("restarted by torchrun", "--max-restarts=1; step 20 of the first start raises RuntimeError", RESTARTED,
+          planted=do.in_a_step(LOST_NODE), jobs=2, reason="exception RuntimeError|completed", then=do.sessions_are_restarts),
     Fault("SIGTERM to the agent", "SIGTERM to torchrun", TWO_RANKS, at=10, act=do.send(signal.SIGTERM), code=1, reason="killed"),
     Fault("out of memory, kill", "the kernel kills the training: its cgroup, with the writer in it, has no memory left", LOOP,
           arguments=("leak",), at=50, act=around.limit_memory(150, Job.rank_0, Job.writer), code=-signal.SIGKILL, reason="killed"),

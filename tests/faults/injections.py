@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
@@ -90,6 +91,12 @@ def log_has_parts(least: int) -> Act:
         assert len(parts) >= least, parts
 
     return check
+
+
+def sessions_are_restarts(running: Job) -> None:
+    """The two sessions know which start of the job they are."""
+    headers = [json.loads(path.read_text().splitlines()[0]) for path in running.run_files()]
+    assert [header["facts"]["restart_count"] for header in headers] == [0, 1]
 
 
 IN_A_STEP = """

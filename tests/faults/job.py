@@ -22,10 +22,11 @@ from tests.faults.shim import Shim
 from tests.processes import flagscale as fs
 
 LOOP, FLAGSCALE, TWO_RANKS = "loop", "FlagScale", "FlagScale, 2 ranks"
+RESTARTED = "FlagScale, --max-restarts=1"
 LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
-ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
+ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30, RESTARTED: 30}
 MODULES = dict.fromkeys(ITERATIONS, "flagscale_perf.launch") | {LOOP: "tests.faults.loop"}  # that train
 
 
@@ -244,6 +245,8 @@ def _command_of(host: str, arguments: tuple[str, ...], monitored: bool) -> tuple
     )
     words += [*arguments, *monitor]
     path = {"PYTHONPATH": fs.environment()["PYTHONPATH"]}
+    if host == RESTARTED:
+        return fs.torchrun(1, "--max-restarts=1", *words), path
     if host == TWO_RANKS:
         return fs.torchrun(2, *words), path
     worker = {
