@@ -9,7 +9,7 @@ import pytest
 
 from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import SilentTimers, can_mark_phases, phase_timer, mark_phases, time_mark
+from flagscale_perf.hosts.timers import SilentTimers, can_mark_phases, mark_phases, phase_timer, time_mark
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASE_OF
 
