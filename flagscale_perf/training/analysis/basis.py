@@ -79,14 +79,15 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
             for name in _MUST_AGREE:
                 if first.get(name) != facts.get(name):
                     raise PerfError(
-                        f"runs of one side must be of one configuration: {name} is {first.get(name)!r} in '{runs[0].path}' "
-                        f"and {facts.get(name)!r} in '{run.path}'; leave one of them out"
+                        f"runs of one side must be of one configuration: {name} is {first.get(name)!r}"
+                        f" in '{runs[0].path}' and {facts.get(name)!r} in '{run.path}'; leave one of them out"
                     )
     rehearsals = [bool(runs[0].header.facts.get("rehearsal")) for runs in sides]
     if rehearsals[0] != rehearsals[1]:
         real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
         raise PerfError(
-            f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each other; compare runs of one kind"
+            f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each"
+            " other; compare runs of one kind"
         )
 
 

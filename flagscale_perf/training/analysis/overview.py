@@ -23,7 +23,7 @@ SIZES = {
 def overview_of(
     summary: Summary, started: str, nodes: Sequence[tuple[str, list[int], list[str]]]
 ) -> Overview:
-    """From the summary, the local time of the start, and what the nodes told of themselves."""
+    """From the summary, the local time of the start, and what is known of the nodes."""
     info, facts, config = summary.session_info, summary.run_facts, summary.config
     scale, missing = Scale.of(facts), facts.get("missing")
     sizes = {short: _integer(facts, name) for short, name in SIZES.items()}
