@@ -23,7 +23,6 @@ TESTED_ELSEWHERE = {
     "analysis/report.py": "data without behaviour",
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
-    "hosts/megatron.py": "tests/unit/hosts/test_install.py and every run of FlagScale",
     "launcher/actions.py": "tests/processes/test_run_py.py",
     "report/findings_html.py": "tests/unit/report/test_html.py",
     "report/sections.py": "tests/unit/report/test_text.py and test_markdown.py",
