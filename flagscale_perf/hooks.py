@@ -203,7 +203,7 @@ class TrainingHooks:
             self._failed("step_end", error)
 
     def phase_failed(self, error: Exception, event: str = "a phase") -> None:
-        """A mark raised `error`, or something else that an adapter does for an `event` outside of the wall."""
+        """A mark raised `error`, or something else that an adapter does for an `event` outside the wall."""
         self._failed(event, error)
 
     def logged(self, real_tokens: int | None, squared_lengths: int | None) -> None:

@@ -81,7 +81,7 @@ class Budget:
         self._max_share = max_share
 
     def judge(self, steps: list[tuple[int, int]], has_phases: bool) -> Overrun | None:
-        """`steps`: what the monitor took of each, and how long it was. None while that is within the budget."""
+        """`steps`: what the monitor took of each, and how long it was. None if that is within the budget."""
         step_ns = sorted(taken_ns for taken_ns, _ in steps)[len(steps) // 2]
         mean_ns = sum(iteration_ns for _, iteration_ns in steps) / len(steps)
         allowed_ns = self._max_share * mean_ns
@@ -328,7 +328,7 @@ class PerfMonitor:
         self._emit_pending(leave=MAX_PENDING)
 
     def _emit_pending(self, leave: int) -> None:
-        """Emits, in order, what is complete; all but `leave` of them also if the device still owes something."""
+        """Emits, in order, what is complete; all but `leave` of them even if the device owes something."""
         while self._pending and self._emit_owed(self._pending[0], is_forced=len(self._pending) > leave):
             self._pending.popleft()
 

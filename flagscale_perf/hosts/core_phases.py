@@ -1,5 +1,5 @@
-"""What takes time in Megatron-Core's own methods and has no timer: zeroing the gradient buffers passes over the
-memory of every gradient, and whether a result is valid is agreed on by all ranks of the job. Wrapped only
+"""What takes time in Megatron-Core's own methods and has no timer: zeroing the gradient buffers passes over
+the memory of every gradient, and whether a result is valid is agreed on by all ranks of the job. Wrapped only
 while phases are recorded.
 """
 

@@ -139,7 +139,7 @@ class Break:
 
 
 class ManualLoop(CoreLoop):
-    """`hooks.Loop` for a loop that calls the monitor itself; counts iterations and samples as the steps end."""
+    """`hooks.Loop` for a loop that calls the monitor; counts iterations and samples as the steps end."""
 
     def __init__(self, model: Any, training: Training, config: PerfConfig) -> None:
         super().__init__(model, training, rehearsal.is_installed())

@@ -124,8 +124,8 @@ class MegatronLoop:
 
     @functools.cached_property
     def _sizes(self) -> tuple[Callable[[], int], int, int]:
-        """How to count the micro-batches, samples of one over all ranks, tokens of a sample: looked up once, as
-        the host leaves them alone once it trains, and its namespace of arguments is large and never in a cache.
+        """How to count the micro-batches, samples of one over all ranks, tokens of a sample: looked up once.
+        The host leaves them alone once it trains, and its large namespace is never in a cache.
         """
         args = self._args
         return microbatch_counter(), int(args.data_parallel_size * args.micro_batch_size), args.seq_length

@@ -57,7 +57,7 @@ class Loop(Protocol):
         """What the host knows about the run, without peak and model; `device` is the device's name."""
 
     def device_types(self) -> Mapping[str, int]:
-        """Device type -> number of ranks that have one; empty unless the job knows that its devices differ."""
+        """Device type -> number of its ranks; empty unless the job knows that its devices differ."""
 
     def model_args(self) -> Any:
         """The host's arguments that describe the model (read only)."""

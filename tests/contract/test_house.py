@@ -22,7 +22,6 @@ CONTRACT_DATA = (
 TESTED_ELSEWHERE = {
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
-    "hosts/megatron.py": "tests/unit/hosts/test_install.py and every run of FlagScale",
     "launcher/actions.py": "tests/processes/test_run_py.py",
     "sinks/base.py": "tests/contract/test_sinks.py",
     "training/analysis/report.py": "tests/unit/training/analysis/test_fold.py",
