@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.spine.records import EventRecord, RunHeader
 from flagscale_perf.spine.units import printable
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import per_second, tflops_per_gpu
@@ -51,13 +52,14 @@ class TraceEvents:
 
     def __init__(self, header: RunHeader) -> None:
         self._zero_ns = header.start_mono_ns
-        self._scale = Scale.of(header.facts)
-        self._phases = PhaseJoin(header.facts)
+        facts = RunFacts.of(header.facts)
+        self._scale = Scale.of(facts)
+        self._phases = PhaseJoin(facts)
         self._recent: deque[tuple[int, _Span]] = deque(maxlen=REMEMBERED)
         self._named_ranks: set[int] = set()
         self._slow: dict[tuple[int, ...], StragglerRecord] = {}
         self._names = [
-            _name("process_name", RANK_0, 0, f"rank 0 on {header.facts.get('hostname')}"),
+            _name("process_name", RANK_0, 0, f"rank 0 on {facts.hostname}"),
             _name("thread_name", RANK_0, STEPS, "iterations"),
             _name("thread_name", RANK_0, PHASES_OF_STEPS, "phases, end to end"),
             _name("process_name", RANKS, 0, "ranks: work and waiting per stretch, end to end"),
@@ -241,13 +243,10 @@ def _ranks_of(entry: int, ranks_per_entry: int) -> str:
 def trace_lines(header: RunHeader, records: Iterable[Record]) -> Iterator[str]:
     """The whole file, one event a line, made while it is read."""
     trace = TraceEvents(header)
-    facts = {
-        "session": header.session_id,
-        "script": header.facts.get("script"),
-        "device": header.facts.get("device"),
-    }
+    facts = RunFacts.of(header.facts)
+    about = {"session": header.session_id, "script": facts.script, "device": facts.device}
     yield json.dumps(
-        {"displayTimeUnit": "ms", "otherData": {key: printable(str(value)) for key, value in facts.items()}}
+        {"displayTimeUnit": "ms", "otherData": {key: printable(value) for key, value in about.items()}}
     )[:-1]
     separator = ', "traceEvents": [\n'
     for event in chain(trace.begin(), chain.from_iterable(map(trace.of, records)), trace.end()):

@@ -68,9 +68,11 @@ class Frame:
 
 
 def _title(run: LiveRun, has_writer: bool) -> Iterator[Text]:
-    facts, state = run.header.facts, run.state(has_writer)
+    facts, state = run.facts, run.state(has_writer)
     style = _GOOD if state in (RUNNING, "completed") else _BAD
-    sizes = " ".join(f"{short}{facts[name]}" for name, short in _SIZES.items() if facts.get(name) is not None)
+    sizes = " ".join(
+        f"{short}{size}" for name, short in _SIZES.items() if (size := getattr(facts, name)) is not None
+    )
     yield Text.assemble(
         (printable(state).upper(), style), "  ", (f"session {printable(run.header.session_id)}", _HEAD)
     )
@@ -80,18 +82,18 @@ def _title(run: LiveRun, has_writer: bool) -> Iterator[Text]:
             style=_BAD,
         )
     known = (
-        f"{facts.get('script')} on {facts.get('hostname')}",
-        f"{facts.get('world_size')} x {facts.get('device')}",
-        facts.get("dtype"),
+        f"{facts.script} on {facts.hostname}",
+        f"{facts.world_size} x {facts.device}",
+        facts.dtype,
         sizes,
     )
     yield Text(printable(", ".join(str(each) for each in known if each)))
 
 
 def _progress(frame: Frame, run: LiveRun, width: int) -> Iterator[Text]:
-    done, target = run.iteration(), run.header.facts.get("train_iters")
+    done, target = run.iteration(), run.facts.train_iters
     line = Text(f"iteration {done}")
-    if isinstance(target, int) and target > 0:
+    if target is not None and target > 0:
         part = min(1.0, done / target)
         line.append(f" of {target}  ")
         cells = max(0, min(40, width - NARROW))

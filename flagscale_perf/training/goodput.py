@@ -9,6 +9,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.window import Reservoir, end_mono_ns
 
@@ -195,7 +196,7 @@ def _process_start_ns(header: RunHeader) -> int:
     """Its monotonic mark; the session's start in an older file, which does not know it, and where it cannot
     be.
     """
-    started = header.facts.get("process_start_ns")
-    if isinstance(started, int) and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
+    started = RunFacts.of(header.facts).process_start_ns
+    if started is not None and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
         return started
     return header.start_mono_ns

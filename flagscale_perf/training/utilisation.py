@@ -6,11 +6,11 @@ is wrong: such an interval is suspect, and in no average.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import UNKNOWN, number
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 
@@ -29,9 +29,9 @@ class Scale(NamedTuple):
     peak_flop_per_s: float | None
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Scale:
-        """From a run header's facts; values that cannot be divided by count as unknown."""
-        return cls(_positive(facts.get("world_size")), _positive(facts.get("peak_flop_per_s")))
+    def of(cls, facts: RunFacts) -> Scale:
+        """From a run's facts; values that cannot be divided by count as unknown."""
+        return cls(_positive(facts.world_size), _positive(facts.peak_flop_per_s))
 
 
 class Utilisation(NamedTuple):
@@ -121,20 +121,20 @@ class TrustedWork:
         return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
 
 
-def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:
+def suspicion(interval: IntervalRecord, facts: RunFacts) -> str | None:
     """What is wrong with an interval above its peak and what to check, one line; None for one that is not."""
     scale = Scale.of(facts)
     utilisation = Work.of(interval).utilisation(scale)
     if not utilisation.is_suspect or scale.peak_flop_per_s is None:
         return None
     mfu, hfu = (UNKNOWN if share is None else f"{number(share * 100, 1)} %" for share in utilisation)
-    peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.get('peak_source')})"
+    peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.peak_source})"
     return (
         f"iterations {interval.first_iteration} to {interval.iteration}: MFU {mfu}, HFU {hfu} of a peak of {peak}. No device passes its "
-        f"peak: check --perf-peak-tflops, the data type ({facts.get('dtype')}), and whether packed documents are counted as whole "
+        f"peak: check --perf-peak-tflops, the data type ({facts.dtype}), and whether packed documents are counted as whole "
         "sequences. Such intervals are marked and in no average"
     )
 
 
 def _positive(value: Any) -> Any:
-    return value if isinstance(value, int | float) and 0 < value < 1e30 else None
+    return value if value is not None and 0 < value < 1e30 else None

@@ -10,6 +10,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.analysis.summary import KILLED
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.summary import RUNNING
@@ -23,7 +24,7 @@ class LiveRun:
     """One session as far as it has been read, in bounded memory.
 
     Attributes:
-        header: of the session.
+        header, facts: of the session.
         intervals: the last of them, warm-up aside.
         events: the last of them.
         slow: stragglers by their ranks, as long as they are slow.
@@ -40,7 +41,7 @@ class LiveRun:
             raise PerfError(
                 f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of flagscale_perf"
             ) from None
-        self.header = header
+        self.header, self.facts = header, RunFacts.of(header.facts)
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
         self.events: deque[EventRecord] = deque(maxlen=SHOWN_EVENTS)
         self.slow: dict[tuple[int, ...], StragglerRecord] = {}
@@ -79,8 +80,7 @@ class LiveRun:
         """The last finished one; 0 before the first."""
         if self.last is not None:
             return self.last.iteration
-        resumed = self.header.facts.get("resume_iteration")
-        return resumed if isinstance(resumed, int) else 0
+        return self.facts.resume_iteration
 
     def last_wall_ns(self) -> int:
         """Unix time of the last sign of life."""
@@ -94,8 +94,8 @@ class LiveRun:
 
     def left_s(self) -> float | None:
         """Until the end of training, at the pace of the last interval; None where that is not known."""
-        target = self.header.facts.get("train_iters")
-        if not self.intervals or not isinstance(target, int) or target < self.iteration():
+        target = self.facts.train_iters
+        if not self.intervals or target is None or target < self.iteration():
             return None
         last = self.intervals[-1]
         return (target - self.iteration()) * last.iteration_ns / last.steps / NS_PER_S
