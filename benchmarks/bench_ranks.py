@@ -110,7 +110,7 @@ def large_job(ranks: int, rounds: int) -> None:
     simulation = Simulation(job, noise, (Slow((slow_rank,), 0.10, "forward", ONSET),))
     before_kib = resident_kib()
     view, cost = RanksView(RunFacts.of({"world_size": ranks})), Cost()
-    view.met(job.identities())
+    view.join(job.identities())
     for blocks in simulation.rounds(rounds):
         for record in one_round(view, blocks, cost):
             cost.written_bytes += len(encode(record))

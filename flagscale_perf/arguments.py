@@ -30,7 +30,7 @@ _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off"
 _UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command line
 # Megatron prints every parsed argument, and a path that stdout cannot encode would end the job there. Such a
 # value is handed to the host with escapes: what the host has got -> what was typed.
-_typed: dict[Any, Any] = {}
+_typed: dict[str, Any] = {}
 
 
 def parse_bool(text: str) -> bool:
@@ -168,7 +168,12 @@ class PerfConfig:
         given = args if isinstance(args, Mapping) else vars(args)
         values = _from_environment(os.environ if environ is None else environ)
         values |= {f.name: given[f.name] for f in fields(cls) if not _is_unset(given.get(f.name))}
-        return cls(**{name: _typed.get(value, value) for name, value in values.items()})
+        return cls(
+            **{
+                name: _typed.get(value, value) if isinstance(value, str) else value
+                for name, value in values.items()
+            }
+        )
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PerfConfig:

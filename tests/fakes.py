@@ -270,6 +270,10 @@ def make_header(
             "perf_max_log_files": 10,
         }
         | config,
+        instrument="training",
+        host="node0",
+        boot_id="5b0f2d5c-8a31-4d1b-9f0e-2f6f3a7c1e42",
+        pid=1234,
     )
 
 

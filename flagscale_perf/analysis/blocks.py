@@ -84,12 +84,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines that share a unit. "share" is shown in percent."""
+    """Lines that share a unit; "share" is shown in percent. `decimals` as in `Quantity`."""
 
     title: str
     unit: str
     lines: Sequence[Line]
     begins_at_zero: bool = False
+    decimals: int | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Stripe:
 class StackedBar:
     """A whole and its parts."""
 
-    title: str
+    title: Cell
     unit: str
     parts: Sequence[Stripe]
 
@@ -156,7 +157,7 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Note:
-    """A sentence or two. `tone` is "good", "bad" or ""."""
+    """A sentence or two. `tone` is "good", "bad", "warn" or ""."""
 
     text: Cell
     tone: str = ""

@@ -13,9 +13,8 @@ from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regula
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, decode
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import age_key, file_names, session_of
-from flagscale_perf.training.records import Record
 
 TAIL_BYTES = 4 << 20  # of a longer file only so much of its end is read: some 10 000 records
 CHUNK_BYTES = 1 << 20

@@ -1,7 +1,7 @@
 """Rules, the findings they make and the limits they judge by.
 
-A rule is one object with everything that belongs to its finding. No rule calls another: `find` orders them, so
-that a rule knows what other findings explain of the figures it looks at. An instrument brings its own cases.
+A rule is one object with everything that belongs to its finding. No rule calls another: `find` orders them,
+so that a rule knows what other findings explain of the figures it looks at. An instrument brings its cases.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, Generic, TypeVar
 
 @dataclass(frozen=True)
 class Limit:
-    """What a figure is judged by. `unit` as in `Evidence`; `source` is a publication, a measurement, or the
-    reasoning by which we chose it.
+    """What a figure is judged by. `unit` as in `Evidence`, or what is counted; `source` is a publication, a
+    measurement, or the reasoning by which we chose it.
     """
 
     value: float

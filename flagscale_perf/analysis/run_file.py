@@ -11,9 +11,8 @@ from pathlib import Path
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine, read_records
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import age_key, file_names, session_of
-from flagscale_perf.training.records import Record
 
 MAX_BAD_LINES = 20
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from flagscale_perf.analysis.compare.compare import DEFAULT_WARMUP, CompareOptions
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
-from flagscale_perf.training.analysis.compare import compare, report_of
 
 EXIT_SLOWER = 1
 FORMATS = ("text", "markdown", "html", "json")
@@ -57,8 +57,12 @@ class CompareCommand(Command):
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
         base = [find_run_file(path) for path in (args.base, *args.more_base)]
         new = [find_run_file(path) for path in (args.new, *args.more_new)]
-        result = compare(base, new, CompareOptions(args.warmup, args.noise, args.fail_if_slower))
-        text = importlib.import_module(f"flagscale_perf.report.{args.format}").render(report_of(result))
+        instrument = instrument_for(base[0])
+        options = CompareOptions(args.warmup, args.noise, args.fail_if_slower)
+        result = instrument.compare(base, new, options)
+        text = importlib.import_module(f"flagscale_perf.report.{args.format}").render(
+            instrument.comparison(result)
+        )
         if args.output is None:
             print(text, end="")
         else:

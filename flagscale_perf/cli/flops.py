@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
+from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
 
 _EXAMPLE = "model.json"
@@ -62,46 +64,44 @@ class FlopsCommand(Command):
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
         table = count(shape, batch, length, args.packed_seq_lens)
-        print(json.dumps(table.as_dict(), indent=2) if args.json else render(table, length))
+        if args.json:
+            print(json.dumps(table.as_dict(), indent=2))
+        else:
+            print(render(report_of(table, length)), end="")
         return 0
 
 
-def render(table: FlopsTable, seq_length: int) -> str:
-    """The table as text: exact FLOPs, and each component's share of all the work, attention counted in
-    full.
-    """
+def report_of(table: FlopsTable, seq_length: int) -> Report:
+    """Exact FLOPs, and each component's share of all the work, attention counted in full."""
     work = sum(sum(parts.values()) for parts in table.components.values())
-    shown = dict(_PARTS)
-    if not any(parts["padding"] for parts in table.components.values()):
-        del shown["padding"]
-    rows = [("component", *shown.values(), "share")]
-    for name, parts in table.components.items():
-        share = f"{100 * sum(parts.values()) / work:.2f} %"
-        rows.append((name, *(f"{parts[part]:,}" for part in shown), share))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        f"{table.family}, {table.parameters:,} parameters, {table.batch_size} sequences of {seq_length} tokens",
-        "FLOPs of one step, core attention in full (s x s pairs)",
-        "",
-        *(
-            "  ".join(
-                [
-                    row[0].ljust(widths[0]),
-                    *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)),
-                ]
-            )
-            for row in rows
-        ),
-        "",
-    ]
-    known = {
-        text: f"{table.totals[name]:,}" for name, text in _TOTALS.items() if table.totals[name] is not None
+    shown = {
+        key: label
+        for key, label in _PARTS.items()
+        if key != "padding" or any(parts.get(key) for parts in table.components.values())
     }
-    width = max(len(number) for number in known.values())
-    lines += [f"{text:<26}  {number:>{width}}" for text, number in known.items()]
-    if table.totals["hardware_flops_causal_half"] is None:
-        lines.append("hardware FLOPs are not known: the recomputation varies by stage and micro-batch")
-    return "\n".join(lines)
+    rows: list[Sequence[Cell]] = [
+        (name, *(Quantity(parts[key]) for key in shown), Quantity(sum(parts.values()) / work, "share", 2))
+        for name, parts in table.components.items()
+    ]
+    totals = [
+        (label, Quantity(table.totals[name]))
+        for name, label in _TOTALS.items()
+        if table.totals[name] is not None
+    ]
+    unknown = "hardware FLOPs are not known: the recomputation varies by stage and micro-batch"
+    is_known = table.totals["hardware_flops_causal_half"] is not None
+    return Report(
+        title=f"{table.family}, {table.parameters:,} parameters, {table.batch_size} sequences of {seq_length} tokens",
+        facts=[Note("FLOPs of one step, core attention in full (s x s pairs)")],
+        sections=[
+            Section(
+                "components", "", "", [Table(("component", *shown.values(), "share"), rows, 1 + len(shown))]
+            ),
+            Section("totals", "", "", [Table(("FLOPs of one step", "all"), totals, 1)]),
+            Section("unknown", "", "", [] if is_known else [Note(unknown)]),
+        ],
+        content=table,
+    )
 
 
 def _read_model(path: Path) -> tuple[Mapping[str, Any], ModelShape]:

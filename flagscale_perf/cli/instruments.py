@@ -1,16 +1,56 @@
-"""The table of instruments; nothing else knows all of them."""
+"""Every instrument, and which of them wrote a run file: the only place that knows them all."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+from pathlib import Path
 
-# Folders of the package; the module `records` of each registers its record types.
-INSTRUMENTS = ("training",)
+from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import file_names
+
+# Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records` registers its
+# record types.
+INSTRUMENTS = {"training": "flagscale_perf.training.analysis.instrument"}
+FIRST = "training"  # whose first files have no name in their header
 
 
 def load_records() -> None:
     """Registers the record types of every instrument that is installed, so that any run file can be read."""
-    for instrument in INSTRUMENTS:
-        if importlib.util.find_spec(f"flagscale_perf.{instrument}") is not None:
-            importlib.import_module(f"flagscale_perf.{instrument}.records")
+    for name in INSTRUMENTS:
+        if importlib.util.find_spec(f"flagscale_perf.{name}") is not None:
+            importlib.import_module(f"flagscale_perf.{name}.records")
+
+
+def load(name: str) -> Instrument:
+    """The instrument of that name, its modules imported now. Raises PerfError for one that is not there."""
+    if name not in INSTRUMENTS:
+        known = ", ".join(INSTRUMENTS)
+        raise PerfError(
+            f"the instrument {name!r} is not known; this version has {known}: update flagscale_perf"
+        )
+    instrument: Instrument = importlib.import_module(INSTRUMENTS[name]).INSTRUMENT
+    return instrument
+
+
+def instrument_of(header: RunHeader) -> Instrument:
+    """That which wrote the file of this header."""
+    return load(getattr(header, "instrument", FIRST))
+
+
+def instrument_for(path: Path) -> Instrument:
+    """That which wrote the run file. Raises PerfError if it is none."""
+    return instrument_of(RunFile(path).header)
+
+
+def instrument_in(directory: Path) -> Instrument:
+    """That which wrote the newest run file of the directory that can be read. Raises PerfError without one."""
+    for session_id in reversed(sessions_in(directory)):
+        try:
+            return instrument_for(directory / file_names(session_id)["records"])
+        except PerfError:  # a damaged file is reported by what reads all of them
+            continue
+    return load(FIRST)

@@ -10,14 +10,11 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.instruments import instrument_for, instrument_in
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.units import printable
-from flagscale_perf.training.analysis.blocks import report_of
-from flagscale_perf.training.analysis.fold import read_report
-from flagscale_perf.training.analysis.history import report_of as history_report
-from flagscale_perf.training.analysis.history import stitch
 
 FORMATS = (
     "text",
@@ -71,7 +68,8 @@ class ReportCommand(Command):
             return _history(args)
         if args.format == BINARY and args.output is None:
             raise PerfError(f"--format {BINARY} is no text; add -o report.{BINARY}")
-        report = report_of(read_report(find_run_file(args.run, args.session)))
+        path = find_run_file(args.run, args.session)
+        report = instrument_for(path).report(path)
         _put(importlib.import_module(f"flagscale_perf.report.{args.format}").render(report), args.output)
         return _judged(report, args)
 
@@ -81,7 +79,7 @@ def _history(args: Namespace) -> int:
         raise PerfError(
             f"--all-sessions is text only, not {args.format!r}; leave --format out, or --all-sessions"
         )
-    _put(text.render(history_report(stitch(args.run))), args.output)
+    _put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
     return 0
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command
-from flagscale_perf.report.trace_events import trace_lines
+from flagscale_perf.cli.instruments import instrument_of
+from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -42,7 +43,8 @@ class TraceExportCommand(Command):
         room.
         """
         run = RunFile(find_run_file(args.run, args.session))
-        lines = trace_lines(run.header, run)
+        timeline = instrument_of(run.header).timeline(run.header)
+        lines = trace_lines(run.header, timeline.items(run))
         if str(args.output) == "-":
             sys.stdout.writelines(lines)
         else:

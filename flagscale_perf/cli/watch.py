@@ -16,11 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
+from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
+from flagscale_perf.analysis.instrument import Live
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.instruments import instrument_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.training.analysis.live import LiveRun
 
 PERIOD_S = 1.0
 QUIT_KEYS = b"qQ\x03\x04"  # q, and what Ctrl-C and Ctrl-D send
@@ -58,12 +60,12 @@ class WatchCommand(Command):
         with contextlib.closing(follower):
             if args.once:
                 view.look()
-                frame = Frame(view.run, follower.has_writer(), time.time_ns(), view.notes())
+                frame = Frame(view.report(), view.notes())
                 print(as_text(frame, shutil.get_terminal_size((100, 40)).columns), end="")
                 return 0
             if not (sys.stdin.isatty() and sys.stdout.isatty()):
                 raise PerfError("watch needs a terminal for its keys and its screen; use --once in scripts")
-            _show(view, follower)
+            _show(view)
         return 0
 
 
@@ -71,7 +73,7 @@ class _View:
     """The session shown now, and what there is to say about the file."""
 
     def __init__(self, follower: Follower) -> None:
-        self.run: LiveRun | None = None
+        self.run: Live | None = None
         self._follower = follower
         self._before = ""
 
@@ -80,11 +82,14 @@ class _View:
         for record in self._follower.poll():
             if isinstance(record, RunHeader):
                 if self.run is not None:
-                    ended = "ended" if self.run.end is None else self.run.end.reason
-                    self._before = f"session {self.run.header.session_id} before it: {ended} after iteration {self.run.iteration()}"
-                self.run = LiveRun(record)
+                    self._before = self.run.before()
+                self.run = instrument_of(record).live(record)
             elif self.run is not None:
                 self.run.add(record)
+
+    def report(self) -> Report | None:
+        """The screen; None before the session's header is there."""
+        return None if self.run is None else self.run.report(self._follower.has_writer(), time.time_ns())
 
     def notes(self) -> tuple[str, ...]:
         """One line each."""
@@ -96,7 +101,7 @@ class _View:
         return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
 
 
-def _show(view: _View, follower: Follower) -> None:
+def _show(view: _View) -> None:
     """The screen, until a key ends it; the last frame stays on the terminal."""
     from rich.console import Console, Group
     from rich.live import Live
@@ -106,7 +111,7 @@ def _show(view: _View, follower: Follower) -> None:
 
     def frame() -> Frame:
         view.look()
-        return Frame(view.run, follower.has_writer(), time.time_ns(), view.notes())
+        return Frame(view.report(), view.notes())
 
     console = Console(highlight=False)
     shown = frame()

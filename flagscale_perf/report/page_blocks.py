@@ -136,7 +136,7 @@ def _bar(bar: StackedBar) -> Html:
         )
         for part in bar.parts
     )
-    drawn = tag("div", *stripes, class_="bar", role="img", aria_label=bar.title)
+    drawn = tag("div", *stripes, class_="bar", role="img", aria_label=shown(bar.title))
     return lines([drawn, tag("dl", lines(legend), class_="legend")])
 
 

@@ -229,7 +229,7 @@ def _row_label(heat: HeatMap, place: float) -> str:
 def _bar(axes: Axes, bar: StackedBar) -> None:
     left, whole = 0.0, sum(part.value or 0.0 for part in bar.parts)
     amount = duration(whole) if bar.unit == "s" else shown(Quantity(whole, bar.unit))
-    _title(axes, f"{bar.title}: {amount}")
+    _title(axes, f"{shown(bar.title)}: {amount}")
     axes.spines[:].set_visible(False)
     axes.set_yticks([])
     for part, (label, text) in zip(bar.parts, bar_rows(bar), strict=True):

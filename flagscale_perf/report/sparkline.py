@@ -19,7 +19,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     return "".join(" " if value is None else _bar(value, low, high) for value in shown)
 
 
-def squeezed(values: Sequence[int | None], width: int) -> list[int | None]:
+def squeezed(values: Sequence[float | None], width: int) -> list[float | None]:
     """At most `width` values: neighbours become the highest of them, so that no high one is lost."""
     per_cell = -(-len(values) // max(1, width))
     cells = (values[start : start + per_cell] for start in range(0, len(values), max(1, per_cell)))

@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from flagscale_perf.spine.processes import process_stat
 
@@ -49,6 +50,16 @@ def process_start_ns() -> int | None:
     return (
         None if stat is None else monotonic_ns() - since_boot_ns + stat.start_ticks * NS_PER_S // ticks_per_s
     )
+
+
+def boot_id() -> str | None:
+    """Which start of which machine this is: monotonic marks with the same one are on the same clock. None
+    without a Linux /proc.
+    """
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+    except OSError:
+        return None
 
 
 def local_time(wall_ns: int) -> datetime:

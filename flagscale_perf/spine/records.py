@@ -122,6 +122,10 @@ class RunHeader:
         start_mono_ns: monotonic mark of the same instant.
         facts: flat, JSON-ready; the instrument fixes the keys.
         config: the options in force.
+        instrument: what has recorded; None in files of earlier versions, like the following.
+        host: name of the machine.
+        boot_id: see `clock.boot_id`.
+        pid: of the process that is measured.
     """
 
     schema_version: int
@@ -130,6 +134,10 @@ class RunHeader:
     start_mono_ns: int
     facts: dict[str, Any]
     config: dict[str, Any]
+    instrument: str | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    pid: int | None = None
 
     def __post_init__(self) -> None:
         if self.schema_version > SCHEMA_VERSION:
@@ -154,6 +162,20 @@ class EventRecord(NamedTuple):
     at_ns: int
     iteration: int
     text: Annotated[str, Bytes(200)]
+
+
+@record("clock", start="mono_ns")
+@dataclass(frozen=True)
+class ClockRecord:
+    """Both clocks again, as in the header: every minute, when the wall clock was set, and at the end.
+
+    Attributes:
+        wall_ns: Unix time.
+        mono_ns: monotonic mark of the same instant.
+    """
+
+    wall_ns: int
+    mono_ns: int
 
 
 @record("end", start="end_wall_ns")

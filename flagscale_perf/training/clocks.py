@@ -1,4 +1,4 @@
-"""Whether a device's clock is held down. The one rule for rank 0's intervals, the report's and every rank's."""
+"""Whether a device's clock is held down: one rule for live remarks, the report's findings and all ranks."""
 
 from __future__ import annotations
 

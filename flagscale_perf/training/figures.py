@@ -121,14 +121,14 @@ _SPEED: tuple[Row, ...] = (
 
 _ITERATION: tuple[Row, ...] = (
     Row("iteration_ms", "mean iteration", MILLISECONDS, lambda i, run: per_step(i.iteration_ns, i.steps),
-        "Σ iteration_ns / steps / 10⁶", column=Column("Time(ms)", 11), watch=Watched(5, "iteration ms"),
+        "Σ iteration_ns / steps / 10⁶", column=Column("Time(ms)", 11), watch=Watched(5, "iteration"),
         curve=Curve("time/iteration_ms", (ITERATION,)),
         gauge=Gauge("iteration_mean_seconds", "Mean iteration of the last interval."), in_summary=True,
         summary_key="iteration_time_ms"),
     Row("iteration_p50_ms", "p50 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p50_ns,
         "median of iteration_ns"),
     Row("iteration_p95_ms", "p95 of the iterations", MILLISECONDS, lambda i, run: i.iteration_p95_ns,
-        "95th percentile of iteration_ns", watch=Watched(6, "p95 ms"),
+        "95th percentile of iteration_ns", watch=Watched(6, "p95"),
         gauge=Gauge("iteration_p95_seconds", "95th percentile of the last interval's iterations.")),
     Row("iteration_max_ms", "longest iteration", MILLISECONDS, lambda i, run: i.iteration_max_ns,
         "highest iteration_ns",
@@ -138,10 +138,10 @@ _ITERATION: tuple[Row, ...] = (
 _MEMORY: tuple[Row, ...] = (
     Row("memory_gb", "memory", GIGABYTES, lambda i, run: i.memory_bytes,
         "memory_bytes / 10⁹ (GB is 10⁹ bytes, GiB would be 2³⁰)", column=Column("Memory(GB)", 12),
-        watch=Watched(7, "memory GB"), curve=Curve("memory/current_gb", (SIZES,)),
+        watch=Watched(7, "memory"), curve=Curve("memory/current_gb", (SIZES,)),
         gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
     Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
-        "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10), watch=Watched(8, "peak GB"),
+        "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10), watch=Watched(8, "peak memory"),
         curve=Curve("memory/peak_gb", (SIZES,)),
         gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True),
     Row("memory_reserved_gb", "reserved memory", GIGABYTES, lambda i, run: i.memory_reserved_bytes,
@@ -159,7 +159,7 @@ _MEMORY: tuple[Row, ...] = (
 
 _HARDWARE: tuple[Row, ...] = (
     Row("power_w", "power", WATTS, lambda i, run: mean_power_mw(i),
-        "energy_mj / energy_ns, or else power_mw / 1000", watch=Watched(9, "power W"),
+        "energy_mj / energy_ns, or else power_mw / 1000", watch=Watched(9, "power"),
         curve=Curve("hardware/power_w", ((HARDWARE, "Power (W)"),)),
         gauge=Gauge("power_watts", "Of rank 0's device, mean of the last interval."), in_summary=True),
     Row("tokens_per_joule", "tokens per joule", TOKENS_PER_J, lambda i, run: tokens_per_joule(i, run.scale),
@@ -179,7 +179,7 @@ _HARDWARE: tuple[Row, ...] = (
 _UTILISATION: tuple[Row, ...] = (
     Row("mfu", "MFU", SHARE, lambda i, run: _utilisation(i, run).mfu,
         "Σ model_flops / Σ iteration_ns / world size / dense peak of one device", column=Column("MFU(%)", 8),
-        watch=Watched(2, "MFU %"), curve=Curve("performance/mfu", (UTILISATION,)),
+        watch=Watched(2, "MFU"), curve=Curve("performance/mfu", (UTILISATION,)),
         gauge=Gauge("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is known "
                     "and where it is above 1."),
         in_summary=True, limit=1),

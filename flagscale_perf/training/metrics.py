@@ -17,7 +17,7 @@ from flagscale_perf.spine.units import printable
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import FIGURES
 from flagscale_perf.training.figures import TABLE as FIGURE_TABLE
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.records import RanksRecord, StragglerIdentity, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import end_mono_ns
@@ -113,7 +113,7 @@ class RunMetrics:
         facts = RunFacts.of(header.facts)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._rows = Rows(FIGURE_TABLE, header)
-        self._slow: dict[tuple[int, ...], StragglerRecord] = {}
+        self._slow: dict[StragglerIdentity, StragglerRecord] = {}
         self._values: Series = {name: {} for name in TABLE}
         known = vars(facts) | {"session_id": header.session_id}
         self._set("run_info", 1, *(_label(known.get(name)) for name in RUN_LABELS))
@@ -189,12 +189,11 @@ class RunMetrics:
         self._set("silent_ranks", ranks.silent_count)
 
     def _add_straggler(self, straggler: StragglerRecord) -> None:
-        key = tuple(straggler.ranks)
         if straggler.is_over:
-            self._slow.pop(key, None)
+            self._slow.pop(straggler.identity, None)
         else:
-            self._slow[key] = straggler
-        self._set("stragglers", sum(len(each.ranks) for each in self._slow.values()))
+            self._slow[straggler.identity] = straggler
+        self._set("stragglers", len({rank for each in self._slow.values() for rank in each.ranks}))
         self._set(
             "straggler_excess_seconds", max((each.excess_ns for each in self._slow.values()), default=None)
         )

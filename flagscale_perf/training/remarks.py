@@ -51,12 +51,9 @@ class Watch:
         return []
 
     def _errors(self, reading: HardwareRecord) -> list[Remark]:
-        texts = [f"the driver reports XID {reading.xid}"] if reading.xid else []
-        ecc, before = reading.ecc_uncorrected, self._ecc
-        if ecc is not None:
-            self._ecc = ecc
-            if before is not None and ecc > before:
-                texts.append(f"uncorrected memory errors have gone from {before} to {ecc}")
+        texts = device_errors(reading.xid, reading.ecc_uncorrected, self._ecc)
+        if reading.ecc_uncorrected is not None:
+            self._ecc = reading.ecc_uncorrected
         return [Remark("hardware", f"rank 0's device: {text}") for text in texts]
 
     def _slowness(self, interval: IntervalRecord) -> list[Remark]:
@@ -83,6 +80,14 @@ class Watch:
         self._has_forecast = True
         growth = "if its peak goes on growing like this"
         return [Remark("memory", f"rank 0's device is out of memory in {left} steps at the latest {growth}")]
+
+
+def device_errors(xid: int | None, ecc: int | None, ecc_before: int | None) -> list[str]:
+    """The errors in a reading, one phrase each: an XID, and uncorrected memory errors that are new."""
+    texts = [f"the driver reports XID {xid}"] if xid else []
+    if ecc is not None and ecc_before is not None and ecc > ecc_before:
+        texts.append(f"uncorrected memory errors have gone from {ecc_before} to {ecc}")
+    return texts
 
 
 def _median(values: Sequence[float], least: int) -> float | None:

@@ -14,6 +14,7 @@ from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.memory import MemorySummary
+from flagscale_perf.training.ranks.totals import RanksSummary
 
 RUNNING = "running"
 
@@ -104,7 +105,6 @@ class Summary:
     """All of it.
 
     Attributes:
-        ranks: as `training.ranks.summary` has it.
         failures: the first ones; `failure_count` has all.
         run_facts, config: of the run's header.
         files: what is in which file.
@@ -117,7 +117,7 @@ class Summary:
     totals: Totals
     phases: PhaseSummary
     bubble: BubbleSummary
-    ranks: dict[str, Any]
+    ranks: RanksSummary
     memory: MemorySummary
     hardware: HardwareSummary
     goodput: Goodput

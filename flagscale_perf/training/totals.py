@@ -17,7 +17,7 @@ from flagscale_perf.training.goodput import SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
-from flagscale_perf.training.ranks.summary import RankTotals
+from flagscale_perf.training.ranks.totals import RankTotals
 from flagscale_perf.training.rates import as_gb, mean_ms, per_second, tflops_per_gpu
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -77,7 +77,11 @@ class ThinnedRows(Generic[Row]):
 
 
 class RunTotals:
-    """Everything the summary says, as running sums: memory does not grow with the length of the run."""
+    """Everything the summary says, as running sums: memory does not grow with the length of the run.
+
+    Attributes:
+        ranks: what is known of all ranks.
+    """
 
     def __init__(self, header: RunHeader) -> None:
         """Raises ValueError for a header whose session id is none."""
@@ -93,7 +97,7 @@ class RunTotals:
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals()
         self._goodput = SessionGoodput(header)
-        self._ranks = RankTotals(self._scale.world_size)
+        self.ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
         self._iterations = self._skipped = 0
         self._first_iteration: int | None = None
@@ -113,7 +117,7 @@ class RunTotals:
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
         self._goodput.add(record)
-        self._ranks.add(record)
+        self.ranks.add(record)
         if isinstance(record, StepRecord):
             self._add_step(record)
         elif isinstance(record, PhaseRecord):
@@ -179,7 +183,7 @@ class RunTotals:
             totals=_finite(self._totals(all_steps)),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),
-            ranks=self._ranks.as_dict(),
+            ranks=self.ranks.result(),
             memory=_finite(self._memory.result()),
             hardware=_finite(
                 self._hardware.result(self._rated.tokens, self._rated.iteration_ns, self._scale)

@@ -110,9 +110,7 @@ class Drain:
 
     def _begin(self) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
-        session = Session.begin(
-            self._ring, self._task, self._instrument.presentation, self._send, self._report_view
-        )
+        session = Session.begin(self._ring, self._task, self._instrument, self._send, self._report_view)
         self._instrument.begin()
         if session.is_resumed:
             self._earlier = recover(session, self._instrument, self._ring, self._notices.go_on, MOST_KNOWN)
@@ -170,6 +168,7 @@ class Drain:
             if not self._earlier.has_ended:  # where it has, the writer before this one died after it
                 dropped = self._ring.dropped
                 self._journal.waiting += self._journal.recorded(self._instrument.close(dropped))
+                self._notices.anchor()
                 reason, wall_ns = end.reason if end else KILLED, self._task.anchor.wall_of(at_ns)
                 self._journal.waiting.append(RunEnd(reason, wall_ns, self._instrument.position, dropped))
             is_done = self._insist(self.cycle, wait, deadline_ns)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
-from flagscale_perf.spine.clock import NS_PER_S, Anchor, monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.records import ClockRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.journal import Journal
 from flagscale_perf.writer.pulse import Pulse
 
 CLOCK_STEP_NS = 2 * NS_PER_S
+ANCHOR_PERIOD_NS = 60 * NS_PER_S
 
 
 class Notices:
@@ -23,6 +23,7 @@ class Notices:
         self._has_complained_of_drops = False
         self._next_drop_notice = 1
         self._clock_offset_ns = 0
+        self._anchored_ns = anchor.mono_ns
 
     def look(self) -> None:
         """At everything."""
@@ -42,12 +43,22 @@ class Notices:
         """A beat in the middle of work that takes its time."""
         self._pulse.go_on()
 
+    def anchor(self) -> None:
+        """Records both clocks as they are now."""
+        now = Anchor.now()
+        self._anchored_ns = now.mono_ns
+        self._journal.waiting.append(ClockRecord(now.wall_ns, now.mono_ns))
+
     def _clock(self) -> None:
         """Labels keep the start's clock; a clock that was set since is worth a line."""
-        offset_ns = time.time_ns() - self._anchor.wall_of(monotonic_ns())
+        now = Anchor.now()
+        offset_ns = now.wall_ns - self._anchor.wall_of(now.mono_ns)
+        if now.mono_ns - self._anchored_ns >= ANCHOR_PERIOD_NS:
+            self.anchor()
         if abs(offset_ns - self._clock_offset_ns) > CLOCK_STEP_NS:
             moved_s = (offset_ns - self._clock_offset_ns) / NS_PER_S
             self._clock_offset_ns = offset_ns
+            self.anchor()
             self._journal.report(
                 "clock", f"the wall clock was set by {moved_s:+.1f} s; times here go on as before"
             )

@@ -16,15 +16,15 @@ def serve(make_instrument: MakeInstrument) -> None:
     """Reads its task from stdin and drains the ring until its producer has closed it or is gone."""
     companion.settle()
     with open(0, "rb", buffering=0, closefd=False) as stdin:
-        task, ring_fd, parent_pid = decode(stdin.readline())
+        task, ring_fd = decode(stdin.readline())
 
     def is_orphan() -> bool:
-        return os.getppid() != parent_pid
+        return os.getppid() != task.pid
 
     ring = Ring.attach(ring_fd)
     companion.end_after_parent(is_orphan, lambda: ring.saved)
     outlet, alarm = Outlet(1), companion.Alarm(0)
-    instrument = make_instrument(task, Parent(parent_pid, lambda: not is_orphan(), alarm.watch))
+    instrument = make_instrument(task, Parent(task.pid, lambda: not is_orphan(), alarm.watch))
 
     def wait(seconds: float) -> None:
         outlet.push()

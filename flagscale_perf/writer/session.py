@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from flagscale_perf.sinks.base import Presentation, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.run_file import RecordsSink
-from flagscale_perf.spine.clock import local_time
+from flagscale_perf.spine.clock import boot_id, local_time
 from flagscale_perf.spine.files import make_directory, open_new
 from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Tell
+from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.messages import Figures, Line, Send
 from flagscale_perf.writer.task import WriterTask
 
@@ -35,22 +36,29 @@ class Session:
         self._context = context
 
     @classmethod
-    def begin(
-        cls, ring: Ring, task: WriterTask, presentation: Presentation, send: Send, report: Tell
-    ) -> Session:
+    def begin(cls, ring: Ring, task: WriterTask, instrument: Instrument, send: Send, report: Tell) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
         session_id = earlier or _claim(task)
         ring.session = session_id
         header = RunHeader(
-            SCHEMA_VERSION, session_id, task.anchor.wall_ns, task.anchor.mono_ns, task.facts, task.config
+            schema_version=SCHEMA_VERSION,
+            session_id=session_id,
+            start_wall_ns=task.anchor.wall_ns,
+            start_mono_ns=task.anchor.mono_ns,
+            facts=task.facts,
+            config=task.config,
+            instrument=instrument.name,
+            host=os.uname().nodename,
+            boot_id=boot_id(),
+            pid=task.pid,
         )
         context = SinkContext(
             header,
             task.directory,
             emit=lambda text: send(Line(text)),
             emit_figures=lambda values: send(Figures(values)),
-            presentation=presentation,
+            presentation=instrument.presentation,
             resumed=earlier is not None,
             may_serve=task.may_serve,
         )

@@ -22,6 +22,7 @@ class WriterTask:
     Attributes:
         config, facts: of the run header.
         anchor: of the run's start.
+        pid: of the process that is measured.
         directory: of the files, absolute.
         owner: who its process is among those of one job, in the instrument's own words; None where no other
             processes are looked for.
@@ -32,6 +33,7 @@ class WriterTask:
     config: dict[str, Any]
     facts: dict[str, Any]
     anchor: Anchor
+    pid: int
     directory: Path
     owner: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
@@ -50,12 +52,14 @@ class WriterTask:
         into the facts.
         """
         plain = json.loads(dump({"config": config, "facts": facts}))
-        return cls(plain["config"], plain["facts"], Anchor.now(), Path(directory).absolute(), owner)
+        return cls(
+            plain["config"], plain["facts"], Anchor.now(), os.getpid(), Path(directory).absolute(), owner
+        )
 
     def encode(self, ring_fd: int) -> bytes:
         """The line that a writer process of this one reads."""
-        content = asdict(self) | {"directory": str(self.directory)}
-        return (dump(content | {"ring_fd": ring_fd, "parent_pid": os.getpid()}) + "\n").encode()
+        content = asdict(self) | {"directory": str(self.directory), "ring_fd": ring_fd}
+        return (dump(content) + "\n").encode()
 
     def in_process(self) -> WriterTask:
         """The same for a process that is the writer's own."""
@@ -81,12 +85,11 @@ class Briefing(NamedTuple):
 
     task: WriterTask
     ring_fd: int
-    parent_pid: int
 
 
 def decode(line: bytes) -> Briefing:
     """What `WriterTask.encode` made."""
     content = json.loads(line)
-    ring_fd, parent_pid = content.pop("ring_fd"), content.pop("parent_pid")
+    ring_fd: int = content.pop("ring_fd")
     content |= {"anchor": Anchor(**content["anchor"]), "directory": Path(content["directory"])}
-    return Briefing(WriterTask(**content).in_process(), ring_fd, parent_pid)
+    return Briefing(WriterTask(**content).in_process(), ring_fd)

@@ -32,7 +32,7 @@ from flagscale_perf.training.presentation import PRESENTATION
 run, logs = RunFile(Path(sys.argv[1])), Path(sys.argv[2])
 options = {"perf_csv": True, "perf_wandb": True, "perf_prometheus_textfile": str(logs / "x.prom")}
 header = replace(run.header, config=run.header.config | options)
-sinks = [kind.open(SinkContext(header, logs, print, PRESENTATION)) for kind in SINKS]
+sinks = [kind.open(SinkContext(header, logs, print, PRESENTATION, emit_figures=print)) for kind in SINKS]
 for sink in filter(None, sinks):
     for record in run:
         sink.write(record)
@@ -80,7 +80,7 @@ def test_the_new_figure_is_in_every_output_of_a_run(python, tmp_path: Path) -> N
     tag = "performance/tokens_per_second_per_gpu"
     assert {each.tag: each.simple_value for each in point.summary.value}[tag] == VALUE
     assert tag.encode() in layout.SerializeToString()
-    assert f'"flagscale_perf/{tag}":{VALUE}' in sent  # W&B
+    assert f"'flagscale_perf/{tag}': {VALUE}" in sent  # W&B
 
     assert f"flagscale_perf_device_tokens_per_second {VALUE}\n" in (logs / "x.prom").read_text()
     summary = json.loads((logs / "perf_summary_20240129_103000.json").read_text())

@@ -58,7 +58,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(run_python, tmp_path) -> N
     assert held == {
         str(path.relative_to(source))
         for path in (source / "flagscale_perf").rglob("*")
-        if path.suffix in (".py", ".typed", ".css", ".js")
+        if path.suffix in (".py", ".typed", ".css", ".html", ".js")
     }
     assert scripts.split() == ["[console_scripts]", "flagscale-perf", "=", "flagscale_perf.cli:main"]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")

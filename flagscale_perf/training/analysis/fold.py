@@ -16,7 +16,7 @@ from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.overview import overview_of
-from flagscale_perf.training.analysis.rank_totals import RankTotals
+from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
 from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.analysis.tables import (
@@ -36,7 +36,7 @@ from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.records import RanksRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.summary import RUNNING, Summary
 from flagscale_perf.training.totals import RunTotals
@@ -89,7 +89,7 @@ class RunFold:
         self.end: RunEnd | None = None
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._trend, self._ranks, self._signals = TrendTotals(header), RankTotals(), Signals()
+        self._trend, self._ranks, self._signals = TrendTotals(header), RankMatrix(), Signals()
         self._counts: Counter[type[Record]] = Counter()
         self._events: list[EventRecord] = []
         self._event_counts: Counter[str] = Counter()
@@ -98,9 +98,7 @@ class RunFold:
             StepRecord: self._add_step,
             IntervalRecord: self._add_interval,
             EventRecord: self._add_event,
-            NodeRecord: self._ranks.add_node,
-            RanksRecord: self._ranks.add_ranks,
-            StragglerRecord: self._ranks.add_straggler,
+            RanksRecord: self._ranks.add,
             RunEnd: self._add_end,
         }
 
@@ -124,13 +122,15 @@ class RunFold:
             summary = summary.ended(KILLED)
         rated = self._totals.rated
         report = TrainingReport(
-            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._ranks.nodes()),
+            overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),
-            ranks=self._ranks.matrix(Scale.of(RunFacts.of(self._header.facts)).world_size),
-            stragglers=self._ranks.stragglers(self._last_iteration),
+            ranks=self._ranks.result(
+                self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
+            ),
+            stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             memory=_memory(summary),
             hardware=Hardware(**vars(summary.hardware)),
             goodput=goodput_bar(summary.goodput),

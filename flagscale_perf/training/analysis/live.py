@@ -1,16 +1,38 @@
-"""What is worth showing of a run while it goes on: its last intervals, remarks, ranks and state."""
+"""A training while it goes on: its last intervals, remarks, ranks and state, and the screen they make."""
 
 from __future__ import annotations
 
 from collections import deque
 from datetime import datetime
+from typing import Any
 
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Cell,
+    HeatMap,
+    Layer,
+    Line,
+    Note,
+    Panel,
+    Quantity,
+    Report,
+    Section,
+    Series,
+    StackedBar,
+    Stripe,
+)
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import as_ms, ranges
+from flagscale_perf.training.analysis.overview import SIZES
+from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from flagscale_perf.training.summary import RUNNING
@@ -18,6 +40,8 @@ from flagscale_perf.training.window import end_mono_ns
 
 SHOWN_INTERVALS = 240
 SHOWN_EVENTS = 50
+_REMARKS, _STRAGGLERS = 6, 4
+_TONES = {"failure": "bad", "note": "", "resume": "", "clock": ""}
 
 
 class LiveRun:
@@ -99,3 +123,128 @@ class LiveRun:
             return None
         last = self.intervals[-1]
         return (target - self.iteration()) * last.iteration_ns / last.steps / NS_PER_S
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: how far it is."""
+        return {"session_id": self.header.session_id, "iteration": self.iteration()}
+
+    def before(self) -> str:
+        """One line about it when a newer session follows."""
+        ended = "ended" if self.end is None else self.end.reason
+        return f"session {self.header.session_id} before it: {ended} after iteration {self.iteration()}"
+
+    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
+        """The screen."""
+        state = self.state(has_writer)
+        killed = "no end was recorded and nobody writes the run file any more: trainer and writer were killed"
+        return Report(
+            title=f"session {self.header.session_id}",
+            state=state,
+            tone="good" if state in (RUNNING, "completed") else "bad",
+            facts=[Note(killed, "bad")] * (self.end is None and state == KILLED) + [Note(self._facts())],
+            sections=[
+                Section("progress", "", "", [self._progress(state, now_wall_ns)]),
+                Section("figures", "", "", [self._figures()]),
+                Section("phases", "", "", self._phases()),
+                Section(
+                    "ranks",
+                    "",
+                    "",
+                    [*self._ranks(), *map(_straggler, list(self.slow.values())[-_STRAGGLERS:])],
+                ),
+                Section("events", "", "", [self._remark(event) for event in list(self.events)[-_REMARKS:]]),
+            ],
+            content=self,
+        )
+
+    def _facts(self) -> str:
+        facts = self.facts
+        sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
+        known = (
+            f"{facts.script} on {facts.hostname}",
+            f"{facts.world_size} x {facts.device}",
+            facts.dtype,
+            " ".join(f"{short}{size}" for short, size in sizes.items() if size is not None),
+        )
+        return ", ".join(each for each in known if each)
+
+    def _progress(self, state: str, now_wall_ns: int) -> Block:
+        done, target = self.iteration(), self.facts.train_iters
+        words: list[str | Quantity] = [f"iteration {done}"]
+        left_s = self.left_s()
+        part = min(1.0, done / target) if target is not None and target > 0 else None
+        if part is not None:
+            words += [f" of {target}, ", Quantity(part, "share")]
+        if state == RUNNING:
+            age_s = max(0, now_wall_ns - self.last_wall_ns()) / NS_PER_S
+            words += [", last ", Quantity(age_s, "s"), " ago"]
+            words += [", ", Quantity(left_s, "s"), " left"] if left_s is not None else []
+        if part is None:
+            return Note(tuple(words))
+        return StackedBar(
+            tuple(words), "", [Stripe("", part, part, "green"), Stripe("", 1 - part, 1 - part, "faint")]
+        )
+
+    def _figures(self) -> Block:
+        if not self.intervals:
+            return Note("no interval has ended yet")
+        rows = Rows(TABLE, self.header)
+        x = [interval.iteration for interval in self.intervals]
+        panels = []
+        for title, figure in TABLE.watched():
+            values = rows.numbers(figure, self.intervals)
+            if any(value is not None for value in values):
+                unit = "" if "/" in figure.unit.name else figure.unit.name  # a rate is named by its title
+                line = Line(title, x, values, "sky")
+                panels.append(Panel(title, unit, [line], decimals=figure.unit.decimals))
+        title = f"{len(x)} intervals, to iteration {x[-1]}"
+        return Series("figures", title, panels, "iteration", (x[0], x[-1]))
+
+    def _phases(self) -> list[Block]:
+        """The mean iteration of the last interval."""
+        last = self.intervals[-1] if self.intervals else None
+        if last is None or last.phases_ns is None:
+            return []
+        totals = {title: total_of(last.phases_ns, names) for title, names in GROUPS.items()}
+        return [
+            StackedBar(
+                "",
+                "ms",
+                [
+                    Stripe(title, as_ms(total), share(total, last.iteration_ns), GROUP_COLOURS[title])
+                    for title, total in totals.items()
+                    if total is not None and total > 0
+                ],
+            )
+        ]
+
+    def _ranks(self) -> list[Block]:
+        found = self.ranks
+        if found is None or all(work_ns is None for work_ns in found.work_ns):
+            return []
+        count = len(found.work_ns)
+        layer = Layer(
+            f"work of {count * found.ranks_per_entry} ranks",
+            "ms",
+            [[as_ms(work_ns)] for work_ns in found.work_ns],
+        )
+        edges = [found.first_iteration, found.iteration]
+        numbers = [str(entry * found.ranks_per_entry) for entry in range(count)]
+        silent = f"silent: {found.silent_count} ranks, {ranges(found.silent, found.silent_count)}"
+        return [
+            HeatMap("ranks", "", "rank", numbers, "iteration", None, edges, [layer]),
+            *([Note(silent, "warn")] if found.silent_count else []),
+        ]
+
+    def _remark(self, event: EventRecord) -> Note:
+        return Note(
+            f"{self.time_of(event):%H:%M:%S} {event.name}: {event.text}", _TONES.get(event.name, "warn")
+        )
+
+
+def _straggler(slow: StragglerRecord) -> Note:
+    excess = Quantity(as_ms(slow.excess_ns), "ms")
+    since = f" longer a step since iteration {slow.first_iteration}"
+    cause = f", {slow.cause}" if slow.cause else ""
+    words: Cell = (f"slow: rank {ranges(slow.ranks)} on {slow.hostname}, {slow.phase} ", excess, since, cause)
+    return Note(words, "warn")

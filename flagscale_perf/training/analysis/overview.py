@@ -12,7 +12,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-_SIZES = {
+SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
@@ -27,7 +27,7 @@ def overview_of(
     """From the summary, the local time of the start, and what the nodes told of themselves."""
     info, facts = summary.session_info, RunFacts.of(summary.run_facts)
     scale = Scale.of(facts)
-    sizes = {short: getattr(facts, name) for short, name in _SIZES.items()}
+    sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
     return Overview(
         session_id=info.session_id,
         end_reason=info.end_reason,

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
-from flagscale_perf.spine.units import number
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Ranks
 from flagscale_perf.training.findings.signals import Signals
@@ -79,11 +78,6 @@ class TrainingCase(Case):
 
 
 TrainingRule = Rule[TrainingCase]
-
-
-def percent(share: float) -> str:
-    """A share as text: `12.5 %`."""
-    return f"{number(share * 100, 1)} %"
 
 
 def ranks_of(ranks: Ranks | None, entries: list[int]) -> list[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
-from flagscale_perf.spine.units import numbered
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, ranks_of, slows
+from flagscale_perf.spine.units import numbered, percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 
 
 @rule(

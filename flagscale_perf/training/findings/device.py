@@ -1,4 +1,4 @@
-"""A device that computes less than it could: clocks, kernels, work done twice; and figures nobody can believe."""
+"""A device that computes less than it could, and figures that cannot be true."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.clocks import LOWER_CLOCK
 from flagscale_perf.training.findings.case import (
     SPARE_MEMORY,
     TrainingCase,
     TrainingRule,
-    percent,
     slows,
     warns,
 )
@@ -38,7 +38,10 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     figures = case.report.figures
     if figures.suspect_intervals:
         highest = max((point.number("mfu") or 0.0 for point in case.report.trend.points), default=0.0)
-        title = f"Intervals above the peak: {figures.suspect_intervals}. The peak, the data type or the count of FLOPs is wrong"
+        title = (
+            f"Intervals above the peak: {figures.suspect_intervals}. "
+            "The peak, the data type or the count of FLOPs is wrong"
+        )
         return warns(this, title, [this.broke("highest MFU of an interval", highest, "mfu_suspect")])
     if figures.mfu is None or not this.exceeds(figures.mfu, "mfu_suspect"):
         return None
@@ -61,12 +64,13 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     changes=[
         Change(
             [],
-            "look at the device (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE); raise its power limit or leave its node out",
+            "look at the device (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE); "
+            "raise its power limit or leave its node out",
         )
     ],
 )
 def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A cap that held rank 0's clock below what it has been; those intervals against the median of the others."""
+    """Intervals whose clock a cap held below the run's highest, against the median of the other intervals."""
     signals = case.signals
     trouble, lowest = signals.throttled, signals.lowest_clock
     if not trouble.steps or lowest is None:
@@ -81,7 +85,10 @@ def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
         share = case.share_of_steps(excess_ns / NS_PER_S)
         if share is None or not this.exceeds(share, "throttling"):
             return None
-        title = f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: {percent(share)} of all steps' time"
+        title = (
+            f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: "
+            f"{percent(share)} of all steps' time"
+        )
         evidence.append(this.broke("time above the median interval without a cap", share, "throttling"))
         found = slows(this, case, title, share, evidence)
     return replace(found, first_iteration=trouble.first_iteration, iteration=trouble.iteration, ranks=[0])
@@ -119,7 +126,10 @@ def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
     is_full = mfu_computing >= this.limits["micro_batch_mfu"].value
     if this.exceeds(tokens, "micro_batch_tokens") or is_full:
         return None
-    title = f"A micro-batch has only {tokens} tokens for a device, which reaches {percent(mfu_computing)} of its peak while it computes"
+    title = (
+        f"A micro-batch has only {tokens} tokens for a device, "
+        f"which reaches {percent(mfu_computing)} of its peak while it computes"
+    )
     evidence = [
         this.broke("tokens of a micro-batch on one device, at most", tokens, "micro_batch_tokens"),
         this.broke("MFU while computing, below", mfu_computing, "micro_batch_mfu"),
@@ -164,7 +174,10 @@ def full_recompute(this: TrainingRule, case: TrainingCase) -> Finding | None:
         return None
     computing = case.phase_share("forward", "backward") if case.report.phases.steps else 1.0
     share, full = (1 - 1 / ratio) * computing, case.report.memory.peak_share or 0.0
-    title = f"Recomputing activations takes {percent(share)} of the steps' time though memory is only {percent(full)} full"
+    title = (
+        f"Recomputing activations takes {percent(share)} of the steps' time "
+        f"though memory is only {percent(full)} full"
+    )
     evidence = [
         this.broke("FLOPs with recomputation against the model's", ratio, "full_recompute"),
         this.broke("peak, of the device's memory, below", full, "spare_memory"),

@@ -9,6 +9,8 @@ from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.findings import data, device, memory, pauses, pipeline, ranks, steps
 from flagscale_perf.training.findings.case import TrainingCase
 
+_PHASES = "data loading, communication and the pipeline"
+
 RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, steps)
 
 
@@ -20,13 +22,13 @@ def find(case: TrainingCase) -> TrainingReport:
 def _unjudged(case: TrainingCase) -> list[str]:
     """What no rule could look at, so that silence is not taken for health."""
     report = case.report
-    doubts = {
-        f"the speed of the steps: {case.steps} are too few": not case.can_judge_speed,
-        "data loading, communication and the pipeline: no phases; switch on --perf-breakdown": not report.phases.steps,
-        "other ranks than the first: the file has nothing of them": report.ranks is None
-        and (report.overview.world_size or 1) > 1,
-        "MFU: not known": report.figures.mfu is None,
-        "memory: not read": report.memory.peak_gb is None,
-        "clocks: not read": report.hardware.throttle is None,
-    }
-    return [doubt for doubt, is_so in doubts.items() if is_so]
+    is_alone = (report.overview.world_size or 1) == 1
+    reasons = [
+        (not case.can_judge_speed, f"the speed of the steps: {case.steps} are too few"),
+        (not report.phases.steps, f"{_PHASES}: no phases; switch on --perf-breakdown"),
+        (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
+        (report.figures.mfu is None, "MFU: not known"),
+        (report.memory.peak_gb is None, "memory: not read"),
+        (report.hardware.throttle is None, "clocks: not read"),
+    ]
+    return [reason for applies, reason in reasons if applies]

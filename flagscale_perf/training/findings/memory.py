@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, slows, warns
+from flagscale_perf.spine.units import percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, slows, warns
 
 
 @rule(

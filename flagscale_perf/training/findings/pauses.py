@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
-from flagscale_perf.spine.units import number
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, interrupts, percent
+from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, interrupts
 
 
 @rule(

@@ -7,8 +7,9 @@ from collections import defaultdict
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.analysis.tables import Ranks
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, ranks_of, slows
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 
 
 @rule(

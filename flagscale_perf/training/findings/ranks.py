@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
-from flagscale_perf.spine.units import number, numbered
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, slows
+from flagscale_perf.spine.units import number, numbered, percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, slows
 
 
 @rule(
@@ -24,7 +24,8 @@ from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, pe
     changes=[
         Change(
             [],
-            "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), then leave its node out",
+            "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
+            "then leave its node out",
         ),
         Change(
             ["--manual-gc"],
@@ -82,11 +83,11 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
     ],
 )
 def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Gradients and parameters exchanged while nothing is computed, without waiting for slow ranks in there."""
+    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it."""
     share = case.phase_share("exposed_grad_comm", "exposed_param_comm")
     share -= case.share_of_steps(case.explained_wait_s()) or 0.0
     if not this.exceeds(share, "exposed_comm"):
         return None
-    title = f"Exchanging gradients and parameters that no computing hides takes {percent(share)} of the steps' time"
+    what = "Exchanging gradients and parameters that no computing hides"
     evidence = [this.broke("exposed communication, of the iterations' time", share, "exposed_comm")]
-    return slows(this, case, title, share, evidence)
+    return slows(this, case, f"{what} takes {percent(share)} of the steps' time", share, evidence)

@@ -72,7 +72,7 @@ class SlowSteps:
         self._begin: int | None = None
 
     def add(self, step: StepRecord) -> bool:
-        """The next step; whether it is slow. Warm-up and passed-over data are not judged."""
+        """Takes in a step and says whether it is slow. Warm-up and passed-over data are not judged."""
         if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
             return False
         usual_ns = self._usual.median()
@@ -116,7 +116,7 @@ class Trouble:
         self._troubled_ns = 0
 
     def add(self, interval: IntervalRecord) -> None:
-        """The next one, which has steps and is not warm-up."""
+        """Takes in an interval that has steps and is not warm-up."""
         self.steps += interval.steps
         self._troubled_ns += interval.iteration_ns
         if self.first_iteration is None:
@@ -124,7 +124,7 @@ class Trouble:
         self.iteration = interval.iteration
 
     def excess_ns(self, usual_ns: int | None) -> int | None:
-        """What the trouble took, against a usual step; None if there is none to compare with."""
+        """What the trouble took beyond usual steps; None where no usual step is known."""
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
@@ -151,7 +151,7 @@ class Signals:
         self._last_retries: int | None = None
 
     def add_interval(self, interval: IntervalRecord) -> None:
-        """The next interval."""
+        """Takes in an interval."""
         retries, before = interval.memory_retries, self._last_retries
         self._last_retries = before if retries is None else retries
         if interval.warmup_only or not interval.steps:
@@ -167,7 +167,7 @@ class Signals:
             self._untroubled.add(interval.iteration_ns // interval.steps)
 
     def usual_ns(self) -> int | None:
-        """A mean step of the median interval without any of these troubles; None if there is none."""
+        """A mean step of the median interval without these troubles; None where every interval has one."""
         return self._untroubled.quantile(0.5)
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.units import number
-from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, percent, slows
+from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.findings.signals import PER_MILLE, SLOW_STEP, SlowSteps
 
 
@@ -42,7 +42,10 @@ def gc_pauses(this: TrainingRule, case: TrainingCase) -> Finding | None:
     distance, spread = period
     if not this.exceeds(share, "gc_pauses") or this.exceeds(spread, "gc_spread"):
         return None
-    title = f"About every {distance} steps one is slow, as when Python collects garbage: {percent(share)} of the steps' time"
+    title = (
+        f"About every {distance} steps one is slow, as when Python collects garbage: "
+        f"{percent(share)} of the steps' time"
+    )
     evidence = [
         this.broke("time of the slow steps above the usual", share, "gc_pauses"),
         this.broke("how many there are", slow.count, "gc_count"),
@@ -66,7 +69,8 @@ def _period(slow: SlowSteps) -> tuple[int, float] | None:
         "jitter": Limit(
             1.2,
             "times",
-            "ours: p95 of steps, each against the median of the 64 before; even steps stay within a tenth of it",
+            "ours: p95 of steps, each against the median of the 64 before; "
+            "even steps stay within a tenth of it",
         ),
         "jitter_cost": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
     },
@@ -91,7 +95,10 @@ def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
     share = case.share_of_steps(max(0.0, slow.excess_ns / NS_PER_S - case.explained_s))
     if share is None or not this.exceeds(ratio, "jitter") or not this.exceeds(share, "jitter_cost"):
         return None
-    title = f"Steps are uneven: {slow.count} of {case.steps} take {number(SLOW_STEP.value, 1)} times the usual or more, at no even distance"
+    title = (
+        f"Steps are uneven: {slow.count} of {case.steps} take {number(SLOW_STEP.value, 1)} times the usual "
+        "or more, at no even distance"
+    )
     evidence = [
         this.broke("p95 of the steps against the median before each", ratio, "jitter"),
         this.broke("time above the usual", share, "jitter_cost"),

@@ -1,8 +1,8 @@
-"""Every rank's steps in blocks of a few iterations: small enough to send for thousands of ranks, long enough
+"""Every rank's steps in blocks of a few iterations: short enough to send for thousands of ranks, long enough
 for a median.
 
-Blocks are cut by the iteration's number, so that those of all ranks go side by side. See docs/metrics.md,
-"Ranks".
+Blocks are cut by the iteration's number, so that those of all ranks can be put side by side. See
+docs/metrics.md, "Ranks".
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from flagscale_perf.training.phases import PHASES, StepPhases
 from flagscale_perf.training.records import HardwareRecord, Outcome, StepRecord
 
 BLOCK_STEPS = 5
-INTERRUPTION = (
-    0.01  # of an iteration's time: an evaluation or checkpoint behind which the next steps are not even
-)
+INTERRUPTION = 0.01  # of an iteration's time: a longer evaluation or checkpoint disturbs the step it is in
 MAX_RANKS = 1 << 20
 _FORMAT = 1  # first element of an encoded block
-_MAX = 1 << 53  # numbers beyond it are no measurement
+_MAX = 1 << 53  # what JSON readers keep exactly; no measurement comes near it
 _MAX_REASONS = 256  # characters
 
 
@@ -49,11 +47,11 @@ class RankIdentity(NamedTuple):
 
 
 class Block(NamedTuple):
-    """What one rank tells of the iterations with one `iteration // BLOCK_STEPS`. Medians over steps that say
-    how fast the rank is.
+    """What one rank reports of the iterations with one `iteration // BLOCK_STEPS`: medians over the steps
+    that show how fast the rank is.
 
     Attributes:
-        rank: who tells it.
+        rank: whose it is.
         first_iteration, iteration: the first and the last one in it.
         steps: how many the medians are over: those with a warm-up, an evaluation, a checkpoint or skipped
             data are left out.
@@ -83,7 +81,7 @@ class Block(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The same for blocks that go side by side."""
+        """The same for the blocks of all ranks that are put side by side."""
         return self.iteration // BLOCK_STEPS
 
 
@@ -108,9 +106,7 @@ class BlockBuilder:
         self._ecc: int | None = None
 
     def add(self, step: StepRecord, phases: StepPhases | None) -> Block | None:
-        """The next step, its phases if measured; the block that it shows to be over, if it does: at most
-        one.
-        """
+        """Takes in a step, and its phases if measured. Returns the block that ends with it or before it."""
         last, finished = self._last, None
         if last is not None and (
             step.iteration // BLOCK_STEPS != last.iteration // BLOCK_STEPS or step.iteration <= last.iteration
@@ -138,7 +134,7 @@ class BlockBuilder:
             self._phases_ns.append(phases.record[1:])
 
     def add_reading(self, reading: HardwareRecord) -> None:
-        """One more reading of the rank's device; counts to the block under way."""
+        """One more reading of the rank's device; it belongs to the block under way."""
         self._clock = lowest(self._clock, reading.sm_clock_mhz)
         if reading.throttle is not None:
             self._reasons = (self._reasons or set()) | (reasons_in(reading.throttle) & set(REASONS))
@@ -148,7 +144,7 @@ class BlockBuilder:
             self._ecc = reading.ecc_uncorrected
 
     def close(self) -> Block | None:
-        """The block as far as it has got; None before its first step."""
+        """The block under way, as far as it has come; None before its first step."""
         if self._first is None or self._last is None:
             return None
         block = Block(
@@ -191,21 +187,26 @@ def decode_block(content: list[Any]) -> Block:
     version, or from anybody.
     """
     if type(content) is not list or len(content) != 1 + len(Block._fields) or content[0] != _FORMAT:
-        raise ValueError("no block of this version")
+        raise ValueError("not a block of this version")
     block = Block(*content[1:])
     _check_numbers(block)
-    phases: Any = block.phases_ns
-    if phases is not None:
-        if type(phases) is not list or len(phases) != len(PHASES):
-            raise ValueError("phases_ns is no list of all phases")
-        for value in phases:
-            _check("phases_ns", value, -_MAX, is_optional=True)
-        block = block._replace(phases_ns=tuple(phases))
-    if (block.steps == 0) != (block.iteration_ns is None) or (phases is not None and block.steps == 0):
-        raise ValueError("steps and their times do not belong together")
+    block = block._replace(phases_ns=_decode_phases(block.phases_ns))
+    has_steps, has_phases = block.steps > 0, block.phases_ns is not None
+    if has_steps != (block.iteration_ns is not None) or (has_phases and not has_steps):
+        raise ValueError(f"steps ({block.steps}) and their times do not belong together")
     if block.throttle is not None and (type(block.throttle) is not str or len(block.throttle) > _MAX_REASONS):
-        raise ValueError("throttle is no list of reasons")
+        raise ValueError(f"throttle is not a text of at most {_MAX_REASONS} characters")
     return block
+
+
+def _decode_phases(content: Any) -> tuple[int | None, ...] | None:
+    if content is None:
+        return None
+    if type(content) is not list or len(content) != len(PHASES):
+        raise ValueError(f"phases_ns is not a list of {len(PHASES)} phases")
+    for value in content:
+        _check("phases_ns", value, -_MAX, is_optional=True)
+    return tuple(content)
 
 
 def _check_numbers(block: Block) -> None:
@@ -213,7 +214,7 @@ def _check_numbers(block: Block) -> None:
     _check("first_iteration", block.first_iteration, 0)
     _check("iteration", block.iteration, block.first_iteration)
     if block.first_iteration // BLOCK_STEPS != block.number:
-        raise ValueError("iterations of more than one block")
+        raise ValueError(f"iterations {block.first_iteration} to {block.iteration} are not of one block")
     _check("steps", block.steps, 0, BLOCK_STEPS)
     _check("microbatches", block.microbatches, 0)
     for name in ("iteration_ns", "memory_peak_bytes", "sm_clock_mhz", "xid", "ecc_uncorrected"):
@@ -224,4 +225,4 @@ def _check(name: str, value: Any, low: int, high: int = _MAX, is_optional: bool 
     if value is None and is_optional:
         return
     if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{name} is no integer from {low} to {high}")
+        raise ValueError(f"{name} is not an integer from {low} to {high}")

@@ -125,7 +125,7 @@ class Gathering:
     def _look(self) -> None:
         if not self._has_begun:
             self._has_begun = True
-            self._records += self._view.met([self._job.identity])
+            self._records += self._view.join([self._job.identity])
         self._add(self._gatherer.take())
 
     def _finish(self) -> None:
@@ -137,10 +137,10 @@ class Gathering:
     def _add(self, new: Gathered[RankIdentity, Block]) -> None:
         size = self._job.place.world_size
         if owners := [owner for owner in new.owners if owner.rank < size]:
-            self._records += self._view.met(owners)
+            self._records += self._view.join(owners)
         for block in new.items:
             self._records += self._view.add(block)
         for each in new.gone:
             if (rank := int(each.name)) < size:
-                self._records += self._view.gone(rank, each.position, each.why)
+                self._records += self._view.lost(rank, each.position, each.why)
         self._notes += new.notes

@@ -1,8 +1,8 @@
 """The limits by which ranks are named slow, each with the reason for its value.
 
-Chosen on simulated jobs (tests/rank_simulator.py): benchmarks/bench_ranks.py counts false alarms and detections by
-size of the job and kind of noise, and benchmarks/results has its figures. docs/metrics.md, "Ranks", says what is
-compared with what.
+Chosen on simulated jobs (tests/rank_simulator.py): benchmarks/bench_ranks.py counts false alarms and
+detections by size of the job and kind of noise, and benchmarks/results has its figures. docs/metrics.md,
+"Ranks", says what is compared with what.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from flagscale_perf.analysis.rules import Limit
 WINDOW = Limit(
     3,
     "rounds in a row",
-    "ours: 15 steps are inside the 20 after which a slow rank should be known; hiccups, bursts and pauses are shorter",
+    "ours: 15 steps are inside the 20 after which a slow rank should be known; "
+    "hiccups, bursts and pauses are shorter",
 )
 HISTORY = Limit(
     64, "rounds", "ours: 320 steps show how much a value varies, and forget what a job was like long ago"
@@ -48,7 +49,7 @@ SIGNIFICANCE = Limit(
 OWN_SIGNIFICANCE = Limit(
     4.5,
     "standard deviations",
-    "benchmarks/bench_ranks.py: no alarm either; lower, as the noise of few values is taken to be greater already",
+    "benchmarks/bench_ranks.py: no alarm either; lower, as the noise of few values is taken to be greater",
 )
 ENOUGH_GROUPS = Limit(
     5, "groups", "ours: of fewer, one slow one is too large a part to take the noise from how they differ now"

@@ -10,12 +10,13 @@ from flagscale_perf.spine.records import record
 
 MAX_ENTRIES, MAX_RANKS_PER_ENTRY = 256, 4096
 
+StragglerIdentity = tuple[int, str, tuple[int, ...]]
+
 
 @record("node")
 @dataclass(frozen=True)
 class NodeRecord:
-    """The ranks of one node, written when rank 0 first hears of them; what comes later of the same rank
-    replaces it.
+    """The ranks of one node, written when rank 0 finds them; a later record of the same rank replaces it.
 
     Attributes:
         hostname: of the node.
@@ -40,7 +41,7 @@ class RanksRecord:
 
     Entry i stands for the ranks from `i * ranks_per_entry`. Of ranks that share one, it has the one that
     works longest (for the memory: the one with the highest peak). Times are medians per step; None for a rank
-    that told nothing of this stretch and for what is not known without phases.
+    from which nothing came in this stretch, and for what is not known without phases.
 
     Attributes:
         first_iteration, iteration: first and last iteration of the stretch.
@@ -51,7 +52,7 @@ class RanksRecord:
         wait_ns: waiting for other ranks: pipeline and exposed communication.
         data_ns: loading data, contained in work_ns.
         memory_peak_bytes: highest peak known so far in the stretch.
-        silent: ranks that have told nothing of this stretch though others have; at most the first 64.
+        silent: ranks from which nothing came though it did from others; at most the first 64.
         silent_count: how many there are.
     """
 
@@ -69,9 +70,11 @@ class RanksRecord:
     def __post_init__(self) -> None:
         columns = (self.iteration_ns, self.work_ns, self.wait_ns, self.data_ns, self.memory_peak_bytes)
         if len({len(column) for column in columns}) > 1:
-            raise ValueError("the lists of the ranks do not go together")
+            raise ValueError(
+                f"the ranks' lists differ in length: {sorted({len(column) for column in columns})}"
+            )
         if len(self.work_ns) > MAX_ENTRIES or not 1 <= self.ranks_per_entry <= MAX_RANKS_PER_ENTRY:
-            raise ValueError("more ranks than there can be")
+            raise ValueError(f"{len(self.work_ns)} entries of {self.ranks_per_entry} ranks each cannot be")
 
 
 @record("straggler")
@@ -83,7 +86,8 @@ class StragglerRecord:
     Attributes:
         first_iteration, iteration: of the slow stretch as far as it is known.
         is_over: it is not slow any more, or the run has ended.
-        ranks: the slow rank; several where they work in lockstep (tensor parallel) and cannot be told apart.
+        ranks: the slow rank; several where they work in lockstep (tensor parallel), as each of these takes as
+            long as the slowest of them.
         hostname, device: of the first of them.
         stage: its place in the pipeline.
         phase: where the time goes, a name of `training.phases.PHASES`.
@@ -109,4 +113,9 @@ class StragglerRecord:
 
     def __post_init__(self) -> None:
         if not self.ranks:
-            raise ValueError("a slow rank that is none")
+            raise ValueError("a straggler record without ranks")
+
+    @property
+    def identity(self) -> StragglerIdentity:
+        """The same for all records of one slow stretch, and for no other."""
+        return self.first_iteration, self.against, tuple(self.ranks)

@@ -6,10 +6,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-NORMAL = (
-    1.4826  # the median deviation of normally distributed values, times this, is their standard deviation
-)
-FEW = 6
+NORMAL = 1.4826  # times the median deviation is the standard deviation, of normally distributed values
+FEW = 6  # of so many values the deviation is taken to be twice as great, of more of them less
 
 
 def spread(values: Sequence[float], centre: float | None = None) -> float:
@@ -35,10 +33,11 @@ def steady(three: Sequence[float]) -> float:
 
 
 def noise(values: Sequence[float]) -> float:
-    """How much `steady` of three values that follow one another varies, whether or not they depend on those
-    before; at least three.
+    """How much `steady` of three values in a row varies; of at least three values.
 
-    Of few values it is taken to be greater, as they may be alike by chance.
+    The greater one of two estimates: what it varied, which is too small by chance where there are few values,
+    and what it would vary if the values did not depend on one another. Of few values both are taken to be
+    greater, as the values may be alike by chance.
     """
     following = [steady(values[place : place + 3]) for place in range(len(values) - 2)]
     return max(spread(following), spread(values) / math.sqrt(3)) * (1 + FEW / len(values))

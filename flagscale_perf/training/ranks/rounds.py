@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     work: Work
 
     def phase_ns(self, place: int) -> int:
-        """Of one of `PHASES`; 0 where it was not named."""
+        """Of one of `PHASES` by its place in them; 0 where the host did not name it."""
         phases = self.block.phases_ns
         return 0 if phases is None else phases[place] or 0
 
@@ -31,8 +31,8 @@ class Round(NamedTuple):
 
     Attributes:
         seen: by rank.
-        work: the median rank's; the lower one of two in the middle, so that one slow rank of two makes no
-            slow stage.
+        work: the median rank's; the lower one of two in the middle, so that one slow rank of two does not
+            make the stage slow.
         phases_ns: the same of every phase, in the order of `PHASES`.
         clock_mhz: median; None without a reading.
     """
@@ -49,7 +49,7 @@ class Round(NamedTuple):
 
 
 def round_of(seen: Sequence[Seen]) -> Round:
-    """Raises StatisticsError for no blocks."""
+    """The round of these blocks, at least one."""
     own, mixed, wait = (statistics.median_low(each.work[place] or 0 for each in seen) for place in range(3))
     phases = tuple(
         statistics.median_low([each.phase_ns(place) for each in seen]) for place in range(len(PHASES))
@@ -63,13 +63,17 @@ def round_of(seen: Sequence[Seen]) -> Round:
 
 
 def median_clock(blocks: Iterable[Block]) -> float | None:
-    """None without a reading."""
+    """Of these blocks' lowest clocks; None without a reading."""
     clocks = [block.sm_clock_mhz for block in blocks if block.sm_clock_mhz is not None]
     return statistics.median(clocks) if clocks else None
 
 
 def groups_of(round_: Round) -> dict[int, list[Seen]]:
-    """The lockstep groups; where there is only one, every rank by itself."""
+    """The lockstep groups; where there is only one, every rank by itself.
+
+    Ranks in lockstep take as long as the slowest of them, so that a rank compared with its own group would
+    look like the others of it.
+    """
     groups: dict[int, list[Seen]] = defaultdict(list)
     for each in round_.seen.values():
         groups[each.who.lockstep].append(each)
@@ -77,7 +81,11 @@ def groups_of(round_: Round) -> dict[int, list[Seen]]:
 
 
 def usual_of_others(groups: dict[int, list[Seen]]) -> dict[int, Work]:
-    """For each rank the median of the other groups; empty where there is no other."""
+    """For each rank the median of the other groups; empty where there is no other.
+
+    Without its own group, because among a few groups a slow one would move the median it is compared with:
+    of two it would halve its own excess.
+    """
     if len(groups) < 2:
         return {}
     works = [_median_work(members) for members in groups.values()]

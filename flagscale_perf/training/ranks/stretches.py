@@ -1,4 +1,4 @@
-"""Slow stretches of ranks, from the rounds they are found in to their end, and what is kept of a stage for it."""
+"""Slow stretches of ranks, from the rounds they are found in to their end, and what is kept of a stage."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.training.hardware import highest
@@ -45,7 +45,7 @@ class RanksTable:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing has come since it was last taken."""
+        """Whether nothing has come since it was last taken."""
         return not self._rounds
 
     def add(self, blocks: Mapping[int, Block]) -> None:
@@ -55,30 +55,25 @@ class RanksTable:
         first = min(block.first_iteration for block in blocks.values())
         last = max(block.iteration for block in blocks.values())
         if self._rounds and first <= self._rounds[-1].iteration:
-            self._rounds.clear()  # training has gone back
+            self._rounds.clear()  # training went back to a checkpoint: one stretch cannot hold both
         self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
 
     def take(self) -> RanksRecord:
-        """What has been collected; the next stretch begins. There must be something."""
-        told = sorted({rank for round_ in self._rounds for rank in round_.rows})
-        rows = {
-            rank: _median_row([round_.rows[rank] for round_ in self._rounds if rank in round_.rows])
-            for rank in told
-        }
-        starts = range(0, self._size, self._per_entry)
-        slowest = [
-            max((rows.get(rank, _Row()) for rank in self._sharing(start)), key=_order) for start in starts
-        ]
+        """What has been collected; the next stretch begins. Call it only while `is_empty` is false."""
+        rows = self._median_rows()
+        entries = [self._sharing(start) for start in range(0, self._size, self._per_entry)]
+        slowest = [max((rows.get(rank, _Row()) for rank in ranks), key=_order) for ranks in entries]
+        iteration_ns, work_ns, wait_ns, data_ns = map(list, zip(*slowest, strict=True))
         silent = sorted(set(range(self._size)) - rows.keys())
         record = RanksRecord(
             first_iteration=self._rounds[0].first_iteration,
             iteration=self._rounds[-1].iteration,
             ranks_per_entry=self._per_entry,
-            iteration_ns=[row.iteration_ns for row in slowest],
-            work_ns=[row.work_ns for row in slowest],
-            wait_ns=[row.wait_ns for row in slowest],
-            data_ns=[row.data_ns for row in slowest],
-            memory_peak_bytes=[self._peak(start) for start in starts],
+            iteration_ns=iteration_ns,
+            work_ns=work_ns,
+            wait_ns=wait_ns,
+            data_ns=data_ns,
+            memory_peak_bytes=[self._peak(ranks) for ranks in entries],
             silent=silent[:MAX_SILENT],
             silent_count=len(silent),
         )
@@ -86,12 +81,20 @@ class RanksTable:
         self._memory.clear()
         return record
 
+    def _median_rows(self) -> dict[int, _Row]:
+        """Of every rank that is in one of the rounds."""
+        rows: dict[int, list[_Row]] = defaultdict(list)
+        for round_ in self._rounds:
+            for rank, row in round_.rows.items():
+                rows[rank].append(row)
+        return {rank: _median_row(found) for rank, found in rows.items()}
+
     def _sharing(self, start: int) -> range:
         return range(start, min(start + self._per_entry, self._size))
 
-    def _peak(self, start: int) -> int | None:
+    def _peak(self, ranks: Iterable[int]) -> int | None:
         peak: int | None = None
-        for rank in self._sharing(start):
+        for rank in ranks:
             peak = highest(peak, self._memory.get(rank))
         return peak
 

@@ -19,7 +19,8 @@ def straggler_text(straggler: StragglerRecord) -> str:
     than = "before" if straggler.against == "past" else "its peers" if one else "their peers"
     cause = f", {straggler.cause}" if straggler.cause else ""
     who = f"{ranks} ({straggler.hostname}, {straggler.device})"
-    return f"{steps} {slower} % slow: {who} {'takes' if one else 'take'} {excess} longer in {phase} than {than}{cause}"
+    longer = f"{'takes' if one else 'take'} {excess} longer in {phase} than {than}"
+    return f"{steps} {slower} % slow: {who} {longer}{cause}"
 
 
 def _ms(dur_ns: int) -> str:

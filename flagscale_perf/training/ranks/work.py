@@ -26,8 +26,8 @@ OWN = (
     "optimizer_inner_step",
     "optimizer_copy_param",
 )
-# Work and waiting: the host agrees with other ranks inside (gradient norm, overflow, logging), or a device
-# idles for another reason.
+# Work and waiting: inside, ranks agree on gradient norm and overflow or log together, or a device idles for
+# another reason.
 MIXED = tuple(phase for phase in PHASES if phase not in WAITING + OWN)
 
 

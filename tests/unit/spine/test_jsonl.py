@@ -67,6 +67,14 @@ def test_a_file_from_before_a_field_that_may_be_unknown_stays_readable() -> None
     assert decode(json.dumps(fields).encode()) == make_interval(10, mfu=None, hfu=None)
 
 
+def test_a_header_from_before_host_boot_and_process_stays_readable() -> None:
+    fields = json.loads(encode(make_header()))
+    for name in ("instrument", "host", "boot_id", "pid"):
+        del fields[name]
+    old = replace(make_header(), instrument=None, host=None, boot_id=None, pid=None)
+    assert decode(json.dumps(fields).encode()) == old
+
+
 def test_what_is_not_finite_becomes_null() -> None:
     header = make_header(facts=make_facts(peak_flop_per_s=float("inf"), model={"scale": [float("nan"), 1.5]}))
     facts = json.loads(encode(header), parse_constant=pytest.fail)["facts"]
@@ -83,7 +91,7 @@ def end_line(**changes) -> bytes:
     ).encode()
 
 
-ALL_KINDS = "end, event, hardware, header, interval, node, phases, ranks, step, straggler"
+ALL_KINDS = "clock, end, event, hardware, header, interval, node, phases, ranks, step, straggler"
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def make_drain(
         make_header(**config).config,
         asdict(make_facts()),
         anchor or Anchor.now(),
+        1234,
         directory,
         notes=list(notes),
     )

@@ -11,9 +11,9 @@ from flagscale_perf.writer.task import WriterTask, decode
 def test_a_task_comes_out_as_it_went_in(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     task = WriterTask.of({"perf_debug": True}, {"dtype": complex(0, 1)}, "logs", {"rank": 0})
-    assert (task.facts, task.directory, task.notes) == ({"dtype": "1j"}, tmp_path / "logs", [])
+    assert (task.facts, task.pid, task.directory) == ({"dtype": "1j"}, os.getpid(), tmp_path / "logs")
     task.notes.append("the first has died")
     line = task.encode(7)
     assert line.count(b"\n") == 1
-    assert decode(line) == (task.in_process(), 7, os.getpid())
+    assert decode(line) == (task.in_process(), 7)
     assert (task.may_serve, decode(line).task.may_serve) == (False, True)

@@ -32,14 +32,14 @@ class NotingView:
     def __init__(self, facts: object) -> None:
         """Whatever the facts."""
 
-    def met(self, identities: list[RankIdentity]) -> list[Record]:
-        return [event(f"met {[identity.rank for identity in identities]}")]
+    def join(self, identities: list[RankIdentity]) -> list[Record]:
+        return [event(f"join {[identity.rank for identity in identities]}")]
 
     def add(self, block: Block) -> list[Record]:
         return [event(f"rank {block.rank} to {block.iteration}")]
 
-    def gone(self, rank: int, iteration: int, why: str) -> list[Record]:
-        return [event(f"gone {rank} {iteration}")]
+    def lost(self, rank: int, iteration: int, why: str) -> list[Record]:
+        return [event(f"lost {rank} {iteration}")]
 
     def summary_due(self, interval: IntervalRecord) -> list[Record]:
         return [event(f"behind {interval.iteration}")]
@@ -91,7 +91,7 @@ def test_rank_0_and_those_beside_it(tmp_path: Path) -> None:
     for iteration in range(1, 5):
         gathering.step(make_step(iteration), None)
     records, notes = gathering.take()
-    assert texts(records) == ["rank 0 to 4", "met [0]", "met [1]", "rank 1 to 4"]
+    assert texts(records) == ["rank 0 to 4", "join [0]", "join [1]", "rank 1 to 4"]
     assert notes == ["rank 1: phases switched off"]
     assert texts(gathering.interval(make_interval(10))) == ["behind 10"]
     gathering.step(make_step(5), None)
@@ -119,7 +119,7 @@ def test_blocks_of_other_nodes_and_their_deaths(tmp_path: Path) -> None:
     lines = [dump(encode_block(make_block(8, 0))).encode()]
     outbox.write(NodeReport(outbox.token() or "", identities, gone, [("8", "hot")], 0, lines).encode(RANKS))
     records, notes = gathering.take()
-    assert (texts(records), notes) == (["met [8, 9]", "rank 8 to 4", "gone 9 4"], ["rank 8: hot"])
+    assert (texts(records), notes) == (["join [8, 9]", "rank 8 to 4", "lost 9 4"], ["rank 8: hot"])
     gathering.close()
     assert list(tmp_path.iterdir()) == []
 

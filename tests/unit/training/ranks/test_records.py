@@ -1,4 +1,4 @@
-"""What no list of ranks can be is no record, wherever it comes from."""
+"""Records of ranks that contradict themselves are refused, wherever they come from."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flagscale_perf.training.ranks.records import (
 
 RANKS = RanksRecord(1, 10, 1, [100, 90], [60, None], [30, 20], [1, None], [10**9, None], [3], 1)
 SLOW = StragglerRecord(1, 10, False, [1], "node0", "NVIDIA H200", 0, "forward", 5, 100, "peers", None)
-APART, TOO_MANY = "the lists of the ranks do not go together", "more ranks than there can be"
+APART, TOO_MANY = "the ranks' lists differ in length", "entries of .* ranks each cannot be"
 COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
 
 
@@ -28,7 +28,7 @@ COLUMNS = ("iteration_ns", "work_ns", "wait_ns", "data_ns", "memory_peak_bytes")
         (RANKS, dict.fromkeys(COLUMNS, [1] * (MAX_ENTRIES + 1)), TOO_MANY),
         (RANKS, {"ranks_per_entry": 0}, TOO_MANY),
         (RANKS, {"ranks_per_entry": MAX_RANKS_PER_ENTRY + 1}, TOO_MANY),
-        (SLOW, {"ranks": []}, "a slow rank that is none"),
+        (SLOW, {"ranks": []}, "a straggler record without ranks"),
     ],
 )
 def test_a_line_whose_lists_cannot_be_is_refused(

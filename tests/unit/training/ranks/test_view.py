@@ -26,7 +26,7 @@ class Clock:
 def view_of(size: int, job: Job | None = None, **facts) -> tuple[RanksView, Clock]:
     clock = Clock()
     view = RanksView(RunFacts.of({"world_size": size} | facts), clock)
-    view.met((job or Job(data=size)).identities())
+    view.join((job or Job(data=size)).identities())
     return view, clock
 
 
@@ -55,12 +55,12 @@ def test_ranks_are_written_by_node_once_and_again_where_something_is_new() -> No
     first, second, third = (
         RankIdentity(rank, host, 100 + rank, "CPU", None, rank, rank) for rank, host in enumerate("aab")
     )
-    assert view.met([third, second, first]) == [
+    assert view.join([third, second, first]) == [
         NodeRecord("a", [0, 1], [100, 101], ["CPU", "CPU"], [0, 1]),
         NodeRecord("b", [2], [102], ["CPU"], [2]),
     ]
-    assert view.met([first, second]) == []
-    assert view.met([second._replace(pid=7), first._replace(rank=3)]) == [
+    assert view.join([first, second]) == []
+    assert view.join([second._replace(pid=7), first._replace(rank=3)]) == [
         NodeRecord("a", [1], [7], ["CPU"], [1])
     ]
 
@@ -162,7 +162,7 @@ def test_a_silent_rank_is_told_once_and_again_when_it_falls_silent_anew() -> Non
 def test_a_rank_nothing_ever_came_from_has_longer_and_is_silent_in_the_record() -> None:
     clock = Clock()
     view = RanksView(RunFacts.of({"world_size": 4}), clock)
-    view.met([RankIdentity(rank, "a", rank, "CPU", None, 0, rank) for rank in (0, 1)])
+    view.join([RankIdentity(rank, "a", rank, "CPU", None, 0, rank) for rank in (0, 1)])
     feed(view, [block_of(rank, number) for number in (1, 2) for rank in (0, 1)])
     clock.now_ns = START_NS - 1
     assert feed(view, [block_of(rank, 3) for rank in (0, 1)]) == []
@@ -188,10 +188,10 @@ def test_a_dead_rank_is_told_and_not_waited_for() -> None:
     view, clock = view_of(3)
     feed(view, [block_of(rank, 1) for rank in range(3)])
     feed(view, [block_of(rank, 2) for rank in (0, 1)])
-    assert texts_of(view.gone(2, 11, "killed")) == [
+    assert texts_of(view.lost(2, 11, "killed")) == [
         ("rank", "rank 2 (host-0, NVIDIA H200, pid 1002) is gone after iteration 11: killed")
     ]
-    assert view.gone(2, 11, "killed") == view.gone(77, 1, "no rank of this job") == []
+    assert view.lost(2, 11, "killed") == view.lost(77, 1, "no rank of this job") == []
     clock.now_ns = SUMMARY_NS
     (record,) = view.summary_due(make_interval(14))
     assert isinstance(record, RanksRecord)

@@ -6,8 +6,9 @@ import json
 from collections import defaultdict
 from typing import Any
 
-from flagscale_perf.report.trace_events import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, trace_lines
+from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.analysis.timeline import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, timeline
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Record
 from tests.fakes import (
@@ -25,7 +26,9 @@ from tests.fakes import (
 
 
 def events_of(*records: Record, header: RunHeader | None = None) -> list[dict[str, Any]]:
-    trace = json.loads("".join(trace_lines(header or make_header(), records)))
+    trace = json.loads(
+        "".join(trace_lines(header or make_header(), timeline(header or make_header()).items(records)))
+    )
     assert trace["displayTimeUnit"] == "ms"
     return trace["traceEvents"]
 
@@ -182,5 +185,5 @@ def test_it_is_made_line_by_line_and_its_memory_does_not_grow() -> None:
             number += 1
             yield make_step(number)
 
-    lines = trace_lines(make_header(), endless())
+    lines = trace_lines(make_header(), timeline(make_header()).items(endless()))
     assert '"iteration 20000"' in next(line for line in lines if '"iteration 20000"' in line)

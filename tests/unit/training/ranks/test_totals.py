@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
-from flagscale_perf.training.ranks.summary import MAX_STRAGGLERS, RankTotals
+from flagscale_perf.training.ranks.totals import MAX_STRAGGLERS, RankTotals
 from tests.fakes import MS, make_step
 
 GB = 10**9
@@ -30,7 +30,7 @@ def totals_of(*records, size=3):
     totals = RankTotals(size)
     for record in records:
         totals.add(record)
-    return totals.as_dict()
+    return asdict(totals.result())
 
 
 def test_all_ranks_of_a_run() -> None:
@@ -99,3 +99,31 @@ def test_ranks_that_share_an_entry_are_named_together() -> None:
 def test_stragglers_are_listed_up_to_a_bound_and_all_counted() -> None:
     ranks = totals_of(*(replace(SLOW, first_iteration=n) for n in range(MAX_STRAGGLERS + 5)))
     assert (ranks["straggler_count"], len(ranks["stragglers"])) == (MAX_STRAGGLERS + 5, MAX_STRAGGLERS)
+
+
+def test_a_stretch_is_known_by_its_begin_its_measure_and_all_its_ranks() -> None:
+    others = [replace(SLOW, against="past"), replace(SLOW, ranks=[1, 2]), replace(SLOW, first_iteration=46)]
+    over = replace(SLOW, iteration=90, is_over=True)
+    totals = RankTotals(3)
+    for record in (SLOW, *others, over):
+        totals.add(record)
+    assert totals.stragglers() == [over, *others]
+
+
+def test_ranks_have_the_place_that_was_recorded_last() -> None:
+    totals = RankTotals(3)
+    totals.add(NodeRecord("a", [0, 1], [1, 2], ["CPU", "CPU"], [0, 0]))
+    totals.add(NodeRecord("b", [1, 2], [3, 4], ["NVIDIA H200"], [1]))
+    assert totals.nodes() == [("a", [0], ["CPU"]), ("b", [1, 2], ["NVIDIA H200"])]
+    assert (totals.places[1].stage, totals.places[2].device) == (1, None), (
+        "the record is too short for rank 2"
+    )
+
+
+def test_a_job_of_another_size_begins_anew() -> None:
+    smaller = replace(
+        STRETCH, work_ns=[50 * MS], iteration_ns=[100 * MS], wait_ns=[50 * MS], data_ns=[MS],
+        memory_peak_bytes=[2 * GB], silent=[], silent_count=0,
+    )  # fmt: skip
+    ranks = totals_of(STRETCH, smaller, size=1)
+    assert (ranks["slowest_work_ms"], ranks["peak_memory_gb"], ranks["wait_share"]) == (50.0, 2.0, 0.5)

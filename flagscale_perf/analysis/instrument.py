@@ -1,0 +1,47 @@
+"""What an instrument offers to the commands that read run files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.timeline import Timeline
+from flagscale_perf.spine.records import RunHeader
+
+
+class Live(Protocol):
+    """One session as far as it has been read, in bounded memory."""
+
+    def add(self, record: Any) -> None:
+        """The next record."""
+
+    def report(self, has_writer: bool, now_wall_ns: int) -> Report:
+        """The screen of `watch`; `has_writer` says whether a process still writes the run file."""
+
+    def before(self) -> str:
+        """One line about it when a newer session follows."""
+
+
+@dataclass(frozen=True)
+class Instrument:
+    """Its analysis. Each function raises PerfError for a file that it cannot read.
+
+    Attributes:
+        report: of one run file.
+        sessions: of all sessions of a directory together.
+        compare: the run files of BASE with those of NEW.
+        comparison: what every format shows of that.
+        live: a session to be followed, from its header on.
+        timeline: what `trace-export` draws, from the header on.
+    """
+
+    report: Callable[[Path], Report]
+    sessions: Callable[[Path], Report]
+    compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison]
+    comparison: Callable[[Comparison], Report]
+    live: Callable[[RunHeader], Live]
+    timeline: Callable[[RunHeader], Timeline]

@@ -1,0 +1,30 @@
+"""What the commands that read run files call for a training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.training.analysis import blocks, compare, history
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.analysis.live import LiveRun
+from flagscale_perf.training.analysis.timeline import timeline
+
+
+def _report(path: Path) -> Report:
+    return blocks.report_of(read_report(path))
+
+
+def _sessions(directory: Path) -> Report:
+    return history.report_of(history.stitch(directory))
+
+
+INSTRUMENT = Instrument(
+    report=_report,
+    sessions=_sessions,
+    compare=compare.compare,
+    comparison=compare.report_of,
+    live=LiveRun,
+    timeline=timeline,
+)

@@ -1,0 +1,103 @@
+"""Every rank over the run as a matrix, and its stragglers, for the report. What the summary has, too, comes
+from the same `RankTotals`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
+from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.ranks.totals import RankTotals, shape_of
+from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.totals import ThinnedRows
+
+MAX_STRETCHES = 200
+
+Row = Sequence[float | None]
+
+
+class RankMatrix:
+    """Keeps stretches of all ranks: of a long run some of them, so that memory does not grow with it."""
+
+    def __init__(self) -> None:
+        self._stretches: ThinnedRows[RanksRecord] = ThinnedRows(MAX_STRETCHES)
+
+    def add(self, record: RanksRecord) -> None:
+        """The next stretch; those of a job of another size, before an elastic restart, are left out."""
+        rows = self._stretches.rows()
+        if rows and shape_of(rows[-1]) != shape_of(record):
+            self._stretches = ThinnedRows(MAX_STRETCHES)
+        self._stretches.add(record)
+
+    def result(self, totals: RankTotals, world_size: int | None) -> Ranks | None:
+        """`totals` of the same records. None where nothing was recorded of other ranks."""
+        rows = self._stretches.rows()
+        if not rows:
+            return None
+        iteration, work = [_ms(row.iteration_ns) for row in rows], [_ms(row.work_ns) for row in rows]
+        wait, data = [_ms(row.wait_ns) for row in rows], [_ms(row.data_ns) for row in rows]
+        last = rows[-1]
+        return Ranks(
+            entries=_entries(last, totals, world_size),
+            stretches=[[row.first_iteration, row.iteration] for row in rows],
+            iteration_ms=iteration,
+            work_ms=work,
+            wait_ms=wait,
+            data_ms=data,
+            memory_peak_gb=[[as_gb(size) for size in row.memory_peak_bytes] for row in rows],
+            median_iteration_ms=_medians(iteration),
+            median_work_ms=_medians(work),
+            median_wait_ms=_medians(wait),
+            median_data_ms=_medians(data),
+            peak_gb=[as_gb(peak_bytes) for peak_bytes in totals.peaks_bytes()],
+            silent=last.silent,
+            silent_count=last.silent_count,
+        )
+
+
+def stragglers_of(totals: RankTotals, last_iteration: int | None) -> list[Straggler]:
+    """Oldest first; one that is not over lasts until `last_iteration`."""
+    return [_straggler(record, last_iteration or 0) for record in totals.stragglers()]
+
+
+def _entries(record: RanksRecord, totals: RankTotals, world_size: int | None) -> list[RankEntry]:
+    """The last entry may stand for fewer ranks than the others."""
+    entries = []
+    for number in range(len(record.work_ns)):
+        first = number * record.ranks_per_entry
+        end = min(first + record.ranks_per_entry, max(world_size or 0, first + 1))
+        place = totals.places.get(first)
+        entries.append(RankEntry(first, end - 1, *((None, None, None) if place is None else place)))
+    return entries
+
+
+def _ms(durations_ns: Sequence[int | None]) -> list[float | None]:
+    return [None if dur_ns is None else dur_ns / NS_PER_MS for dur_ns in durations_ns]
+
+
+def _medians(rows: Sequence[Row]) -> list[float | None]:
+    """Of each column, over the rows in which it is known."""
+    columns = ([value for value in column if value is not None] for column in zip(*rows, strict=False))
+    return [statistics.median(known) if known else None for known in columns]
+
+
+def _straggler(record: StragglerRecord, last_iteration: int) -> Straggler:
+    iteration = record.iteration if record.is_over else max(record.iteration, last_iteration)
+    return Straggler(
+        first_iteration=record.first_iteration,
+        iteration=iteration,
+        is_over=record.is_over,
+        ranks=record.ranks,
+        hostname=record.hostname,
+        device=record.device,
+        stage=record.stage,
+        phase=record.phase,
+        excess_ms=record.excess_ns / NS_PER_MS,
+        iteration_ms=record.iteration_ns / NS_PER_MS,
+        lost_s=record.excess_ns * max(0, iteration - record.first_iteration + 1) / NS_PER_S,
+        against=record.against,
+        cause=record.cause,
+    )
