@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.device.probe import DeviceProbe, EventPair
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
+from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.training.loop import CountFlops, Flops, Pause, StepNumbers
 from flagscale_perf.training.marks import in_slots
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
@@ -30,8 +31,6 @@ _Owed = tuple[StepRecord, EventPair | None, Timeline | None, Any]
 
 _NO_MEMORY = (None, None, None, None)
 _TRAINED, _UPDATE_SKIPPED = int(Outcome.TRAINED), int(Outcome.UPDATE_SKIPPED)
-# Makes a NamedTuple of values in the order of its fields; its own ways to do that are Python functions.
-_tuple_of = tuple.__new__
 
 
 class Notes:
@@ -100,7 +99,7 @@ class PerfMonitor:
 
     Args:
         emit: takes each finished record, in order.
-        flops: samples, and their documents where the host tells them -> (model, hardware) FLOPs of one step
+        flops: samples, and their documents where they are packed -> (model, hardware) FLOPs of one step
             over all GPUs.
         device: probe of this rank's device.
         memory_interval: read the memory every so many iterations; 0 for never.
@@ -273,7 +272,7 @@ class PerfMonitor:
             eval_ns, checkpoint_ns = self._paused_ns.get("eval", 0), self._paused_ns.get("checkpoint", 0)
             self._paused_ns = {}
         iteration_ns, logged_ns = end_ns - start_ns - eval_ns - checkpoint_ns, notes.logged_ns
-        record = _tuple_of(
+        record = tuple_of(
             StepRecord,
             (
                 iteration,

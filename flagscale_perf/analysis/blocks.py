@@ -108,7 +108,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Stripe:
-    """A part of a bar; `value` is None where it is not told apart from another one."""
+    """A part of a bar; `value` is None where it was not measured apart from the others."""
 
     label: str
     value: float | None

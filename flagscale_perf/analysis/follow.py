@@ -110,9 +110,7 @@ class Follower:
             if self._grown_ns is not None:
                 self._grown_ns = monotonic_ns()
         if self._grown_ns is None:
-            self._grown_ns = (
-                monotonic_ns() - GRACE_NS
-            )  # that there was something at the first look tells nothing
+            self._grown_ns = monotonic_ns() - GRACE_NS  # the first look does not show that it grows
 
     def _open(self) -> RunHeader | None:
         """The header; None of a file that its writer has only just made."""

@@ -50,7 +50,8 @@ def find_run_file(path: Path, session_id: str | None = None) -> Path:
     """
     if not path.exists():
         raise PerfError(
-            f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl in it"
+            f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl"
+            " in it"
         )
     if not path.is_dir():
         return path

@@ -1,4 +1,6 @@
-"""The records of any run on one time axis: spans, counters and moments, on the monotonic clock of its header."""
+"""The records of any run on one time axis: spans, counters and moments, on the monotonic clock of its
+header.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ class Name:
 @dataclass(frozen=True)
 class Span:
     """Something that took a while. Spans of a track lie beside or inside each other, save those with a
-    `category`: they may overlap, and `key` tells one from another.
+    `category`: they may overlap, and `key` distinguishes them.
     """
 
     track: Track

@@ -91,7 +91,10 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
     unknown = "hardware FLOPs are not known: the recomputation varies by stage and micro-batch"
     is_known = table.totals["hardware_flops_causal_half"] is not None
     return Report(
-        title=f"{table.family}, {table.parameters:,} parameters, {table.batch_size} sequences of {seq_length} tokens",
+        title=(
+            f"{table.family}, {table.parameters:,} parameters,"
+            f" {table.batch_size} sequences of {seq_length} tokens"
+        ),
         facts=[Note("FLOPs of one step, core attention in full (s x s pairs)")],
         sections=[
             Section(

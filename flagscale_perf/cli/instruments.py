@@ -12,8 +12,8 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import file_names
 
-# Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records` registers its
-# record types.
+# Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records`
+# registers its record types.
 INSTRUMENTS = {"training": "flagscale_perf.training.analysis.instrument"}
 FIRST = "training"  # whose first files have no name in their header
 
@@ -37,17 +37,17 @@ def load(name: str) -> Instrument:
 
 
 def instrument_of(header: RunHeader) -> Instrument:
-    """That which wrote the file of this header."""
+    """The one that wrote the file with this header."""
     return load(getattr(header, "instrument", FIRST))
 
 
 def instrument_for(path: Path) -> Instrument:
-    """That which wrote the run file. Raises PerfError if it is none."""
+    """The one that wrote the run file. Raises PerfError if it is no run file."""
     return instrument_of(RunFile(path).header)
 
 
 def instrument_in(directory: Path) -> Instrument:
-    """That which wrote the newest run file of the directory that can be read. Raises PerfError without one."""
+    """The one that wrote the newest readable run file. Raises PerfError where the directory has no file."""
     for session_id in reversed(sessions_in(directory)):
         try:
             return instrument_for(directory / file_names(session_id)["records"])

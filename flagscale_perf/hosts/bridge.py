@@ -1,11 +1,9 @@
-"""Megatron-Bridge's `pretrain()`: its own callbacks for the steps, and wrapped globals for what they do not
-tell.
+"""Megatron-Bridge's `pretrain()`: its own callbacks for the steps, wrapped globals for everything else.
 
 A callback of ours goes into whatever `normalize_callbacks` returns, which `pretrain` looks up in its module.
-Not told by
-callbacks: that training ends by SystemExit (`on_train_end` stays out then), that a step is abandoned, how
-long evaluation and checkpoints block the loop, and which data is passed over. Bridge has no argument parser:
-options come from the environment.
+Callbacks do not say that training ends by SystemExit (`on_train_end` is not called then), that a step is
+abandoned, how long evaluation and checkpoints block the loop, and which data is passed over: these functions
+are wrapped. Bridge has no argument parser: options come from the environment.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import tell_phases, time_mark
+from flagscale_perf.hosts.timers import mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
@@ -74,9 +72,8 @@ class BridgeLoop(CoreLoop):
     def numbers(self, result: Any) -> StepNumbers | None:
         """`result` is the callback's context; None for a step that the host abandons without counting it."""
         returned, self.step_result = self.step_result, None
-        if (
-            returned is not None and returned[3]
-        ):  # should_exit of (loss, skipped_iter, should_checkpoint, should_exit, ...)
+        # (loss, skipped_iter, should_checkpoint, should_exit, ...)
+        if returned is not None and returned[3]:
             return None
         microbatches, samples = num_microbatches(), self.skipped_samples()
         return StepNumbers(
@@ -192,9 +189,7 @@ def patch_bridge(
 
 
 def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback, patches: Patches) -> None:
-    """Wraps what Bridge's loop looks up in its module in the steps; with phases asked for, what tells these,
-    too.
-    """
+    """Wraps what Bridge's loop calls in its steps; with phases asked for, what marks these, too."""
     wrappers: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
         "evaluate_and_print_results": lambda original: paused(original, hooks, "eval"),
         "save_checkpoint_and_time": lambda original: paused(original, hooks, "checkpoint"),
@@ -206,7 +201,7 @@ def patch_steps(loop: ModuleType, hooks: TrainingHooks, callback: BridgeCallback
         wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(
             original, hooks, AGREEMENT
         )
-        tell_phases(callback.loop.timers(), hooks, patches)
+        mark_phases(callback.loop.timers(), hooks, patches)
         patch_core(hooks, patches)
     for name, wrapper in wrappers.items():
         if original := getattr(loop, name, None):

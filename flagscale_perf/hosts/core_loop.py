@@ -1,4 +1,4 @@
-"""What every loop over Megatron-Core's own models can tell: the model from the module that was built, the
+"""What is known of every loop over Megatron-Core's own models: the model from the module that was built, the
 rest from the adapter.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.hosts.timers import can_tell_phases
+from flagscale_perf.hosts.timers import can_mark_phases
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import ONE_F_ONE_B
@@ -82,8 +82,8 @@ class CoreLoop:
         return {}
 
     def names_phases(self) -> bool:
-        """Whether the timers that Megatron-Core tells its phases can be heard."""
-        return can_tell_phases(self.timers())
+        """Whether Megatron-Core's timers can mark its phases."""
+        return can_mark_phases(self.timers())
 
     def timers(self) -> Any:
         """Those of the model's configuration; None where it has none."""

@@ -1,6 +1,6 @@
-"""What takes time in Megatron-Core's own methods and no host's timer tells: zeroing the gradient buffers
-passes over the memory of every gradient, and whether a result is valid is agreed on by all ranks of the job.
-Only there while phases are recorded.
+"""What takes time in Megatron-Core's own methods and has no timer: zeroing the gradient buffers passes over the
+memory of every gradient, and whether a result is valid is agreed on by all ranks of the job. Wrapped only
+while phases are recorded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A training loop of the user's own: it tells the monitor about itself, in a few lines of the script."""
+"""A training loop of the user's own, which calls the monitor itself, in a few lines of the script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import SilentTimers, tell_phases, time_mark
+from flagscale_perf.hosts.timers import SilentTimers, mark_phases, time_mark
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
@@ -20,8 +20,9 @@ from flagscale_perf.training.facts import RunFacts
 class LoopMonitor:
     """The monitor of one training loop, as a context manager around it; the same code runs on every rank.
 
-        with LoopMonitor(model, Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)) as
-            monitor: for batch in data:
+        training = Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)
+        with LoopMonitor(model, training) as monitor:
+            for batch in data:
                 with monitor.step():
                     ...  # forward, backward, optimizer
 
@@ -36,8 +37,8 @@ class LoopMonitor:
 
     Attributes:
         timers: for `timers` of the model's and the optimizer's configuration, to be set before the block is
-            entered: Megatron-Core then tells the phases (`perf_breakdown`). `timers(name).start()` and
-            `.stop()` tell the ones that the loop itself goes through, by the names in docs/metrics.md. They
+            entered: Megatron-Core then marks its phases (`perf_breakdown`). `timers(name).start()` and
+            `.stop()` mark the ones that the loop itself goes through, by the names in docs/metrics.md. They
             do nothing else.
 
     Raises:
@@ -59,7 +60,7 @@ class LoopMonitor:
         """Training begins."""
         self._hooks.train_start(self._loop)
         if self._hooks.active and self._hooks.takes_marks:
-            self._hooks.attach(lambda: tell_phases(self._loop.timers(), self._hooks, self._in_training))
+            self._hooks.attach(lambda: mark_phases(self._loop.timers(), self._hooks, self._in_training))
         return self
 
     def __exit__(
@@ -125,20 +126,20 @@ class Break:
         self._kind: Pause = kind
 
     def __enter__(self) -> None:
-        """It begins."""
+        """Evaluation or checkpoint saving begins."""
         if self._hooks.active:
             self._hooks.pause(self._kind)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """It ends."""
+        """Evaluation or checkpoint saving ends."""
         if self._hooks.active:
             self._hooks.resume(self._kind)
 
 
 class ManualLoop(CoreLoop):
-    """`hooks.Loop` for a loop that tells about itself; counts iterations and samples as the steps end."""
+    """`hooks.Loop` for a loop that calls the monitor itself; counts iterations and samples as the steps end."""
 
     def __init__(self, model: Any, training: Training, config: PerfConfig) -> None:
         super().__init__(model, training, rehearsal.is_installed())
@@ -162,7 +163,7 @@ class ManualLoop(CoreLoop):
         return self._iteration, self._consumed
 
     def numbers(self, result: TrainStep) -> StepNumbers:
-        """What the step was told."""
+        """What was set on the step."""
         per_pass = self.training.micro_batch_size * self.data_parallel_size()
         tokens = result.samples * self.training.seq_length if result.tokens is None else result.tokens
         return StepNumbers(

@@ -27,8 +27,9 @@ from flagscale_perf.hosts.core_loop import (
 )
 from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import can_tell_phases, tell_phases, time_mark
+from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
+from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import AGREEMENT
@@ -114,7 +115,7 @@ class MegatronLoop:
         microbatches = count()
         samples = samples_of_pass * microbatches
         iteration = self._args.curr_iteration + 1
-        return StepNumbers(iteration, not result[1], samples, samples * seq_length, microbatches)
+        return tuple_of(StepNumbers, (iteration, not result[1], samples, samples * seq_length, microbatches))
 
     def skipped_samples(self) -> int:
         """One global batch, as the host counts it."""
@@ -130,8 +131,8 @@ class MegatronLoop:
         return microbatch_counter(), int(args.data_parallel_size * args.micro_batch_size), args.seq_length
 
     def names_phases(self) -> bool:
-        """Whether the host's timers can be heard."""
-        return can_tell_phases(_timers())
+        """Whether the host's timers can mark the phases."""
+        return can_mark_phases(_timers())
 
     def say(self, line: str) -> None:
         """Megatron's own `print_rank_0`."""
@@ -182,7 +183,7 @@ def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehea
 
 
 def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> None:
-    """Wraps what the loop in `module` calls in its steps; with phases asked for, what tells these, too."""
+    """Wraps what the loop in `module` calls in its steps; with phases asked for, what marks these, too."""
     wrappers: dict[str, Wrapper] = {
         "train_step": lambda original: _train_step(original, hooks),
         "training_log": lambda original: _training_log(original, hooks),
@@ -197,7 +198,7 @@ def patch_steps(module: ModuleType, hooks: TrainingHooks, patches: Patches) -> N
         wrappers["logical_and_across_model_parallel_group"] = lambda original: opening(
             original, hooks, AGREEMENT
         )
-        tell_phases(_timers(), hooks, patches)
+        mark_phases(_timers(), hooks, patches)
         patch_core(hooks, patches)
     if not _saves_asynchronously():  # the host calls it in every pass all the same, and it returns at once
         del wrappers["maybe_finalize_async_save"]
@@ -256,8 +257,7 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
     @functools.wraps(original)
     def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
         # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the
-        # first
-        # call of a pass does without the consistency check.
+        # first call of a pass does without the consistency check.
         if hooks.active and kwargs.get("consistency_check") is False:
             hooks.loop_top()
         return original(*args, **kwargs)

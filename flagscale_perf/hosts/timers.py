@@ -1,9 +1,8 @@
-"""Megatron's timers as a source of phases: for the length of a monitored training they also tell the monitor
-when they start and stop.
+"""Megatron's timers as a source of phases: during a monitored training their starts and stops are marks.
 
 The model code asks `timers(name, level)` for a timer wherever a phase begins or ends, also where the level
 makes it a dummy. The host's one object of timers becomes one of a subclass made here, and an object of its
-own class again when training ends. What the host measures, keeps and prints stays its own.
+own class again when training ends. What the host measures, keeps and prints does not change.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class SilentTimers:
         return self._timer
 
 
-def can_tell_phases(timers: Any) -> bool:
+def can_mark_phases(timers: Any) -> bool:
     """Whether these timers are asked for as Megatron's are."""
     call = inspect.getattr_static(type(timers), "__call__", None)
     return isinstance(call, FunctionType) and list(inspect.signature(call).parameters) == [
@@ -55,20 +54,23 @@ def can_tell_phases(timers: Any) -> bool:
     ]
 
 
-def tell_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
-    """Makes these timers tell the phases until `patches` are undone. Raises TypeError where their class
+def mark_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
+    """Makes these timers mark the phases until `patches` are undone. Raises TypeError where their class
     allows no subclass.
     """
-    patches.set_class(timers, _telling(type(timers), hooks))
+    # The class is swapped, and no other object put in its place, because the model's configuration and every
+    # module built from it hold this very object; and the class, not the object, because Python looks up
+    # `__call__` there.
+    patches.set_class(timers, _marking(type(timers), hooks))
 
 
 def phase_timer(hooks: TrainingHooks, name: str) -> SilentTimer:
-    """A timer that tells the phase of that name and does nothing else."""
+    """A timer that marks the phase of that name and does nothing else."""
     timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), PHASE_OF[name])
     return timer
 
 
-def _telling(host_class: type, hooks: TrainingHooks) -> type:
+def _marking(host_class: type, hooks: TrainingHooks) -> type:
     host_call: Any = host_class.__call__
     answers = _Answers(hooks)
     known = answers.known
@@ -89,7 +91,7 @@ def _telling(host_class: type, hooks: TrainingHooks) -> type:
 
 
 def _as_of(host_class: type) -> Callable[[Any], tuple[Any, ...]]:
-    """What copy and pickle ask for: copies are of the host's class and tell nothing."""
+    """What copy and pickle ask for: copies are of the host's class and mark nothing."""
     return lambda self: (object.__new__, (host_class,), vars(self))
 
 
@@ -112,7 +114,7 @@ class _Answers:
         self._kinds: dict[type, type] = {}  # class of silent timers -> of their shadows
 
     def add(self, name: str, log_level: int | None, timer: Any) -> Any:
-        """The answer where the host gives `timer`: a shadow of it if it tells a phase, else itself."""
+        """The answer where the host gives `timer`: a shadow of it if its name is a phase's, else itself."""
         if name not in self._timers or self._timers[name] is not timer:
             for answers in self.known.values():
                 answers.pop(name, None)
@@ -138,8 +140,10 @@ def _silent_shadow(timer: Any, kind: type, phase: int) -> Any:
 
 
 def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
-    """Of a class whose start and stop do nothing, one whose start and stop tell the phase, and which is the
+    """Of a class whose start and stop do nothing, one whose start and stop mark the phase, and which is the
     same otherwise.
+
+    The two are written out because they run for every mark, to which a common function would add a call.
     """
 
     def start(self: Any, barrier: bool = False) -> None:
@@ -147,7 +151,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
         if mark is not None:
             try:
                 mark(monotonic_ns() + self.starts)
-            except Exception as error:
+            except Exception as error:  # no failure of the monitor may end a training
                 hooks.phase_failed(error)
 
     def stop(self: Any, barrier: bool = False) -> None:
@@ -155,7 +159,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
         if mark is not None:
             try:
                 mark(monotonic_ns() + self.stops)
-            except Exception as error:
+            except Exception as error:  # no failure of the monitor may end a training
                 hooks.phase_failed(error)
 
     members = {
@@ -170,6 +174,10 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
 def _measures_nothing(timer: Any) -> bool:
     """Whether its start and its stop are methods that take what `SilentTimer`'s do and return at once, like
     the host's dummy's.
+
+    Then its shadow need not call them. The host's dummy class is not compared
+    by name, as another version of the host could make it measure: its byte code is compared with that of a
+    method that does nothing.
     """
     if vars(timer).keys() & {"start", "stop"}:
         return False
@@ -180,7 +188,9 @@ def _measures_nothing(timer: Any) -> bool:
 
 
 def _outline(function: Any) -> object:
-    """Two functions that have the same one do the same."""
+    """Parameters and instructions of a function: two that have the same ones do the same. None for what cannot
+    be compared.
+    """
     if not isinstance(function, FunctionType) or function.__closure__:
         return None
     parameters = [
@@ -190,25 +200,25 @@ def _outline(function: Any) -> object:
 
 
 class Shadow:
-    """Stands before one timer of the host that measures; passes everything on and tells start and stop.
+    """Stands before one timer of the host that measures; passes everything on and marks start and stop.
 
-    A start is told after the host's own, a stop after it as well: where the host synchronises in them, the
-    time counts as the host counts it.
+    Both are marked after the host's own: where the host synchronises in them, time counts as the host counts
+    it.
     """
 
     __slots__ = ("host_timer", "start", "stop")
 
     def __init__(self, host_timer: Any, hooks: TrainingHooks, phase: int) -> None:
-        telling = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), phase)
+        marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), phase)
 
         def start(*args: Any, **kwargs: Any) -> Any:
             result = host_timer.start(*args, **kwargs)
-            telling.start()
+            marking.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
             result = host_timer.stop(*args, **kwargs)
-            telling.stop()
+            marking.stop()
             return result
 
         for name, value in (("host_timer", host_timer), ("start", start), ("stop", stop)):
@@ -229,16 +239,15 @@ class Shadow:
 
 
 def time_mark() -> int:
-    """Nanoseconds that a mark takes beyond the host's own call for it, on this machine now: half of what a
-    pair adds, at best.
+    """Nanoseconds that a mark takes beyond the host's own call, on this machine now: half of what a pair of
+    start and stop adds, at best.
     """
-    hooks, telling = TrainingHooks(), SilentTimers()
+    hooks, timers = TrainingHooks(), SilentTimers()
     hooks.mark = deque[int](maxlen=1).append
-    tell_phases(telling, hooks, Patches())
+    mark_phases(timers, hooks, Patches())
     return max(
         0,
-        min(_pairs_ns(telling) for _ in range(TRIALS))
-        - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS)),
+        min(_pairs_ns(timers) for _ in range(TRIALS)) - min(_pairs_ns(SilentTimers()) for _ in range(TRIALS)),
     ) // (2 * PAIRS)
 
 

@@ -16,7 +16,7 @@ from flagscale_perf.spine.clock import monotonic_ns
 
 def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patches) -> Callable[..., Any]:
     """Around the loop's `train`: training ends when it returns or raises, also by SystemExit; `in_training`
-    is taken out then.
+    is undone then.
     """
 
     @functools.wraps(original)

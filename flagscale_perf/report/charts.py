@@ -1,6 +1,4 @@
-"""Series and heat maps as data for plotly.js: what to draw. Where it stands on the page and its colours are up
-to page.js.
-"""
+"""Series and heat maps as data for plotly.js: what to draw. page.js knows where, and in which colours."""
 
 from __future__ import annotations
 
@@ -18,11 +16,12 @@ _PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX = 150, 60, 40, 46
 _FEW_POINTS = 80  # up to here each has a dot
 _DIGITS = 5
 _AT_LEFT = {
-    "xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1, "yshift": 4, "showarrow": False,
+    "xref": "paper", "yref": "paper", "x": 0, "xanchor": "left", "yanchor": "bottom", "xshift": -1,
+    "yshift": 4, "showarrow": False,
 }  # fmt: skip
 _COLOUR_BAR = {
-    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels", "len": 260, "thickness": 10,
-    "outlinewidth": 0,
+    "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels",
+    "len": 260, "thickness": 10, "outlinewidth": 0,
 }  # fmt: skip
 _MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
 

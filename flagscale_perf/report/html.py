@@ -2,7 +2,7 @@
 and it may ask for nothing.
 
 The page's policy (its Content-Security-Policy) names the scripts by their hash and forbids every request, so
-text from a run that got through as a script would still not run, and nobody learns that the page was opened.
+text from a run that got through as a script would still not run, and opening the page stays private.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _library() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise PerfError(
-            "--format html needs plotly, which is not installed; pip install 'flagscale-perf[report]', or plotly alone"
+            "--format html needs plotly, which is not installed; "
+            "pip install 'flagscale-perf[report]', or plotly alone"
         ) from None
     return str(get_plotlyjs())
 
@@ -78,7 +79,8 @@ def _policy(*scripts: str) -> str:
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts
     )
-    return f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    rest = "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; {rest}"
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -256,8 +256,8 @@ def _title(axes: Axes, text: str) -> None:
 def _legend(axes: Axes) -> None:
     """In one line between the title and the panel."""
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=8, frameon=False, fontsize=9, columnspacing=1.0, handlelength=1.3,
-        handletextpad=0.4,
+        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=8, frameon=False, fontsize=9, columnspacing=1.0,
+        handlelength=1.3, handletextpad=0.4,
     )  # fmt: skip
 
 

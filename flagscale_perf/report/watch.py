@@ -18,8 +18,8 @@ from flagscale_perf.spine.units import percent, printable
 NARROW, WIDE = 60, 100
 _FILLS = "█▓▒░"  # so that parts can be told apart without colours, too
 _STYLES = {
-    "blue": "blue", "sky": "cyan", "green": "green", "orange": "magenta", "red": "red", "yellow": "yellow", "grey": "white",
-    "faint": "bright_black",
+    "blue": "blue", "sky": "cyan", "green": "green", "orange": "magenta", "red": "red",
+    "yellow": "yellow", "grey": "white", "faint": "bright_black",
 }  # fmt: skip
 _TONES = {"good": "bold green", "bad": "bold red", "warn": "yellow", "": ""}
 _FAINT, _HEAD = "bright_black", "bold"
@@ -68,7 +68,7 @@ def _lines(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def _series(series: Series, width: int) -> Table:
-    """A row for each panel: the last value of its line, the lowest and the highest, and all as a sparkline."""
+    """A row for each panel: the last value, the lowest and the highest, and all as a sparkline."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=_FAINT)
     table.add_column("last interval")
     table.add_column("now", justify="right", style=_HEAD)

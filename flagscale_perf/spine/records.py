@@ -51,6 +51,10 @@ class RecordType:
     duration: str | None
 
 
+# tuple_of(A, values) makes the NamedTuple A of values in the order of its fields, in half the time that A itself
+# takes: for what is made in every step.
+tuple_of = tuple.__new__
+
 TYPES: dict[type, RecordType] = {}
 KINDS: dict[str, type] = {}
 

@@ -177,9 +177,9 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
     shortest = layouts[0].size
 
     def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
-        *values, tail = record
+        tail = record[-1]
         pack_all, size = packers[len(tail)]
-        pack_all(memory, offset, slot, size - PREFIX.size, sequence, *values, *tail)
+        pack_all(memory, offset, slot, size - PREFIX.size, sequence, *record[:-1], *tail)
         return offset + size
 
     def unpack(body: bytes) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
-from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.spine.records import EventRecord, Record, tuple_of
 from flagscale_perf.training.phases import OTHER, PHASES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
@@ -29,7 +29,7 @@ def in_slots(iteration: int, marks: Sequence[int] | None) -> list[MarksRecord]:
         return [MarksRecord(iteration, 0, ())]
     total = len(marks)
     if total <= MARKS_PER_SLOT:
-        return [MarksRecord(iteration, total, tuple(marks))]
+        return [tuple_of(MarksRecord, (iteration, total, tuple(marks)))]
     return [
         MarksRecord(iteration, total, tuple(marks[first : first + MARKS_PER_SLOT]))
         for first in range(0, total, MARKS_PER_SLOT)

@@ -18,7 +18,7 @@ _SUFFIX = "_ns"
 PHASES = tuple(name.removesuffix(_SUFFIX) for name in PhaseRecord._fields[1:])
 OTHER = PHASES.index("other")
 
-# Names of our own, for what no timer of a host tells.
+# Names of our own, for what no timer of a host names.
 ZERO_GRAD, AGREEMENT = "zero-grad", "step-agreement"
 
 # Phase -> the names under which Megatron's timers know it. A timer that is not here belongs to the phase it

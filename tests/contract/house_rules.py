@@ -8,13 +8,14 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 PACKAGE = "flagscale_perf"
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 450, 60, 5
+MAX_UNTESTED = 40  # statements of a module without a file of unit tests
 MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
 MAY_SYNCHRONISE = {f"{PACKAGE}/hosts/rehearsal.py", f"{PACKAGE}/cli/peak.py"}
 SYNCHRONISING = re.compile(
@@ -282,6 +283,20 @@ def check_mirror(names: list[str]) -> list[str]:
         room, about = test.parent.relative_to("tests/unit"), test.stem.removeprefix("test_")
         if not any(m.parent == room and f"{about}_".startswith(f"{m.stem.strip('_')}_") for m in modules):
             offences.append(f"{test}:1 no module {PACKAGE / room / about}.py")
+    return offences
+
+
+def check_tested(sources: list[Source], names: list[str], exceptions: Container[str]) -> list[str]:
+    """Modules of more than MAX_UNTESTED statements that no file of tests/unit is about, the exceptions aside."""
+    tests = [name.removeprefix("tests/unit/") for name in names if name.startswith("tests/unit/")]
+    offences = []
+    for source in sources:
+        path = Path(source.name).relative_to(PACKAGE)
+        about = str(path.with_name(f"test_{path.stem}"))
+        is_tested = any(test.startswith((f"{about}.py", f"{about}_")) for test in tests)
+        statements = sum(isinstance(node, ast.stmt) for node in ast.walk(source.tree))
+        if statements > MAX_UNTESTED and not is_tested and str(path) not in exceptions:
+            offences.append(f"{source.name}:1 has {statements} statements and no tests/unit/{about}.py")
     return offences
 
 

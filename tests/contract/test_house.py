@@ -18,6 +18,27 @@ CONTRACT_DATA = (
     "flagscale_perf/training/records.py",
     "flagscale_perf/arguments.py",
 )
+# Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
+TESTED_ELSEWHERE = {
+    "analysis/report.py": "data without behaviour",
+    "cli/__init__.py": "tests/contract/test_cli.py",
+    "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
+    "hosts/megatron.py": "tests/unit/hosts/test_install.py and every run of FlagScale",
+    "launcher/actions.py": "tests/processes/test_run_py.py",
+    "report/findings_html.py": "tests/unit/report/test_html.py",
+    "report/sections.py": "tests/unit/report/test_text.py and test_markdown.py",
+    "report/sections_html.py": "tests/unit/report/test_html.py",
+    "training/analysis/rank_totals.py": "tests/unit/training/analysis/test_fold.py",
+    "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
+    "training/analysis/trend.py": "tests/unit/training/analysis/test_fold.py",
+    "training/findings/case.py": "tests/unit/training/findings/test_findings.py",
+    "training/findings/rank_findings.py": "tests/unit/training/findings/test_findings.py",
+    "training/findings/signals.py": "tests/unit/training/findings/test_findings.py",
+    "training/ranks/rounds.py": "tests/unit/training/ranks/test_view.py",
+    "training/ranks/table.py": "tests/unit/training/ranks/test_view.py",
+    "training/records.py": "tests/unit/spine/test_jsonl.py",
+    "writer/sources.py": "tests/unit/writer/test_drain_hardware.py and test_drain_ranks.py",
+}
 HEAVY = (
     "torch",
     "numpy",
@@ -84,6 +105,10 @@ def test_no_file_names_a_machine_or_a_package_index() -> None:
 
 def test_unit_tests_mirror_the_package() -> None:
     assert rules.check_mirror([source.name for source in EVERYTHING]) == []
+
+
+def test_every_module_has_unit_tests() -> None:
+    assert rules.check_tested(OURS, [source.name for source in EVERYTHING], TESTED_ELSEWHERE) == []
 
 
 def test_directories_of_tests_are_packages() -> None:
@@ -313,6 +338,19 @@ def test_a_test_about_nothing_is_seen() -> None:
     assert rules.check_mirror(package + [f"tests/unit/{name}" for name in good]) == []
     seen = rules.check_mirror(package + [f"tests/unit/{name}" for name in bad])
     assert [row.split(":")[0] for row in seen] == [f"tests/unit/{name}" for name in bad]
+
+
+def test_a_module_without_unit_tests_is_seen() -> None:
+    long, short = "a = 1\n" * 41, "a = 1\n" * 40
+    modules = [
+        *of("flagscale_perf/spine/ring.py", long),
+        *of("flagscale_perf/spine/ringer.py", long),
+        *of("flagscale_perf/spine/units.py", short),
+        *of("flagscale_perf/hooks.py", long),
+    ]
+    tests = ["tests/unit/spine/test_ring_wrap.py"]
+    seen = ["flagscale_perf/spine/ringer.py:1 has 41 statements and no tests/unit/spine/test_ringer.py"]
+    assert rules.check_tested(modules, tests, {"hooks.py"}) == seen
 
 
 def test_a_directory_of_tests_that_is_no_package_is_seen() -> None:

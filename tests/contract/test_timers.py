@@ -19,7 +19,7 @@ import torch
 
 from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import Shadow, tell_phases
+from flagscale_perf.hosts.timers import Shadow, mark_phases
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASES
 
@@ -92,7 +92,7 @@ def marks() -> Marks:
 def telling(host: Host, marks: Marks, *given: Any) -> Any:
     """Timers of the host that tell their phases."""
     timers = host.timers.Timers(*given)
-    tell_phases(timers, marks, Patches())  # type: ignore[arg-type]
+    mark_phases(timers, marks, Patches())  # type: ignore[arg-type]
     return timers
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests.faults import injections_ranks as do
+from tests.faults import surroundings as around
 from tests.faults.fault import Fault
 from tests.faults.job import LOOP, TWO_RANKS
 from tests.faults.ranks import ONE_NODE, TWO_NODES
 
 NODE, NODES = (ONE_NODE,), (TWO_NODES,)
+HIDEPID = (sys.executable, "-m", "tests.faults.namespace")
 HEARD = do.ranks_are(silent=[], known=[0, 1])
 LOST = do.ranks_are(silent=[1], known=[0, 1])
 NEVER = do.ranks_are(silent=[1], known=[0])
@@ -21,6 +25,10 @@ RANKS = (
     Fault("rank without memory", "RLIMIT_NOFILE of rank 1 is 3 when it makes its shared memory", LOOP, NODE,
           prepare=do.trouble("memory"), then=NEVER),
     Fault("rank of another user", "rank 1 gives up its user before it begins", LOOP, NODE, prepare=do.trouble("user"), then=NEVER),
+    Fault("hidepid", "/proc is mounted with hidepid=2 in a PID namespace of its own, without CAP_SYS_PTRACE", LOOP, NODE,
+          within=HIDEPID, around=around.own_namespace, then=HEARD),
+    Fault("hidepid, rank hidden", "the same, and rank 1 is not dumpable: /proc does not show it", LOOP, NODE, within=HIDEPID,
+          around=around.own_namespace, prepare=do.trouble("hidden"), then=NEVER),
     Fault("rank killed, FlagScale", "SIGKILL to rank 1", TWO_RANKS, at=3, act=do.kill_rank, code=1,
           # by the agent, or by what gloo raises, whatever is first
           says="is gone after iteration", reason="killed|exception .*"),

@@ -23,6 +23,7 @@ class Fault:
         host: which training.
         arguments: added to its command line, in the healthy reference, too.
         options: added in the monitored run only; see `Start`.
+        within: words before its command, in the monitored run only.
         planted: a sitecustomize.py of the training, and of the healthy reference, too.
         prepare: called with the job's empty directory and the shim before the start; returns variables for
             the environment.
@@ -32,7 +33,7 @@ class Fault:
         act: does it to the running job.
         code: exit code of a job that the fault itself ends; None: the healthy reference's.
         reason: of the end, as the summary has it; a regular expression.
-        jobs: trainings in the directory; each has to keep everything.
+        jobs: trainings in the directory, beside or after one another; each has to keep everything.
         loses: what may be missing from the run file.
         kept_in: where the run file is looked for at the end, below the job's directory.
         says: what must be in the console output or among the recorded events, as proof that the fault was
@@ -49,6 +50,7 @@ class Fault:
     host: str = LOOP
     arguments: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
     planted: str = ""
     prepare: Callable[[Path, Shim], dict[str, str]] = lambda directory, shim: {}
     around: Callable[[Path, int], AbstractContextManager[None]] = lambda directory, port: nullcontext()

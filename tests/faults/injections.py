@@ -64,6 +64,34 @@ def python_file(name: str, text: str) -> Prepare:
     return prepare
 
 
+SMALL_LOG_PARTS = """
+from flagscale_perf.sinks.text import MetricsSink
+
+MetricsSink.__init__.__defaults__ = (MAX_BYTES,)
+"""
+
+
+def small_log_parts(max_bytes: int, error: int = 0, every: int = 0) -> Prepare:
+    """The text log begins a new part after so many bytes instead of 32 MiB; file calls fail as given."""
+    text = SMALL_LOG_PARTS.replace("MAX_BYTES", str(max_bytes))
+
+    def prepare(directory: Path, shim: Shim) -> dict[str, str]:
+        fails(error, every=every)(directory, shim)
+        return python_file("sitecustomize.py", text)(directory, shim)
+
+    return prepare
+
+
+def log_has_parts(least: int) -> Act:
+    """The text log was rotated, into at least so many files."""
+
+    def check(running: Job) -> None:
+        parts = sorted(path.name for path in running.logs.glob("perf_metrics_*.log"))
+        assert len(parts) >= least, parts
+
+    return check
+
+
 IN_A_STEP = """
 import importlib.abc, os, sys
 

@@ -26,11 +26,7 @@ LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30}
-MODULES = {
-    LOOP: "tests.faults.loop",
-    FLAGSCALE: "flagscale_perf.launch",
-    TWO_RANKS: "flagscale_perf.launch",
-}  # that train
+MODULES = dict.fromkeys(ITERATIONS, "flagscale_perf.launch") | {LOOP: "tests.faults.loop"}  # that train
 
 
 @dataclass(frozen=True)

@@ -43,13 +43,25 @@ HEALTHY = (
 
 @dataclass(frozen=True)
 class Ended:
-    """A run that has ended, as its console and the host's own curve tell it."""
+    """A run that has ended, by its console and the host's own curve.
+
+    Attributes:
+        code: its exit code.
+        output: everything it printed.
+        lines: the host's iteration lines, without times.
+        losses: of the host's own curve, exact.
+        done: the last iteration it printed; of several attempts, the greatest.
+        attempts: the same for each time that torchrun started the job.
+        longest_gap_s: between two iterations of one attempt.
+        exit_s: from the last iteration to the end of the process.
+    """
 
     code: int
     output: str
     lines: list[str]
     losses: list[tuple[int, str]]
     done: int
+    attempts: list[int]
     longest_gap_s: float
     exit_s: float
 
@@ -62,14 +74,13 @@ class Ended:
             if host != LOOP and code == 0
             else []
         )
-        times = [at for _, at in running.printed]
-        gap = max(
-            (later - earlier for earlier, later in pairwise(times[1:])), default=0.0
-        )  # the first iteration warms up
-        done = max((iteration for iteration, _ in running.printed), default=0)
-        return cls(
-            code, running.output, lines, losses, done, gap, running.ended_s - times[-1] if times else 0.0
-        )
+        printed = running.printed
+        # The first iteration warms up; where the iterations begin again, torchrun has started the job anew.
+        gaps = [at - before for (last, before), (now, at) in pairwise(printed[1:]) if now > last]
+        attempts = [last for (last, _), (now, _) in pairwise([*printed, (0, 0.0)]) if now <= last]
+        exit_s = running.ended_s - printed[-1][1] if printed else 0.0
+        done = max(attempts, default=0)
+        return cls(code, running.output, lines, losses, done, attempts, max(gaps, default=0.0), exit_s)
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,15 @@ class Figures:
         )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a run file has: the iterations of its steps and intervals, the texts of its events."""
+
+    steps: list[int]
+    intervals: list[int]
+    events: list[str]
+
+
 class Promises:
     """Collects what does not hold; every check adds a phrase with the values."""
 
@@ -112,12 +132,14 @@ class Promises:
         self._fault, self._running, self._ended, self._healthy = fault, running, ended, healthy
         self._said = complaints(ended.output)
         self.broken: list[str] = []
+        is_read = len(ended.attempts) == fault.jobs  # what two jobs beside one another print is read of one
+        self._done = ended.attempts if is_read else [ended.done] * fault.jobs
 
     def check(self) -> Figures:
         """All of them."""
         self._training_is_untouched()
-        steps, events = self._records()
-        self._console(events)
+        kept = self._records()
+        self._console([event for each in kept for event in each.events])
         stall_s = self._ended.longest_gap_s - self._healthy.longest_gap_s - self._fault.stops_s
         exit_s = self._ended.exit_s - self._healthy.exit_s
         self._hold(self._ended.longest_gap_s > self._fault.stops_s - 1, "the fault did not stop the training")
@@ -129,8 +151,8 @@ class Promises:
         on_training = self._running.shim.get("on_training")
         self._hold(on_training == 0, f"{on_training} file calls on the training thread")
         return Figures(
-            self._ended.done,
-            len(steps),
+            sum(self._done),
+            sum(len(each.steps) for each in kept),
             round(stall_s * 1000),
             round(exit_s * 1000),
             len(self._said),
@@ -153,43 +175,46 @@ class Promises:
         if not self._fault.ends_early:
             self._hold(ended.losses == healthy.losses, "losses differ from the healthy run's")
 
-    def _records(self) -> tuple[list[int], list[str]]:
+    def _records(self) -> list[Kept]:
+        """What each run file has, in the order of the sessions."""
         files = self._running.run_files(self._fault.kept_in)
         if self._fault.loses == ALL:
             self._hold(files == [], f"there is a run file: {files}")
-            return [], []
+            return []
         self._hold(len(files) == self._fault.jobs, f"{len(files)} run files")
-        kept = [self._session(path) for path in files]
-        return kept[0] if kept else ([], [])
+        kept = [self._session(path, done) for path, done in zip(files, self._done, strict=False)]
+        if files and self._fault.loses == NOTHING:
+            intervals = [iteration for each in kept for iteration in each.intervals]
+            self._log("live log", [files[0].with_name(REALTIME_FILE)], intervals)
+        return kept
 
-    def _session(self, run_file: Path) -> tuple[list[int], list[str]]:
-        """The steps and the events' texts of one."""
+    def _session(self, run_file: Path, done: int) -> Kept:
+        """What one run file has; `done`: the last iteration that the host printed in this session."""
         try:
             records = [decode(line) for line in run_file.read_bytes().splitlines(keepends=True)]
         except ValueError as error:
             self.broken.append(f"the run file is damaged: {error}")
-            return [], []
+            return Kept([], [], [])
         steps = [record for record in records if isinstance(record, StepRecord)]
-        self._kept([step.iteration for step in steps])
-        self._hold(
-            all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps), "a step's time cannot be"
+        kept = Kept(
+            [step.iteration for step in steps],
+            [record.iteration for record in records if isinstance(record, IntervalRecord)],
+            [record.text for record in records if isinstance(record, EventRecord)],
         )
-        events = [record for record in records if isinstance(record, EventRecord)]
+        self._kept(kept.steps, done)
+        is_possible = all(0 < step.iteration_ns < fs.DEADLINE_S * 10**9 for step in steps)
+        self._hold(is_possible, "a step's time cannot be")
         if self._fault.loses == NOTHING:
             self._summary(run_file, records)
-            intervals = [record.iteration for record in records if isinstance(record, IntervalRecord)]
+            log = run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix("")
             self._log(
-                "text log",
-                run_file.with_name(run_file.name.replace("records", "metrics")).with_suffix(".log"),
-                intervals,
-                1,
+                "text log", [log.with_suffix(".log"), *log.parent.glob(f"{log.name}.*.log")], kept.intervals
             )
-            self._log("live log", run_file.with_name(REALTIME_FILE), intervals, self._fault.jobs)
         self._report(run_file)
-        return [step.iteration for step in steps], [event.text for event in events]
+        return kept
 
-    def _kept(self, steps: list[int]) -> None:
-        done, loses = self._ended.done, self._fault.loses
+    def _kept(self, steps: list[int], done: int) -> None:
+        loses = self._fault.loses
         first = steps[0] if loses == REMOVED and steps else 1
         self._hold(steps == list(range(first, first + len(steps))), f"steps are not in a row: {steps}")
         last = steps[-1] if steps else 0
@@ -199,30 +224,20 @@ class Promises:
 
     def _summary(self, run_file: Path, records: list[Record]) -> None:
         path = run_file.with_name(run_file.name.replace("records", "summary")).with_suffix(".json")
-        if (
-            not path.is_file()
-        ):  # the report makes it from the run file; the writer must have said that it could not
-            self._hold(any("summary: " in line for line in self._said), "no summary, and nobody says so")
+        if not path.is_file():
+            # The report makes it from the run file; the writer must have said that it could not.
+            self._hold(any("summary: " in line for line in self._said), "no summary, and nothing says so")
             return
         written = json.loads(
             path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary")
         )
         rebuilt = summarize(run_file).summary.as_dict()
-        told_late = rebuilt["failures"][
-            len(written["failures"]) :
-        ]  # while the last records were brought to the disk
-        both = [
-            summary | {"failures": summary["failures"][: len(written["failures"])]}
-            for summary in (written, rebuilt)
-        ]
-        for summary in both:
-            summary.pop("failure_count")
-        self._hold(
-            both[0] == both[1] and (not told_late or self._fault.lines > 0),
-            "the report's summary is not the written one",
-        )
+        self._is_rebuilt_the_same(written, rebuilt)
         reason = rebuilt["session_info"]["end_reason"]
         self._hold(re.fullmatch(self._fault.reason, reason) is not None, f"the summary's reason is {reason}")
+        dropped = written["dropped_records"]
+        reported = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)
+        self._hold(bool(dropped) == reported, f"{dropped} records dropped, reported: {reported}")
         clean = clean_summary(RunFile(run_file), records)
         for summary in (clean, rebuilt):
             for name in ("end_reason", "end_time"):
@@ -231,21 +246,27 @@ class Promises:
                 summary.pop(name, None)
         differing = [(name, clean[name], rebuilt[name]) for name in clean if clean[name] != rebuilt[name]]
         self._hold(differing == [], f"differs from a clean end of the same steps: {differing}")
-        dropped = written["dropped_records"]
-        told = any(isinstance(record, EventRecord) and record.name == "drop" for record in records)
-        self._hold(bool(dropped) == told, f"{dropped} records dropped, told: {told}")
 
-    def _log(self, name: str, path: Path, intervals: list[int], sessions: int) -> None:
-        """Every interval of the run file has its line, once for each session that writes the log; a dead
-        writer may take some along.
-        """
+    def _is_rebuilt_the_same(self, written: dict, rebuilt: dict) -> None:
+        """Failures that came while the last records were being written are in the run file only."""
+        count = len(written["failures"])
+        late = rebuilt["failures"][count:]
+        both = []
+        for summary in (written, rebuilt):
+            both.append(summary | {"failures": summary["failures"][:count]})
+            both[-1].pop("failure_count")
+        self._hold(
+            both[0] == both[1] and (not late or self._fault.lines > 0),
+            "the report's summary is not the written one",
+        )
+
+    def _log(self, name: str, parts: list[Path], intervals: list[int]) -> None:
+        """Every interval has its line in one of the parts; a writer that died may take some along."""
         if any(line.startswith(f"{name}: ") or "ended with code" in line for line in self._said):
             return
-        shown = [line.split()[2] for line in path.read_text().splitlines() if line.startswith("20")]
-        self._hold(
-            sorted(shown) == sorted(map(str, intervals * sessions)),
-            f"the {name} shows {shown}, not {intervals}",
-        )
+        lines = [line for part in parts for line in part.read_text().splitlines()]
+        shown = [line.split()[2] for line in lines if line.startswith("20")]
+        self._hold(sorted(shown) == sorted(map(str, intervals)), f"the {name} shows {shown}, not {intervals}")
 
     def _report(self, run_file: Path) -> None:
         out, err = io.StringIO(), io.StringIO()

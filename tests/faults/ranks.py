@@ -4,7 +4,7 @@ nothing.
     python -m tests.faults.ranks ITERATIONS LOG-DIRECTORY
 
 `TROUBLE` in its environment: memory (no descriptor for the ring), user (another one), fork (a child that
-lives on).
+lives on), hidden (not dumpable, so that a /proc with hidepid does not show it).
 """
 
 from __future__ import annotations
@@ -59,11 +59,14 @@ def main() -> None:
     from flagscale_perf.training.ranks.logger import RankLogger
     from flagscale_perf.training.ranks.place import Place
     from tests.fakes import make_identity, make_step
+    from tests.faults.namespace import hide_this_process
 
     iterations, directory = int(sys.argv[1]), sys.argv[2]
     trouble = os.environ.get("TROUBLE", "")
     if trouble == "user":
         os.setuid(NOBODY)
+    if trouble == "hidden":
+        hide_this_process()
     place = Place.of(os.environ)
     assert place is not None
     with _no_descriptors(trouble == "memory"):

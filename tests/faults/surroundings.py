@@ -122,6 +122,17 @@ def _remove(group: Path) -> None:
 
 
 @contextmanager
+def own_namespace(directory: Path, port: int) -> Iterator[None]:
+    """Skips the test where nobody may make one, see `tests.faults.namespace`."""
+    done = subprocess.run(
+        ["unshare", "--mount", "--pid", "--fork", "true"], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"needs the right to make namespaces: {done.stderr.strip()}")
+    yield
+
+
+@contextmanager
 def port_taken(directory: Path, port: int) -> Iterator[None]:
     """Somebody listens there."""
     with socket.create_server(("127.0.0.1", port)):

@@ -86,7 +86,7 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
     environment = merged(environment, injections.planted(directory, fault.planted))
     with calm(library, directory) as failing:
         environment = merged(environment, fault.prepare(directory, failing))
-        start = Start([*command, *fault.options], environment)
+        start = Start([*fault.within, *command, *fault.options], environment)
         with fault.around(directory, start.port):
             with job(directory, failing, start) as running:
                 if fault.at:

@@ -204,10 +204,11 @@ def _sentences(result: Comparison) -> list[Cell]:
     aligned = "the same iterations" if result.is_by_iteration else "the last iterations (none in common)"
     visible = Quantity(result.smallest_visible, "share", 2)
     return [
-        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ", _change(whole.share_high),
+        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ",
+         _change(whole.share_high),
          "; a change of more than ", visible, " would be more than noise"),
-        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to {result.last_iteration} in BASE;"
-        f" bootstrap in blocks of {result.block_length}",
+        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to"
+        f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
     ]  # fmt: skip
 

@@ -80,14 +80,16 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
             for name in _MUST_AGREE:
                 if getattr(first, name) != getattr(facts, name):
                     raise PerfError(
-                        f"runs of one side must be of one configuration: {name} is {getattr(first, name)!r} in '{runs[0].path}' "
-                        f"and {getattr(facts, name)!r} in '{run.path}'; leave one of them out"
+                        f"runs of one side must be of one configuration: {name} is {getattr(first, name)!r}"
+                        f" in '{runs[0].path}' and {getattr(facts, name)!r} in '{run.path}';"
+                        " leave one of them out"
                     )
     rehearsals = [runs[0].facts.rehearsal for runs in sides]
     if rehearsals[0] != rehearsals[1]:
         real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
         raise PerfError(
-            f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each other; compare runs of one kind"
+            f"'{rehearsed}' is a rehearsal on the CPU and '{real}' is not: their times mean nothing to each"
+            " other; compare runs of one kind"
         )
 
 

@@ -119,10 +119,14 @@ def _tiles(found: TrainingReport) -> list[Tile]:
         Tile("MFU", Quantity(figures.mfu, "share"), no_peak or found.overview.flops_convention),
         Tile("HFU", Quantity(figures.hfu, "share"), no_peak or "recomputation included"),
         Tile("TFLOPS/GPU", Quantity(figures.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
-        Tile("tokens/s", Quantity(figures.tokens_per_s, "", 0), (Quantity(figures.samples_per_s, "", 1), " samples/s")),
-        Tile("iteration, p50", _ms(figures.p50_ms), ("p95 ", _ms(figures.p95_ms), ", max ", _ms(figures.max_ms))),
-        Tile("goodput (ETTR)", Quantity(found.goodput.ettr, "share"), ("of ", Quantity(found.goodput.wall_s, "s"))),
-        Tile("peak memory", _gb(held.peak_gb, 1), ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read"),
+        Tile("tokens/s", Quantity(figures.tokens_per_s, "", 0),
+             (Quantity(figures.samples_per_s, "", 1), " samples/s")),
+        Tile("iteration, p50", _ms(figures.p50_ms),
+             ("p95 ", _ms(figures.p95_ms), ", max ", _ms(figures.max_ms))),
+        Tile("goodput (ETTR)", Quantity(found.goodput.ettr, "share"),
+             ("of ", Quantity(found.goodput.wall_s, "s"))),
+        Tile("peak memory", _gb(held.peak_gb, 1),
+             ("of ", _gb(held.device_gb, 1)) if held.device_gb else "not read"),
         Tile("energy", Quantity(device.energy_j, "J"), power),
     ]  # fmt: skip
 
@@ -130,7 +134,7 @@ def _tiles(found: TrainingReport) -> list[Tile]:
 def goodput(bar: GoodputBar) -> list[Block]:
     """Where the time of a session, or of all sessions, went."""
     if not any(part.dur_s for part in bar.parts):
-        return [Note("The run file tells no time yet.")]
+        return [Note("No time is recorded yet.")]
     whole = Pairs([
         ("wall time", Quantity(bar.wall_s, "s")), ("ETTR", _known(bar.ettr, "", 3)),
     ])  # fmt: skip
@@ -228,8 +232,9 @@ def _both(share: float | None, dur_s: float | None) -> Cell:
 def _ranks(found: TrainingReport) -> list[Block]:
     side_by_side = found.ranks
     if side_by_side is None or not side_by_side.stretches:
-        return [Note("No ranks side by side: the file tells of rank 0 only.")]
-    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {ranges(side_by_side.silent, side_by_side.silent_count)}"
+        return [Note("No ranks side by side: only rank 0 is in the file.")]
+    numbers = ranges(side_by_side.silent, side_by_side.silent_count)
+    silent = f"{side_by_side.silent_count:,} silent in the last stretch: {numbers}"
     return [
         series.rank_map(side_by_side, found.stragglers, found.trend.points),
         *([Note(silent, "bad")] if side_by_side.silent_count else []),
@@ -258,7 +263,8 @@ def _stragglers(found: Sequence[Straggler]) -> Block:
         (
             ranges(one.ranks), one.hostname, one.device, str(one.stage),
             (span(one.first_iteration, one.iteration) or "") + ("" if one.is_over else " and on"),
-            _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms), Quantity(one.lost_s, "s"),
+            _words(one.phase), one.against, one.cause, _ms(one.excess_ms), _ms(one.iteration_ms),
+            Quantity(one.lost_s, "s"),
         )
         for one in sorted(found, key=lambda each: each.lost_s, reverse=True)
     ]  # fmt: skip
@@ -277,7 +283,8 @@ def _medians(found: Ranks) -> Table:
     busiest = sorted(columns, key=lambda column: column[1] or 0.0, reverse=True)
     rows = [
         (
-            span(one.first_rank, one.last_rank), one.hostname, one.device, None if one.stage is None else str(one.stage),
+            span(one.first_rank, one.last_rank), one.hostname, one.device,
+            None if one.stage is None else str(one.stage),
             _ms(work), _ms(wait), _ms(data), _gb(peak),
         )
         for one, work, wait, data, peak in busiest
@@ -314,7 +321,8 @@ def _hardware(found: TrainingReport) -> list[Block]:
     if not drawn.panels and all(cell is None for _, cell in rows):
         return [
             Note(
-                "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine."
+                "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training"
+                " machine."
             )
         ]
     return [*([drawn] if drawn.panels else []), Pairs(rows)]
@@ -362,7 +370,8 @@ def _reading(found: TrainingReport) -> list[Block]:
     reading = found.reading
     records = ", ".join(f"{count:,} {kind}" for kind, count in reading.records.items())
     rows = Pairs([
-        ("run file", Path(reading.path).name), ("records", records or "none"), ("lines left out", f"{reading.skipped:,}"),
+        ("run file", Path(reading.path).name), ("records", records or "none"),
+        ("lines left out", f"{reading.skipped:,}"),
     ])  # fmt: skip
     skipped = [(str(line.number), line.reason) for line in reading.first_skipped]
     return [rows, Table(("line", "why it is no record"), skipped)] if skipped else [rows]

@@ -87,7 +87,8 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         whole=whole, phases=phases, culprits=culprits(whole, phases),
         noise=judge.noise, noise_source=_noise_source(judge, options, is_rehearsal),
         block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=differences(*sides), fail_if_slower=options.fail_if_slower, is_failed=False, could_be_slower=False,
+        differences=differences(*sides), fail_if_slower=options.fail_if_slower, is_failed=False,
+        could_be_slower=False,
     )  # fmt: skip
     return gated(result)
 

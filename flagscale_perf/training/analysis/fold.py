@@ -1,5 +1,5 @@
-"""A run's records folded into its `TrainingReport` in one pass and constant memory. What the summary has, too, is
-taken from there.
+"""A run's records folded into its report in one pass and constant memory. What the summary has, too, is taken
+from there.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class RunFold:
             self._labels = Labels(header)
         except ValueError:
             raise PerfError(
-                f"{header.session_id!r} is no session id such as 20240129_103000; this is no run file of flagscale_perf"
+                f"{header.session_id!r} is no session id such as 20240129_103000; this is no run file of"
+                " flagscale_perf"
             ) from None
         self.end: RunEnd | None = None
         self._header = header

@@ -26,7 +26,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
-from flagscale_perf.spine.units import as_ms, ranges
+from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.analysis.summary import KILLED
@@ -63,7 +63,8 @@ class LiveRun:
             self._labels = Labels(header)
         except ValueError:
             raise PerfError(
-                f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of flagscale_perf"
+                f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of"
+                " flagscale_perf"
             ) from None
         self.header, self.facts = header, RunFacts.of(header.facts)
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
@@ -93,8 +94,8 @@ class LiveRun:
             self.end = record
 
     def state(self, has_writer: bool) -> str:
-        """The end's reason, or "running", or "killed": no end was recorded and nobody writes the file any
-        more.
+        """The end's reason, or "running", or "killed": no end was recorded and no process writes the
+        file.
         """
         if self.end is not None:
             return self.end.reason
@@ -246,5 +247,10 @@ def _straggler(slow: StragglerRecord) -> Note:
     excess = Quantity(as_ms(slow.excess_ns), "ms")
     since = f" longer a step since iteration {slow.first_iteration}"
     cause = f", {slow.cause}" if slow.cause else ""
-    words: Cell = (f"slow: rank {ranges(slow.ranks)} on {slow.hostname}, {slow.phase} ", excess, since, cause)
+    words: Cell = (
+        f"slow: {numbered('rank', slow.ranks)} on {slow.hostname}, {slow.phase} ",
+        excess,
+        since,
+        cause,
+    )
     return Note(words, "warn")

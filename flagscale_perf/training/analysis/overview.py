@@ -24,7 +24,7 @@ SIZES = {
 def overview_of(
     summary: Summary, started: str, nodes: Sequence[tuple[str, list[int], list[str]]]
 ) -> Overview:
-    """From the summary, the local time of the start, and what the nodes told of themselves."""
+    """From the summary, the local time of the start, and what is known of the nodes."""
     info, facts = summary.session_info, RunFacts.of(summary.run_facts)
     scale = Scale.of(facts)
     sizes = {short: getattr(facts, name) for short, name in SIZES.items()}

@@ -58,7 +58,7 @@ class Overview:
         parallel: sizes that are known, by "TP", "PP", "DP", "CP", "EP".
         peak_tflops: dense peak of one device; None, and then `peak_source` says why.
         missing: what the monitor could not get, one phrase each.
-        nodes: those that the file tells of; none in files of one rank.
+        nodes: those that are in the file; none in files of one rank.
         config: options in force.
     """
 
@@ -156,7 +156,7 @@ class Point:
 
 @dataclass(frozen=True)
 class SlowStep:
-    """A step that took more than `SLOW_STEP` (training/findings/signals.py) times the median of those before."""
+    """A step that took more than `training.findings.signals.SLOW_STEP` times the median of those before."""
 
     iteration: int
     elapsed_s: float

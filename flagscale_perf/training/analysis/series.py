@@ -9,11 +9,12 @@ from flagscale_perf.training.analysis.report import Point, SlowStep, TrainingRep
 from flagscale_perf.training.analysis.tables import GoodputBar, Ranks, Straggler
 
 GROUP_COLOURS = {
-    "Forward": "sky", "Backward": "blue", "Optim": "green", "Data": "yellow", "Comm": "orange", "Pipe": "red", "Other": "grey",
-    "Between": "faint",
+    "Forward": "sky", "Backward": "blue", "Optim": "green", "Data": "yellow", "Comm": "orange", "Pipe": "red",
+    "Other": "grey", "Between": "faint",
 }  # fmt: skip
 _CLASS_COLOURS = {
-    "startup": "orange", "productive": "green", "evaluation": "sky", "checkpoint": "blue", "data_stall": "yellow", "lost": "red",
+    "startup": "orange", "productive": "green", "evaluation": "sky", "checkpoint": "blue",
+    "data_stall": "yellow", "lost": "red",
 }  # fmt: skip
 _LAYERS = {
     "work_ms": ("Work", "ms"),
@@ -35,17 +36,22 @@ def trend(found: TrainingReport) -> Series:
     points = _settled(found)
     steps = found.trend.slow_steps
     panels = [
-        Panel("TFLOPS per GPU", "", [_line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")), _suspects(points)]),
+        Panel("TFLOPS per GPU", "", [
+            _line(points, "TFLOPS per GPU", "blue", _true("tflops_per_gpu")), _suspects(points),
+        ]),
         Panel("Share of the peak", "share", [
-            _line(points, "MFU", "blue", _true("mfu")), _line(points, "HFU", "orange", _true("hfu"), "dashed"),
+            _line(points, "MFU", "blue", _true("mfu")),
+            _line(points, "HFU", "orange", _true("hfu"), "dashed"),
         ]),
         Panel("Iteration time", "ms", [
-            _line(points, "max", "faint", _of("iteration_max_ms")), _line(points, "p95", "orange", _of("iteration_p95_ms")),
+            _line(points, "max", "faint", _of("iteration_max_ms")),
+            _line(points, "p95", "orange", _of("iteration_p95_ms")),
             _line(points, "p50", "blue", _of("iteration_p50_ms")), _slow(steps),
         ]),
         Panel("Tokens per second", "", [_line(points, "Tokens per second", "green", _of("tokens_per_s"))]),
         Panel("Pauses", "s", [
-            _pauses(points, "evaluation", "sky", "eval_ms"), _pauses(points, "checkpoint", "blue", "checkpoint_ms"),
+            _pauses(points, "evaluation", "sky", "eval_ms"),
+            _pauses(points, "checkpoint", "blue", "checkpoint_ms"),
         ], True),
     ]  # fmt: skip
     return _series("trend", "Throughput and iteration time over the run", panels, found)

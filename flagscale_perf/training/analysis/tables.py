@@ -42,7 +42,7 @@ class Phases:
 
 @dataclass(frozen=True)
 class RankEntry:
-    """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node tells;
+    """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node reports;
     None if it did not.
     """
 
@@ -56,7 +56,7 @@ class RankEntry:
 @dataclass(frozen=True)
 class Ranks:
     """Every rank side by side. A matrix has a list for each stretch, and in it a value for each entry; None
-    where nothing was told.
+    where nothing is known.
 
     Attributes:
         entries: ranks.
@@ -138,7 +138,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class GoodputPart:
-    """A class of time: `name` as a key, `label` for people. None where it is not told apart from another
+    """A class of time: `name` as a key, `label` for people. None where it is not measured apart from another
     one.
     """
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.analysis.timeline import Counter, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
@@ -162,7 +163,7 @@ class _Tracks:
         span = self._stretch(straggler.first_iteration, straggler.iteration)
         if span is None:
             return
-        name = f"slow: rank {', '.join(map(str, straggler.ranks))}"
+        name = f"slow: {numbered('rank', straggler.ranks)}"
         args = {
             "phase": straggler.phase,
             "excess_ns": straggler.excess_ns,
@@ -183,8 +184,5 @@ class _Tracks:
 
 def _ranks_of(entry: int, ranks_per_entry: int) -> str:
     first = entry * ranks_per_entry
-    return (
-        f"rank {first}"
-        if ranks_per_entry == 1
-        else f"ranks {first} to {first + ranks_per_entry - 1}, the slowest"
-    )
+    ranks = numbered("rank", range(first, first + ranks_per_entry))
+    return ranks if ranks_per_entry == 1 else f"{ranks}, the slowest"

@@ -117,5 +117,7 @@ class StragglerRecord:
 
     @property
     def identity(self) -> StragglerIdentity:
-        """The same for all records of one slow stretch, and for no other."""
+        """The same for all records of one slow stretch, and for no other. What shows who is slow now goes by
+        the ranks alone: a stretch whose end was lost with its writer is replaced by their next one.
+        """
         return self.first_iteration, self.against, tuple(self.ranks)

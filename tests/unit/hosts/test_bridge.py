@@ -14,7 +14,7 @@ from flagscale_perf.hosts import bridge
 from flagscale_perf.hosts.core_loop import MICROBATCHES_MODULE
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.errors import PerfError
-from tests.unit.hosts.test_install import RecordingHooks
+from tests.unit.hosts.test_megatron import RecordingHooks
 
 EVENTS = ("on_train_start", "on_train_step_start", "on_train_step_end", "on_train_end")
 

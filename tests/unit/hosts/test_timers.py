@@ -9,7 +9,7 @@ import pytest
 
 from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.timers import SilentTimers, can_tell_phases, phase_timer, tell_phases, time_mark
+from flagscale_perf.hosts.timers import SilentTimers, can_mark_phases, mark_phases, phase_timer, time_mark
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASE_OF
 
@@ -52,7 +52,7 @@ def hooks():
 
 
 def telling(hooks, timers):
-    tell_phases(timers, hooks, Patches())
+    mark_phases(timers, hooks, Patches())
     return timers
 
 
@@ -153,7 +153,7 @@ def test_a_mark_that_fails_is_told_and_the_host_notices_nothing(timers, hooks):
 
 def test_undo_gives_the_object_its_class_back(hooks):
     timers, patches = HostTimers(0), Patches()
-    tell_phases(timers, hooks, patches)
+    mark_phases(timers, hooks, patches)
     assert isinstance(timers, HostTimers)
     assert type(timers) is not HostTimers
     patches.undo()
@@ -163,7 +163,7 @@ def test_undo_gives_the_object_its_class_back(hooks):
 
 
 def test_timers_without_a_class_of_that_kind_can_tell_nothing():
-    assert [can_tell_phases(each) for each in (None, 5, len, HostTimers, HostTimers(0))] == [False] * 4 + [
+    assert [can_mark_phases(each) for each in (None, 5, len, HostTimers, HostTimers(0))] == [False] * 4 + [
         True
     ]
 

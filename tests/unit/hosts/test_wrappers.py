@@ -6,7 +6,7 @@ from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused, phased
 from flagscale_perf.training.phases import AGREEMENT, PHASES, ZERO_GRAD
 from tests.unit.hosts import test_timers
-from tests.unit.hosts.test_install import RecordingHooks
+from tests.unit.hosts.test_megatron import RecordingHooks
 
 
 def host(*args, **kwargs):

@@ -141,10 +141,10 @@ def test_what_is_not_known_is_said_in_a_line_each() -> None:
     texts = "\n".join(page_of(reports.bare).texts)
     for line in (
         "Nothing: no figure that could be judged is beyond its limit.",
-        "The run file tells no time yet.",
+        "No time is recorded yet.",
         "No trend: no interval after the warm-up is finished yet.",
         "No phases: run with --perf-breakdown to see where an iteration goes.",
-        "No ranks side by side: the file tells of rank 0 only.",
+        "No ranks side by side: only rank 0 is in the file.",
         "No memory: run on a GPU with --perf-memory-tracking (the default).",
         "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine.",
         "No events.",

@@ -134,7 +134,7 @@ def test_a_straggler_is_a_span_from_its_first_slow_iteration_to_its_last_also_wi
     never_over = make_straggler(ranks=[4, 5], iteration=2)
     events = [e for e in events_of(*steps, *over, never_over) if e["ph"] in "be"]
     assert [(e["ph"], e["name"], e["ts"] / 1000) for e in events] == [
-        ("b", "slow: rank 3", 100), ("e", "slow: rank 3", 400), ("b", "slow: rank 4, 5", 100), ("e", "slow: rank 4, 5", 300),
+        ("b", "slow: rank 3", 100), ("e", "slow: rank 3", 400), ("b", "slow: ranks 4, 5", 100), ("e", "slow: ranks 4, 5", 300),
     ]  # fmt: skip
 
 

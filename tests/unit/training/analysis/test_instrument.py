@@ -1,0 +1,41 @@
+"""What the commands call for a training, from one run file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.compare.compare import CompareOptions
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.timeline import Name
+from flagscale_perf.training.analysis.instrument import INSTRUMENT
+from tests.run_files import steady, write
+
+
+def run_file(directory: Path) -> Path:
+    return write(directory / "perf_records_20240129_103000.jsonl", steady(40))
+
+
+def test_a_report_of_one_file_and_of_a_directory(tmp_path: Path) -> None:
+    path = run_file(tmp_path)
+    assert INSTRUMENT.report(path).title == "Run 20240129_103000"
+    assert INSTRUMENT.sessions(tmp_path).title == f"1 session in {tmp_path}, as restarts of one experiment"
+
+
+def test_a_comparison_and_what_is_shown_of_it(tmp_path: Path) -> None:
+    path = run_file(tmp_path)
+    result = INSTRUMENT.compare([path], [path], CompareOptions())
+    assert result.whole.verdict == "no difference"
+    assert [section.key for section in INSTRUMENT.comparison(result).sections] == ["times", "figures", "runs"]
+
+
+def test_a_session_that_is_followed_and_its_timeline(tmp_path: Path) -> None:
+    run = RunFile(run_file(tmp_path))
+    live = INSTRUMENT.live(run.header)
+    for record in run:
+        live.add(record)
+    assert live.before() == "session 20240129_103000 before it: ended after iteration 40"
+    items = list(INSTRUMENT.timeline(run.header).items(run))
+    assert [item.text for item in items if isinstance(item, Name)][1:3] == [
+        "iterations",
+        "phases, end to end",
+    ]
