@@ -69,7 +69,8 @@ class PrometheusPortSink:
 
     name: ClassVar[str] = "Prometheus port"
     cost: ClassVar[str] = (
-        "no metrics to scrape; free the port or give another --perf-prometheus-port, it is tried again all the time"
+        "no metrics to scrape; free the port or give another --perf-prometheus-port, "
+        "it is tried again all the time"
     )
     rebuilds: ClassVar[bool] = True
 
@@ -100,7 +101,7 @@ class PrometheusPortSink:
         self._exposition.publish()
         if self._server is None:
             from flagscale_perf.sinks.prometheus_server import (
-                MetricsServer,  # an HTTP server's modules, for whoever serves only
+                MetricsServer,  # the modules of an HTTP server are loaded only where one is asked for
             )
 
             try:

@@ -1,6 +1,4 @@
-"""The HTTP server behind --perf-prometheus-port: few clients at a time, and none of them stays silent for
-long.
-"""
+"""The HTTP server behind --perf-prometheus-port: few clients at a time, silent ones are dropped."""
 
 from __future__ import annotations
 
@@ -41,30 +39,28 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
         self._thread.start()
 
     def close(self) -> None:
-        """Gives the port back; clients that are there are not waited for."""
+        """Gives the port back without waiting for clients."""
         self.shutdown()
         self.server_close()
         self._thread.join()
 
     def server_bind(self) -> None:
-        """As the base class, which looks the host's name up, too: that may take as long as a name server
-        likes.
-        """
+        """As in the base class, without its look-up of the host's name, which can take long."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
     def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Whether there is room for this client; otherwise it is turned away."""
+        """Whether there is room for this client; it is turned away if not."""
         if len(self._clients) >= MAX_CLIENTS:
             return False
         self._clients.add(request)
         return True
 
     def shutdown_request(self, request: Any) -> None:
-        """Whatever became of the client, its place is free."""
+        """Makes room for another client."""
         self._clients.discard(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs or is gone is no trouble of ours."""
+        """Ignores a client that hangs or is gone."""

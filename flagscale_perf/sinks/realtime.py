@@ -15,9 +15,7 @@ FOLLOWER_TIME_NS = NS_PER_S // 4  # what a follower gets for reading the last li
 
 
 class RealtimeSink:
-    """`perf_realtime.log`; keeps its inode for ever, bounded by truncation in place, shared with other
-    sessions' writers.
-    """
+    """`perf_realtime.log`; shared with other sessions' writers, emptied in place when it gets too long."""
 
     name: ClassVar[str] = "live log"
     cost: ClassVar[str] = "nothing new in perf_realtime.log; the session's own log goes on"

@@ -16,9 +16,7 @@ RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 
 
 class TensorBoardSink:
-    """An event file in `<the host's directory>/flagscale_perf`, or in `<log directory>/tensorboard` where the
-    host has none.
-    """
+    """An event file in `<the host's directory>/flagscale_perf`, else in `<log directory>/tensorboard`."""
 
     name: ClassVar[str] = "TensorBoard"
     cost: ClassVar[str] = "no curves of the monitor in TensorBoard; everything else goes on"
@@ -43,7 +41,8 @@ class TensorBoardSink:
         hosts = context.header.facts.get("tensorboard_dir")
         directory = Path(hosts) / RUN_NAME if hosts else context.directory / "tensorboard"
         seconds = context.header.start_wall_ns // NS_PER_S
-        host = os.uname().nodename.replace("/", "_")  # whoever names a machine does not choose the directory
+        # A machine's name must not choose the directory.
+        host = os.uname().nodename.replace("/", "_")
         self._stem = directory / f"events.out.tfevents.{seconds:010d}.{host}.{os.getpid()}"
         self._file = AppendFile(self._numbered(0), open_new, lambda fresh: self._preamble.content)
         self._writer = RecordWriter(self._file)

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def layout_summary(pages: Mapping[str, Mapping[str, Sequence[str]]]) -> Any:
-    """Page to chart to tags, as the `Summary` of an event. Raises ImportError without the package tensorboard."""
+    """Page to chart to tags, as the `Summary` of an event. Raises ImportError without tensorboard."""
     from tensorboard.compat.proto import summary_pb2, tensor_pb2, types_pb2
     from tensorboard.plugins.custom_scalar import layout_pb2, metadata
 

@@ -14,9 +14,7 @@ MAX_BYTES = 32 << 20
 
 
 class MetricsSink:
-    """`perf_metrics_<session>.log`; its older parts are `perf_metrics_<session>.1.log` (the newest of them),
-    `.2.log` ...
-    """
+    """`perf_metrics_<session>.log`; its older parts end in `.1.log` (the newest of them), `.2.log` ..."""
 
     name: ClassVar[str] = "text log"
     cost: ClassVar[str] = "no new lines in it; `flagscale-perf report` reads the run file"

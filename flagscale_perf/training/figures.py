@@ -180,8 +180,8 @@ _UTILISATION: tuple[Row, ...] = (
     Row("mfu", "MFU", SHARE, lambda i, run: _utilisation(i, run).mfu,
         "Σ model_flops / Σ iteration_ns / world size / dense peak of one device", column=Column("MFU(%)", 8),
         watch=Watched(2, "MFU"), curve=Curve("performance/mfu", (UTILISATION,)),
-        gauge=Gauge("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is known "
-                    "and where it is above 1."),
+        gauge=Gauge("mfu_ratio", "Model FLOPs utilisation of the last interval; absent where no peak is "
+                    "known and where it is above 1."),
         in_summary=True, limit=1),
     Row("hfu", "HFU", SHARE, lambda i, run: _utilisation(i, run).hfu,
         "Σ hardware_flops / Σ iteration_ns / world size / dense peak of one device",
@@ -249,8 +249,8 @@ def _group(title: str) -> Row:
 _BUBBLE: tuple[Row, ...] = (
     Row("bubble_share", "Bubble", SHARE, lambda i, run: share(i.bubble_ns, i.iteration_ns),
         "Σ bubble_ns / Σ iteration_ns; a part of Pipe", column=Column("Bubble(%)", 11, BREAKDOWN),
-        in_csv=False,
-        gauge=Gauge("bubble_ratio", "Part of the last interval that rank 0 waited for the pipeline's schedule.")),
+        in_csv=False, gauge=Gauge("bubble_ratio", "Part of the last interval that rank 0 waited for the "
+                                  "pipeline's schedule.")),
     Row("bubble_ms", "bubble", MILLISECONDS, lambda i, run: per_step(i.bubble_ns, i.steps),
         "Σ bubble_ns / steps / 10⁶", curve=Curve("phase/bubble_ms", (WAITING,))),
     Row("imbalance_ms", "imbalance", MILLISECONDS, lambda i, run: per_step(i.imbalance_ns, i.steps),

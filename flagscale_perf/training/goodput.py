@@ -1,6 +1,4 @@
-"""Where the run's time went: every nanosecond from the start of rank 0's process to the end of its training
-in exactly one class.
-"""
+"""Where the run's time went: each nanosecond from rank 0's process start to its end is in one class."""
 
 from __future__ import annotations
 
@@ -9,9 +7,10 @@ from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.window import Reservoir, end_mono_ns
+from flagscale_perf.training.window import end_mono_ns
 
 MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
 
@@ -45,9 +44,7 @@ class Goodput:
 
     @property
     def ettr(self) -> float | None:
-        """Effective training time ratio: the productive share of the wall time; None before any time has
-        passed.
-        """
+        """Effective training time ratio: the productive share of the wall time, if any has passed."""
         return self.productive_ns / self.wall_ns if self.wall_ns > 0 else None
 
     def with_gap(self, gap_ns: int) -> Goodput:
@@ -55,11 +52,11 @@ class Goodput:
         return self + Goodput(wall_ns=gap_ns, idle_ns=gap_ns)
 
     def __add__(self, other: Goodput) -> Goodput:
-        """Class by class; a data stall that one of them does not know is not known of both."""
+        """Class by class; where one data stall is not known, that of both is not."""
         if self.data_stall_ns is None or other.data_stall_ns is None:
             stall_ns = (self.data_stall_ns or 0) + (other.data_stall_ns or 0)
-            told = replace(self, data_stall_ns=0) + replace(other, data_stall_ns=0)
-            return replace(told, productive_ns=told.productive_ns + stall_ns, data_stall_ns=None)
+            both = replace(self, data_stall_ns=0) + replace(other, data_stall_ns=0)
+            return replace(both, productive_ns=both.productive_ns + stall_ns, data_stall_ns=None)
         return Goodput(
             **{field.name: getattr(self, field.name) + getattr(other, field.name) for field in fields(self)}
         )
@@ -122,7 +119,7 @@ class SessionGoodput:
         elif isinstance(record, EventRecord) and not self._has_ended:
             self._end_ns = max(self._end_ns, record.at_ns)
         elif isinstance(record, RunEnd):
-            # what the writer tells while it brings the last records to the disk is none of the session's time
+            # The training is over: what the writer records while it empties the ring takes none of its time.
             self._has_ended = True
             self._end_ns = max(
                 self._trained_until_ns, self._anchor.mono_ns + record.end_wall_ns - self._anchor.wall_ns
@@ -170,9 +167,7 @@ class SessionGoodput:
         return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
 
     def _warmup_shares(self) -> tuple[int, int, int]:
-        """The first iteration split into start-up, productive and lost: it trains in the time that the later
-        ones usually take.
-        """
+        """The first iteration as start-up, productive, lost: it trains as long as the median later one."""
         step = self._warmup
         if step is None:
             return 0, 0, 0
@@ -184,18 +179,14 @@ class SessionGoodput:
 
 
 def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:
-    """How much of the step was loading data; None where the phases last recorded are another's or were not
-    measured.
-    """
+    """How much of the step was loading data; None unless its own phases were measured."""
     if phases is None or phases.iteration != step.iteration or phases.other_ns is None:
         return None
     return min(max(phases.data_loading_ns or 0, 0), step.iteration_ns)
 
 
 def _process_start_ns(header: RunHeader) -> int:
-    """Its monotonic mark; the session's start in an older file, which does not know it, and where it cannot
-    be.
-    """
+    """Its monotonic mark; the session's start where the file has none, or one that cannot be true."""
     started = RunFacts.of(header.facts).process_start_ns
     if started is not None and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
         return started

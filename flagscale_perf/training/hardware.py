@@ -12,8 +12,7 @@ from flagscale_perf.training.rates import per_second
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord
 from flagscale_perf.training.utilisation import Scale
 
-# Why a device's clocks are not higher. Those that cap make a step slow; the others are what somebody asked
-# for.
+# Why a device's clocks are not higher. Caps make a step slow; the others were asked for.
 CAPS = ("power", "temperature", "power brake", "hardware slowdown")
 REASONS = (*CAPS, "idle", "application clocks", "sync boost", "display", "other")
 
@@ -33,9 +32,7 @@ class Stretch(NamedTuple):
 
 
 class HardwareWindow:
-    """Hands each reading to the stretch of training it fell into. Memory is bounded however long a stretch
-    is.
-    """
+    """Hands each reading to the stretch of training it was made in, in bounded memory."""
 
     def __init__(self) -> None:
         self._waiting: deque[HardwareRecord] = deque(maxlen=MAX_WAITING)
@@ -93,9 +90,7 @@ class HardwareWindow:
 
 
 def _energy(first: HardwareRecord | None, last: HardwareRecord | None) -> tuple[int | None, int | None]:
-    """Energy and time between two readings; None for a counter that has begun anew or counts in another
-    unit.
-    """
+    """Energy and time between two readings; None if the counter was reset or counts in another unit."""
     if first is None or last is None or first.energy_mj is None or last.energy_mj is None:
         return None, None
     energy_mj, dur_ns = last.energy_mj - first.energy_mj, last.at_ns - first.at_ns

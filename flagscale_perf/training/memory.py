@@ -1,6 +1,4 @@
-"""What the device's memory tells beyond its size: fragmentation, and when it will run out if it goes on like
-this.
-"""
+"""Fragmentation of the device's memory, and a forecast of when it will run out."""
 
 from __future__ import annotations
 

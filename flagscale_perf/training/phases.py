@@ -1,5 +1,4 @@
-"""The phases of an iteration: which of the host's timers is which, their sums, and the pipeline bubble in
-them.
+"""The phases of an iteration: the host's timers they are made of, their sums, and the pipeline bubble.
 
 A phase's time is its own: what the phases inside it take is theirs. So all of them, `other` and
 `between_steps` included, add up to the iteration. See docs/metrics.md.
@@ -107,8 +106,7 @@ class PhaseJoin:
 
 
 def split_wait(record: PhaseRecord, microbatches: int, stages: int) -> tuple[int | None, int | None]:
-    """Bubble and imbalance of one step on this stage: (None, None) where there is no pipeline or its schedule
-    is another.
+    """Bubble and imbalance of one step on this stage; None where there is no pipeline with this schedule.
 
     A schedule of one forward, one backward leaves every stage idle for (stages - 1) micro-batches' forward
     and backward.

@@ -82,7 +82,7 @@ class PhaseSummary:
 
 @dataclass(frozen=True)
 class BubbleSummary:
-    """Waiting for other pipeline stages, over the same steps; "pipeline" is computing and waiting together."""
+    """Waiting for other pipeline stages, over the same steps; "pipeline" is computing and waiting."""
 
     bubble_s: float | None
     imbalance_s: float | None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
 from flagscale_perf.training.facts import RunFacts
@@ -40,40 +41,10 @@ from flagscale_perf.training.summary import (
 from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
-MAX_ROWS = 2000
 MAX_FAILURES = 50
 
 
-Row = TypeVar("Row")
 Part = TypeVar("Part", bound=Any)
-
-
-class ThinnedRows(Generic[Row]):
-    """At most `MAX_ROWS` rows of a stream: every one, then every second, fourth ..., and always the last."""
-
-    def __init__(self, limit: int = MAX_ROWS) -> None:
-        self._limit = limit
-        self._rows: list[Row] = []
-        self._stride = 1
-        self._seen = 0
-        self._last: Row | None = None
-
-    def add(self, row: Row) -> None:
-        """One more row."""
-        if self._seen % self._stride == 0:
-            if len(self._rows) >= self._limit - 1:
-                self._rows = self._rows[::2]
-                self._stride *= 2
-            if self._seen % self._stride == 0:
-                self._rows.append(row)
-        self._seen += 1
-        self._last = row
-
-    def rows(self) -> list[Row]:
-        """Those kept, oldest first."""
-        if self._last is None or self._rows[-1] is self._last:
-            return self._rows
-        return [*self._rows, self._last]
 
 
 class RunTotals:
@@ -250,7 +221,7 @@ class RunTotals:
 
 
 def _finite(part: Part) -> Part:
-    """The same with None for every number that is none."""
+    """The same with None for NaN and infinities."""
     known: Part = replace(part, **finite(vars(part)))
     return known
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.units import UNKNOWN, number
+from flagscale_perf.spine.units import percent
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
@@ -122,17 +122,18 @@ class TrustedWork:
 
 
 def suspicion(interval: IntervalRecord, facts: RunFacts) -> str | None:
-    """What is wrong with an interval above its peak and what to check, one line; None for one that is not."""
+    """One line about an interval above its peak: what is wrong, what to check; None if it is below."""
     scale = Scale.of(facts)
     utilisation = Work.of(interval).utilisation(scale)
     if not utilisation.is_suspect or scale.peak_flop_per_s is None:
         return None
-    mfu, hfu = (UNKNOWN if share is None else f"{number(share * 100, 1)} %" for share in utilisation)
+    mfu, hfu = map(percent, utilisation)
+    where = f"iterations {interval.first_iteration} to {interval.iteration}"
     peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.peak_source})"
     return (
-        f"iterations {interval.first_iteration} to {interval.iteration}: MFU {mfu}, HFU {hfu} of a peak of {peak}. No device passes its "
-        f"peak: check --perf-peak-tflops, the data type ({facts.dtype}), and whether packed documents are counted as whole "
-        "sequences. Such intervals are marked and in no average"
+        f"{where}: MFU {mfu}, HFU {hfu} of a peak of {peak}. No device passes its peak: check "
+        f"--perf-peak-tflops, the data type ({facts.dtype}), and whether packed documents are counted as "
+        "whole sequences. Such intervals are marked and in no average"
     )
 
 

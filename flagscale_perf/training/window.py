@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import math
-import random
 from dataclasses import fields
 from typing import Any
 
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.hardware import HardwareWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
 from flagscale_perf.training.utilisation import Scale, Work
 
-RESERVOIR_SIZE = 4096
-
-
-class Reservoir:
-    """A bounded sample of a stream of numbers: all of them up to its size, then a uniform choice.
-
-    The choice is seeded, so the same stream gives the same sample: a report rebuilt from the run file equals
-    the writer's.
-    """
-
-    def __init__(self, size: int = RESERVOIR_SIZE) -> None:
-        self._size = size
-        self._random = random.Random(0)
-        self._kept: list[int] = []
-        self._seen = 0
-        self.maximum: int | None = None
-
-    def add(self, value: int) -> None:
-        """One more number of the stream."""
-        self._seen += 1
-        if self.maximum is None or value > self.maximum:
-            self.maximum = value
-        if self._seen <= self._size:
-            self._kept.append(value)
-        elif (place := int(self._random.random() * self._seen)) < self._size:
-            self._kept[place] = value
-
-    def quantile(self, share: float) -> int | None:
-        """The smallest number kept that at least `share` of them do not exceed; None before the first."""
-        if not self._kept:
-            return None
-        return sorted(self._kept)[math.ceil(share * len(self._kept)) - 1]
-
-
 # What a step and an interval call alike: summed, or for memory the last that is known.
 _SHARED = [field.name for field in fields(IntervalRecord) if field.name in StepRecord._fields[1:]]
 _LAST = [name for name in _SHARED if name.startswith("memory_")]
 _SUMMED = [name for name in _SHARED if name not in _LAST]
 _OF_SKIPPED_DATA = ["eval_ns", "checkpoint_ns", "skipped_samples"]
-_UNKNOWN = [name for name in _SUMMED if "None" in str(StepRecord.__annotations__[name])]  # it may be
+_UNKNOWN = [name for name in _SUMMED if "None" in str(StepRecord.__annotations__[name])]  # may be None
 _KNOWN = [name for name in _SUMMED if name not in _UNKNOWN]
 
 
@@ -82,7 +47,7 @@ class StepSums:
         vars(self).update(dict.fromkeys(_KNOWN, 0) | dict.fromkeys(_UNKNOWN))
 
     def add(self, step: StepRecord, phases: StepPhases | None = None) -> None:
-        """Adds a train step and its phases, if measured; of passed-over data only samples and pauses count."""
+        """Adds a step, and its phases if measured; of passed-over data only samples and pauses count."""
         is_skipped = step.outcome == Outcome.DATA_SKIPPED
         sums = vars(self)
         for name in _OF_SKIPPED_DATA if is_skipped else _KNOWN:
@@ -146,9 +111,7 @@ class _Open:
 
 
 class IntervalWindow:
-    """Collects steps; hands out an `IntervalRecord` whenever the iteration crosses a multiple of the
-    interval.
-    """
+    """Makes an `IntervalRecord` whenever the iteration crosses a multiple of the interval."""
 
     def __init__(self, interval: int, anchor: Anchor, scale: Scale) -> None:
         """`interval` in iterations, at least 1; `anchor` of the run's start; `scale` of its devices."""
@@ -165,9 +128,7 @@ class IntervalWindow:
     def add(
         self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None
     ) -> IntervalRecord | None:
-        """One more record, its phases if measured; the interval it completes, if it does. `dropped` as in
-        `IntervalRecord`.
-        """
+        """Adds a record, and its phases if measured; returns the interval that it completes, if any."""
         if self._open is None:
             self._open = _Open(step)
         self._open.add(step, phases)

@@ -87,7 +87,7 @@ class Drain:
             while self._fill(session):
                 session.run_file.flush()
                 self._hand_on(session)
-                self._notices.beat()
+                self._notices.look()
         except OSError as error:
             self._run_file_fails(error)
             return False

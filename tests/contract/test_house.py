@@ -20,24 +20,17 @@ CONTRACT_DATA = (
 )
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
-    "analysis/report.py": "data without behaviour",
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
     "hosts/megatron.py": "tests/unit/hosts/test_install.py and every run of FlagScale",
     "launcher/actions.py": "tests/processes/test_run_py.py",
-    "report/findings_html.py": "tests/unit/report/test_html.py",
-    "report/sections.py": "tests/unit/report/test_text.py and test_markdown.py",
-    "report/sections_html.py": "tests/unit/report/test_html.py",
-    "training/analysis/rank_totals.py": "tests/unit/training/analysis/test_fold.py",
+    "sinks/base.py": "tests/contract/test_sinks.py",
+    "training/analysis/report.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/trend.py": "tests/unit/training/analysis/test_fold.py",
-    "training/findings/case.py": "tests/unit/training/findings/test_findings.py",
-    "training/findings/rank_findings.py": "tests/unit/training/findings/test_findings.py",
-    "training/findings/signals.py": "tests/unit/training/findings/test_findings.py",
-    "training/ranks/rounds.py": "tests/unit/training/ranks/test_view.py",
-    "training/ranks/table.py": "tests/unit/training/ranks/test_view.py",
     "training/records.py": "tests/unit/spine/test_jsonl.py",
-    "writer/sources.py": "tests/unit/writer/test_drain_hardware.py and test_drain_ranks.py",
+    "training/sources.py": "tests/unit/writer/test_drain.py",
+    "writer/supervisor.py": "tests/processes/test_writer_faults.py",
 }
 HEAVY = (
     "torch",

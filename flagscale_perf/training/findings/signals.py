@@ -10,9 +10,10 @@ from collections import deque
 from dataclasses import dataclass
 
 from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.clocks import caps_in
 from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
-from flagscale_perf.training.window import Reservoir, end_mono_ns
+from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64
 MIN_RECENT = 8

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks import limits
@@ -14,7 +15,6 @@ from flagscale_perf.training.ranks.blocks import Block
 from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.rounds import Round, median_clock
 from flagscale_perf.training.ranks.work import MIXED_PLACES, OWN_PLACES
-from flagscale_perf.training.window import Reservoir
 
 
 class Found(NamedTuple):

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.samples import MAX_ROWS
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.totals import MAX_FAILURES, MAX_ROWS, RunTotals, ThinnedRows
+from flagscale_perf.training.totals import MAX_FAILURES, RunTotals
 from tests.fakes import (
     MS,
     SECOND,
@@ -239,16 +240,6 @@ def test_failures_are_listed_up_to_a_bound_and_all_counted() -> None:
 def test_drops_are_the_last_known_count() -> None:
     assert summary_of([make_interval(10, dropped=3)])["dropped_records"] == 3
     assert summary_of([make_interval(10, dropped=3), RunEnd("killed", 0, 10, 5)])["dropped_records"] == 5
-
-
-def test_rows_are_thinned_evenly_and_end_with_the_last() -> None:
-    thinned = ThinnedRows(limit=10)
-    for number in range(1, 101):
-        thinned.add(make_interval(number))
-        rows = [row.iteration for row in thinned.rows()]
-        assert len(rows) <= 10
-        assert (rows[0], rows[-1]) == (1, number)
-    assert rows == [1, 17, 33, 49, 65, 81, 97, 100]
 
 
 def test_a_summary_of_a_million_steps_stays_below_a_megabyte() -> None:

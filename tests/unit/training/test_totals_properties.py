@@ -5,16 +5,16 @@ recorded.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import decode, encode
-from flagscale_perf.training.records import IntervalRecord, Record
-from flagscale_perf.training.totals import RunTotals, ThinnedRows
-from tests.fakes import make_header, make_interval
+from flagscale_perf.training.records import Record
+from flagscale_perf.training.totals import RunTotals
+from tests.fakes import make_header
 from tests.strategies import any_record, json_values, runs
 
 
@@ -72,17 +72,3 @@ def test_any_facts_make_a_summary(facts, records: list[Record]) -> None:
     for record in records:
         totals.add(record)
     json.loads(totals.text(), parse_constant=pytest.fail)
-
-
-@given(st.integers(0, 200), st.integers(2, 9))
-def test_thinned_rows_are_bounded_in_order_and_end_with_the_last(count: int, limit: int) -> None:
-    thinned = ThinnedRows(limit)
-    rows: list[IntervalRecord] = [make_interval(10 * number) for number in range(1, count + 1)]
-    for row in rows:
-        thinned.add(row)
-    kept = thinned.rows()
-    assert len(kept) <= limit
-    assert [row.iteration for row in kept] == sorted({row.iteration for row in kept})
-    assert kept[-1:] == rows[-1:]
-    assert kept[:1] == rows[:1]
-    assert all(asdict(row) == asdict(rows[row.iteration // 10 - 1]) for row in kept)

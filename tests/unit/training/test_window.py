@@ -9,7 +9,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin
 from flagscale_perf.training.records import Outcome
 from flagscale_perf.training.utilisation import Scale
-from flagscale_perf.training.window import IntervalWindow, Reservoir
+from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import (
     MS,
     SCALE,
@@ -214,24 +214,3 @@ def test_without_a_peak_an_interval_has_no_share_of_it() -> None:
     record = window.close()
     assert record is not None
     assert (record.mfu, record.hfu, record.model_flops) == (None, None, 4 * 10**12)
-
-
-def test_a_reservoir_keeps_its_size_and_is_a_fair_and_repeatable_sample() -> None:
-    one, two = Reservoir(1000), Reservoir(1000)
-    for value in range(100_000):
-        one.add(value)
-        two.add(value)
-    assert len(one._kept) == 1000
-    assert one.maximum == 99_999
-    assert [one.quantile(q) for q in (0.1, 0.5, 0.9)] == [two.quantile(q) for q in (0.1, 0.5, 0.9)]
-    for share in (0.1, 0.5, 0.9):
-        # the standard error of a quantile of 1000 is at most 1.6 % of the range
-        assert abs((one.quantile(share) or 0) / 100_000 - share) < 0.05
-
-
-def test_a_reservoir_of_few_numbers_is_exact() -> None:
-    reservoir = Reservoir()
-    assert (reservoir.quantile(0.5), reservoir.maximum) == (None, None)
-    for value in (30, 10, 20, 40):
-        reservoir.add(value)
-    assert [reservoir.quantile(q) for q in (0.25, 0.5, 0.75, 1.0)] == [10, 20, 30, 40]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.training.records import IntervalRecord, Outcome, Record, StepRecord
-from flagscale_perf.training.window import IntervalWindow, Reservoir, skipped_iterations
+from flagscale_perf.training.window import IntervalWindow, skipped_iterations
 from tests.fakes import SCALE
 from tests.strategies import runs
 
@@ -50,19 +50,3 @@ def test_intervals_follow_each_other_without_gap_or_overlap(records: list[Record
             steps[0].iteration - steps[0].iterations + 1,
             steps[-1].iteration,
         )
-
-
-@given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 9), st.integers(1, 100))
-def test_a_reservoir_is_bounded_and_holds_only_what_it_was_given(
-    values: list[int], size: int, percent: int
-) -> None:
-    reservoir, again = Reservoir(size), Reservoir(size)
-    for value in values:
-        reservoir.add(value)
-        again.add(value)
-    found = reservoir.quantile(percent / 100)
-    assert (found, reservoir.maximum) == (again.quantile(percent / 100), max(values))
-    assert found in values
-    assert len(reservoir._kept) == min(size, len(values))
-    if len(values) <= size:
-        assert sum(value <= found for value in values) >= percent / 100 * len(values)
