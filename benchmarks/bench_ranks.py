@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, decode_block, encode_block
 from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
@@ -108,7 +109,7 @@ def large_job(ranks: int, rounds: int) -> None:
     noise = replace(NOISES["by 2 %, hiccups, drift"], hiccup=1e-6)
     simulation = Simulation(job, noise, (Slow((slow_rank,), 0.10, "forward", ONSET),))
     before_kib = resident_kib()
-    view, cost = RanksView({"world_size": ranks}), Cost()
+    view, cost = RanksView(RunFacts.of({"world_size": ranks})), Cost()
     view.join(job.identities())
     for blocks in simulation.rounds(rounds):
         for record in one_round(view, blocks, cost):
@@ -167,7 +168,7 @@ def resident_kib() -> int:
 
 
 def named(job: Job, simulation: Simulation, rounds: int) -> list[StragglerRecord]:
-    stragglers, who = Stragglers({}), job.identities()
+    stragglers, who = Stragglers(RunFacts.of({})), job.identities()
     found = [
         each
         for blocks in simulation.rounds(rounds)

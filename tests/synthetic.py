@@ -15,6 +15,7 @@ from typing import Any
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
@@ -70,8 +71,10 @@ class Plan:
 def records_of(plan: Plan) -> list[Record]:
     """The run's records, in the order of its file."""
     header = make_header(facts=make_facts(**SHAPE | plan.facts))
-    window = IntervalWindow(10, Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(header.facts))
-    join = PhaseJoin(header.facts)
+    window = IntervalWindow(
+        10, Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(RunFacts.of(header.facts))
+    )
+    join = PhaseJoin(RunFacts.of(header.facts))
     records: list[Record] = [header]
     start_ns = 0
     for number in range(1, STEPS + 1):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.figures import Table
 from flagscale_perf.spine.records import RunHeader
 
@@ -93,6 +95,11 @@ class SinkContext:
     resumed: bool = False
     may_serve: bool = False
     emit_figures: Callable[[dict[str, float]], None] = lambda figures: None
+
+    @cached_property
+    def options(self) -> PerfConfig:
+        """Those in force, of the header."""
+        return PerfConfig.of(self.header.config)
 
 
 class Sink(Protocol):

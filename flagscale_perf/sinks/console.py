@@ -23,7 +23,7 @@ class ConsoleSink:
     @classmethod
     def open(cls, context: SinkContext) -> ConsoleSink | None:
         """Only with the option."""
-        return cls(context) if context.header.config.get("perf_console_output") else None
+        return cls(context) if context.options.perf_console_output else None
 
     def write(self, record: Record) -> None:
         """Keeps the record's line, if it has one."""

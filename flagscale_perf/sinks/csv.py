@@ -27,7 +27,7 @@ class CsvSink:
     @classmethod
     def open(cls, context: SinkContext) -> CsvSink | None:
         """Only with the option."""
-        return cls(context) if context.header.config.get("perf_csv") else None
+        return cls(context) if context.options.perf_csv else None
 
     def write(self, record: Record) -> None:
         """Keeps the record's row, if it has one."""

@@ -78,14 +78,14 @@ class PrometheusPortSink:
         """Raises ImportError without the package prometheus_client."""
         if not context.may_serve:
             raise RuntimeError("no port is opened in the training process, and there is no writer process")
-        self._host, self._port = parse_address(context.header.config["perf_prometheus_port"])
+        self._host, self._port = parse_address(context.options.perf_prometheus_port or "")
         self._exposition = _Exposition(context)
         self._server: Any = None
 
     @classmethod
     def open(cls, context: SinkContext) -> PrometheusPortSink | None:
         """Only with the option."""
-        return cls(context) if context.header.config.get("perf_prometheus_port") else None
+        return cls(context) if context.options.perf_prometheus_port else None
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -127,14 +127,14 @@ class PrometheusTextfileSink:
 
     def __init__(self, context: SinkContext) -> None:
         """Raises ImportError without the package prometheus_client."""
-        self._path = Path(context.header.config["perf_prometheus_textfile"])
+        self._path = Path(context.options.perf_prometheus_textfile or "")
         self._exposition = _Exposition(context)
         self._is_stale = True
 
     @classmethod
     def open(cls, context: SinkContext) -> PrometheusTextfileSink | None:
         """Only with the option."""
-        return cls(context) if context.header.config.get("perf_prometheus_textfile") else None
+        return cls(context) if context.options.perf_prometheus_textfile else None
 
     def write(self, record: Record) -> None:
         """Adds the record."""

@@ -20,6 +20,7 @@ class TextFormat:
 
     def __init__(self, context: SinkContext) -> None:
         self._header = header = context.header
+        self._options = context.options
         self._presentation = context.presentation
         self._labels = Labels(header)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
@@ -64,7 +65,7 @@ class TextFormat:
         return self._row([self._time(getattr(record, self._rows.table.time)), *cells, *flags])
 
     def _is_asked_for(self, column: Column) -> bool:
-        return column.option is None or bool(self._header.config.get(column.option))
+        return column.option is None or bool(getattr(self._options, column.option))
 
     def _row(self, cells: Iterable[str]) -> str:
         widths = [column.width for column in self._columns] + [0]

@@ -31,7 +31,7 @@ class WandbSink:
     @classmethod
     def open(cls, context: SinkContext) -> WandbSink | None:
         """Only with the option."""
-        return cls(context) if context.header.config.get("perf_wandb") else None
+        return cls(context) if context.options.perf_wandb else None
 
     def write(self, record: Record) -> None:
         """Keeps a row's figures, its step first; unknown ones are left out."""

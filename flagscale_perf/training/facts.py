@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
 
@@ -75,8 +76,13 @@ class RunFacts:
 
         A value that is missing or of another type is None or, where the field has no None, empty: "", 0, [].
         """
-        types = get_type_hints(cls)
+        types = _types()
         return cls(**{name: _typed(facts.get(name), types[name]) for name in types})
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return get_type_hints(RunFacts)
 
 
 def _typed(value: Any, hint: Any) -> Any:

@@ -28,6 +28,7 @@ from flagscale_perf.spine.figures import (
 )
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import Labels
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.hardware import CAPS, mean_power_mw, reasons_in, tokens_per_joule
 from flagscale_perf.training.memory import fragmentation
 from flagscale_perf.training.phases import GROUPS, PHASES, share, total_of
@@ -64,7 +65,7 @@ class Run(NamedTuple):
     @classmethod
     def of(cls, header: RunHeader) -> Run:
         """Raises ValueError for a header whose session id is none."""
-        return cls(Scale.of(header.facts), Labels(header), header.start_wall_ns)
+        return cls(Scale.of(RunFacts.of(header.facts)), Labels(header), header.start_wall_ns)
 
 
 def _utilisation(interval: IntervalRecord, run: Run) -> Utilisation:

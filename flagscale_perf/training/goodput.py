@@ -8,6 +8,7 @@ from typing import Any
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.samples import Reservoir
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 
@@ -186,7 +187,7 @@ def _loading_ns(step: StepRecord, phases: PhaseRecord | None) -> int | None:
 
 def _process_start_ns(header: RunHeader) -> int:
     """Its monotonic mark; the session's start where the file has none, or one that cannot be true."""
-    started = header.facts.get("process_start_ns")
-    if isinstance(started, int) and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
+    started = RunFacts.of(header.facts).process_start_ns
+    if started is not None and 0 <= header.start_mono_ns - started < MAX_AGE_NS:
         return started
     return header.start_mono_ns

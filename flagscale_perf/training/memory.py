@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb
 from flagscale_perf.training.records import StepRecord
 
@@ -39,12 +38,10 @@ class MemorySummary:
 class MemoryTotals:
     """The readings of a run, in bounded memory."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        """`facts` of the run header; without `device_memory_bytes` there is no forecast."""
-        size_bytes = facts.get("device_memory_bytes")
-        self._device_bytes = (
-            size_bytes if isinstance(size_bytes, int) and 0 < size_bytes < MAX_DEVICE_BYTES else None
-        )
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run; without `device_memory_bytes` there is no forecast."""
+        size_bytes = facts.device_memory_bytes or 0
+        self._device_bytes = size_bytes if 0 < size_bytes < MAX_DEVICE_BYTES else None
         self._trend: deque[tuple[int, int]] = deque(maxlen=TREND_READINGS)
         self._last: StepRecord | None = None
         self._reserved_peak: int | None = None

@@ -14,6 +14,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.units import printable
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import FIGURES
 from flagscale_perf.training.figures import TABLE as FIGURE_TABLE
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerIdentity, StragglerRecord
@@ -86,18 +87,18 @@ class RunMetrics:
 
     def __init__(self, header: RunHeader) -> None:
         """Raises ValueError for a header whose session id is none."""
-        facts = header.facts
+        facts = RunFacts.of(header.facts)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._rows = Rows(FIGURE_TABLE, header)
         self._slow: dict[StragglerIdentity, StragglerRecord] = {}
         self._values: Series = {name: {} for name in TABLE}
-        known = facts | {"session_id": header.session_id}
+        known = vars(facts) | {"session_id": header.session_id}
         self._set("run_info", 1, *(_label(known.get(name)) for name in RUN_LABELS))
         self._set("running", 1)
         self._set("start_timestamp_seconds", header.start_wall_ns)
-        self._set("target_iterations", _number(facts.get("train_iters")))
+        self._set("target_iterations", facts.train_iters)
         self._set("device_peak_flops_per_second", Scale.of(facts).peak_flop_per_s)
-        self._set("device_memory_bytes", _number(facts.get("device_memory_bytes")))
+        self._set("device_memory_bytes", facts.device_memory_bytes)
         self._begin_counters()
 
     def _begin_counters(self) -> None:

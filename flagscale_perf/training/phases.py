@@ -7,8 +7,9 @@ A phase's time is its own: what the phases inside it take is theirs. So all of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import PhaseRecord, StepRecord
 
@@ -87,8 +88,8 @@ class StepPhases(NamedTuple):
 class PhaseJoin:
     """Brings the phases of a step, which are recorded first, together with the step."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        """`facts` of the run header."""
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run."""
         self._stages = _stages_of(facts)
         self._held: PhaseRecord | None = None
 
@@ -118,10 +119,9 @@ def split_wait(record: PhaseRecord, microbatches: int, stages: int) -> tuple[int
     return bubble_ns, wait_ns - bubble_ns
 
 
-def _stages_of(facts: Mapping[str, Any]) -> int:
+def _stages_of(facts: RunFacts) -> int:
     """Pipeline stages; 0 where the schedule is not one whose bubble is known."""
-    stages = facts.get("pipeline_parallel")
-    return stages if isinstance(stages, int) and facts.get("pipeline_schedule") == ONE_F_ONE_B else 0
+    return (facts.pipeline_parallel or 0) if facts.pipeline_schedule == ONE_F_ONE_B else 0
 
 
 class PhaseTotals(NamedTuple):

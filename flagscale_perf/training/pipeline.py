@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.presentation import PRESENTATION
@@ -52,17 +53,17 @@ class TrainingPipeline:
 
     def __init__(self, task: WriterTask, sources: Sources) -> None:
         self._task = task
+        self._facts = RunFacts.of(task.facts)
         self._sources = sources
         self.begin()
 
     def begin(self) -> None:
         """Forgets every record: the session begins, or is about to be read again."""
-        facts = self._task.facts
-        self.position: int = facts.get("resume_iteration") or 0
-        self._watch = Watch(facts)
-        self._phases = PhaseJoin(facts)
+        self.position = self._facts.resume_iteration
+        self._watch = Watch(self._facts)
+        self._phases = PhaseJoin(self._facts)
         self._window = IntervalWindow(
-            self._task.config["perf_log_interval"], self._task.anchor, Scale.of(facts)
+            self._task.options.perf_log_interval, self._task.anchor, Scale.of(self._facts)
         )
         self._owed: IntervalRecord | None = None
         self._has_suspected = False
@@ -129,7 +130,7 @@ class TrainingPipeline:
         if interval is None:
             return []
         completed = [interval, *self._remarks(interval), *self._sources.ranks.interval(interval)]
-        text = None if self._has_suspected else suspicion(interval, self._task.facts)
+        text = None if self._has_suspected else suspicion(interval, self._facts)
         if text is not None:
             self._has_suspected = True
             completed.append(Remark(SUSPECT, text, is_urgent=True))
@@ -162,7 +163,7 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     """
     if parent is not None:
         return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent)))
-    has_device = task.facts.get("device_uuid") is not None
+    has_device = RunFacts.of(task.facts).device_uuid is not None
     return TrainingPipeline(
         task,
         Sources(
@@ -180,7 +181,7 @@ def _readings(task: WriterTask) -> TakeReadings:
     """The device's counters, read in this process. Not after a writer has died: its end may have been the
     driver's doing.
     """
-    device_uuid = task.facts.get("device_uuid")
+    device_uuid = RunFacts.of(task.facts).device_uuid
     if device_uuid is None:
         return no_readings
     if task.notes:
@@ -204,5 +205,5 @@ def _ranks(task: WriterTask, parent: Parent) -> RankSource:
         return OneRank()
     trainer = Trainer(parent.pid, task.anchor.mono_ns, parent.is_alive)
     node = node_of(place, trainer, parent.watch, reads_devices=not task.notes)
-    job = Job(place, identity_of(task.owner), task.facts, task.directory)
+    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory)
     return Gathering(job, node, parent.is_alive)

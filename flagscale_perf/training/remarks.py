@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.spine.units import stretch
 from flagscale_perf.training.clocks import capped_by, caps_in
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.memory import MemoryTotals
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
@@ -30,11 +31,10 @@ class Remark(NamedTuple):
 class Watch:
     """Makes remarks about records. Each trouble is reported when it begins, not while it lasts."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        """`facts` of the run header."""
-        last = facts.get("train_iters")
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run."""
         self._memory = MemoryTotals(facts)
-        self._train_iters = last if isinstance(last, int) else None
+        self._train_iters = facts.train_iters
         self._times_ns: deque[float] = deque(maxlen=RECENT)
         self._clocks_mhz: deque[int] = deque(maxlen=RECENT)
         self._is_slow = self._has_forecast = False

@@ -12,6 +12,7 @@ from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.goodput import SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals
@@ -58,13 +59,14 @@ class RunTotals:
         self._header = header
         self._labels = Labels(header)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._scale = Scale.of(header.facts)
+        self._facts = RunFacts.of(header.facts)
+        self._scale = Scale.of(self._facts)
         self._rated, self._warmup = StepSums(), StepSums()
         self._trusted = TrustedWork(self._scale)
-        self._phases = PhaseJoin(header.facts)
+        self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
         self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
-        self._memory, self._hardware = MemoryTotals(header.facts), HardwareTotals()
+        self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals()
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
         self._extremes: tuple[float, float] | None = None
@@ -168,7 +170,6 @@ class RunTotals:
         )
 
     def _session_info(self) -> SessionInfo:
-        facts = self._header.facts
         return SessionInfo(
             start_time=self._header.session_id[: len("20240129_103000")],
             end_time=self._labels.at(self._end_wall_ns).isoformat(),
@@ -177,8 +178,8 @@ class RunTotals:
             end_reason=self._reason,
             first_iteration=self._first_iteration,
             last_iteration=self._last_iteration,
-            world_size=facts.get("world_size"),
-            flops_convention=facts.get("flops_convention"),
+            world_size=self._facts.world_size or None,
+            flops_convention=self._facts.flops_convention or None,
         )
 
     def _statistics(self) -> Statistics:

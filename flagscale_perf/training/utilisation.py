@@ -6,11 +6,11 @@ is wrong: such an interval is suspect, and in no average.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import IntervalRecord, StepRecord
 
@@ -29,9 +29,9 @@ class Scale(NamedTuple):
     peak_flop_per_s: float | None
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Scale:
-        """From a run header's facts; values that cannot be divided by count as unknown."""
-        return cls(_positive(facts.get("world_size")), _positive(facts.get("peak_flop_per_s")))
+    def of(cls, facts: RunFacts) -> Scale:
+        """From a run's facts; values that cannot be divided by count as unknown."""
+        return cls(_positive(facts.world_size), _positive(facts.peak_flop_per_s))
 
 
 class Utilisation(NamedTuple):
@@ -121,7 +121,7 @@ class TrustedWork:
         return (self._closed if doubtful else self._closed.plus(self._open())).utilisation(self._scale)
 
 
-def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:
+def suspicion(interval: IntervalRecord, facts: RunFacts) -> str | None:
     """One line about an interval above its peak: what is wrong, what to check; None if it is below."""
     scale = Scale.of(facts)
     utilisation = Work.of(interval).utilisation(scale)
@@ -129,13 +129,13 @@ def suspicion(interval: IntervalRecord, facts: Mapping[str, Any]) -> str | None:
         return None
     mfu, hfu = map(percent, utilisation)
     where = f"iterations {interval.first_iteration} to {interval.iteration}"
-    peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.get('peak_source')})"
+    peak = f"{scale.peak_flop_per_s / FLOP_PER_TFLOP:g} TFLOP/s ({facts.peak_source})"
     return (
         f"{where}: MFU {mfu}, HFU {hfu} of a peak of {peak}. No device passes its peak: check "
-        f"--perf-peak-tflops, the data type ({facts.get('dtype')}), and whether packed documents are counted as "
+        f"--perf-peak-tflops, the data type ({facts.dtype}), and whether packed documents are counted as "
         "whole sequences. Such intervals are marked and in no average"
     )
 
 
 def _positive(value: Any) -> Any:
-    return value if isinstance(value, int | float) and 0 < value < 1e30 else None
+    return value if value is not None and 0 < value < 1e30 else None

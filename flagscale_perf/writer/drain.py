@@ -47,7 +47,7 @@ class Drain:
         self._task = task
         self._instrument = instrument
         self._send = send
-        self._journal = Journal(send, lambda: instrument.position, bool(task.config.get("perf_debug")))
+        self._journal = Journal(send, lambda: instrument.position, task.options.perf_debug)
         self._notices = Notices(ring, task.anchor, self._journal)
         self._session: Session | None = None
         self._earlier = NOTHING
@@ -124,7 +124,7 @@ class Drain:
     def _prune(self) -> None:
         self._has_pruned = True
         try:
-            prune(self._task.directory, self._task.config["perf_max_log_files"])
+            prune(self._task.directory, self._task.options.perf_max_log_files)
         except OSError as error:
             self._journal.report(
                 "failure",

@@ -100,7 +100,7 @@ class Supervisor:
         except Exception as error:  # whatever it is, it must not reach the host as a traceback of a thread
             complain(
                 f"flagscale_perf: recording has ended: {type(error).__name__}: {error}",
-                *traceback_lines(bool(self._task.config.get("perf_debug"))),
+                *traceback_lines(self._task.options.perf_debug),
             )
         if self._ending.is_set():
             self._release()

@@ -6,9 +6,11 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import dump
 
@@ -36,6 +38,11 @@ class WriterTask:
     owner: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
     may_serve: bool = False
+
+    @cached_property
+    def options(self) -> PerfConfig:
+        """The options in force."""
+        return PerfConfig.of(self.config)
 
     @classmethod
     def of(

@@ -19,6 +19,7 @@ from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.session import REALTIME_FILE
 from flagscale_perf.training.analysis.summary import summarize
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.totals import RunTotals
@@ -313,9 +314,9 @@ def clean_summary(run: RunFile, records: list[Record]) -> dict:
     window = IntervalWindow(
         header.config["perf_log_interval"],
         Anchor(header.start_wall_ns, header.start_mono_ns),
-        Scale.of(header.facts),
+        Scale.of(RunFacts.of(header.facts)),
     )
-    phases, totals = PhaseJoin(header.facts), RunTotals(header)
+    phases, totals = PhaseJoin(RunFacts.of(header.facts)), RunTotals(header)
     last, end_wall_ns = 0, header.start_wall_ns
     for record in records:
         interval = None

@@ -8,6 +8,7 @@ from pathlib import Path
 from flagscale_perf.spine.jsonl import decode, dump, encode
 from flagscale_perf.spine.peers.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.spine.peers.node import Gone, News
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
 from flagscale_perf.training.ranks.gather import Gathering, Job
@@ -51,7 +52,7 @@ def whole() -> bytes:
 
 def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     """What rank 0 makes of this content; the directory is used again and again."""
-    job = Job(PLACE, make_identity(0), {"world_size": PLACE.world_size}, directory)
+    job = Job(PLACE, make_identity(0), RunFacts.of({"world_size": PLACE.world_size}), directory)
     gathering = Gathering(job, _NobodyBeside(), lambda: True)  # type: ignore[arg-type]
     records, notes = gathering.take()
     exchange = directory_of(directory, RANKS.noun, PLACE.key)

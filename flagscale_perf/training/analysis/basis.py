@@ -4,7 +4,7 @@ FLOP, else nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,7 @@ from flagscale_perf.analysis.compare.compare import Difference
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP
 
 ITERATION, TOKEN, FLOP = "iteration", "token", "FLOP"
@@ -74,15 +75,16 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
     and the other is not.
     """
     for runs in sides:
-        first, *others = (run.header.facts for run in runs)
+        first, *others = (run.facts for run in runs)
         for run, facts in zip(runs[1:], others, strict=True):
             for name in _MUST_AGREE:
-                if first.get(name) != facts.get(name):
+                if getattr(first, name) != getattr(facts, name):
                     raise PerfError(
-                        f"runs of one side must be of one configuration: {name} is {first.get(name)!r}"
-                        f" in '{runs[0].path}' and {facts.get(name)!r} in '{run.path}'; leave one of them out"
+                        f"runs of one side must be of one configuration: {name} is {getattr(first, name)!r}"
+                        f" in '{runs[0].path}' and {getattr(facts, name)!r} in '{run.path}';"
+                        " leave one of them out"
                     )
-    rehearsals = [bool(runs[0].header.facts.get("rehearsal")) for runs in sides]
+    rehearsals = [runs[0].facts.rehearsal for runs in sides]
     if rehearsals[0] != rehearsals[1]:
         real, rehearsed = (runs[0].path for runs in (sides if rehearsals[1] else sides[::-1]))
         raise PerfError(
@@ -91,12 +93,12 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
         )
 
 
-def choose_basis(facts: Sequence[Mapping[str, Any]], aligned: Aligned) -> list[Basis]:
+def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
     """For each run. Raises PerfError where nothing that both sides did can be counted."""
     steps = [step for row in aligned.rows for step in row]
     sizes = [devices_of(one) for one in facts]
     is_one_size = all(size == sizes[0] for size in sizes)
-    is_one_length = all(one.get("seq_length") == facts[0].get("seq_length") for one in facts)
+    is_one_length = all(one.seq_length == facts[0].seq_length for one in facts)
     if not _is_one_model(facts):
         if any((step.model_flops or 0) < 1 for step in steps) or None in sizes:
             raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
@@ -110,27 +112,23 @@ def choose_basis(facts: Sequence[Mapping[str, Any]], aligned: Aligned) -> list[B
     return [Basis(TOKEN, "GPU-us/token", size or 1) for size in sizes]
 
 
-def devices_of(facts: Mapping[str, Any]) -> int | None:
+def devices_of(facts: RunFacts) -> int | None:
     """How many devices the job has; None where it is not known."""
-    size = facts.get("world_size")
-    return size if isinstance(size, int) and size > 0 else None
+    return facts.world_size if facts.world_size > 0 else None
 
 
-def _model_of(facts: Mapping[str, Any]) -> dict[str, Any]:
-    model = facts.get("model")
-    return model if isinstance(model, dict) else {}
-
-
-def _is_one_model(facts: Sequence[Mapping[str, Any]]) -> bool:
+def _is_one_model(facts: Sequence[RunFacts]) -> bool:
     """Whether the runs train one model. The padded vocabulary follows from the tensor-parallel size."""
-    is_one_split = all(one.get("tensor_parallel") == facts[0].get("tensor_parallel") for one in facts)
+    is_one_split = all(one.tensor_parallel == facts[0].tensor_parallel for one in facts)
     ignored = _HOW_TRAINED if is_one_split else _HOW_TRAINED | {"vocab"}
-    models = [{name: value for name, value in _model_of(one).items() if name not in ignored} for one in facts]
+    models = [
+        {name: value for name, value in (one.model or {}).items() if name not in ignored} for one in facts
+    ]
     return all(model == models[0] for model in models)
 
 
-def _refusal(facts: Sequence[Mapping[str, Any]]) -> str:
-    families = list(dict.fromkeys(str(one.get("model_family")) for one in facts))
+def _refusal(facts: Sequence[RunFacts]) -> str:
+    families = list(dict.fromkeys(str(one.model_family) for one in facts))
     return f"the runs train different models ({', '.join(families)}) "
 
 
@@ -150,5 +148,5 @@ def differences(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> list[Diffe
 def _flat(run: RunSteps) -> dict[str, Any]:
     facts, config = run.header.facts, run.header.config
     found = {name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS}
-    found |= {f"model.{name}": value for name, value in _model_of(facts).items()}
+    found |= {f"model.{name}": value for name, value in (run.facts.model or {}).items()}
     return found | {name: value for name, value in config.items() if name not in _OPTIONS_OF_A_PROCESS}

@@ -66,9 +66,9 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     sides = runs[: len(base)], runs[len(base) :]
     check_sides(*sides)
     aligned = align(runs)
-    basis = choose_basis([run.header.facts for run in runs], aligned)
+    basis = choose_basis([run.facts for run in runs], aligned)
     rows, cut = aligned.rows, len(base)
-    is_rehearsal = bool(runs[0].header.facts.get("rehearsal"))
+    is_rehearsal = runs[0].facts.rehearsal
     times = [
         _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
     ]
@@ -135,7 +135,7 @@ def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> lis
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
     steps = [step for row in rows for step in row]
     elapsed_ns = sum(step.iteration_ns for step in steps)
-    devices = devices_of(runs[0].header.facts)
+    devices = devices_of(runs[0].facts)
     tokens = sum(step.tokens for step in steps)
     flops = [step.model_flops for step in steps if step.model_flops is not None]
     values = sorted(basis.of(step, step.iteration_ns) for step in steps)

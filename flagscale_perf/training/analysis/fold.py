@@ -30,6 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     Phases,
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.findings.case import TrainingCase
 from flagscale_perf.training.findings.findings import find
 from flagscale_perf.training.findings.signals import Signals
@@ -127,7 +128,9 @@ class RunFold:
             figures=_figures(summary),
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),
-            ranks=self._ranks.result(self._totals.ranks, Scale.of(self._header.facts).world_size),
+            ranks=self._ranks.result(
+                self._totals.ranks, Scale.of(RunFacts.of(self._header.facts)).world_size
+            ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             memory=_memory(summary),
             hardware=Hardware(**vars(summary.hardware)),

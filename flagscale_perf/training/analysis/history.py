@@ -15,6 +15,7 @@ from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
 from flagscale_perf.training.analysis.summary import KILLED
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.records import StepRecord
 from flagscale_perf.training.summary import RUNNING
@@ -122,8 +123,8 @@ def _runs_in(directory: Path) -> tuple[list[RunFile], list[str]]:
 
 def _kept_until(later: list[RunFile]) -> int | None:
     """The earliest point that any of the later sessions went on from; None if none of them went back."""
-    resumed = [run.header.facts.get("resume_iteration") for run in later]
-    return min((point for point in resumed if isinstance(point, int)), default=None)
+    resumed = [RunFacts.of(run.header.facts).resume_iteration for run in later]
+    return min(resumed, default=None)
 
 
 def _fold(run: RunFile, folded: SessionGoodput) -> tuple[tuple[int | None, int | None], str]:

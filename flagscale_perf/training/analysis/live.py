@@ -30,6 +30,7 @@ from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import SIZES
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
 from flagscale_perf.training.analysis.summary import KILLED
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
@@ -47,7 +48,7 @@ class LiveRun:
     """One session as far as it has been read, in bounded memory.
 
     Attributes:
-        header: of the session.
+        header, facts: of the session.
         intervals: the last of them, warm-up aside.
         events: the last of them.
         slow: stragglers by their ranks, as long as they are slow.
@@ -65,7 +66,7 @@ class LiveRun:
                 f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of"
                 " flagscale_perf"
             ) from None
-        self.header = header
+        self.header, self.facts = header, RunFacts.of(header.facts)
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
         self.events: deque[EventRecord] = deque(maxlen=SHOWN_EVENTS)
         self.slow: dict[tuple[int, ...], StragglerRecord] = {}
@@ -104,8 +105,7 @@ class LiveRun:
         """The last finished one; 0 before the first."""
         if self.last is not None:
             return self.last.iteration
-        resumed = self.header.facts.get("resume_iteration")
-        return resumed if isinstance(resumed, int) else 0
+        return self.facts.resume_iteration
 
     def last_wall_ns(self) -> int:
         """Unix time of the last sign of life."""
@@ -119,8 +119,8 @@ class LiveRun:
 
     def left_s(self) -> float | None:
         """Until the end of training, at the pace of the last interval; None where that is not known."""
-        target = self.header.facts.get("train_iters")
-        if not self.intervals or not isinstance(target, int) or target < self.iteration():
+        target = self.facts.train_iters
+        if not self.intervals or target is None or target < self.iteration():
             return None
         last = self.intervals[-1]
         return (target - self.iteration()) * last.iteration_ns / last.steps / NS_PER_S
@@ -159,21 +159,21 @@ class LiveRun:
         )
 
     def _facts(self) -> str:
-        facts = self.header.facts
-        sizes = (f"{short}{facts[name]}" for short, name in SIZES.items() if facts.get(name) is not None)
+        facts = self.facts
+        sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
         known = (
-            f"{facts.get('script')} on {facts.get('hostname')}",
-            f"{facts.get('world_size')} x {facts.get('device')}",
-            facts.get("dtype"),
-            " ".join(sizes),
+            f"{facts.script} on {facts.hostname}",
+            f"{facts.world_size} x {facts.device}",
+            facts.dtype,
+            " ".join(f"{short}{size}" for short, size in sizes.items() if size is not None),
         )
-        return ", ".join(str(each) for each in known if each)
+        return ", ".join(each for each in known if each)
 
     def _progress(self, state: str, now_wall_ns: int) -> Block:
-        done, target = self.iteration(), self.header.facts.get("train_iters")
+        done, target = self.iteration(), self.facts.train_iters
         words: list[str | Quantity] = [f"iteration {done}"]
         left_s = self.left_s()
-        part = min(1.0, done / target) if isinstance(target, int) and target > 0 else None
+        part = min(1.0, done / target) if target is not None and target > 0 else None
         if part is not None:
             words += [f" of {target}, ", Quantity(part, "share")]
         if state == RUNNING:

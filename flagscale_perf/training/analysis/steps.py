@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
 
@@ -64,6 +66,11 @@ class RunSteps:
     left_out: dict[str, int]
     memory_peak_bytes: int | None
     skipped_lines: int
+
+    @cached_property
+    def facts(self) -> RunFacts:
+        """Of the header."""
+        return RunFacts.of(self.header.facts)
 
 
 class _Sample:
@@ -121,7 +128,7 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
     run = RunFile(path)
-    phases, sample = PhaseJoin(run.header.facts), _Sample()
+    phases, sample = PhaseJoin(RunFacts.of(run.header.facts)), _Sample()
     left_out: Counter[str] = Counter()
     first: int | None = None
     peak: int | None = None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from flagscale_perf.analysis.timeline import Counter, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import numbered
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
 from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import per_second, tflops_per_gpu
@@ -39,7 +40,7 @@ def timeline(header: RunHeader) -> Timeline:
         StragglerRecord: tracks.straggler,
     }
     names = [
-        Name(Track(RANK_0, 0), f"rank 0 on {header.facts.get('hostname')}", is_process=True),
+        Name(Track(RANK_0, 0), f"rank 0 on {tracks.facts.hostname}", is_process=True),
         Name(_STEPS, "iterations"),
         Name(_PHASES, "phases, end to end"),
         Name(Track(RANKS, 0), "ranks: work and waiting per stretch, end to end", is_process=True),
@@ -56,8 +57,9 @@ class _Tracks:
     """Makes the items of each record type; remembers the times of the last steps."""
 
     def __init__(self, header: RunHeader) -> None:
-        self._scale = Scale.of(header.facts)
-        self._phases = PhaseJoin(header.facts)
+        self.facts = RunFacts.of(header.facts)
+        self._scale = Scale.of(self.facts)
+        self._phases = PhaseJoin(self.facts)
         self._recent: deque[tuple[int, _Stretch]] = deque(maxlen=REMEMBERED)
         self._named_ranks: set[int] = set()
         self._slow: dict[tuple[int, ...], StragglerRecord] = {}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from flagscale_perf.spine.peers.gather import Gathered, Gatherer
 from flagscale_perf.spine.peers.gather import Job as PeerJob
 from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.spine.peers.search import Search
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES
@@ -28,13 +28,13 @@ class Job:
     Attributes:
         place: rank 0's.
         identity: rank 0's.
-        facts: of the run header.
+        facts: of the run.
         directory: of the run's files.
     """
 
     place: Place
     identity: RankIdentity
-    facts: Mapping[str, Any]
+    facts: RunFacts
     directory: Path
 
 

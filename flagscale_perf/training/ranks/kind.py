@@ -10,6 +10,7 @@ from typing import Any
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.peers.kind import PeerKind
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.blocks import (
@@ -33,7 +34,7 @@ class RankFold:
     def __init__(self, identity: RankIdentity, reads_device: bool = True) -> None:
         self.position = 0
         self._marks = MarksJoin()
-        self._phases = PhaseJoin({})
+        self._phases = PhaseJoin(RunFacts.of({}))
         self._builder = BlockBuilder(identity.rank)
         self._notes: list[str] = []
         self._sampler: Sampler | None = None

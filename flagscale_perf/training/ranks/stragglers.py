@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.against_past import AgainstPast
 from flagscale_perf.training.ranks.against_peers import AgainstPeers
 from flagscale_perf.training.ranks.against_stages import AgainstStages
@@ -19,10 +19,9 @@ from flagscale_perf.training.ranks.work import work_of
 class Stragglers:
     """Looks at the blocks of all ranks round by round. What it keeps of a rank does not grow with the run."""
 
-    def __init__(self, facts: Mapping[str, Any]) -> None:
-        """`facts` of the run header."""
-        experts = facts.get("expert_parallel")
-        self._peers = AgainstPeers(is_lockstep_wider=isinstance(experts, int) and experts > 1)
+    def __init__(self, facts: RunFacts) -> None:
+        """`facts` of the run."""
+        self._peers = AgainstPeers(is_lockstep_wider=(facts.expert_parallel or 1) > 1)
         self._pasts: dict[int, AgainstPast] = defaultdict(AgainstPast)
         self._split = AgainstStages()
         self._stages: dict[int, Stage] = defaultdict(Stage)

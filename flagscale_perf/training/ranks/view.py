@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity
 from flagscale_perf.training.ranks.records import NodeRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
@@ -37,10 +37,9 @@ class RanksView:
     is waited for, but not for ever.
     """
 
-    def __init__(self, facts: Mapping[str, Any], clock: Callable[[], int] = monotonic_ns) -> None:
-        """`facts` of the run header; `clock` for the time of events, and how long to wait for a rank."""
-        size = facts.get("world_size")
-        self._size = size if isinstance(size, int) and 0 < size <= MAX_RANKS else 1
+    def __init__(self, facts: RunFacts, clock: Callable[[], int] = monotonic_ns) -> None:
+        """`facts` of the run; `clock` for the time of events, and how long to wait for a rank."""
+        self._size = facts.world_size if 0 < facts.world_size <= MAX_RANKS else 1
         self._clock = clock
         self._table = RanksTable(self._size)
         self._stragglers = Stragglers(facts)

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.memory import MIN_READINGS, MemoryTotals, fragmentation
 from tests.fakes import make_step
 
@@ -13,7 +14,7 @@ GB = 10**9
 
 
 def totals_of(peaks, device_bytes=100 * GB, every=10):
-    totals = MemoryTotals({"device_memory_bytes": device_bytes})
+    totals = MemoryTotals(RunFacts.of({"device_memory_bytes": device_bytes}))
     for number, peak in enumerate(peaks, start=1):
         totals.add(make_step(number * every, memory_peak_bytes=peak))
     return totals
@@ -70,7 +71,7 @@ def test_the_block_of_the_summary() -> None:
 
 @pytest.mark.parametrize("size", [None, 0, -1, 10**400, "80 GB", 8e10])
 def test_a_size_that_is_none_is_not_known(size) -> None:
-    assert set(asdict(MemoryTotals({"device_memory_bytes": size}).result()).values()) == {None}
+    assert set(asdict(MemoryTotals(RunFacts.of({"device_memory_bytes": size})).result()).values()) == {None}
 
 
 @pytest.mark.parametrize(("allocated", "reserved"), [(None, 4), (3, None), (0, 0), (5, 4), (-1, 4)])

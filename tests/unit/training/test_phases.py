@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import (
     GROUPS,
     OTHER,
@@ -47,7 +48,7 @@ def test_what_the_host_calls_it(timer: str, phase: str) -> None:
 
 
 def test_phases_go_to_their_own_step_only() -> None:
-    join = PhaseJoin(PIPELINE)
+    join = PhaseJoin(RunFacts.of(PIPELINE))
     join.hold(make_phases(3))
     assert join.take(make_step(4)) is None
     assert join.take(make_step(3)) is None
@@ -78,7 +79,7 @@ def test_the_bubble_is_never_more_than_the_wait() -> None:
     ],
 )
 def test_without_a_pipeline_of_a_known_schedule_there_is_no_bubble(facts) -> None:
-    join = PhaseJoin(facts)
+    join = PhaseJoin(RunFacts.of(facts))
     join.hold(make_phases(1))
     joined = join.take(make_step(1))
     assert joined is not None and (joined.bubble_ns, joined.imbalance_ns) == (None, None)
@@ -89,7 +90,7 @@ def test_a_host_that_names_no_waiting_has_no_bubble() -> None:
 
 
 def test_sums_are_over_the_steps_that_have_phases() -> None:
-    sums, join = PhaseSums(), PhaseJoin(PIPELINE)
+    sums, join = PhaseSums(), PhaseJoin(RunFacts.of(PIPELINE))
     assert sums.over(0) == (None, None, None)
     for iteration in (1, 2):
         join.hold(make_phases(iteration, optimizer_clip_ns=None if iteration == 1 else 5))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from flagscale_perf.training.remarks import Watch
 from tests.fakes import MS, SECOND, make_facts, make_interval, make_reading, make_step
 
@@ -11,7 +9,7 @@ GB = 10**9
 
 
 def remarks_of(records, **facts):
-    watch = Watch(asdict(make_facts(**facts)))
+    watch = Watch(make_facts(**facts))
     return [tuple(remark) for record in records for remark in watch.look(record)]
 
 

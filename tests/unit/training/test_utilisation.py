@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.utilisation import Scale, TrustedWork, Utilisation, Work, suspicion
 from tests.fakes import SCALE, SECOND, make_interval, make_step
 
@@ -92,7 +93,7 @@ class TestTrustedWork:
 
 def test_what_is_suspect_is_said_with_the_interval_the_peak_and_what_to_check() -> None:
     # 833.6 and 1000 TFLOP in 1 s on 8 devices of 100 TFLOP/s
-    text = suspicion(make_interval(20, model_flops=8336 * 10**11, hardware_flops=10**15), FACTS)
+    text = suspicion(make_interval(20, model_flops=8336 * 10**11, hardware_flops=10**15), RunFacts.of(FACTS))
     assert text == (
         "iterations 11 to 20: MFU 104.2 %, HFU 125.0 % of a peak of 100 TFLOP/s (a round number). No device passes its peak: check "
         "--perf-peak-tflops, the data type (bf16), and whether packed documents are counted as whole sequences. "
@@ -101,11 +102,14 @@ def test_what_is_suspect_is_said_with_the_interval_the_peak_and_what_to_check() 
 
 
 def test_nothing_is_said_of_what_is_not_suspect() -> None:
-    assert suspicion(make_interval(20), FACTS) is None
-    assert suspicion(make_interval(20, model_flops=10**18), FACTS | {"peak_flop_per_s": None}) is None
+    assert suspicion(make_interval(20), RunFacts.of(FACTS)) is None
+    assert (
+        suspicion(make_interval(20, model_flops=10**18), RunFacts.of(FACTS | {"peak_flop_per_s": None}))
+        is None
+    )
 
 
 @pytest.mark.parametrize("value", [None, 0, -8, "8", float("nan"), float("inf"), 10**400, [8]])
 def test_a_scale_nothing_can_be_divided_by_is_unknown(value: object) -> None:
-    assert Scale.of({"world_size": value, "peak_flop_per_s": value}) == Scale(None, None)
-    assert Scale.of({}) == Scale(None, None)
+    assert Scale.of(RunFacts.of({"world_size": value, "peak_flop_per_s": value})) == Scale(None, None)
+    assert Scale.of(RunFacts.of({})) == Scale(None, None)

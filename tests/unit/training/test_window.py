@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin
 from flagscale_perf.training.records import Outcome
 from flagscale_perf.training.utilisation import Scale
@@ -144,7 +145,7 @@ def test_one_unknown_value_makes_its_sum_unknown() -> None:
 
 
 def test_phases_are_summed_where_every_step_has_them() -> None:
-    join = PhaseJoin({"pipeline_parallel": 2, "pipeline_schedule": "1f1b"})
+    join = PhaseJoin(RunFacts.of({"pipeline_parallel": 2, "pipeline_schedule": "1f1b"}))
     window = IntervalWindow(2, ANCHOR, SCALE)
     records = []
     for iteration in (1, 2, 3, 4):

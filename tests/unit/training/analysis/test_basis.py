@@ -20,7 +20,7 @@ def runs(tmp_path: Path, *facts: dict, **overrides) -> list[steps.RunSteps]:
 
 def chosen(tmp_path: Path, *facts: dict, **overrides) -> list[basis.Basis]:
     found = runs(tmp_path, *facts, **overrides)
-    return basis.choose_basis([run.header.facts for run in found], steps.align(found))
+    return basis.choose_basis([run.facts for run in found], steps.align(found))
 
 
 def test_runs_of_one_size_are_compared_by_the_iteration(tmp_path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.blocks import (
     BLOCK_STEPS,
@@ -29,7 +30,7 @@ def is_interrupted(step: StepRecord) -> bool:
 
 
 def blocks_of(records: list[Record]) -> list[Block]:
-    builder, join = BlockBuilder(3), PhaseJoin({})
+    builder, join = BlockBuilder(3), PhaseJoin(RunFacts.of({}))
     found: list[Block | None] = []
     for record in records:
         if isinstance(record, PhaseRecord):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ def noting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def make_gathering(tmp_path: Path, node: FakeNode, here: int = 2, alive: bool = True) -> Gathering:
     """Rank 0 of 10, `here` of them on its node."""
-    job = Job(Place(0, 10, 0, here, KEY), make_identity(0), asdict(make_facts()), tmp_path)
+    job = Job(Place(0, 10, 0, here, KEY), make_identity(0), make_facts(), tmp_path)
     return Gathering(job, node, lambda: alive)  # type: ignore[arg-type]
 
 

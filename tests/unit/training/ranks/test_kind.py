@@ -7,6 +7,7 @@ import json
 import pytest
 
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks import kind
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
@@ -15,7 +16,7 @@ from tests.fakes import make_identity, make_marks, make_phases, make_reading, ma
 
 
 def blocks_of(*iterations: int, with_phases: bool = False) -> list[Block]:
-    builder, phases = BlockBuilder(1), PhaseJoin({})
+    builder, phases = BlockBuilder(1), PhaseJoin(RunFacts.of({}))
     made: list[Block | None] = []
     for iteration in iterations:
         step = make_step(iteration)

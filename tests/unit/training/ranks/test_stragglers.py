@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.blocks import Block
 from flagscale_perf.training.ranks.limits import MAX_NAMED
@@ -26,7 +27,7 @@ def found_in(
 
 
 def look(job: Job, rounds, **facts) -> Iterator[StragglerRecord]:
-    stragglers, who = Stragglers(facts), job.identities()
+    stragglers, who = Stragglers(RunFacts.of(facts)), job.identities()
     for blocks in rounds:
         yield from stragglers.look((who[block.rank], block) for block in blocks)
     yield from stragglers.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
 from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.view import GRACE_NS, START_NS, SUMMARY_NS, RanksView
@@ -24,7 +25,7 @@ class Clock:
 
 def view_of(size: int, job: Job | None = None, **facts) -> tuple[RanksView, Clock]:
     clock = Clock()
-    view = RanksView({"world_size": size} | facts, clock)
+    view = RanksView(RunFacts.of({"world_size": size} | facts), clock)
     view.join((job or Job(data=size)).identities())
     return view, clock
 
@@ -50,7 +51,7 @@ def feed(view: RanksView, blocks) -> list[tuple[str, str]]:
 
 
 def test_ranks_are_written_by_node_once_and_again_where_something_is_new() -> None:
-    view = RanksView({"world_size": 3})
+    view = RanksView(RunFacts.of({"world_size": 3}))
     first, second, third = (
         RankIdentity(rank, host, 100 + rank, "CPU", None, rank, rank) for rank, host in enumerate("aab")
     )
@@ -160,7 +161,7 @@ def test_a_silent_rank_is_told_once_and_again_when_it_falls_silent_anew() -> Non
 
 def test_a_rank_nothing_ever_came_from_has_longer_and_is_silent_in_the_record() -> None:
     clock = Clock()
-    view = RanksView({"world_size": 4}, clock)
+    view = RanksView(RunFacts.of({"world_size": 4}), clock)
     view.join([RankIdentity(rank, "a", rank, "CPU", None, 0, rank) for rank in (0, 1)])
     feed(view, [block_of(rank, number) for number in (1, 2) for rank in (0, 1)])
     clock.now_ns = START_NS - 1
@@ -252,5 +253,5 @@ def test_blocks_of_no_rank_of_this_job_count_for_nothing() -> None:
     assert view.add(block_of(2, 1)) == []
     assert view.close() == []
     unknown, _ = view_of(1)
-    strange = RanksView({"world_size": None})
+    strange = RanksView(RunFacts.of({"world_size": None}))
     assert strange.add(block_of(1, 1)) == unknown.add(block_of(1, 1)) == []
