@@ -27,6 +27,7 @@ ENV_PREFIX = "FLAGSCALE_PERF_"
 REHEARSAL_MODES = ("auto", "always", "never")
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
+MAX_CAPTURE_STEPS = 1000
 _UNSET = {"none", "null"}  # what yaml `null` becomes on FlagScale's command line
 # Megatron prints every parsed argument, and a path that stdout cannot encode would end the job there. Such a
 # value is handed to the host with escapes: what the host has got -> what was typed.
@@ -49,6 +50,13 @@ def _parse_count(text: str) -> int:
     if not 1 <= number <= 1_000_000_000:
         raise PerfError(f"{text!r} is not a whole number from 1 to 1000000000; write for example 10")
     return number
+
+
+def _parse_steps(text: str) -> int:
+    steps = _parse_count(text)
+    if steps > MAX_CAPTURE_STEPS:
+        raise PerfError(f"{text!r} is more than {MAX_CAPTURE_STEPS} steps; write for example 20")
+    return steps
 
 
 def _parse_peak(text: str) -> str:
@@ -115,6 +123,9 @@ class PerfConfig:
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
+    perf_capture_steps: int | None = _option(
+        None, _parse_steps, "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
+    )  # fmt: skip
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
         None,

@@ -48,6 +48,9 @@ class ToyFold:
                 sums += self.close()
         return sums
 
+    def request(self, content: Any) -> None:
+        self._notes.append(f"asked for {content}")
+
     def notes(self) -> list[str]:
         notes, self._notes = self._notes, []
         return notes

@@ -18,7 +18,7 @@ from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.training.marks import STARTS, STOPS
-from flagscale_perf.training.phases import PHASE_OF
+from flagscale_perf.training.phases import NUMBER_OF
 
 PAIRS, TRIALS = 50, 10  # of start and stop, to find out what a mark takes: about a millisecond
 
@@ -66,7 +66,7 @@ def mark_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
 
 def phase_timer(hooks: TrainingHooks, name: str) -> SilentTimer:
     """A timer that marks the phase of that name and does nothing else."""
-    timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), PHASE_OF[name])
+    timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), NUMBER_OF[name])
     return timer
 
 
@@ -119,23 +119,23 @@ class _Answers:
             for answers in self.known.values():
                 answers.pop(name, None)
             self._timers[name] = timer
-            self._given[name] = self._shadow(timer, PHASE_OF[name]) if name in PHASE_OF else timer
+            self._given[name] = self._shadow(timer, NUMBER_OF[name]) if name in NUMBER_OF else timer
         self.known.setdefault(log_level, {})[name] = self._given[name]
         return self._given[name]
 
-    def _shadow(self, timer: Any, phase: int) -> Any:
+    def _shadow(self, timer: Any, number: int) -> Any:
         if not _measures_nothing(timer):
-            return Shadow(timer, self._hooks, phase)
+            return Shadow(timer, self._hooks, number)
         host_class = type(timer)
         if host_class not in self._kinds:
             self._kinds[host_class] = _silent_shadows(host_class, self._hooks)
-        return _silent_shadow(timer, self._kinds[host_class], phase)
+        return _silent_shadow(timer, self._kinds[host_class], number)
 
 
-def _silent_shadow(timer: Any, kind: type, phase: int) -> Any:
+def _silent_shadow(timer: Any, kind: type, number: int) -> Any:
     shadow: Any = object.__new__(kind)
     vars(shadow).update(vars(timer))
-    shadow.starts, shadow.stops = STARTS[phase], STOPS[phase]
+    shadow.starts, shadow.stops = STARTS[number], STOPS[number]
     return shadow
 
 
@@ -208,8 +208,8 @@ class Shadow:
 
     __slots__ = ("host_timer", "start", "stop")
 
-    def __init__(self, host_timer: Any, hooks: TrainingHooks, phase: int) -> None:
-        marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), phase)
+    def __init__(self, host_timer: Any, hooks: TrainingHooks, number: int) -> None:
+        marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), number)
 
         def start(*args: Any, **kwargs: Any) -> Any:
             result = host_timer.start(*args, **kwargs)

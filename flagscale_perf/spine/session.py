@@ -34,6 +34,11 @@ def intervals_name(session_id: str) -> str:
     return f"perf_intervals_{session_id}.csv"
 
 
+def capture_request_name(start_wall_ns: int) -> str:
+    """What `flagscale-perf capture` asks of the run that began then; there until its writer has read it."""
+    return f"perf_capture_{start_wall_ns}.json"
+
+
 def rotated_name(session_id: str, part: int) -> str:
     """An older part of the text log; part 1 is the newest of them."""
     return f"perf_metrics_{session_id}.{part}.log"

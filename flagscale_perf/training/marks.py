@@ -1,9 +1,10 @@
 """Marks: what the training thread tells of a step's phases, and how they become the phases of its iteration.
 
-A mark is one integer, the clock's reading plus, above it, which phase begins or ends: `monotonic_ns() +
-STARTS[phase]`. The training thread collects marks and hands them to the ring as they are; who empties the
-ring adds them up here. **The time between two marks belongs to the innermost phase that is open between
-them**, so the phases of a step add up to the step, whatever the host names and however it nests the names.
+A mark is one integer, the clock's reading plus, above it, which of the host's timers starts or stops
+(`phases.NUMBER_OF`): `monotonic_ns() + start_of(number)`. The training thread collects marks and hands them to
+the ring as they are; who empties the ring adds them up here. **The time between two marks belongs to the
+innermost phase that is open between them**, so the phases of a step add up to the step, whatever the host names
+and however it nests the names.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from collections.abc import Sequence
 
 from flagscale_perf.device.marks import CLOCK_BITS, END, kind_of, start_of, stop_of, time_of
 from flagscale_perf.spine.records import EventRecord, Record, tuple_of
-from flagscale_perf.training.phases import OTHER, PHASES
+from flagscale_perf.training.capture import Capture
+from flagscale_perf.training.phases import OTHER, PHASE_OF_NUMBER, PHASES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord, StepRecord
 
-STARTS = tuple(map(start_of, range(len(PHASES))))
-STOPS = tuple(map(stop_of, range(len(PHASES))))
+# By the number of a timer; the first of them are the phases' own.
+STARTS = tuple(map(start_of, range(len(PHASE_OF_NUMBER))))
+STOPS = tuple(map(stop_of, range(len(PHASE_OF_NUMBER))))
 
 _UNMEASURED: tuple[None, ...] = (None,) * len(PHASES)
 
@@ -41,8 +44,10 @@ class MarksJoin:
     step.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, capture: Capture | None = None) -> None:
+        """`capture` is given the marks of each step, too."""
         self._held: list[MarksRecord] = []
+        self._capture = capture
 
     def take(self, record: Record) -> list[FileRecord]:
         """What the next record gives."""
@@ -52,15 +57,19 @@ class MarksJoin:
         if not isinstance(record, StepRecord):
             return [record]
         held, self._held = [marks for marks in self._held if marks.iteration == record.iteration], []
-        return [_phases(record, held), record] if held else [record]
+        if not held:
+            return [record]
+        marks = [mark for slot in held for mark in slot.marks]
+        if len(marks) != held[0].total:  # some were lost: no phases rather than wrong ones
+            marks = []
+        if self._capture is not None and marks:
+            self._capture.add(record, marks)
+        return [_phases(record, marks), record]
 
 
-def _phases(step: StepRecord, held: Sequence[MarksRecord]) -> PhaseRecord:
-    """All None where none were measured, and where some of the marks were lost: no phases rather than wrong
-    ones.
-    """
-    marks = [mark for record in held for mark in record.marks]
-    if not marks or len(marks) != held[0].total:
+def _phases(step: StepRecord, marks: Sequence[int]) -> PhaseRecord:
+    """All None where no marks were taken."""
+    if not marks:
         return PhaseRecord._make((step.iteration, *_UNMEASURED))
     own_ns = own_times(marks, step.start_ns, step.start_ns + step.train_step_ns)
     *named, other_ns, _ = own_ns
@@ -80,9 +89,9 @@ def own_times(marks: Sequence[int], start_ns: int, end_ns: int) -> list[int]:
         code, at_ns = mark >> CLOCK_BITS, time_of(mark)
         own_ns[stack[-1]] += at_ns - last_ns
         last_ns = at_ns
-        phase, is_stop = code >> 1, code & 1
         if kind_of(mark) == END:
             return own_ns
+        phase, is_stop = PHASE_OF_NUMBER[code >> 1], code & 1
         if not is_stop:
             stack.append(phase)
         elif phase in stack[1:]:  # the first is the step itself

@@ -56,6 +56,15 @@ PHASE_OF: dict[str, int] = {
     timer: PHASES.index(phase) for phase, timers in _TIMERS.items() for timer in timers
 }
 
+# A mark names the host's timer by its number: a phase's first timer has the phase's own, the others follow.
+NUMBER_OF = dict(PHASE_OF)
+_PHASES_OF_OTHERS: list[int] = []
+for _timer, _phase in PHASE_OF.items():
+    if _timer != _TIMERS[PHASES[_phase]][0]:
+        NUMBER_OF[_timer] = len(PHASES) + len(_PHASES_OF_OTHERS)
+        _PHASES_OF_OTHERS.append(_phase)
+PHASE_OF_NUMBER = (*range(len(PHASES)), *_PHASES_OF_OTHERS)
+
 # Where there is room for a few figures only; every phase is in exactly one group.
 GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("data_loading",),

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from flagscale_perf.device.sampler import Sampler
 from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.spine.session import capture_request_name
+from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
@@ -17,6 +19,7 @@ from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_o
 from flagscale_perf.training.ranks.identity import identity_of
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import (
+    CaptureRecord,
     HardwareRecord,
     IntervalRecord,
     MarksRecord,
@@ -55,6 +58,8 @@ class TrainingPipeline:
         self._task = task
         self._facts = RunFacts.of(task.facts)
         self._sources = sources
+        request = task.directory / capture_request_name(task.anchor.wall_ns)
+        self._capture = CaptureControl(request, task.config.get("perf_capture_steps"), sources.ranks.request)
         self.begin()
 
     def begin(self) -> None:
@@ -80,6 +85,8 @@ class TrainingPipeline:
             self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
         elif isinstance(record, HardwareRecord):
             self._window.add_hardware(record)
+        elif isinstance(record, CaptureRecord):
+            self._capture.resume(record)
         elif isinstance(record, IntervalRecord):
             self._owed = None
             self._window.close()  # the session's last one is there before its window is full
@@ -92,7 +99,7 @@ class TrainingPipeline:
     def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
         """Steps with their phases before them, and events. Marks at the end wait: their step comes later."""
         end = _end_of_whole_steps(slots, is_full)
-        join = MarksJoin()
+        join = MarksJoin(self._capture.own)
         return Joined([record for slot in slots[:end] for record in join.take(slot)], end)
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
@@ -102,14 +109,15 @@ class TrainingPipeline:
         if not isinstance(record, StepRecord):
             return []
         self.position = record.iteration
+        self._capture.step(record)
         phases = self._phases.take(record)
         self._sources.ranks.step(record, phases)
         interval = self._window.add(record, dropped, phases)
         return [*self._remarks(record), *self._completed(interval)]
 
     def collect(self) -> list[Entry]:
-        """New readings of rank 0's device, and what is new of the other ranks."""
-        entries: list[Entry] = []
+        """Marks of a capture, new readings of rank 0's device, and what is new of the other ranks."""
+        entries: list[Entry] = [*self._capture.take()]
         readings, notes = self._sources.readings()
         for reading in readings:
             self._window.add_hardware(reading)
@@ -120,7 +128,7 @@ class TrainingPipeline:
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""
-        last = self._completed(self._window.close(dropped))
+        last = [*self._capture.own.take(), *self._completed(self._window.close(dropped))]
         return last + _of_ranks(*self._sources.ranks.close())
 
     def _completed(self, interval: IntervalRecord | None) -> list[Entry]:

@@ -155,6 +155,44 @@ class PhaseRecord(NamedTuple):
     between_steps_ns: int | None
 
 
+@record("capture")
+@dataclass(frozen=True)
+class CaptureRecord:
+    """From here on the marks of these iterations follow, those of every rank (`CapturedRecord`).
+
+    Attributes:
+        first_iteration, iteration: first and last iteration whose marks are kept.
+        timers: names of the host's timers; a mark names a timer by its place here. "" for a number that no
+            timer has.
+    """
+
+    first_iteration: int
+    iteration: int
+    timers: list[str]
+
+
+@record("captured", start="start_ns", duration="train_step_ns")
+@dataclass(frozen=True)
+class CapturedRecord:
+    """The raw marks of one train step of one rank: when which of the host's timers started and stopped.
+
+    Attributes:
+        rank: whose step it is.
+        iteration: as in the step's record.
+        start_ns: monotonic mark of the step's start, on the clock of the rank's node.
+        train_step_ns: as in the step's record.
+        marks: for each mark two numbers: 2 * timer + (1 for its stop), and the nanoseconds since the mark
+            before it, of the first one since start_ns. By the device's clock where there is a device; the
+            mark 63 is then the step's end.
+    """
+
+    rank: int
+    iteration: int
+    start_ns: int
+    train_step_ns: int
+    marks: list[int]
+
+
 @record("interval", start="end_wall_ns")
 @dataclass(frozen=True)
 class IntervalRecord:
@@ -235,6 +273,8 @@ Record = (
     RunHeader
     | StepRecord
     | PhaseRecord
+    | CaptureRecord
+    | CapturedRecord
     | HardwareRecord
     | NodeRecord
     | RanksRecord

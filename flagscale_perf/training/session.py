@@ -34,6 +34,8 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
     missing = [*facts.missing, *_missing_counters(device), *_missing_ranks(facts)]
     if config.perf_breakdown:
         missing += _missing_phases(loop, facts)
+    elif config.perf_capture_steps is not None:
+        missing.append("raw marks (--perf-capture-steps needs --perf-breakdown)")
     try:
         shape = ModelShape.from_args(loop.model_args())
     except PerfError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
@@ -33,6 +33,9 @@ class RankSource(Protocol):
     def interval(self, interval: IntervalRecord) -> list[Record]:
         """What is to stand behind this interval."""
 
+    def request(self, content: Any) -> None:
+        """Asks all other ranks for something; see `training.capture`."""
+
     def take(self) -> tuple[list[Record], list[str]]:
         """What is new of all ranks, and what there is to say about hearing of them."""
 
@@ -52,6 +55,9 @@ class OneRank:
     def interval(self, interval: IntervalRecord) -> list[Record]:
         """Nothing."""
         return []
+
+    def request(self, content: Any) -> None:
+        """Nobody to ask."""
 
     def take(self) -> tuple[list[Record], list[str]]:
         """Nothing."""

@@ -39,6 +39,7 @@ def test_flag_and_variable_reach_the_field(option) -> None:
         or {
             "bool": ("false", False),
             "int": ("3", 3),
+            "int | None": ("3", 3),
             "str": ("never", "never"),
             "float": ("2.5", 2.5),
             "str | None": ("2.5", "2.5"),

@@ -21,7 +21,7 @@ from flagscale_perf.device.marks import kind_of
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import Shadow, mark_phases
 from flagscale_perf.training.marks import STARTS, STOPS
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import PHASE_OF_NUMBER, PHASES
 
 NAMES = ["forward-backward", "forward-compute", "optimizer", "interval-time"]
 
@@ -81,7 +81,7 @@ class Marks:
     def mark(self, mark: int) -> None:
         kind = kind_of(mark)
         what, kinds = ("start", STARTS) if kind in STARTS else ("stop", STOPS)
-        self.told.append((what, PHASES[kinds.index(kind)]))
+        self.told.append((what, PHASES[PHASE_OF_NUMBER[kinds.index(kind)]]))
 
 
 @pytest.fixture

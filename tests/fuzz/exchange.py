@@ -56,9 +56,9 @@ def heard(content: bytes, directory: Path) -> tuple[list[Record], list[str]]:
     gathering = Gathering(job, _NobodyBeside(), lambda: True)  # type: ignore[arg-type]
     records, notes = gathering.take()
     exchange = directory_of(directory, RANKS.noun, PLACE.key)
-    token = Outbox(exchange, "1").token()
-    assert token is not None
-    (exchange / "node_1.json").write_bytes(content.replace(TOKEN.encode(), token.encode()))
+    beacon = Outbox(exchange, "1").beacon()
+    assert beacon is not None
+    (exchange / "node_1.json").write_bytes(content.replace(TOKEN.encode(), beacon.token.encode()))
     last, more = gathering.close()
     return records + last, notes + more
 

@@ -23,6 +23,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_console_output=False,
         perf_memory_tracking=True,
         perf_breakdown=False,
+        perf_capture_steps=None,
         perf_max_log_files=10,
         perf_peak_tflops=None,
         perf_max_overhead=0.1,
@@ -46,6 +47,7 @@ def test_every_flag_reaches_its_field():
             "--perf-console-output",
         ),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
+        *("--perf-capture-steps", "20"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
         *(
             "--perf-prometheus-port",
@@ -57,7 +59,7 @@ def test_every_flag_reaches_its_field():
         ),
     )
     assert config == PerfConfig(
-        True, 7, "d", True, False, True, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
+        True, 7, "d", True, False, True, 20, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
     )
 
 
@@ -99,6 +101,8 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-log-interval", "ten", "write for example 10"),
         ("--perf-log-interval", "1000000001", "write for example 10"),
         ("--perf-max-log-files", "-1", "write for example 10"),
+        ("--perf-capture-steps", "0", "write for example 10"),
+        ("--perf-capture-steps", "1001", "write for example 20"),
         ("--perf-log-dir", "", "write for example logs/perf_monitor"),
         ("--perf-log-dir", "a\nb", "write for example logs/perf_monitor"),
         ("--perf-log-dir", "a\x7fb", "write for example logs/perf_monitor"),

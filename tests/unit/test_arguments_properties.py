@@ -15,7 +15,14 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flagscale_perf.arguments import REHEARSAL_MODES, PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.arguments import (
+    MAX_CAPTURE_STEPS,
+    REHEARSAL_MODES,
+    PerfConfig,
+    add_perf_arguments,
+    env_of,
+    flag_of,
+)
 from flagscale_perf.spine.errors import PerfError
 from tests.strategies import json_values
 
@@ -39,6 +46,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 } | {
     "perf_log_interval": COUNT,
     "perf_log_dir": PATH,
+    "perf_capture_steps": st.none() | st.integers(1, MAX_CAPTURE_STEPS),
     "perf_max_log_files": COUNT,
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
     "perf_max_overhead": st.floats(0, 100, exclude_min=True),

@@ -16,7 +16,7 @@ from typing import Any, Generic
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.jsonl import dump
-from flagscale_perf.spine.peers.exchange import NodeReport, Outbox
+from flagscale_perf.spine.peers.exchange import MAX_NODE_BYTES, NodeReport, Outbox
 from flagscale_perf.spine.peers.kind import Item, Owner, PeerKind, load_kind
 from flagscale_perf.spine.peers.node import Gone, News, Node
 from flagscale_perf.spine.peers.own import CollectorTask
@@ -25,6 +25,7 @@ from flagscale_perf.spine.peers.search import Search
 PERIOD_S = 1.0
 KEPT_NS = 30 * NS_PER_S  # longer than a reader of many nodes needs for one round
 MIN_KEPT, MAX_KEPT = 2, 64  # items of each process
+MAX_BYTES = MAX_NODE_BYTES * 3 // 4  # of all items; the line about the node needs room, too
 MAX_NOTES = 64
 LINGER_NS = (
     4 * NS_PER_S
@@ -43,7 +44,9 @@ class Collector(Generic[Owner, Item]):
         self._notes: list[tuple[str, str]] = []
         self._items: deque[tuple[int, bytes]] = deque()  # with their time
         self._dropped = 0  # items that are no longer in the file
+        self._item_bytes = 0
         self._changes = 0
+        self._request: Any = None
         self._written: tuple[str | None, int] = (None, 0)
 
     def run(self, wait: Callable[[float], None], is_orphan: Callable[[], bool]) -> None:
@@ -62,6 +65,10 @@ class Collector(Generic[Owner, Item]):
 
     def cycle(self) -> None:
         """Takes what is new, and writes it if anybody reads."""
+        beacon = self._outbox.beacon()
+        if beacon is not None and beacon.request != self._request:
+            self._request = beacon.request
+            self._node.request(beacon.request)
         self._keep(self._node.cycle(counts_dead=True))
         self._write()
 
@@ -70,29 +77,33 @@ class Collector(Generic[Owner, Item]):
         self._owners += news.owners
         self._gone += news.gone
         self._notes += news.notes[: MAX_NOTES - len(self._notes)]
-        self._items += [(now_ns, dump(self._kind.encode_item(item)).encode()) for item in news.items]
+        for item in news.items:
+            line = dump(self._kind.encode_item(item)).encode()
+            self._items.append((now_ns, line))
+            self._item_bytes += len(line)
         self._changes += len(news.owners) + len(news.gone) + len(news.notes) + len(news.items)
         self._drop_old(now_ns)
 
     def _drop_old(self, now_ns: int) -> None:
         processes = max(1, len(self._owners))
-        while len(self._items) > MIN_KEPT * processes and (
-            len(self._items) > MAX_KEPT * processes or now_ns - self._items[0][0] > KEPT_NS
+        while self._item_bytes > MAX_BYTES or (
+            len(self._items) > MIN_KEPT * processes
+            and (len(self._items) > MAX_KEPT * processes or now_ns - self._items[0][0] > KEPT_NS)
         ):
-            self._items.popleft()
+            self._item_bytes -= len(self._items.popleft()[1])
             self._dropped += 1
 
     def _write(self) -> None:
-        token = self._outbox.token()
-        if token is None or (token, self._changes) == self._written or not self._owners:
+        beacon = self._outbox.beacon()
+        if beacon is None or (beacon.token, self._changes) == self._written or not self._owners:
             return
         items = [line for _, line in self._items]
-        report = NodeReport(token, self._owners, self._gone, self._notes, self._dropped, items)
+        report = NodeReport(beacon.token, self._owners, self._gone, self._notes, self._dropped, items)
         try:
             self._outbox.write(report.encode(self._kind))
         except OSError:
             return  # the next cycle tries again; whoever gathers reports that this node is silent
-        self._written = (token, self._changes)
+        self._written = (beacon.token, self._changes)
 
 
 def main() -> None:

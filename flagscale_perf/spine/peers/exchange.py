@@ -1,7 +1,7 @@
 """Files by which the nodes of a job report to the node that gathers it, in a directory that all nodes see.
 
-    .ranks_<key>/beacon.json    of whoever gathers: a random token. A file that does not quote it is of another
-                                start of the job
+    .ranks_<key>/beacon.json    of whoever gathers: a random token, and what it requests of all processes. A
+                                file that does not quote the token is of another start of the job
     .ranks_<key>/node_<N>.json  of a node's collector; N is the member that started it. One line about the node,
                                 then one for each item
 
@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import NotRegularError, make_directory, open_regular, replace_file
@@ -101,6 +101,18 @@ def directory_of(run_directory: Path, noun: str, key: str) -> Path:
     return run_directory / f".{noun}s_{key}"
 
 
+class Beacon(NamedTuple):
+    """What whoever gathers says to all collectors.
+
+    Attributes:
+        token: of this start of the job.
+        request: see `Fold.request`; None if there is none.
+    """
+
+    token: str
+    request: Any
+
+
 class Outbox:
     """A collector's end: one file."""
 
@@ -109,11 +121,11 @@ class Outbox:
         self._path = directory
         self._name = f"node_{name}.json"
 
-    def token(self) -> str | None:
-        """The beacon's token; None while there is no beacon."""
+    def beacon(self) -> Beacon | None:
+        """None while there is none."""
         try:
             with _opened(self._path) as directory:
-                return _token_in(directory)
+                return _beacon_in(directory)
         except (OSError, ValueError):
             return None
 
@@ -124,7 +136,7 @@ class Outbox:
 
     def leave(self) -> None:
         """Removes the file if whoever gathers has already removed the beacon."""
-        if self.token() is None:
+        if self.beacon() is None:
             with contextlib.suppress(OSError), _opened(self._path) as directory:
                 _unlink(directory, [self._name])
                 self._path.rmdir()
@@ -164,6 +176,7 @@ class Inbox(Generic[Owner, Item]):
         self._path = directory
         self._max_files = max_files
         self._token = secrets.token_hex(16)
+        self._request: Any = None
         self._progress: dict[str, _Progress] = {}
         self._round: deque[str] = deque()  # files still to be looked at
         self._round_ns = self._touched_ns = monotonic_ns()
@@ -174,7 +187,12 @@ class Inbox(Generic[Owner, Item]):
         """The directory, and this job's beacon in it. Raises OSError."""
         make_directory(self._path)
         with _opened(self._path) as fd:
-            _replace(fd, BEACON, dump({"token": self._token}).encode())
+            _replace(fd, BEACON, dump(Beacon(self._token, self._request)._asdict()).encode())
+
+    def request(self, content: Any) -> None:
+        """Lets all collectors know; short JSON types. Raises OSError, and is then in the next beacon."""
+        self._request = content
+        self._make()
 
     def look(self, budget_ns: int) -> Received[Owner, Item]:
         """Reads changed files for so long, one at least, in turn over several calls. Raises OSError.
@@ -201,7 +219,7 @@ class Inbox(Generic[Owner, Item]):
         received = self.look(budget_ns)
         # What cannot be removed now is removed by its age in a later run.
         with contextlib.suppress(OSError, ValueError), _opened(self._path) as directory:
-            if _token_in(directory) == self._token:  # it may be a successor's by now
+            if _beacon_in(directory).token == self._token:  # it may be a successor's by now
                 _unlink(directory, [BEACON, *filter(_OURS.fullmatch, os.listdir(directory))])
                 self._path.rmdir()  # fails while a collector writes, which removes the directory then
         return received
@@ -210,7 +228,7 @@ class Inbox(Generic[Owner, Item]):
         """Whether anybody's beacon is there: a successor's must not be replaced."""
         try:
             with _opened(self._path) as directory:
-                return bool(_token_in(directory))
+                return bool(_beacon_in(directory).token)
         except (OSError, ValueError):
             return False
 
@@ -312,9 +330,10 @@ def _unlink(directory: int, names: list[str]) -> None:
             os.unlink(name, dir_fd=directory)
 
 
-def _token_in(directory: int) -> str:
-    """The beacon's token. Raises OSError, ValueError."""
-    return _text(_parse_object(_read(directory, BEACON, MAX_BEACON_BYTES)).get("token"))
+def _beacon_in(directory: int) -> Beacon:
+    """Raises OSError, ValueError."""
+    content = _parse_object(_read(directory, BEACON, MAX_BEACON_BYTES))
+    return Beacon(_text(content.get("token")), content.get("request"))
 
 
 def _parse(line: bytes) -> Any:

@@ -4,10 +4,11 @@ of other nodes through their files.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, monotonic_ns
 from flagscale_perf.spine.peers.exchange import Inbox, Received, directory_of
@@ -75,9 +76,18 @@ class Gatherer(Generic[Owner, Item]):
         self._met = {job.member.name}
         self._gone: set[str] = set()
         self._noted: set[str] = set()
+        self._request: Any = None
         self._start_ns: int | None = None
         self._has_reported_silence = self._has_reported_missing = self._is_cut_off = False
         self._new = Gathered[Owner, Item]([], [], [], [])
+
+    def request(self, content: Any) -> None:
+        """Asks every process's fold for something, on all nodes; see `Fold.request`."""
+        self._request = content
+        self._node.request(content)
+        if self._inbox is not None:
+            with contextlib.suppress(OSError):  # the beacon is made again, with the request, in `take`
+                self._inbox.request(content)
 
     def take(self) -> Gathered[Owner, Item]:
         """What is new. Raises only what `kind` raises."""
@@ -131,6 +141,8 @@ class Gatherer(Generic[Owner, Item]):
         if self._inbox is None:
             directory = directory_of(self._job.directory, self._kind.noun, self._job.member.key)
             self._inbox = Inbox(self._kind, directory, self._job.size)
+            if self._request is not None:
+                self._inbox.request(self._request)
         return self._inbox
 
     def _add(self, news: News[Owner, Item]) -> None:

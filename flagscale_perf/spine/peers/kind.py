@@ -23,6 +23,9 @@ class Fold(Protocol[Item]):
     def take(self, records: Sequence[Any]) -> list[Item]:
         """What the next records complete. Called in every cycle, also without records."""
 
+    def request(self, content: Any) -> None:
+        """Something that whoever gathers asks of every process's fold (JSON types); may come more than once."""
+
     def notes(self) -> list[str]:
         """What there is to report about the process since the last call."""
 

@@ -75,6 +75,13 @@ class Node(Generic[Owner, Item]):
         self._search = search
         self._watch = watch
         self._members: list[_Member[Owner, Item]] = []
+        self._request: Any = None
+
+    def request(self, content: Any) -> None:
+        """Passes a request on to every fold, also to those of processes found later."""
+        self._request = content
+        for member in self._members:
+            member.fold.request(content)
 
     @property
     def missing(self) -> int:
@@ -91,7 +98,10 @@ class Node(Generic[Owner, Item]):
         news: News[Owner, Item] = News()
         for peer in self._search.look(monotonic_ns()):
             news.owners.append(peer.owner)
-            self._members.append(_Member(peer, self._kind.fold(peer.owner)))
+            fold = self._kind.fold(peer.owner)
+            if self._request is not None:
+                fold.request(self._request)
+            self._members.append(_Member(peer, fold))
             self._watch_end(peer)
         for member in self._members:
             if not member.is_over:

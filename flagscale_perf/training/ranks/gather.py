@@ -12,13 +12,19 @@ from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.spine.peers.search import Search
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import StepPhases
-from flagscale_perf.training.ranks.blocks import Block, BlockBuilder, RankIdentity
-from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES
+from flagscale_perf.training.ranks.blocks import BlockBuilder, RankIdentity
+from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankItem
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.ranks.view import RanksView
-from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
+from flagscale_perf.training.records import (
+    CapturedRecord,
+    HardwareRecord,
+    IntervalRecord,
+    Record,
+    StepRecord,
+)
 
-RankNode = Node[RankIdentity, Block]
+RankNode = Node[RankIdentity, RankItem]
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,10 @@ class Gathering:
         self._guarded(lambda: found.extend(self._view.summary_due(interval)))
         return found
 
+    def request(self, content: Any) -> None:
+        """Asks all other ranks' folds for something; see `training.capture`."""
+        self._guarded(lambda: self._gatherer.request(content))
+
     def take(self) -> tuple[list[Record], list[str]]:
         """What is new of all ranks, and what there is to report about gathering them."""
         self._guarded(self._look)
@@ -134,12 +144,12 @@ class Gathering:
             self._records += self._view.add(block)
         self._records += self._view.close()
 
-    def _add(self, new: Gathered[RankIdentity, Block]) -> None:
+    def _add(self, new: Gathered[RankIdentity, RankItem]) -> None:
         size = self._job.place.world_size
         if owners := [owner for owner in new.owners if owner.rank < size]:
             self._records += self._view.join(owners)
-        for block in new.items:
-            self._records += self._view.add(block)
+        for item in new.items:
+            self._records += [item] if isinstance(item, CapturedRecord) else self._view.add(item)
         for each in new.gone:
             if (rank := int(each.name)) < size:
                 self._records += self._view.lost(rank, each.position, each.why)

@@ -91,7 +91,9 @@ def end_line(**changes) -> bytes:
     ).encode()
 
 
-ALL_KINDS = "clock, end, event, hardware, header, interval, node, phases, ranks, step, straggler"
+ALL_KINDS = (
+    "capture, captured, clock, end, event, hardware, header, interval, node, phases, ranks, step, straggler"
+)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from flagscale_perf.device.marks import END, kind_of, time_of
 from flagscale_perf.training.marks import STARTS, STOPS, MarksJoin, in_slots, own_times
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import PHASE_OF_NUMBER, PHASES
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, PhaseRecord
 from tests.fakes import make_event, make_step
 
@@ -51,7 +51,7 @@ def test_a_mark_tells_its_time_and_its_kind_after_four_years_too():
         for kind in (*STARTS, *STOPS):
             assert (time_of(now + kind), kind_of(now + kind)) == (now, kind)
             assert 0 <= now + kind < 2**63
-    assert len({*STARTS, *STOPS}) == 2 * len(PHASES)
+    assert len({*STARTS, *STOPS}) == 2 * len(PHASE_OF_NUMBER)
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,14 @@ class FakeNode:
 
     def __init__(self, *news: News) -> None:
         self._news = list(news)
+        self.requested: object = None
 
     @property
     def is_over(self) -> bool:
         return not self._news
+
+    def request(self, content: object) -> None:
+        self.requested = content
 
     def cycle(self, counts_dead: bool) -> News:
         assert counts_dead
@@ -100,3 +104,25 @@ def test_it_outlives_its_parent_by_a_moment_only(tmp_path: Path, monkeypatch: py
     waits: list[float] = []
     make_collector(tmp_path, *news).run(waits.append, lambda: len(waits) >= 2)
     assert len(waits) == 2
+
+
+def test_a_request_is_passed_on(tmp_path: Path) -> None:
+    node, inbox = FakeNode(News([make_toy("8")])), make_inbox(tmp_path)
+    collector: Collector[Toy, ToySum] = Collector(TOYS, Outbox(place_of(tmp_path), "8"), node)  # type: ignore[arg-type]
+    collector.cycle()
+    assert node.requested is None
+    inbox.request({"more": 3})
+    collector.cycle()
+    assert node.requested == {"more": 3}
+
+
+def test_long_items_do_not_make_the_file_too_long_to_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector_module, "MAX_BYTES", 100)
+    inbox = make_inbox(tmp_path)
+    sums = [ToySum("8", 10**6 + number) for number in range(20)]  # each a line of 13 bytes
+    make_collector(tmp_path, News([make_toy("8")], sums)).cycle()
+    received = inbox.look(LONG_NS)
+    assert received.items == sums[-7:]
+    assert received.complaints == ["13 blocks were gone before they were read, and perhaps more later"]

@@ -48,6 +48,12 @@ def make_outbox(tmp_path: Path, name: int = 8) -> Outbox:
     return Outbox(place_of(tmp_path), str(name))
 
 
+def token_of(outbox: Outbox) -> str:
+    beacon = outbox.beacon()
+    assert beacon is not None
+    return beacon.token
+
+
 def line(item: ToySum) -> bytes:
     return dump(item).encode()
 
@@ -84,10 +90,9 @@ def test_the_directory_is_called_after_noun_and_job(tmp_path: Path) -> None:
 
 def test_items_arrive_once_each(tmp_path: Path) -> None:
     outbox = make_outbox(tmp_path)
-    assert outbox.token() is None
+    assert outbox.beacon() is None
     inbox = make_inbox(tmp_path)
-    token = outbox.token()
-    assert token is not None
+    token = token_of(outbox)
     outbox.write(report(token, ToySum("8", 0), ToySum("9", 0)))
     received = inbox.look(LONG_NS)
     assert received.items == [ToySum("8", 0), ToySum("9", 0)]
@@ -109,13 +114,11 @@ def test_items_arrive_once_each(tmp_path: Path) -> None:
 def test_a_report_to_somebody_else_is_not_taken(tmp_path: Path) -> None:
     outbox = make_outbox(tmp_path)
     make_inbox(tmp_path)
-    old = outbox.token()
-    assert old is not None
+    old = token_of(outbox)
     outbox.write(report(old, ToySum("8", 0)))
     inbox = make_inbox(tmp_path)
     assert inbox.look(LONG_NS) == Received()
-    new = outbox.token()
-    assert new is not None
+    new = token_of(outbox)
     outbox.write(report(new, ToySum("8", 0)))
     assert inbox.look(LONG_NS).items == [ToySum("8", 0)]
 
@@ -123,8 +126,7 @@ def test_a_report_to_somebody_else_is_not_taken(tmp_path: Path) -> None:
 def test_reading_stops_when_its_time_is_over_and_goes_on_later(tmp_path: Path) -> None:
     inbox = make_inbox(tmp_path)
     outboxes = [make_outbox(tmp_path, rank) for rank in (8, 9)]
-    token = outboxes[0].token()
-    assert token is not None
+    token = token_of(outboxes[0])
     outboxes[0].write(report(token, ToySum("8", 0)))
     outboxes[1].write(report(token, ToySum("9", 0)))
     assert [inbox.look(0).items, inbox.look(0).items] == [[ToySum("8", 0)], [ToySum("9", 0)]]
@@ -132,8 +134,7 @@ def test_reading_stops_when_its_time_is_over_and_goes_on_later(tmp_path: Path) -
 
 def test_the_directory_goes_at_the_end(tmp_path: Path) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
-    token = outbox.token()
-    assert token is not None
+    token = token_of(outbox)
     outbox.write(report(token, ToySum("8", 0)))
     (place_of(tmp_path) / ".node_9.json.tmp").write_text("of a collector that was killed")
     assert inbox.close(LONG_NS).items == [ToySum("8", 0)]
@@ -247,18 +248,17 @@ def test_what_killed_jobs_left_goes_by_its_age(tmp_path: Path) -> None:
 
 def test_what_somebody_removes_is_made_again_and_nothing_is_taken_twice(tmp_path: Path) -> None:
     inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
-    token = outbox.token()
-    assert token is not None
+    token = token_of(outbox)
     outbox.write(report(token, ToySum("8", 0)))
     assert inbox.look(LONG_NS).items == [ToySum("8", 0)]
     shutil.rmtree(place_of(tmp_path))
     assert inbox.look(LONG_NS) == Received()
-    assert outbox.token() == token
+    assert token_of(outbox) == token
     outbox.write(report(token, ToySum("8", 0), ToySum("8", 1)))
     assert inbox.look(LONG_NS).items == [ToySum("8", 1)]
     (place_of(tmp_path) / BEACON).write_text("damaged")
     inbox.look(LONG_NS)
-    assert outbox.token() == token
+    assert token_of(outbox) == token
 
 
 @pytest.mark.parametrize(
@@ -290,5 +290,16 @@ def test_a_directory_in_the_place_of_a_file_takes_no_descriptors(tmp_path: Path)
     (place_of(tmp_path) / BEACON).unlink()
     (place_of(tmp_path) / BEACON).mkdir()
     before = len(os.listdir("/proc/self/fd"))
-    assert [outbox.token() for _ in range(3)] == [None] * 3
+    assert [outbox.beacon() for _ in range(3)] == [None] * 3
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_request_reaches_every_collector_until_the_end(tmp_path: Path) -> None:
+    inbox, outbox = make_inbox(tmp_path), make_outbox(tmp_path)
+    token = token_of(outbox)
+    assert outbox.beacon() == (token, None)
+    inbox.request({"more": 3})
+    assert outbox.beacon() == (token, {"more": 3})
+    (place_of(tmp_path) / BEACON).unlink()
+    inbox.look(LONG_NS)
+    assert outbox.beacon() == (token, {"more": 3}), "made again"

@@ -12,7 +12,7 @@ from flagscale_perf.spine.peers.gather import Gathered, Gatherer, Job
 from flagscale_perf.spine.peers.member import Member
 from flagscale_perf.spine.peers.node import Gone, News
 from tests.toy_peers import TOYS, Toy, ToySum, make_toy
-from tests.unit.spine.peers.test_exchange import KEY, line
+from tests.unit.spine.peers.test_exchange import KEY, line, token_of
 
 NOTHING: Gathered[Toy, ToySum] = Gathered([], [], [], [])
 
@@ -24,6 +24,10 @@ class FakeNode:
         self.news: News[Toy, ToySum] = News()
         self.missing = 0
         self.counted: list[bool] = []
+        self.requested: list[object] = []
+
+    def request(self, content: object) -> None:
+        self.requested.append(content)
 
     def cycle(self, counts_dead: bool) -> News[Toy, ToySum]:
         self.counted.append(counts_dead)
@@ -65,8 +69,7 @@ def test_other_nodes_are_read_and_everybody_is_met_and_dies_once(tmp_path: Path)
     gatherer = make_gatherer(tmp_path, node)
     gatherer.take()
     outbox = Outbox(place_of(tmp_path), "8")
-    token = outbox.token()
-    assert token is not None
+    token = token_of(outbox)
     owners, notes, items = [make_toy("8"), make_toy("9")], [("8", "hot")], [line(ToySum("8", 4))]
     outbox.write(NodeReport(token, owners, [], notes, 0, items).encode(TOYS))
     assert gatherer.take() == Gathered(owners, [ToySum("8", 4)], [], ["toy 8: hot"])
@@ -119,14 +122,26 @@ def test_where_the_files_cannot_be_the_rest_goes_on(tmp_path: Path) -> None:
     assert gatherer.take() == NOTHING, "said once"
     place_of(tmp_path).unlink()
     assert gatherer.take().notes == ["the toys of other nodes are heard again"]
-    assert Outbox(place_of(tmp_path), "8").token() is not None
+    assert Outbox(place_of(tmp_path), "8").beacon() is not None
 
 
 def test_a_hostile_file_is_said_and_the_others_are_read(tmp_path: Path) -> None:
     gatherer = make_gatherer(tmp_path, FakeNode())
     gatherer.take()
     outbox = Outbox(place_of(tmp_path), "8")
-    outbox.write(NodeReport(outbox.token() or "", [make_toy("8")], [], [], 0, []).encode(TOYS))
+    outbox.write(NodeReport(token_of(outbox), [make_toy("8")], [], [], 0, []).encode(TOYS))
     (place_of(tmp_path) / "node_2.json").write_text("{}")
     complaint = "not all is known of the toys of a node: node_2.json: no report of a node: 'token'"
     assert gatherer.take() == Gathered([make_toy("8")], [], [], [complaint])
+
+
+def test_a_request_goes_to_every_node(tmp_path: Path) -> None:
+    node = FakeNode()
+    gatherer = make_gatherer(tmp_path, node)
+    gatherer.request(1)
+    gatherer.take()
+    beacon = Outbox(place_of(tmp_path), "8").beacon()
+    assert (node.requested, beacon and beacon.request) == ([1], 1)
+    gatherer.request(2)
+    beacon = Outbox(place_of(tmp_path), "8").beacon()
+    assert (node.requested, beacon and beacon.request) == ([1, 2], 2)

@@ -132,3 +132,11 @@ def test_the_missing_are_known_when_the_search_is_over(beside: Beside) -> None:
     assert beside.node.missing == 0
     beside.search.is_over = True
     assert beside.node.missing == 2
+
+
+def test_a_request_reaches_those_here_and_those_found_later(beside: Beside) -> None:
+    beside.join()
+    beside.node.cycle(counts_dead=True)
+    beside.node.request("half")
+    beside.join()
+    assert beside.node.cycle(counts_dead=True).notes == [("1", "asked for half"), ("2", "asked for half")]

@@ -18,8 +18,7 @@ from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from flagscale_perf.training.records import IntervalRecord, Record
 from tests.fakes import make_event, make_facts, make_identity, make_interval, make_reading, make_step
-
-KEY = "0123456789abcdef"
+from tests.unit.spine.peers.test_exchange import KEY, token_of
 
 
 def make_block(rank: int, number: int) -> Block:
@@ -117,7 +116,7 @@ def test_blocks_of_other_nodes_and_their_deaths(tmp_path: Path) -> None:
     identities = [make_identity(8), make_identity(9), make_identity(10)]
     gone = [Gone("9", 4, "dead"), Gone("10", 4, "not of this job of 10")]
     lines = [dump(encode_block(make_block(8, 0))).encode()]
-    outbox.write(NodeReport(outbox.token() or "", identities, gone, [("8", "hot")], 0, lines).encode(RANKS))
+    outbox.write(NodeReport(token_of(outbox), identities, gone, [("8", "hot")], 0, lines).encode(RANKS))
     records, notes = gathering.take()
     assert (texts(records), notes) == (["join [8, 9]", "rank 8 to 4", "lost 9 4"], ["rank 8: hot"])
     gathering.close()

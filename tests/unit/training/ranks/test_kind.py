@@ -12,6 +12,7 @@ from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks import kind
 from flagscale_perf.training.ranks.blocks import Block, BlockBuilder
 from flagscale_perf.training.ranks.kind import RANKS, RANKS_WITHOUT_DEVICES, RankFold
+from flagscale_perf.training.records import CapturedRecord
 from tests.fakes import make_identity, make_marks, make_phases, make_reading, make_step
 
 
@@ -39,6 +40,35 @@ def test_what_the_monitor_there_says_is_a_note() -> None:
     fold = RankFold(make_identity(1))
     assert fold.take([EventRecord("shed", 1, 1, "phases switched off")]) == []
     assert (fold.notes(), fold.notes()) == (["phases switched off"], [])
+
+
+def test_marks_of_a_window_are_kept_beside_the_blocks() -> None:
+    fold = RankFold(make_identity(1))
+    fold.request({"capture": [2, 3]})
+    marked = [slot for iteration in range(1, 5) for slot in (make_marks(iteration), make_step(iteration))]
+    block, *captured = fold.take(marked)
+    assert [block] == blocks_of(1, 2, 3, 4, with_phases=True)
+    assert [(each.rank, each.iteration) for each in captured if isinstance(each, CapturedRecord)] == [
+        (1, 2),
+        (1, 3),
+    ]
+    for each in captured:
+        assert RANKS.decode_item(json.loads(json.dumps(RANKS.encode_item(each)))) == each
+        assert RANKS.name_of(each) == "1"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ({}, "rank"),
+        ({"rank": 1, "iteration": 2, "start_ns": 3, "train_step_ns": 4, "marks": [1]}, "no marks of a step"),
+        ({"rank": 1, "iteration": 2, "start_ns": 3, "train_step_ns": 4, "marks": ["1", 2]}, "marks"),
+        (7, "block of this version"),
+    ],
+)
+def test_what_is_no_item_is_refused(content: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        RANKS.decode_item(content)
 
 
 class FakeSampler:

@@ -1,0 +1,89 @@
+"""`flagscale-perf capture`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+
+from flagscale_perf.analysis.follow import Follower
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.arguments import MAX_CAPTURE_STEPS
+from flagscale_perf.cli.base import Command
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.jsonl import dump
+from flagscale_perf.spine.session import capture_request_name
+from flagscale_perf.training.records import CaptureRecord
+
+WAIT_S = 30.0
+PERIOD_S = 0.2
+
+
+class CaptureCommand(Command):
+    """Lets a live run keep the raw marks of all ranks for some steps."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which run, and how many steps."""
+        parser.add_argument(
+            "run",
+            type=Path,
+            metavar="RUN_DIR_OR_FILE",
+            help="the --perf-log-dir of a running training, or its perf_records_*.jsonl",
+        )
+        parser.add_argument(
+            "--steps", type=_steps, required=True, metavar="N", help=f"how many, 1 to {MAX_CAPTURE_STEPS}"
+        )
+
+    def run(self, args: Namespace) -> int:
+        """Returns when the run has said which steps. Raises PerfError where there is no live run with phases."""
+        run = RunFile(find_run_file(args.run))
+        if not run.is_live():
+            raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
+        if not run.header.config.get("perf_breakdown"):
+            raise PerfError(
+                f"the run of {str(run.path)!r} takes no marks: it was started without --perf-breakdown; start it with that"
+            )
+        with contextlib.closing(Follower(run.path)) as follower:
+            for _ in follower.poll():
+                """What is there already is not the answer."""
+            found = _ask(run, args.steps, follower)
+        print(
+            f"iterations {found.first_iteration} to {found.iteration} of every rank are captured"
+            f" into {run.path} when they come"
+        )
+        return 0
+
+
+def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
+    """The run's answer. Raises PerfError."""
+    request = run.path.with_name(capture_request_name(run.header.start_wall_ns))
+    try:
+        replace_file(request, dump({"steps": steps}).encode())
+    except OSError as error:
+        raise PerfError(
+            f"cannot write {str(request)!r}: {error.strerror}; run it as a user who may write there"
+        ) from None
+    try:
+        deadline_s = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline_s:
+            for record in follower.poll():
+                if isinstance(record, CaptureRecord):
+                    return record
+            if not run.is_live():
+                raise PerfError(f"the run of {str(run.path)!r} has ended before it answered")
+            time.sleep(PERIOD_S)
+    finally:
+        with contextlib.suppress(OSError):
+            request.unlink()
+    raise PerfError(
+        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it does no steps now, or it still captures"
+        " others; try again"
+    )
+
+
+def _steps(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= MAX_CAPTURE_STEPS:
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 1 to {MAX_CAPTURE_STEPS}")
+    return int(text)
