@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from flagscale_perf.spine.peers.gather import Gathered, Gatherer
 from flagscale_perf.spine.peers.gather import Job as PeerJob
