@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.blocks import BLOCK_STEPS, Block, decode_block, encode_block
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
 from flagscale_perf.training.ranks.view import RanksView
 from tests.fakes import make_interval

@@ -24,10 +24,10 @@ from flagscale_perf.perf_metrics import PHASES_NS, Budget, PerfMonitor
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.loop import CountFlops, Loop, Pause, StepNumbers
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.session import end_reason, facts_and_flops, identity_of, unknown_flops
+from flagscale_perf.training.recording.loop import CountFlops, Loop, Pause, StepNumbers
+from flagscale_perf.training.recording.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
 __all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
 

@@ -10,9 +10,9 @@ from dataclasses import asdict
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.pipeline import make_pipeline
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.identity import content_of
+from flagscale_perf.training.recording.pipeline import make_pipeline
 from flagscale_perf.writer.process import serve
 from flagscale_perf.writer.recorder import Recorder, Writing
 from flagscale_perf.writer.task import WriterTask

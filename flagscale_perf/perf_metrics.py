@@ -14,8 +14,8 @@ from flagscale_perf.device.probe import DeviceProbe, EventPair
 from flagscale_perf.device.timeline import Timeline
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.spine.records import tuple_of
-from flagscale_perf.training.loop import CountFlops, Flops, Pause, StepNumbers
 from flagscale_perf.training.marks import in_slots
+from flagscale_perf.training.recording.loop import CountFlops, Flops, Pause, StepNumbers
 from flagscale_perf.training.records import NO_STEP, MarksRecord, Outcome, StepRecord
 
 # Iterations whose device time is not known yet; beyond this many the oldest is emitted without it.

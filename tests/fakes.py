@@ -13,7 +13,6 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
-from flagscale_perf.training.presentation import PRESENTATION
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.records import (
     HardwareRecord,
@@ -24,6 +23,7 @@ from flagscale_perf.training.records import (
     Record,
     StepRecord,
 )
+from flagscale_perf.training.summary.presentation import PRESENTATION
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns
 

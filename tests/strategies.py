@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import MAX_DEPTH
 from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, RunHeader
-from flagscale_perf.training.ranks.records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Outcome, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 from tests.fakes import (

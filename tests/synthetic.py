@@ -17,7 +17,7 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow, end_mono_ns

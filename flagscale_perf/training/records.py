@@ -12,7 +12,7 @@ from typing import NamedTuple, get_type_hints
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Wide
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 
 
 class Outcome(IntEnum):

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from flagscale_perf.sinks.prometheus import PREFIX, PrometheusTextfileSink
-from flagscale_perf.training.metrics import TABLE
+from flagscale_perf.training.summary.metrics import TABLE
 from tests.fakes import make_context, make_header, sample_run
 
 REPO = Path(__file__).parents[2]

@@ -28,7 +28,8 @@ TESTED_ELSEWHERE = {
     "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/trend.py": "tests/unit/training/analysis/test_fold.py",
     "training/records.py": "tests/unit/spine/test_jsonl.py",
-    "training/sources.py": "tests/unit/writer/test_drain.py",
+    "training/recording/sources.py": "tests/unit/writer/test_drain.py",
+    "writer/recorder.py": "tests/unit/test_perf_logger.py",
     "writer/supervisor.py": "tests/processes/test_writer_faults.py",
 }
 HEAVY = (

@@ -28,7 +28,7 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.registry import SINKS
-from flagscale_perf.training.presentation import PRESENTATION
+from flagscale_perf.training.summary.presentation import PRESENTATION
 run, logs = RunFile(Path(sys.argv[1])), Path(sys.argv[2])
 options = {"perf_csv": True, "perf_wandb": True, "perf_prometheus_textfile": str(logs / "x.prom")}
 header = replace(run.header, config=run.header.config | options)
@@ -50,7 +50,7 @@ from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import decode, encode
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.training.loop import StepNumbers
+from flagscale_perf.training.recording.loop import StepNumbers
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import make_header

@@ -25,7 +25,7 @@ def report_of(run_python, tmp_path):
     shutil.copytree(
         REPO / "flagscale_perf", copy / "flagscale_perf", ignore=shutil.ignore_patterns("__pycache__")
     )
-    path = copy / "flagscale_perf/training/findings" / FILE
+    path = copy / "flagscale_perf/training/analysis/findings" / FILE
     path.write_text(path.read_text(encoding="utf-8") + "\n\n" + RULE, encoding="utf-8")
 
     def render(form: str) -> str:

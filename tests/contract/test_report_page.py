@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from flagscale_perf.cli.report import FORMATS
-from flagscale_perf.training.findings.case import MIN_STEPS
-from flagscale_perf.training.findings.findings import RULES
-from flagscale_perf.training.findings.signals import SLOW_STEP
+from flagscale_perf.training.analysis.findings.case import MIN_STEPS
+from flagscale_perf.training.analysis.findings.findings import RULES
+from flagscale_perf.training.analysis.findings.signals import SLOW_STEP
 
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text()
 

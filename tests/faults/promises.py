@@ -22,7 +22,7 @@ from flagscale_perf.training.analysis.summary import summarize
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
-from flagscale_perf.training.totals import RunTotals
+from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
 from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault

@@ -10,11 +10,11 @@ from flagscale_perf.spine.peers.exchange import NodeReport, Outbox, directory_of
 from flagscale_perf.spine.peers.node import Gone, News
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity, encode_block
 from flagscale_perf.training.ranks.gather import Gathering, Job
 from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.ranks.records import NodeRecord
 from flagscale_perf.training.records import Record
 from tests.fakes import make_identity
 from tests.fuzz.target import Finding

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
 from flagscale_perf.spine.records import KINDS
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_phases, sample_run
 
 Mutation = Callable[[random.Random, bytes], bytes]

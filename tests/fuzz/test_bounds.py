@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.spine.jsonl import MAX_TEXT, encode
-from flagscale_perf.training.ranks.records import MAX_ENTRIES, NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import MAX_ENTRIES, NodeRecord, RanksRecord, StragglerRecord
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_step
 from tests.fuzz.mutations import TEXTS
 from tests.fuzz.target import NAME, UNSAFE

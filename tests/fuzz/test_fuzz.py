@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.training.ranks.records import NodeRecord
+from flagscale_perf.training.rank_records import NodeRecord
 from tests.fakes import make_facts, make_header, sample_run
 from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from flagscale_perf.arguments import add_perf_arguments
-from flagscale_perf.training.findings.findings import RULES
+from flagscale_perf.training.analysis.findings.findings import RULES
 from tests.processes.flagscale import DEADLINE_S, environment
 
 HOST_FLAGS = """

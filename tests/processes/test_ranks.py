@@ -14,7 +14,7 @@ import pytest
 from flagscale_perf.perf_logger import WRITER
 from flagscale_perf.spine.peers.own import COLLECTOR
 from flagscale_perf.spine.records import EventRecord
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord
 from tests.fakes import MS
 from tests.processes.node import nodes
 from tests.processes.trainer import ended_summary, records_in, text_of, wait_for

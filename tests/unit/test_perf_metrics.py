@@ -5,7 +5,7 @@ import pytest
 from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_metrics import MAX_PENDING, Budget, Overrun, PerfMonitor
-from flagscale_perf.training.loop import StepNumbers
+from flagscale_perf.training.recording.loop import StepNumbers
 from flagscale_perf.training.records import Outcome, StepRecord
 
 

@@ -15,6 +15,9 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_s
+from flagscale_perf.training.analysis.findings.case import TrainingCase
+from flagscale_perf.training.analysis.findings.findings import find
+from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
@@ -31,15 +34,12 @@ from flagscale_perf.training.analysis.tables import (
 )
 from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.findings.case import TrainingCase
-from flagscale_perf.training.findings.findings import find
-from flagscale_perf.training.findings.signals import Signals
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.records import RanksRecord
+from flagscale_perf.training.rank_records import RanksRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
-from flagscale_perf.training.summary import RUNNING, Summary
-from flagscale_perf.training.totals import RunTotals
+from flagscale_perf.training.summary.summary import RUNNING, Summary
+from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
 
 MAX_EVENTS = 50  # of a name, and names: the monitor itself has a dozen of them

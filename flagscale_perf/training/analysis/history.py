@@ -18,7 +18,7 @@ from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.training.summary import RUNNING
+from flagscale_perf.training.summary.summary import RUNNING
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,9 @@ from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
-from flagscale_perf.training.summary import RUNNING
+from flagscale_perf.training.summary.summary import RUNNING
 from flagscale_perf.training.window import end_mono_ns
 
 SHOWN_INTERVALS = 240

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.report import Node, Overview
 from flagscale_perf.training.facts import RunFacts
-from flagscale_perf.training.summary import Summary
+from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
 SIZES = {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks, Straggler
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import RankTotals, shape_of
 from flagscale_perf.training.rates import as_gb
 

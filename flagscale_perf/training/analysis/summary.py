@@ -8,8 +8,8 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine
-from flagscale_perf.training.summary import RUNNING, Summary
-from flagscale_perf.training.totals import RunTotals
+from flagscale_perf.training.summary.summary import RUNNING, Summary
+from flagscale_perf.training.summary.totals import RunTotals
 
 KILLED = "killed"
 

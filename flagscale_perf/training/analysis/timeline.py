@@ -12,7 +12,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES, PhaseJoin, StepPhases
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.rates import per_second, tflops_per_gpu
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.utilisation import Scale

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks import limits
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.robust import noise, steady
 from flagscale_perf.training.ranks.rounds import Round
 from flagscale_perf.training.ranks.stretches import Found, SlowStretch, Stage

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks import limits
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.robust import noise, spread, steady
 from flagscale_perf.training.ranks.rounds import groups_of, usual_of_others
 from flagscale_perf.training.ranks.stretches import Found, SlowStretch, Stage

@@ -68,7 +68,7 @@ def node_of(place: Place, trainer: Trainer, watch: Callable[[int], None], reads_
 
 
 class Gathering:
-    """`training.sources.RankSource` over a whole training.
+    """`training.recording.sources.RankSource` over a whole training.
 
     A failure in here is reported once and ends the gathering, not the recording of rank 0.
     """

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.against_past import AgainstPast
 from flagscale_perf.training.ranks.against_peers import AgainstPeers
 from flagscale_perf.training.ranks.against_stages import AgainstStages
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.rounds import Round, Seen, round_of
 from flagscale_perf.training.ranks.stretches import SlowStretch, Stage
 from flagscale_perf.training.ranks.work import work_of

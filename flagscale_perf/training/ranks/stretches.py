@@ -10,9 +10,9 @@ from typing import NamedTuple
 from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.clocks import capped_by, caps_in, is_lower
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks import limits
 from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.rounds import Round, median_clock
 from flagscale_perf.training.ranks.work import MIXED_PLACES, OWN_PLACES
 

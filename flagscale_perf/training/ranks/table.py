@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.training.hardware import highest
+from flagscale_perf.training.rank_records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.work import work_of
 
 MAX_SILENT = 64

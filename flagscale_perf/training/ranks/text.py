@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, stretch
-from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rank_records import StragglerRecord
 
 
 def straggler_text(straggler: StragglerRecord) -> str:

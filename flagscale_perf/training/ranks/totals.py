@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.hardware import highest
 from flagscale_perf.training.phases import share
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerIdentity, StragglerRecord
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerIdentity, StragglerRecord
 from flagscale_perf.training.rates import as_gb
 from flagscale_perf.training.records import Record
 

@@ -9,8 +9,8 @@ from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.units import numbered
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.ranks.blocks import MAX_RANKS, Block, RankIdentity
-from flagscale_perf.training.ranks.records import NodeRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
 from flagscale_perf.training.ranks.table import RanksTable
 from flagscale_perf.training.ranks.text import straggler_text

@@ -8,7 +8,7 @@ from flagscale_perf.report.watch import Frame, as_text
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis.live import LiveRun
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step
 from tests.golden import golden
 

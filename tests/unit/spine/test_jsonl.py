@@ -19,7 +19,7 @@ from flagscale_perf.spine.jsonl import (
     read_records,
 )
 from flagscale_perf.spine.records import SCHEMA_VERSION, RunEnd
-from flagscale_perf.training.ranks.records import NodeRecord
+from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import Record
 from tests.fakes import (
     make_event,

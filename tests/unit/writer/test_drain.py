@@ -17,9 +17,9 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.training.pipeline import TrainingPipeline
+from flagscale_perf.training.recording.pipeline import TrainingPipeline
+from flagscale_perf.training.recording.sources import Sources
 from flagscale_perf.training.records import IntervalRecord, StepRecord
-from flagscale_perf.training.sources import Sources
 from flagscale_perf.writer import drain as drain_module
 from flagscale_perf.writer.drain import Drain
 from flagscale_perf.writer.messages import Line, Message, Trouble

@@ -17,8 +17,8 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
+from flagscale_perf.training.recording.sources import Sources
 from flagscale_perf.training.records import MARKS_PER_SLOT, HardwareRecord, IntervalRecord, PhaseRecord
-from flagscale_perf.training.sources import Sources
 from flagscale_perf.writer import drain as drain_module
 from flagscale_perf.writer import session as session_module
 from tests.fakes import MS, SECOND, make_marks, make_reading, make_step

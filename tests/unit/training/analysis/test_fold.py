@@ -21,7 +21,7 @@ from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import MAX_EVENTS, RunFold, read_report
 from flagscale_perf.training.analysis.report import Node, TrainingReport
 from flagscale_perf.training.analysis.tables import RankEntry
-from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
 from tests.fakes import (
     MS,

@@ -7,7 +7,7 @@ import pytest
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis.live import SHOWN_INTERVALS, LiveRun
-from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rank_records import StragglerRecord
 from tests.fakes import MS, SECOND, make_event, make_facts, make_header, make_interval, make_step
 
 START_NS = 1_706_524_200 * SECOND

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.training.analysis.ranks import MAX_STRETCHES, RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.tables import RankEntry, Ranks
-from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.totals import RankTotals
 from tests.fakes import MS
 from tests.synthetic import node_record, ranks_record

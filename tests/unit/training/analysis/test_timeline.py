@@ -9,7 +9,7 @@ from typing import Any
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.timeline import PHASES_OF_STEPS, RANK_0, RANKS, STEPS, timeline
-from flagscale_perf.training.ranks.records import RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Record
 from tests.fakes import (
     MS,

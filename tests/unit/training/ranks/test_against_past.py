@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.against_past import AgainstPast
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.rounds import Seen, round_of
 from flagscale_perf.training.ranks.stretches import Stage
 from flagscale_perf.training.ranks.work import work_of

@@ -9,9 +9,9 @@ import pytest
 
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block
 from flagscale_perf.training.ranks.limits import MAX_NAMED
-from flagscale_perf.training.ranks.records import StragglerRecord
 from flagscale_perf.training.ranks.stragglers import Stragglers
 from tests.rank_simulator import MS, Job, Noise, Simulation, Slow
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.rank_records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.records import MAX_ENTRIES, RanksRecord
 from flagscale_perf.training.ranks.table import MAX_ROUNDS, MAX_SILENT, RanksTable
 
 GB = 10**9

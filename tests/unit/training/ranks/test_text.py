@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from flagscale_perf.training.ranks.records import StragglerRecord
+from flagscale_perf.training.rank_records import StragglerRecord
 from flagscale_perf.training.ranks.text import straggler_text
 from tests.fakes import MS
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.totals import MAX_STRAGGLERS, RankTotals
 from tests.fakes import MS, make_step
 

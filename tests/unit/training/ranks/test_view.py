@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.blocks import Block, RankIdentity
-from flagscale_perf.training.ranks.records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.ranks.view import GRACE_NS, START_NS, SUMMARY_NS, RanksView
 from tests.fakes import MS, make_interval
 from tests.rank_simulator import Job, Noise, Simulation, Slow

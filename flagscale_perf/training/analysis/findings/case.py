@@ -1,0 +1,119 @@
+"""The case that a training's rules look into, and findings of three kinds with their cost and gain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
+from flagscale_perf.training.analysis.findings.signals import Signals
+from flagscale_perf.training.analysis.report import TrainingReport
+from flagscale_perf.training.analysis.tables import Ranks
+
+FASTER = "tokens/s"
+SOONER = "tokens in the same time"
+MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
+SPARE_MEMORY = Limit(
+    0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
+)
+_MAX_SHARE = 0.99  # several troubles at once may seem to take more than there is
+
+
+@dataclass(frozen=True)
+class TrainingCase(Case):
+    """A run to look into.
+
+    Attributes:
+        report: without findings.
+        signals: beyond its tables.
+        steps, rated_s: how many steps rates are made of, and their time.
+    """
+
+    report: TrainingReport
+    signals: Signals
+    steps: int
+    rated_s: float
+
+    @property
+    def can_judge_speed(self) -> bool:
+        """Whether there are enough steps."""
+        return self.steps >= MIN_STEPS.value
+
+    def share_of_steps(self, dur_s: float | None) -> float | None:
+        """Of the steps' time; None if one of them is not known."""
+        return None if dur_s is None or self.rated_s <= 0 else dur_s / self.rated_s
+
+    def part(self, name: str) -> tuple[float, float]:
+        """Seconds and share of a class of goodput; zero where it is not known."""
+        part = next(part for part in self.report.goodput.parts if part.name == name)
+        return part.dur_s or 0.0, part.share or 0.0
+
+    def phase_share(self, *names: str) -> float:
+        """Of these phases together, of the iterations' time; zero where they were not measured."""
+        return sum(row.share or 0.0 for row in self.report.phases.rows if row.name in names)
+
+    def has_spare_memory(self) -> bool:
+        """Whether the device's memory is known to have room."""
+        share = self.report.memory.peak_share
+        return share is not None and share < SPARE_MEMORY.value
+
+    def data_shares(self) -> Mapping[int, float]:
+        """Loading data in every rank's iterations, by its entry; without ranks that did not report it."""
+        ranks = self.report.ranks
+        if ranks is None:
+            return {}
+        pairs = enumerate(zip(ranks.median_data_ms, ranks.median_iteration_ms, strict=True))
+        return {
+            entry: data_ms / iteration_ms
+            for entry, (data_ms, iteration_ms) in pairs
+            if data_ms is not None and iteration_ms
+        }
+
+    def explained_wait_s(self) -> float:
+        """Rank 0's waiting for stragglers and for other ranks' data: their cost, not that of the phase in
+        which it waits.
+        """
+        later = max(0.0, max(self.data_shares().values(), default=0.0) - self.phase_share("data_loading"))
+        return sum(each.lost_s for each in self.report.stragglers) + later * self.rated_s
+
+
+TrainingRule = Rule[TrainingCase]
+
+
+def ranks_of(ranks: Ranks | None, entries: list[int]) -> list[int]:
+    """The numbers of all ranks that these entries stand for."""
+    if ranks is None:
+        return []
+    return [
+        rank
+        for entry in entries
+        for rank in range(ranks.entries[entry].first_rank, ranks.entries[entry].last_rank + 1)
+    ]
+
+
+def slows(
+    rule: TrainingRule, case: TrainingCase, title: str, share: float, evidence: list[Evidence]
+) -> Finding:
+    """A finding that takes this share of the steps' time."""
+    share = min(share, _MAX_SHARE)
+    cost_s, wall_s = share * case.rated_s, case.report.goodput.wall_s
+    return replace(
+        rule.finding(title, evidence, FASTER),
+        cost_s=cost_s,
+        cost_share=cost_s / wall_s if wall_s else None,
+        gain=share / (1 - share),
+    )
+
+
+def interrupts(rule: TrainingRule, case: TrainingCase, title: str, evidence: list[Evidence]) -> Finding:
+    """A finding that takes the whole class of goodput of that name."""
+    dur_s, share = case.part(rule.name)
+    share = min(share, _MAX_SHARE)
+    return replace(
+        rule.finding(title, evidence, SOONER), cost_s=dur_s, cost_share=share, gain=share / (1 - share)
+    )
+
+
+def warns(rule: TrainingRule, title: str, evidence: list[Evidence]) -> Finding:
+    """A risk or a doubt."""
+    return rule.finding(title, evidence, FASTER)

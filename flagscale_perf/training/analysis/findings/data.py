@@ -1,0 +1,41 @@
+"""Computing that waits for data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.units import numbered, percent
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+
+
+@rule(
+    needs_speed=True,
+    explains={"straggler", "jitter"},
+    limits={
+        "data_stall": Limit(
+            0.02, "share", "ours: a loader with prefetch hands over a batch in 1 % of a step or less"
+        )
+    },
+    causes=["too few loader processes", "slow or far storage", "tokenising or packing on the fly"],
+    changes=[
+        Change(["--num-workers"], "raise it: more processes prepare batches ahead"),
+        Change(["--data-cache-path"], "keep the dataset's index files on a local disk"),
+        Change(
+            ["--no-create-attention-mask-in-dataloader"],
+            "do not make and copy masks that the attention kernel does not read",
+        ),
+    ],
+)
+def data_stall(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Data loading on rank 0, or on the rank that loads longest."""
+    shares = case.data_shares()
+    share = max([*shares.values(), case.phase_share("data_loading")])
+    if not this.exceeds(share, "data_stall"):
+        return None
+    late = [entry for entry, value in shares.items() if value > share / 2]
+    ranks = ranks_of(case.report.ranks, late) if len(late) < len(shares) else []
+    where = f" on {numbered('rank', ranks)}" if ranks else ""
+    title = f"Waiting for data takes {percent(share)} of the steps' time{where}"
+    evidence = [this.broke("data loading, of the iterations' time", share, "data_stall")]
+    return replace(slows(this, case, title, share, evidence), ranks=ranks)

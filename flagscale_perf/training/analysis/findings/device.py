@@ -1,0 +1,185 @@
+"""A device that computes less than it could, and figures that cannot be true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis.findings.case import (
+    SPARE_MEMORY,
+    TrainingCase,
+    TrainingRule,
+    slows,
+    warns,
+)
+from flagscale_perf.training.clocks import LOWER_CLOCK
+
+
+@rule(
+    limits={
+        "mfu_suspect": Limit(
+            0.75, "share", "ours: no training run on current devices has been published above 70 %"
+        )
+    },
+    causes=[
+        "the peak is of another device or data type",
+        "packed documents count as whole sequences",
+        "layers that the FLOPs count does not know",
+    ],
+    changes=[
+        Change(["--perf-peak-tflops"], "set it to the dense peak of one device for this data type"),
+        Change([], "compare the FLOPs with `flagscale-perf flops`"),
+    ],
+)
+def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """An MFU that no device reaches."""
+    figures = case.report.figures
+    if figures.suspect_intervals:
+        highest = max((point.number("mfu") or 0.0 for point in case.report.trend.points), default=0.0)
+        title = (
+            f"Intervals above the peak: {figures.suspect_intervals}. "
+            "The peak, the data type or the count of FLOPs is wrong"
+        )
+        return warns(this, title, [this.broke("highest MFU of an interval", highest, "mfu_suspect")])
+    if figures.mfu is None or not this.exceeds(figures.mfu, "mfu_suspect"):
+        return None
+    title = f"MFU of {percent(figures.mfu)} is more than a device is likely to do"
+    return warns(this, title, [this.broke("MFU", figures.mfu, "mfu_suspect")])
+
+
+@rule(
+    needs_speed=True,
+    explains={"jitter"},
+    limits={
+        "throttling": Limit(0.01, "share", "ours: time lost to a lower clock is worth a look from 1 % on"),
+        "throttling_clock": LOWER_CLOCK,
+    },
+    causes=[
+        "power limit below the device's default",
+        "cooling: fans, filters, a hot place in the rack",
+        "a power supply that failed",
+    ],
+    changes=[
+        Change(
+            [],
+            "look at the device (nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE); "
+            "raise its power limit or leave its node out",
+        )
+    ],
+)
+def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Intervals whose clock a cap held below the run's highest, against the median of the other intervals."""
+    signals = case.signals
+    trouble, lowest = signals.throttled, signals.lowest_clock
+    if not trouble.steps or lowest is None:
+        return None
+    caps = " and ".join(sorted(signals.caps))
+    evidence = [this.broke("lowest clock, of the run's highest", lowest, "throttling_clock")]
+    excess_ns = trouble.excess_ns(signals.usual_ns())
+    if excess_ns is None:
+        title = f"The clock of rank 0's device is capped by {caps} in every interval"
+        found = warns(this, title, evidence)
+    else:
+        share = case.share_of_steps(excess_ns / NS_PER_S)
+        if share is None or not this.exceeds(share, "throttling"):
+            return None
+        title = (
+            f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: "
+            f"{percent(share)} of all steps' time"
+        )
+        evidence.append(this.broke("time above the median interval without a cap", share, "throttling"))
+        found = slows(this, case, title, share, evidence)
+    return replace(found, first_iteration=trouble.first_iteration, iteration=trouble.iteration, ranks=[0])
+
+
+@rule(
+    needs_speed=True,
+    limits={
+        "micro_batch_tokens": Limit(
+            2048, "", "ours: rows of a GEMM below which large devices wait for memory and for launches"
+        ),
+        "micro_batch_mfu": Limit(
+            0.30,
+            "share",
+            "Megatron-LM's README reports 41 % to 48 % on H100 from 2 to 462 billion parameters",
+        ),
+        "spare_memory": SPARE_MEMORY,
+    },
+    causes=["kernels too small for the device: launches and memory, not arithmetic, take the time"],
+    changes=[
+        Change(["--micro-batch-size"], "double it, at the same --global-batch-size"),
+        Change(
+            ["--tensor-model-parallel-size"],
+            "lower it, if the model fits: larger kernels, less communication",
+        ),
+    ],
+)
+def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Few tokens of a micro-batch on a device with room for more, and a low MFU while it computes."""
+    tokens, mfu = _micro_batch_tokens(case), case.report.figures.mfu
+    if tokens is None or mfu is None or not case.has_spare_memory():
+        return None
+    computing = case.phase_share("forward", "backward")
+    mfu_computing = mfu / computing if computing > 0 else mfu
+    is_full = mfu_computing >= this.limits["micro_batch_mfu"].value
+    if this.exceeds(tokens, "micro_batch_tokens") or is_full:
+        return None
+    title = (
+        f"A micro-batch has only {tokens} tokens for a device, "
+        f"which reaches {percent(mfu_computing)} of its peak while it computes"
+    )
+    evidence = [
+        this.broke("tokens of a micro-batch on one device, at most", tokens, "micro_batch_tokens"),
+        this.broke("MFU while computing, below", mfu_computing, "micro_batch_mfu"),
+    ]
+    return warns(this, title, evidence)
+
+
+def _micro_batch_tokens(case: TrainingCase) -> int | None:
+    """On one device; None if a size is not known."""
+    overview = case.report.overview
+    if overview.micro_batch_size is None or overview.seq_length is None:
+        return None
+    return overview.micro_batch_size * overview.seq_length // max(1, overview.parallel.get("CP", 1))
+
+
+@rule(
+    needs_speed=True,
+    limits={
+        "full_recompute": Limit(
+            1.2,
+            "times",
+            "Korthikanti et al. (2022): full recomputation does one more forward pass, a third more FLOPs",
+        ),
+        "spare_memory": SPARE_MEMORY,
+    },
+    causes=["recomputation was needed for an earlier size of the job"],
+    changes=[
+        Change(["--recompute-granularity"], "selective instead of full"),
+        Change(
+            ["--recompute-method", "--recompute-num-layers"],
+            "block, with as many layers recomputed as memory needs",
+        ),
+    ],
+)
+def full_recompute(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Activations computed again though there is room to keep them."""
+    figures = case.report.figures
+    if not figures.model_flops or not figures.hardware_flops or not case.has_spare_memory():
+        return None
+    ratio = figures.hardware_flops / figures.model_flops
+    if not this.exceeds(ratio, "full_recompute"):
+        return None
+    computing = case.phase_share("forward", "backward") if case.report.phases.steps else 1.0
+    share, full = (1 - 1 / ratio) * computing, case.report.memory.peak_share or 0.0
+    title = (
+        f"Recomputing activations takes {percent(share)} of the steps' time "
+        f"though memory is only {percent(full)} full"
+    )
+    evidence = [
+        this.broke("FLOPs with recomputation against the model's", ratio, "full_recompute"),
+        this.broke("peak, of the device's memory, below", full, "spare_memory"),
+    ]
+    return slows(this, case, title, share, evidence)

@@ -1,0 +1,122 @@
+"""Time of the session in which nothing was trained, by the classes of goodput."""
+
+from __future__ import annotations
+
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, interrupts
+
+
+@rule(
+    limits={
+        "checkpoint": Limit(
+            0.035, "share", "Mohan et al. (CheckFreq, FAST 2021): the overhead that their checkpoints keep to"
+        )
+    },
+    causes=[
+        "training waits until the last byte is on disk",
+        "checkpoints more often than failures call for",
+        "slow storage",
+    ],
+    changes=[
+        Change(["--async-save"], "write in the background (needs --ckpt-format torch_dist)"),
+        Change(["--save-interval"], "raise it; what a failure may cost against what each checkpoint does"),
+        Change(
+            ["--ckpt-fully-parallel-save", "--ckpt-assume-constant-structure"],
+            "let all data-parallel ranks write; plan once",
+        ),
+    ],
+)
+def checkpoint(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Training that waits for checkpoints."""
+    return _pause(this, case, "Training waits for checkpoints for")
+
+
+@rule(
+    limits={
+        "evaluation": Limit(
+            0.05, "share", "ours: one step of evaluation, a third of a train step, for every seven"
+        )
+    },
+    causes=["many batches, often"],
+    changes=[Change(["--eval-interval"], "raise it"), Change(["--eval-iters"], "lower it")],
+)
+def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Evaluation between the steps."""
+    return _pause(this, case, "Evaluation takes")
+
+
+@rule(
+    limits={
+        "startup": Limit(0.05, "share", "ours: of the wall time so far"),
+        "startup_s": Limit(
+            300, "s", "ours: imports, communicators, a checkpoint of some 100 GB and compilation take less"
+        ),
+    },
+    causes=[
+        "building the dataset's index",
+        "reading a checkpoint from slow storage",
+        "compiling kernels",
+        "many communicators",
+    ],
+    changes=[
+        Change(["--data-cache-path"], "build the dataset's index once, on storage that all nodes see"),
+        Change(["--ckpt-fully-parallel-load"], "let the ranks read parts of the checkpoint for each other"),
+        Change(["--no-load-optim"], "where the optimizer's state is not needed: do not read it"),
+    ],
+)
+def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """The way to the first step, as a share and in seconds."""
+    dur_s, _ = case.part("startup")
+    if not this.exceeds(dur_s, "startup_s"):
+        return None
+    title = f"{number(dur_s, 0)} s pass before the first step has begun to run at its usual speed:"
+    return _pause(this, case, title)
+
+
+@rule(
+    limits={"lost": Limit(0.01, "share", "ours: one iteration in a hundred that trains nothing")},
+    causes=[
+        "overflows while the loss scale finds its level",
+        "NaN or spikes in the loss",
+        "iterations the host was told to skip",
+    ],
+    changes=[
+        Change(
+            ["--initial-loss-scale", "--loss-scale-window"], "with fp16: begin lower, raise it less often"
+        ),
+        Change(["--bf16"], "where the device has it: no loss scale at all"),
+        Change(["--lr-warmup-iters"], "longer, if the loss spikes in the beginning"),
+    ],
+)
+def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Iterations that trained nothing."""
+    return _pause(this, case, f"{case.report.overview.skipped_iterations} iterations trained nothing:")
+
+
+@rule(
+    limits={
+        "idle": Limit(0.05, "share", "ours: time in no iteration and no known pause"),
+        "idle_s": Limit(60, "s", "ours: the way to the end of a process takes less"),
+    },
+    causes=[
+        "the run hung in an iteration that was never finished",
+        "a process that took long to end",
+    ],
+    changes=[
+        Change(["--distributed-timeout-minutes"], "lower it, so that a rank that is gone ends the run sooner")
+    ],
+)
+def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Time in no iteration and no known pause."""
+    dur_s, _ = case.part("idle")
+    return _pause(this, case, "Nothing that is known happened for") if this.exceeds(dur_s, "idle_s") else None
+
+
+def _pause(this: TrainingRule, case: TrainingCase, title: str) -> Finding | None:
+    """Judges the share of the class that is called like the rule."""
+    _, share = case.part(this.name)
+    if not this.exceeds(share, this.name):
+        return None
+    evidence = [this.broke(f"{this.name}, of the wall time", share, this.name)]
+    return interrupts(this, case, f"{title} {percent(share)} of the session", evidence)

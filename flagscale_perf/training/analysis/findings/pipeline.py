@@ -1,0 +1,123 @@
+"""Waiting that comes from dividing a model into pipeline stages."""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from dataclasses import replace
+
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
+from flagscale_perf.training.analysis.tables import Ranks
+
+
+@rule(
+    needs_speed=True,
+    limits={
+        "slow_stage": Limit(
+            0.05, "share", "ours: whole layers cannot be divided more evenly than that in most models"
+        )
+    },
+    causes=["the embedding or the loss weighs as much as several layers", "layers are not divided evenly"],
+    changes=[
+        Change(
+            ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"],
+            "give the slow stage fewer layers",
+        ),
+        Change(
+            ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
+            "count embedding and loss as a layer each",
+        ),
+        Change(["--pipeline-model-parallel-layout"], "say which layers each stage has"),
+    ],
+)
+def slow_stage(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """A stage with more to do than the mean one; an even division can gain no more than that difference."""
+    stage, share = _slowest_stage(case.report.ranks) or _named_stage(case) or (None, _own_wait(case))
+    if share is None or not this.exceeds(share, "slow_stage"):
+        return None
+    title = (
+        "Other stages of the pipeline have more to do than the first"
+        if stage is None
+        else f"Pipeline stage {stage} has more to do"
+    )
+    title += f": an even division would save {percent(share)} of the steps' time"
+    evidence = [this.broke("above the mean stage, of the iterations' time", share, "slow_stage")]
+    ranks = case.report.ranks
+    places = [] if ranks is None or stage is None else [entry.stage for entry in ranks.entries]
+    slow = [number for number, place in enumerate(places) if place == stage]
+    return replace(slows(this, case, title, share, evidence), ranks=ranks_of(ranks, slow))
+
+
+def _slowest_stage(ranks: Ranks | None) -> tuple[int, float] | None:
+    """The stage that works longest, and by what share of an iteration it exceeds the mean stage; None unless
+    two stages' work is known.
+    """
+    if ranks is None:
+        return None
+    work: dict[int, list[float]] = defaultdict(list)
+    for entry, work_ms in zip(ranks.entries, ranks.median_work_ms, strict=True):
+        if entry.stage is not None and work_ms is not None:
+            work[entry.stage].append(work_ms)
+    iteration_ms = max((known for known in ranks.median_iteration_ms if known is not None), default=0.0)
+    if len(work) < 2 or not iteration_ms:
+        return None
+    medians = {stage: statistics.median(values) for stage, values in work.items()}
+    slowest = max(medians, key=lambda stage: medians[stage])
+    return slowest, (medians[slowest] - statistics.fmean(medians.values())) / iteration_ms
+
+
+def _named_stage(case: TrainingCase) -> tuple[int, float] | None:
+    """From the records of slow stages: what an even division would spread over the other stages."""
+    named = [each for each in case.report.stragglers if each.against == "stages"]
+    share = case.share_of_steps(sum(each.lost_s for each in named) * _part_to_hand_over(case))
+    return (max(named, key=lambda each: each.lost_s).stage, share) if named and share is not None else None
+
+
+def _own_wait(case: TrainingCase) -> float | None:
+    """From rank 0's waiting beyond the bubble, without what other findings explain of it: all there is where
+    other ranks reported nothing.
+    """
+    imbalance_s = case.report.phases.imbalance_s
+    if imbalance_s is None:
+        return None
+    wait_s = max(0.0, imbalance_s - case.explained_wait_s())
+    return case.share_of_steps(wait_s * _part_to_hand_over(case))
+
+
+def _part_to_hand_over(case: TrainingCase) -> float:
+    """Of p stages the slow one keeps 1/p of its excess."""
+    stages = case.report.overview.parallel.get("PP", 1)
+    return (stages - 1) / stages if stages > 1 else 0.0
+
+
+@rule(
+    needs_speed=True,
+    limits={
+        "pipeline_bubble": Limit(
+            0.10,
+            "share",
+            "ours: half of (p-1)/(m+p-1) at m = 4 p, which Huang et al. (GPipe, 2019) call negligible",
+        )
+    },
+    causes=["few micro-batches for so many stages"],
+    changes=[
+        Change(
+            ["--num-layers-per-virtual-pipeline-stage"],
+            "interleave v stages on each device: the bubble shrinks v times",
+        ),
+        Change(["--global-batch-size"], "raise it, if the optimisation allows it: more micro-batches"),
+        Change(["--micro-batch-size"], "lower it: more micro-batches, as long as the kernels stay efficient"),
+        Change(["--pipeline-model-parallel-size"], "lower it, if the model fits into fewer stages"),
+    ],
+)
+def pipeline_bubble(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Idle time that the pipeline's schedule makes inevitable."""
+    share = case.report.phases.bubble_share
+    if share is None or not this.exceeds(share, "pipeline_bubble"):
+        return None
+    stages = case.report.overview.parallel.get("PP")
+    title = f"The pipeline's schedule leaves {percent(share)} of the steps' time idle with {stages} stages"
+    evidence = [this.broke("bubble, of the iterations' time", share, "pipeline_bubble")]
+    return slows(this, case, title, share, evidence)

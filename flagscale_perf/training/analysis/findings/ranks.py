@@ -1,0 +1,93 @@
+"""Ranks that wait for one another: stragglers, and communication that no computing hides."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.units import number, numbered, percent
+from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+
+
+@rule(
+    needs_speed=True,
+    explains={"jitter"},
+    limits={
+        "straggler": Limit(0.01, "share", "ours: what one rank costs all others is worth a look from 1 % on")
+    },
+    causes=[
+        "a device with a lower clock",
+        "another process on its host",
+        "a bad link or disk",
+        "more work for its data",
+    ],
+    changes=[
+        Change(
+            [],
+            "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
+            "then leave its node out",
+        ),
+        Change(
+            ["--manual-gc"],
+            "if its pauses come and go: let all ranks collect garbage in the same iterations",
+        ),
+    ],
+)
+def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Ranks that work longer than their peers, or than they used to."""
+    slow = [each for each in case.report.stragglers if each.against != "stages"]
+    if case.explained_by:  # then it is the data that these ranks are late with
+        slow = [each for each in slow if each.phase != "data_loading"]
+    share = case.share_of_steps(sum(each.lost_s for each in slow))
+    if share is None or not this.exceeds(share, "straggler"):
+        return None
+    worst = max(slow, key=lambda each: each.lost_s)
+    who = numbered("rank", worst.ranks).capitalize()
+    title = (
+        f"{who} on {worst.hostname} makes the others wait {number(worst.excess_ms, 1)} ms "
+        f"of each step of {number(worst.iteration_ms, 1)} ms, in {worst.phase.replace('_', ' ')}"
+    )
+    evidence = [this.broke("excess of slow ranks, of the iterations' time", share, "straggler")]
+    return replace(
+        slows(this, case, title, share, evidence),
+        first_iteration=worst.first_iteration,
+        iteration=worst.iteration,
+        ranks=worst.ranks,
+        causes=[worst.cause, *this.causes] if worst.cause else list(this.causes),
+    )
+
+
+@rule(
+    needs_speed=True,
+    limits={
+        "exposed_comm": Limit(
+            0.05,
+            "share",
+            "ours: with overlap only the last bucket of gradients and the first of parameters is waited for",
+        )
+    },
+    causes=[
+        "gradients and parameters are exchanged after computing instead of during it",
+        "slow links between the nodes",
+    ],
+    changes=[
+        Change(["--overlap-grad-reduce"], "reduce gradients during the backward pass"),
+        Change(
+            ["--use-distributed-optimizer", "--overlap-param-gather"],
+            "gather parameters during the forward pass",
+        ),
+        Change(
+            ["--ddp-bucket-size"],
+            "if both are on: change the size of a bucket, so that less is left for the end",
+        ),
+    ],
+)
+def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Gradients and parameters exchanged while nothing is computed; without waiting for slow ranks in it."""
+    share = case.phase_share("exposed_grad_comm", "exposed_param_comm")
+    share -= case.share_of_steps(case.explained_wait_s()) or 0.0
+    if not this.exceeds(share, "exposed_comm"):
+        return None
+    what = "Exchanging gradients and parameters that no computing hides"
+    evidence = [this.broke("exposed communication, of the iterations' time", share, "exposed_comm")]
+    return slows(this, case, f"{what} takes {percent(share)} of the steps' time", share, evidence)

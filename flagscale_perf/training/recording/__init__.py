@@ -1,0 +1,1 @@
+"""What measures a training and writes it: the loop's interface, a session, the writer's pipeline."""

@@ -1,0 +1,217 @@
+"""What is special to a training in its writer: marks and phases join their steps, steps become intervals, and
+rank 0's device and the other ranks are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from flagscale_perf.device.sampler import Sampler
+from flagscale_perf.spine.records import EventRecord, Record
+from flagscale_perf.spine.session import capture_request_name
+from flagscale_perf.training.capture import CaptureControl
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.marks import MarksJoin
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
+from flagscale_perf.training.ranks.identity import identity_of
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.sources import (
+    OneRank,
+    RankSource,
+    Sources,
+    TakeReadings,
+    Unheard,
+    no_readings,
+)
+from flagscale_perf.training.records import (
+    CaptureRecord,
+    HardwareRecord,
+    IntervalRecord,
+    MarksRecord,
+    PhaseRecord,
+    StepRecord,
+)
+from flagscale_perf.training.remarks import Watch
+from flagscale_perf.training.summary.presentation import PRESENTATION
+from flagscale_perf.training.utilisation import Scale, suspicion
+from flagscale_perf.training.window import IntervalWindow
+from flagscale_perf.writer.instrument import Entry, Joined, Remark
+from flagscale_perf.writer.task import Parent, WriterTask
+
+SUSPECT = "suspect"
+
+
+class TrainingPipeline:
+    """The `Instrument` of a training.
+
+    Attributes:
+        position: the last finished iteration.
+    """
+
+    name = "training"
+    presentation = PRESENTATION
+    joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord)
+
+    def __init__(self, task: WriterTask, sources: Sources) -> None:
+        self._task = task
+        self._facts = RunFacts.of(task.facts)
+        self._sources = sources
+        request = task.directory / capture_request_name(task.anchor.wall_ns)
+        self._capture = CaptureControl(request, task.config.get("perf_capture_steps"), sources.ranks.request)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets every record: the session begins, or is about to be read again."""
+        self.position = self._facts.resume_iteration
+        self._watch = Watch(self._facts)
+        self._phases = PhaseJoin(self._facts)
+        self._window = IntervalWindow(
+            self._task.options.perf_log_interval, self._task.anchor, Scale.of(self._facts)
+        )
+        self._owed: IntervalRecord | None = None
+        self._has_suspected = False
+
+    def replay(self, record: Record, dropped: int) -> None:
+        """Takes a record that the session's earlier writer has written."""
+        self._watch.look(record)  # what there was to say has been said
+        if isinstance(record, EventRecord):
+            self._has_suspected |= record.name == SUSPECT
+        elif isinstance(record, PhaseRecord):
+            self._phases.hold(record)
+        elif isinstance(record, StepRecord):
+            self.position = record.iteration
+            self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
+        elif isinstance(record, HardwareRecord):
+            self._window.add_hardware(record)
+        elif isinstance(record, CaptureRecord):
+            self._capture.resume(record)
+        elif isinstance(record, IntervalRecord):
+            self._owed = None
+            self._window.close()  # the session's last one is there before its window is full
+
+    def owed(self) -> list[Entry]:
+        """The interval that the earlier writer has not come to write."""
+        owed, self._owed = self._owed, None
+        return self._completed(owed)
+
+    def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
+        """Steps with their phases before them, and events. Marks at the end wait: their step comes later."""
+        end = _end_of_whole_steps(slots, is_full)
+        join = MarksJoin(self._capture.own)
+        return Joined([record for slot in slots[:end] for record in join.take(slot)], end)
+
+    def fold(self, record: Record, dropped: int) -> list[Entry]:
+        """What there is to say of the step, and the interval that it completes."""
+        if isinstance(record, PhaseRecord):
+            self._phases.hold(record)
+        if not isinstance(record, StepRecord):
+            return []
+        self.position = record.iteration
+        self._capture.step(record)
+        phases = self._phases.take(record)
+        self._sources.ranks.step(record, phases)
+        interval = self._window.add(record, dropped, phases)
+        return [*self._remarks(record), *self._completed(interval)]
+
+    def collect(self) -> list[Entry]:
+        """Marks of a capture, new readings of rank 0's device, and what is new of the other ranks."""
+        entries: list[Entry] = [*self._capture.take()]
+        readings, notes = self._sources.readings()
+        for reading in readings:
+            self._window.add_hardware(reading)
+            self._sources.ranks.reading(reading)
+            entries += [reading, *self._remarks(reading)]
+        entries += [Remark("hardware", note) for note in notes]
+        return entries + _of_ranks(*self._sources.ranks.take())
+
+    def close(self, dropped: int) -> list[Entry]:
+        """The last interval, and what remains to be said of the ranks."""
+        last = [*self._capture.own.take(), *self._completed(self._window.close(dropped))]
+        return last + _of_ranks(*self._sources.ranks.close())
+
+    def _completed(self, interval: IntervalRecord | None) -> list[Entry]:
+        """The interval if there is one, what there is to say about it, and behind the session's first suspect
+        one what to check.
+        """
+        if interval is None:
+            return []
+        completed = [interval, *self._remarks(interval), *self._sources.ranks.interval(interval)]
+        text = None if self._has_suspected else suspicion(interval, self._facts)
+        if text is not None:
+            self._has_suspected = True
+            completed.append(Remark(SUSPECT, text, is_urgent=True))
+        return completed
+
+    def _remarks(self, record: Record) -> list[Entry]:
+        return [Remark(*remark) for remark in self._watch.look(record)]
+
+
+def _end_of_whole_steps(slots: Sequence[Record], is_full: bool) -> int:
+    """How many of the slots to take. Where a full batch is nothing but marks, steps were lost, and theirs must
+    not hold up the rest: no step has so many.
+    """
+    end = len(slots)
+    while end and isinstance(slots[end - 1], MarksRecord):
+        end -= 1
+    if end or not is_full:
+        return end
+    last = slots[-1].iteration
+    return sum(slot.iteration != last for slot in slots) or len(slots)
+
+
+def _of_ranks(records: Sequence[Record], notes: Sequence[str]) -> list[Entry]:
+    return [*records, *(Remark("rank", note) for note in notes)]
+
+
+def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
+    """For a writer process, or without `parent` for a thread of the trainer, which reads neither its device nor
+    the other ranks.
+    """
+    if parent is not None:
+        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent)))
+    has_device = RunFacts.of(task.facts).device_uuid is not None
+    return TrainingPipeline(
+        task,
+        Sources(
+            _only("no hardware counters: they are read in a writer process only")
+            if has_device
+            else no_readings,
+            Unheard("nothing is recorded of other ranks: they are read in a writer process only")
+            if task.owner
+            else OneRank(),
+        ),
+    )
+
+
+def _readings(task: WriterTask) -> TakeReadings:
+    """The device's counters, read in this process. Not after a writer has died: its end may have been the
+    driver's doing.
+    """
+    device_uuid = RunFacts.of(task.facts).device_uuid
+    if device_uuid is None:
+        return no_readings
+    if task.notes:
+        return _only(
+            "no hardware counters any more: the writer process before this one has died, perhaps by the driver"
+        )
+    sampler = Sampler(device_uuid)
+    sampler.start()
+    return sampler.take
+
+
+def _only(note: str) -> TakeReadings:
+    notes = [note]
+    return lambda: ([], [notes.pop()] if notes else [])
+
+
+def _ranks(task: WriterTask, parent: Parent) -> RankSource:
+    """The other ranks, as the launcher's environment says where they are."""
+    place = Place.of(os.environ)
+    if place is None or task.owner is None:
+        return OneRank()
+    trainer = Trainer(parent.pid, task.anchor.mono_ns, parent.is_alive)
+    node = node_of(place, trainer, parent.watch, reads_devices=not task.notes)
+    job = Job(place, identity_of(task.owner), RunFacts.of(task.facts), task.directory)
+    return Gathering(job, node, parent.is_alive)

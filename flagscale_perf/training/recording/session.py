@@ -1,0 +1,101 @@
+"""What a session knows before its first step: the facts of its run, the peak, how its FLOPs are counted, and
+what will be missing from its records.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.device.peak_option import PeakOption
+from flagscale_perf.device.peaks import mean_peak, peak_in_force
+from flagscale_perf.device.probe import DeviceProbe
+from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.phases import ONE_F_ONE_B
+from flagscale_perf.training.ranks.blocks import RankIdentity
+from flagscale_perf.training.ranks.place import Place
+from flagscale_perf.training.recording.loop import CountFlops, Flops, Loop
+
+
+def identity_of(loop: Loop, device: DeviceProbe) -> RankIdentity:
+    """Who this rank is among the others."""
+    return RankIdentity(
+        loop.rank(), os.uname().nodename, os.getpid(), device.name, device.uuid, loop.stage(), loop.lockstep()
+    )
+
+
+def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tuple[RunFacts, CountFlops]:
+    """The host's facts, completed, and the function that counts a step's FLOPs. Raises PerfError."""
+    facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
+    facts = _with_peak(loop, config, facts)
+    missing = [*facts.missing, *_missing_counters(device), *_missing_ranks(facts)]
+    if config.perf_breakdown:
+        missing += _missing_phases(loop, facts)
+    elif config.perf_capture_steps is not None:
+        missing.append("raw marks (--perf-capture-steps needs --perf-breakdown)")
+    try:
+        shape = ModelShape.from_args(loop.model_args())
+    except PerfError as error:
+        return replace(facts, missing=[*missing, f"TFLOPS, MFU and HFU ({error})"]), unknown_flops
+    if not shape.recompute.known:
+        missing.append("HFU (recomputation varies by pipeline stage and micro-batch)")
+    facts = replace(facts, model_family=shape.family, model=shape.as_dict(), missing=missing)
+    return facts, _flops_of(shape, facts.seq_length or 0)
+
+
+def unknown_flops(samples: int, packed: Packed | None) -> Flops:
+    """For a model of unknown shape, and on ranks other than 0, which count nothing."""
+    return None, None
+
+
+def end_reason(error: BaseException | None) -> str:
+    """How a training ended, for `RunEnd.reason`; `error` is what its loop raised."""
+    if error is None:
+        return "completed"
+    if isinstance(error, SystemExit):
+        return "completed" if error.code in (None, 0) else f"exit {error.code}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    return f"exception {type(error).__name__}"
+
+
+def _with_peak(loop: Loop, config: PerfConfig, facts: RunFacts) -> RunFacts:
+    given = None if config.perf_peak_tflops is None else PeakOption.parse(config.perf_peak_tflops)
+    ranks = loop.device_types()
+    peak = (
+        mean_peak(given, ranks, facts.world_size)
+        if len(ranks) > 1
+        else peak_in_force(given, facts.device, facts.dtype or "")
+    )
+    return replace(facts, peak_flop_per_s=peak.flop_per_s, peak_source=peak.source)
+
+
+def _missing_counters(device: DeviceProbe) -> list[str]:
+    if device.uuid is not None:
+        return []
+    return [f"hardware counters ({device.name} has no id to find them by)"]
+
+
+def _missing_ranks(facts: RunFacts) -> list[str]:
+    if facts.world_size < 2 or Place.of(os.environ) is not None:
+        return []
+    return ["other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"]
+
+
+def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
+    if not loop.names_phases():
+        return ["phases (the host has no timers to tell them)"]
+    schedule = facts.pipeline_schedule
+    if schedule not in (None, ONE_F_ONE_B):
+        return [f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {schedule})"]
+    return []
+
+
+def _flops_of(shape: ModelShape, seq_length: int) -> CountFlops:
+    def flops(samples: int, packed: Packed | None) -> Flops:
+        return step_flops(shape, samples, seq_length, packed)
+
+    return flops

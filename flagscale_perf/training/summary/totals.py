@@ -1,0 +1,249 @@
+"""A run's records folded into its summary. The writer and the report share it, so the two cannot differ."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.figures import Rows
+from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.samples import ThinnedRows
+from flagscale_perf.spine.session import Labels, file_names
+from flagscale_perf.spine.units import as_ms, as_s
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.goodput import SessionGoodput
+from flagscale_perf.training.hardware import HardwareTotals
+from flagscale_perf.training.memory import MemoryTotals
+from flagscale_perf.training.phases import PHASES, PhaseJoin, PhaseSums, share, total_of
+from flagscale_perf.training.ranks.totals import RankTotals
+from flagscale_perf.training.rates import as_gb, mean_ms, per_second, tflops_per_gpu
+from flagscale_perf.training.records import (
+    HardwareRecord,
+    IntervalRecord,
+    Outcome,
+    PhaseRecord,
+    Record,
+    StepRecord,
+)
+from flagscale_perf.training.summary.summary import (
+    RUNNING,
+    BubbleSummary,
+    Failure,
+    PhaseSummary,
+    SessionInfo,
+    Statistics,
+    Summary,
+    Totals,
+)
+from flagscale_perf.training.utilisation import Scale, TrustedWork
+from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
+
+MAX_FAILURES = 50
+
+
+Part = TypeVar("Part", bound=Any)
+
+
+class RunTotals:
+    """Everything the summary says, as running sums: memory does not grow with the length of the run.
+
+    Attributes:
+        ranks: what is known of all ranks.
+    """
+
+    def __init__(self, header: RunHeader) -> None:
+        """Raises ValueError for a header whose session id is none."""
+        self._header = header
+        self._labels = Labels(header)
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._facts = RunFacts.of(header.facts)
+        self._scale = Scale.of(self._facts)
+        self._rated, self._warmup = StepSums(), StepSums()
+        self._trusted = TrustedWork(self._scale)
+        self._phases = PhaseJoin(self._facts)
+        self._figures = Rows(TABLE, header)
+        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
+        self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals()
+        self._goodput = SessionGoodput(header)
+        self.ranks = RankTotals(self._scale.world_size)
+        self._extremes: tuple[float, float] | None = None
+        self._iterations = self._skipped = 0
+        self._first_iteration: int | None = None
+        self._last_iteration: int | None = None
+        self._warmup_ns: int | None = None
+        self._peak_bytes: int | None = None
+        self._failures: list[Failure] = []
+        self._failure_count = self._dropped = 0
+        self._end_wall_ns = header.start_wall_ns
+        self._reason = RUNNING
+
+    @property
+    def rated(self) -> StepSums:
+        """Sums over the steps that rates are made of."""
+        return self._rated
+
+    def add(self, record: Record) -> None:
+        """The next record of the run; a header adds nothing."""
+        self._goodput.add(record)
+        self.ranks.add(record)
+        if isinstance(record, StepRecord):
+            self._add_step(record)
+        elif isinstance(record, PhaseRecord):
+            self._phases.hold(record)
+        elif isinstance(record, IntervalRecord):
+            self._add_interval(record)
+        elif isinstance(record, EventRecord):
+            self._add_event(record)
+        elif isinstance(record, HardwareRecord):
+            self._hardware.add_reading(record)
+        elif isinstance(record, RunEnd):
+            self._reason, self._end_wall_ns, self._dropped = record.reason, record.end_wall_ns, record.dropped
+
+    def _add_step(self, step: StepRecord) -> None:
+        if self._first_iteration is None:
+            self._first_iteration = step.iteration - step.iterations + 1
+        self._last_iteration = step.iteration
+        self._memory.add(step)
+        self._iterations += step.iterations
+        self._skipped += skipped_iterations(step)
+        phases = self._phases.take(step)
+        if not step.warmup:
+            self._rated.add(step, phases)
+            if step.outcome != Outcome.DATA_SKIPPED:
+                self._trusted.add_step(step)
+        else:
+            self._warmup.add(step)
+            if self._warmup_ns is None:
+                self._warmup_ns = step.iteration_ns
+        if step.memory_peak_bytes is not None:
+            self._peak_bytes = max(self._peak_bytes or 0, step.memory_peak_bytes)
+        self._end_wall_ns = self._anchor.wall_of(end_mono_ns(step))
+
+    def _add_interval(self, interval: IntervalRecord) -> None:
+        self._rows.add(interval)
+        self._hardware.add_interval(interval)
+        self._trusted.close(interval)
+        self._dropped = interval.dropped
+        rate = tflops_per_gpu(interval.model_flops, interval.iteration_ns, self._scale.world_size)
+        if rate is not None and not interval.warmup_only:
+            low, high = self._extremes or (rate, rate)
+            self._extremes = min(low, rate), max(high, rate)
+
+    def _add_event(self, event: EventRecord) -> None:
+        self._end_wall_ns = self._anchor.wall_of(event.at_ns)
+        if event.name == "failure":
+            self._failure_count += 1
+            if len(self._failures) < MAX_FAILURES:
+                timestamp = self._labels.at(self._end_wall_ns).isoformat(sep=" ")
+                self._failures.append(Failure(timestamp, event.iteration, event.text))
+
+    def text(self) -> str:
+        """The content of the summary's file."""
+        return self.result().text()
+
+    def result(self) -> Summary:
+        """The summary so far."""
+        header, phases, all_steps = self._header, self._rated.phases, self._rated.with_steps_of(self._warmup)
+        return Summary(
+            schema_version=header.schema_version,
+            session_info=self._session_info(),
+            final_statistics=_finite(self._statistics()),
+            totals=_finite(self._totals(all_steps)),
+            phases=_finite(_phases_of(phases)),
+            bubble=_finite(_bubble_of(phases)),
+            ranks=self.ranks.result(),
+            memory=_finite(self._memory.result()),
+            hardware=_finite(
+                self._hardware.result(self._rated.tokens, self._rated.iteration_ns, self._scale)
+            ),
+            goodput=self._goodput.result(),
+            dropped_records=self._dropped,
+            failure_count=self._failure_count,
+            failures=list(self._failures),
+            run_facts=header.facts,
+            config=header.config,
+            files=file_names(header.session_id),
+            iteration_logs=[self._figures.summary(interval) for interval in self._rows.rows()],
+        )
+
+    def _session_info(self) -> SessionInfo:
+        return SessionInfo(
+            start_time=self._header.session_id[: len("20240129_103000")],
+            end_time=self._labels.at(self._end_wall_ns).isoformat(),
+            total_iterations=self._iterations,
+            session_id=self._header.session_id,
+            end_reason=self._reason,
+            first_iteration=self._first_iteration,
+            last_iteration=self._last_iteration,
+            world_size=self._facts.world_size or None,
+            flops_convention=self._facts.flops_convention or None,
+        )
+
+    def _statistics(self) -> Statistics:
+        sums = self._rated
+        low, high = self._extremes or (None, None)
+        mfu, hfu = self._trusted.utilisation()
+        durations = sums.durations
+        return Statistics(
+            avg_tflops_per_gpu=tflops_per_gpu(sums.model_flops, sums.iteration_ns, self._scale.world_size),
+            max_tflops_per_gpu=high,
+            min_tflops_per_gpu=low,
+            avg_throughput_tokens=per_second(sums.tokens, sums.iteration_ns),
+            avg_throughput_samples=per_second(sums.samples, sums.iteration_ns),
+            avg_mfu=mfu,
+            avg_hfu=hfu,
+            suspect_intervals=self._trusted.suspect_intervals,
+            peak_memory_gb=as_gb(self._peak_bytes),
+            avg_iteration_ms=mean_ms(sums.iteration_ns, sums.steps),
+            p50_iteration_ms=as_ms(durations.quantile(0.5)),
+            p95_iteration_ms=as_ms(durations.quantile(0.95)),
+            max_iteration_ms=as_ms(durations.maximum),
+            first_iteration_ms=as_ms(self._warmup_ns),
+            self_cost_share=share(sums.self_ns, sums.iteration_ns),
+        )
+
+    def _totals(self, sums: StepSums) -> Totals:
+        return Totals(
+            train_steps=sums.steps,
+            skipped_iterations=self._skipped,
+            samples=sums.samples,
+            tokens=sums.tokens,
+            skipped_samples=sums.skipped_samples,
+            model_flops=sums.model_flops,
+            hardware_flops=sums.hardware_flops,
+            train_s=sums.iteration_ns / NS_PER_S,
+            eval_s=sums.eval_ns / NS_PER_S,
+            checkpoint_s=sums.checkpoint_ns / NS_PER_S,
+        )
+
+
+def _finite(part: Part) -> Part:
+    """The same with None for NaN and infinities."""
+    known: Part = replace(part, **finite(vars(part)))
+    return known
+
+
+def _phases_of(sums: PhaseSums) -> PhaseSummary:
+    phases_ns = sums.by_name()
+    return PhaseSummary(
+        steps=sums.steps,
+        total_s={name: as_s(phases_ns[name]) for name in PHASES},
+        share={name: share(phases_ns[name], sums.iteration_ns) for name in PHASES},
+    )
+
+
+def _bubble_of(sums: PhaseSums) -> BubbleSummary:
+    computing_ns = total_of(sums.by_name(), ("data_loading", "forward", "backward"))
+    pipeline_ns = 0
+    if computing_ns is not None and sums.bubble_ns is not None and sums.imbalance_ns is not None:
+        pipeline_ns = computing_ns + sums.bubble_ns + sums.imbalance_ns
+    return BubbleSummary(
+        bubble_s=as_s(sums.bubble_ns),
+        imbalance_s=as_s(sums.imbalance_ns),
+        bubble_share=share(sums.bubble_ns, sums.iteration_ns),
+        imbalance_share=share(sums.imbalance_ns, sums.iteration_ns),
+        bubble_share_of_pipeline=share(sums.bubble_ns, pipeline_ns),
+    )

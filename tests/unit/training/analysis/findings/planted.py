@@ -1,0 +1,92 @@
+"""Runs with one planted cause each, and the gain that removing it would bring, known by construction."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.rank_records import StragglerRecord
+from tests.fakes import MS, SECOND
+from tests.synthetic import STEPS, Plan, write
+
+
+def slow_rank(**overrides: object) -> StragglerRecord:
+    fields = {
+        "first_iteration": 301, "iteration": 500, "is_over": True, "ranks": [5], "hostname": "node4", "device": "NVIDIA H200",
+        "stage": 0, "phase": "forward", "excess_ns": 200 * MS, "iteration_ns": 1200 * MS, "against": "peers",
+        "cause": "clock capped by power",
+    }  # fmt: skip
+    return StragglerRecord(**fields | overrides)  # type: ignore[arg-type]
+
+
+def when(condition: bool, **fields: int) -> dict[str, int]:
+    return fields if condition else {}
+
+
+UNEVEN = set(random.Random(1).sample(range(20, STEPS), 45))
+PIPELINE = {"pipeline_parallel": 4, "data_parallel": 1, "pipeline_schedule": "1f1b"}
+
+# name of the first finding -> what is planted, and the true gain by construction; None where nothing can be
+# known of it.
+# A healthy step takes 1002 ms in the mean.
+PLANTED: dict[str, tuple[Plan, float | None]] = {
+    "data_stall": (Plan(extra=lambda n: {"data_loading_ns": 120 * MS}), 0.12),
+    "straggler": (
+        Plan(extra=lambda n: when(300 < n <= 500, exposed_grad_comm_ns=200 * MS), also=[slow_rank()]),
+        200 * 0.2 / 600,
+    ),
+    "slow_stage": (
+        # Four stages, one of them with 200 ms more, which rank 0 waits for beyond the bubble of 3 x 895 / 64
+        # ms: each would
+        # get 50 of them, so 150 of 1242 ms are saved.
+        Plan(facts=PIPELINE, step=lambda n: {"microbatches": 64}, extra=lambda n: {"pipeline_recv_wait_ns": 242 * MS}),
+        0.150 / (1.244 - 0.150),
+    ),
+    "pipeline_bubble": (
+        # With 8 micro-batches, 3 of them in time: 895 x 3 / 8 ms. The wait is nothing else.
+        Plan(facts=PIPELINE, step=lambda n: {"microbatches": 8}, extra=lambda n: {"pipeline_recv_wait_ns": 335 * MS}),
+        0.335,
+    ),
+    "exposed_comm": (Plan(extra=lambda n: {"exposed_grad_comm_ns": 100 * MS, "exposed_param_comm_ns": 60 * MS}), 0.19),
+    "throttling": (
+        Plan(
+            extra=lambda n: when(200 < n <= 400, forward_ns=100 * MS, backward_ns=200 * MS),
+            reading=lambda n: {"throttle": "temperature", "sm_clock_mhz": 1400} if 200 < n <= 400 else {},
+        ),
+        0.3 * 200 / 600,
+    ),
+    "memory_limit": (Plan(step=lambda n: {"memory_peak_bytes": 138 * 10**9}), None),
+    "allocator_retries": (
+        Plan(
+            step=lambda n: {"memory_retries": n // 50},
+            extra=lambda n: when(n % 50 == 0, forward_ns=2000 * MS),
+        ),
+        12 * 2 / 600,
+    ),
+    "checkpoint": (Plan(step=lambda n: when(n % 100 == 0, checkpoint_ns=20 * SECOND)), 120 / 605),
+    "evaluation": (Plan(step=lambda n: when(n % 100 == 0, eval_ns=15 * SECOND)), 90 / 605),
+    "startup": (Plan(facts={"process_start_ns": -400 * SECOND}), 400 / 601),
+    "gc_pauses": (Plan(extra=lambda n: when(n % 40 == 7, other_ns=500 * MS)), 15 * 0.5 / 600),
+    "jitter": (Plan(extra=lambda n: when(n in UNEVEN, forward_ns=600 * MS)), 45 * 0.6 / 601),
+    "small_micro_batch": (
+        Plan(
+            facts={"seq_length": 1024, "micro_batch_size": 1},
+            step=lambda n: {"memory_peak_bytes": 40 * 10**9, "model_flops": 800 * 10**12, "hardware_flops": 800 * 10**12},
+        ),
+        None,
+    ),
+    "full_recompute": (
+        # A third more FLOPs: of 890 ms of computing a quarter.
+        Plan(step=lambda n: {"memory_peak_bytes": 40 * 10**9, "hardware_flops": 3_200 * 10**12 * 4 // 3}),
+        0.2225 / (1.002 - 0.2225),
+    ),
+    "mfu_suspect": (Plan(facts={"peak_flop_per_s": 5e14}), None),
+    "lost": (Plan(step=lambda n: {"outcome": 1, "tokens": 0, "samples": 0} if n % 10 == 0 else {}), 60 / 545),
+    "idle": (Plan(after_ns=200 * SECOND), 200 / 605),
+}  # fmt: skip
+
+
+def findings_of(plan: Plan, directory: Path) -> list[Finding]:
+    return read_report(write(plan, directory)).findings

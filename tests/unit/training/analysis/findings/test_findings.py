@@ -1,0 +1,69 @@
+"""Each of many runs has one planted cause, and that is what is found first, with the gain that removing it
+would bring.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.training.analysis.findings.findings import RULES
+from flagscale_perf.training.analysis.fold import read_report
+from tests.fakes import MS, SECOND
+from tests.synthetic import STEPS, Plan, node_record, ranks_record, write
+from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, when
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_the_planted_cause_is_found_first_with_its_gain(name: str, tmp_path: Path) -> None:
+    plan, true_gain = PLANTED[name]
+    first = findings_of(plan, tmp_path)[0]
+    assert first.name == name
+    assert first.evidence and first.causes and first.changes
+    if true_gain is not None:
+        assert first.gain == pytest.approx(true_gain, rel=0.2)
+
+
+def test_every_kind_of_finding_is_planted() -> None:
+    assert set(PLANTED) == {rule.name for rule in RULES}
+
+
+def test_a_healthy_run_has_none(tmp_path: Path) -> None:
+    report = read_report(write(Plan(), tmp_path))
+    assert (report.findings, report.unjudged) == (
+        [],
+        ["other ranks than the first: the file has nothing of them"],
+    )
+
+
+def test_even_ranks_have_none(tmp_path: Path) -> None:
+    assert (
+        findings_of(Plan(also=[node_record(), *(ranks_record(n) for n in range(10, STEPS, 10))]), tmp_path)
+        == []
+    )
+
+
+def test_the_costlier_one_comes_first_and_risks_last(tmp_path: Path) -> None:
+    plan = Plan(
+        step=lambda n: (
+            {"memory_peak_bytes": 138 * 10**9}
+            | when(n % 100 == 0, eval_ns=15 * SECOND, checkpoint_ns=20 * SECOND)
+        ),
+        extra=lambda n: {"data_loading_ns": 60 * MS},
+    )
+    found = findings_of(plan, tmp_path)
+    assert [each.name for each in found] == ["checkpoint", "evaluation", "data_stall", "memory_limit"]
+    assert [None if each.cost_s is None else round(each.cost_s) for each in found] == [120, 90, 39, None]
+
+
+def test_a_few_steps_say_nothing_about_speed(tmp_path: Path) -> None:
+    path = write(PLANTED["data_stall"][0], tmp_path)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:40]))
+    report = read_report(path)
+    assert (report.findings, report.unjudged[0]) == ([], "the speed of the steps: 11 are too few")
+
+
+def test_every_limit_has_a_source() -> None:
+    assert [name for rule in RULES for name, limit in rule.limits.items() if len(limit.source) < 20] == []

@@ -1,0 +1,23 @@
+"""Pauses: their share, and for some how long they are, too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import SECOND
+from tests.synthetic import Plan
+from tests.unit.training.analysis.findings.planted import PLANTED, findings_of
+
+
+def test_a_pause_costs_its_whole_class(tmp_path: Path) -> None:
+    (found,) = findings_of(PLANTED["checkpoint"][0], tmp_path)
+    assert found.title.startswith("Training waits for checkpoints for 16.5 %")
+    assert (found.cost_s, found.gain_of) == (pytest.approx(120), "tokens in the same time")
+
+
+def test_a_start_or_an_end_of_a_short_run_may_be_a_large_share(tmp_path: Path) -> None:
+    """A tenth of the time both, but below 300 s and 60 s."""
+    plan = Plan(facts={"process_start_ns": -70 * SECOND}, after_ns=50 * SECOND)
+    assert findings_of(plan, tmp_path) == []

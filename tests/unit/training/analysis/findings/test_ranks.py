@@ -1,0 +1,37 @@
+"""Slow ranks: place, phase, cause and cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fakes import MS
+from tests.synthetic import STEPS, Plan
+from tests.unit.training.analysis.findings.planted import PLANTED, findings_of, slow_rank, when
+
+
+def test_a_straggler_has_place_phase_and_cause(tmp_path: Path) -> None:
+    (found,) = findings_of(PLANTED["straggler"][0], tmp_path)
+    assert (
+        found.title == "Rank 5 on node4 makes the others wait 200.0 ms of each step of 1200.0 ms, in forward"
+    )
+    assert (found.ranks, found.first_iteration, found.iteration) == ([5], 301, 500)
+    assert found.causes[0] == "clock capped by power"
+    assert (found.cost_s, found.gain_of) == (pytest.approx(40), "tokens/s")
+
+
+def test_one_that_is_not_over_costs_until_now(tmp_path: Path) -> None:
+    (found,) = findings_of(
+        Plan(
+            extra=lambda n: when(n > 300, exposed_grad_comm_ns=200 * MS),
+            also=[slow_rank(iteration=310, is_over=False)],
+        ),
+        tmp_path,
+    )
+    assert (found.iteration, found.cost_s) == (STEPS, pytest.approx(60))
+
+
+def test_what_a_straggler_makes_others_wait_is_no_communication(tmp_path: Path) -> None:
+    names = [each.name for each in findings_of(PLANTED["straggler"][0], tmp_path)]
+    assert "exposed_comm" not in names
