@@ -199,7 +199,10 @@ TWO_ROOMS = rules.read_house(
     [
         (
             "sinks/file.py",
-            "import os\nfrom flagscale_perf import __version__\nfrom flagscale_perf.spine.ring import Ring\nimport tensorboard.summary",
+            (
+                "import os\nfrom flagscale_perf import __version__\nfrom flagscale_perf.spine.ring import "
+                "Ring\nimport tensorboard.summary"
+            ),
             [],
         ),
         (
@@ -372,5 +375,8 @@ def test_an_unexplained_target_is_seen() -> None:
 
 
 def test_a_changeable_dataclass_is_seen() -> None:
-    text = "@dataclass\nclass A: ...\n@dataclasses.dataclass(slots=True)\nclass B: ...\n@dataclass(frozen=True)\nclass C: ...\n"
+    text = (
+        "@dataclass\nclass A: ...\n@dataclasses.dataclass(slots=True)\nclass B: "
+        "...\n@dataclass(frozen=True)\nclass C: ...\n"
+    )
     assert rules.check_frozen(of("a.py", text)) == ["a.py:2 A is not frozen", "a.py:4 B is not frozen"]
