@@ -1,4 +1,4 @@
-"""An instrument is a folder: a toy one is added to a copy of the package, works in every output, and is deleted again."""
+"""An instrument is a folder: a toy one is added to a copy of the package, is in every output, and is deleted."""
 
 from __future__ import annotations
 

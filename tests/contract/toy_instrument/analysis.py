@@ -30,8 +30,8 @@ def report(path: Path) -> Report:
     run = RunFile(path)
     figures = FigureRows(TABLE, run.header)
     rows = [figures.csv(record) for record in run if isinstance(record, CallsRecord)]
-    cells = [[Quantity(value, figure.unit.name) for figure, value in zip(TABLE.figures, row.values(), strict=True)]
-             for row in rows]  # fmt: skip
+    units = [figure.unit.name for figure in TABLE.figures]
+    cells = [[Quantity(value, unit) for value, unit in zip(row.values(), units, strict=True)] for row in rows]
     table = Rows([figure.label for figure in TABLE.figures], cells, len(TABLE.figures))
     section = Section("calls", "Calls", "Calls", [table])
     csv = [TABLE.csv_keys(), *(list(row.values()) for row in rows)]
