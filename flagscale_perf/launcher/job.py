@@ -179,7 +179,7 @@ def _is_alive(process: ProcessId) -> bool:
 
 
 def _workers(job: ProcessId) -> list[ProcessId]:
-    """Training workers: torchrun gives each its own session, which signals to the job's group do not reach."""
+    """Training workers: torchrun gives each its own session, out of reach of signals to the job's group."""
     states = [state for name in os.listdir("/proc") if name.isdigit() and (state := read_process(int(name)))]
     inside = {state.identity.pid for state in states if state.session == job.pid}
     return [

@@ -12,7 +12,7 @@ from typing import Any
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.findings.case import TrainingCase
@@ -21,7 +21,6 @@ from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
-from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
