@@ -69,3 +69,9 @@ class PackageCopy:
     def command(self, *args: object) -> str:
         """What `flagscale-perf ARGS...` prints."""
         return self.python("-m", "flagscale_perf", *args)
+
+    def contract(self, file: str, chosen: str) -> str:
+        """What pytest prints of a contract suite run over the copy; `chosen` as for its `-k`."""
+        # without append, pytest puts this repository before the copy
+        options = ("-v", "-p", "no:cacheprovider", "--import-mode=append", "-k", chosen)
+        return self.python("-m", "pytest", *options, REPO / file)
