@@ -1,4 +1,4 @@
-"""An instrument is a folder: a toy one is added to a copy of the package, is in every output, and is deleted."""
+"""An instrument is a folder: a toy one is added to a copy of the package, used and deleted again."""
 
 from __future__ import annotations
 
