@@ -82,8 +82,8 @@ def run_python(tmp_path: Path) -> RunPython:
 
 
 def _environment() -> dict[str, str]:
-    """This process's, without options of the monitor, with the package on the path behind what is there: tests
-    that run over a copy of the package pass it on.
+    """This process's without options of the monitor. The package is behind what is on the path: a suite that
+    runs over a copy of it passes the copy on.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGSCALE_PERF_")}
     return kept | {"PYTHONPATH": os.pathsep.join(filter(None, (os.environ.get("PYTHONPATH"), str(REPO))))}
