@@ -71,7 +71,8 @@ def main() -> None:
     cores = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     print(f"machine  {cores}, load {os.getloadavg()[0]:.1f}")
     print(
-        f"n        {ROUNDS} rounds of {steps} steps an arm; {EVICTED_BYTES >> 20} MiB written before a cold step"
+        f"n        {ROUNDS} rounds of {steps} steps an arm; {EVICTED_BYTES >> 20} MiB written before a "
+        "cold step"
     )
     print(f"{'us a step, least of the rounds':32} {'caches':>8} {'added':>8} {'self':>8}")
     with tempfile.TemporaryDirectory() as scratch:

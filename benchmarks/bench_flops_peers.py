@@ -238,11 +238,13 @@ def version_in(distribution: str, directory: Path | None) -> str | None:
 
 def print_head(options: argparse.Namespace, rows: int, drawn: int) -> None:
     print(
-        f"n          {rows} named and {drawn} random models (seed {options.seed}); model FLOPs of one step, forward and backward"
+        f"n          {rows} named and {drawn} random models (seed {options.seed}); model FLOPs of one "
+        "step, forward and backward"
     )
     host, newer = version_of(PEERS["FlagScale"], None), version_in("megatron-core", NEWER_CORE)
     print(
-        f"count      Megatron-Core of flag-scale {host}; where that lacks the option, megatron-core {newer or 'not installed: left out'}"
+        f"count      Megatron-Core of flag-scale {host}; where that lacks the option, megatron-core "
+        f"{newer or 'not installed: left out'}"
     )
     print("attention  each is held against the count under its author's convention; ours against both")
     print(

@@ -122,8 +122,9 @@ def loop(directory: Path, monitor: str, timers: bool, **options: Any) -> Arm:
     }
     config = PerfConfig(**options).as_dict()
     args = SimpleNamespace(
-        **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0, consumed_train_samples=0, micro_batch_size=2,
-        global_batch_size=4, train_iters=ROUNDS * BLOCK, tensorboard_dir=None, bf16=False, fp16=False,
+        **model, **parallel, **config, rank=0, world_size=1, curr_iteration=0, iteration=0,
+        consumed_train_samples=0, micro_batch_size=2, global_batch_size=4, train_iters=ROUNDS * BLOCK,
+        tensorboard_dir=None, bf16=False, fp16=False,
     )  # fmt: skip
     hooks, module, global_vars = (
         TrainingHooks(),
@@ -243,7 +244,8 @@ def main() -> int:
         for name in BASES
     }
     print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {os.getloadavg()[0]:.1f}"
     )
     print(f"n        {ROUNDS} rounds of {BLOCK} steps an arm")
     print(f"{'added to one step':28} {'median us':>10} {'quartiles of the rounds':>26}  compared with")

@@ -217,26 +217,36 @@ def main() -> int:
         compared = paired(given.rounds, Path(scratch))
         figures = fed(given.steps, Path(scratch))
     print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start"
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {load:.1f} at the start"
     )
     print(
-        f"real     tiny GPT, 1 rank, CPU rehearsal; {given.rounds} rounds, {TIMED} timed steps of each arm in each"
+        f"real     tiny GPT, 1 rank, CPU rehearsal; {given.rounds} rounds, {TIMED} timed steps of each "
+        "arm in each"
     )
     print(f"{'step over the baseline near it':32} {'median':>8}  {'95 % interval':>18} {'steps':>6}")
     for arm in ARMS:
         low, high = interval(compared[arm])
         print(
-            f"{arm:32} {statistics.median(compared[arm]):8.4f}  {f'[{low:.4f}, {high:.4f}]':>18} {len(compared[arm]):6}"
+            f"{arm:32} {statistics.median(compared[arm]):8.4f}  {f'[{low:.4f}, {high:.4f}]':>18} "
+            f"{len(compared[arm]):6}"
         )
     print(f"{'--log-straggler':32} {'-':>8}  it needs a CUDA device")
     print(
-        f"feed     {given.steps} steps with phases, 28 marks each; it waits for the writer while {BACKLOG} records are behind"
+        f"feed     {given.steps} steps with phases, 28 marks each; it waits for the writer while "
+        f"{BACKLOG} records are behind"
     )
     for who in ("trainer", "writer"):
         grown, shared = figures[f"early {who}"], figures[f"early {who} shared"]
         print(
-            f"         in its first {FILLED} steps the {who} grew by {grown:.1f} MB, {shared:.1f} of them the ring's pages and files"
+            f"         in its first {FILLED} steps the {who} grew by {grown:.1f} MB, {shared:.1f} of "
+            "them the ring's pages and files"
         )
+    return _held_to_bars(figures)
+
+
+def _held_to_bars(figures: dict[str, float]) -> int:
+    """Prints the figures beside their bars; 1 if one is missed."""
     bars = {
         "off": ("off, us a step with 28 timer calls", OFF_BAR_US),
         "on": ("on, us a step", PHASES_BAR_US),

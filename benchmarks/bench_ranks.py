@@ -81,11 +81,13 @@ def main() -> None:
     )
     options = parser.parse_args()
     print(
-        f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        f"machine    {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}"
     )
     large_job(options.ranks, options.rounds)
     print(
-        f"\nfalse alarms in {options.even_rounds * BLOCK_STEPS} even steps (1024 ranks: a tenth of them), and how often a rank"
+        f"\nfalse alarms in {options.even_rounds * BLOCK_STEPS} even steps (1024 ranks: a tenth of "
+        "them), and how often a rank"
     )
     print(
         f"that becomes 10 % slow is named within 20 steps (of {TRIALS} trials; 1024 ranks: of {TRIALS // 4})"
@@ -124,20 +126,25 @@ def large_job(ranks: int, rounds: int) -> None:
     cpu_s = (cost.decode_s + cost.look_s) / rounds
     nodes = -(-ranks // PER_NODE)
     print(
-        f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {BLOCK_STEPS} steps; rank {slow_rank} 10 % slow in forward"
+        f"n          {ranks} ranks on {nodes} nodes, {rounds} rounds of {BLOCK_STEPS} steps; rank "
+        f"{slow_rank} 10 % slow in forward"
     )
     print(
-        f"rank 0     {cpu_s:.2f} s CPU a round ({cost.decode_s / rounds:.2f} s decoding, {cost.look_s / rounds:.2f} s looking)"
+        f"rank 0     {cpu_s:.2f} s CPU a round ({cost.decode_s / rounds:.2f} s decoding, "
+        f"{cost.look_s / rounds:.2f} s looking)"
     )
     busy = 100 * cpu_s / (BLOCK_STEPS * STEP_S)
     print(
-        f"           with steps of {STEP_S:g} s: {busy:.1f} % of one core; a table of all ranks {table_s:.2f} s"
+        f"           with steps of {STEP_S:g} s: {busy:.1f} % of one core; a table of all ranks "
+        f"{table_s:.2f} s"
     )
     print(
-        f"node       {1e3 * cost.encode_s / rounds / nodes:.2f} ms CPU a round, {cost.sent_bytes / rounds / nodes:.0f} bytes"
+        f"node       {1e3 * cost.encode_s / rounds / nodes:.2f} ms CPU a round, "
+        f"{cost.sent_bytes / rounds / nodes:.0f} bytes"
     )
     print(
-        f"all nodes  {cost.sent_bytes / rounds / 1e6:.2f} MB a round; the run file: {cost.written_bytes / rounds:.0f} bytes a round"
+        f"all nodes  {cost.sent_bytes / rounds / 1e6:.2f} MB a round; the run file: "
+        f"{cost.written_bytes / rounds:.0f} bytes a round"
     )
     print(f"memory     {(resident_kib() - before_kib) / 1024:.0f} MiB more, the simulation's own included")
 

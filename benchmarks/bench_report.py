@@ -54,7 +54,8 @@ def main() -> None:
     intervals = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
     steps = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}"
     )
     with tempfile.TemporaryDirectory(prefix="bench_report_") as directory:
         path = Path(directory) / "perf_records_20240129_103000.jsonl"
@@ -79,7 +80,8 @@ def main() -> None:
             wall_s, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             print(
-                f"{name:8} {wall_s:.1f} s, {cpu_s:.1f} s of a processor, at most {after.ru_maxrss / 1024:.0f} MiB"
+                f"{name:8} {wall_s:.1f} s, {cpu_s:.1f} s of a processor, at most "
+                f"{after.ru_maxrss / 1024:.0f} MiB"
             )
         print(f"load     {os.getloadavg()[0]:.1f} in the minute before the end")
 

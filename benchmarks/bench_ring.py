@@ -41,7 +41,8 @@ def main() -> None:
     floor_ns = sorted(empty_ns)[len(empty_ns) // 2]
     costs_ns.sort()
     print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}"
     )
     print(f"n        {steps} (pair of clock readings alone: {floor_ns} ns, included below)")
     print(f"median   {costs_ns[steps // 2] / 1000:.2f} us")

@@ -54,13 +54,15 @@ def main() -> None:
     directory = Path(sys.argv[1])
     runs = _train_all(directory, int(sys.argv[2]) if len(sys.argv) > 2 else 7)
     print(
-        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared, Python {platform.python_version()}"
+        f"machine  {platform.processor() or platform.machine()}, {os.cpu_count()} cores, shared, "
+        f"Python {platform.python_version()}"
     )
     for kind, files in runs.items():
         middles = [_median_ms(file) for file in files]
         spread = 100 * deviation(middles) / mean(middles)
         print(
-            f"{kind:8} {len(files)} runs, medians {min(middles):.1f} to {max(middles):.1f} ms, standard deviation {spread:.2f} %"
+            f"{kind:8} {len(files)} runs, medians {min(middles):.1f} to {max(middles):.1f} ms, "
+            f"standard deviation {spread:.2f} %"
         )
     print(f"{'':34}{'n':>5}{'different':>11}{'phase named':>13}{'backward first':>16}{'visible':>9}")
     for label, rate in _rates(runs):

@@ -139,17 +139,20 @@ def main() -> int:
     steps += 100
     took_s = time.monotonic() - start_s
     print(
-        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f} at the start"
+        f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        f"load {load:.1f} at the start"
     )
     print(
-        f"soak     {steps} steps with phases, 28 marks each, in {took_s:.0f} s; text, realtime, summary, TensorBoard, CSV, Prometheus"
+        f"soak     {steps} steps with phases, 28 marks each, in {took_s:.0f} s; text, realtime, "
+        "summary, TensorBoard, CSV, Prometheus"
     )
     print(
         f"{'tenth':>5} {'training thread us':>19} {'writer CPU us':>14} {'trainer MB':>11} {'writer MB':>10}"
     )
     for number, part in enumerate(parts, 1):
         print(
-            f"{number:5} {part.step_us:19.1f} {part.writer_us:14.1f} {part.trainer_mb:11.1f} {part.writer_mb:10.1f}"
+            f"{number:5} {part.step_us:19.1f} {part.writer_us:14.1f} {part.trainer_mb:11.1f} "
+            f"{part.writer_mb:10.1f}"
         )
     print(f"{'file':60} {'MB':>8} {'bytes a step':>13} {'MB/h at 5/s':>12}")
     for name, size in files.items():
@@ -161,7 +164,8 @@ def main() -> int:
     ]
     for bar in bars:
         print(
-            f"{'held' if bar.figure <= bar.limit else 'MISSED'}   {bar.what:40} {bar.figure:10.2f}  bar {bar.limit:g}"
+            f"{'held' if bar.figure <= bar.limit else 'MISSED'}   {bar.what:40} {bar.figure:10.2f}  "
+            f"bar {bar.limit:g}"
         )
     return 1 if any(bar.figure > bar.limit for bar in bars) else 0
 

@@ -124,7 +124,8 @@ class PerfConfig:
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
     perf_capture_steps: int | None = _option(
-        None, _parse_steps, "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
+        None, _parse_steps,
+        "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
     )  # fmt: skip
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(

@@ -30,10 +30,14 @@ from PIL import Image
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _DEADLINE_S = 60
 _COLOURS = 256  # of a picture that is kept
-_START = "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); os.execv(sys.argv[3], sys.argv[3:])"
+_START = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
 _FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-extensions", "--hide-scrollbars", "--force-device-scale-factor=1", "--remote-debugging-pipe",
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--disable-extensions", "--hide-scrollbars",
+    "--force-device-scale-factor=1", "--remote-debugging-pipe",
 )  # fmt: skip
 
 

@@ -32,7 +32,8 @@ _NORMAL = "3b3d45 e06c75 7ec76c e5c07b 5680cd c678dd 56b6c2 c8cacf"
 _BRIGHT = "7d808a f08088 98dc84 f0d08c 78a0eb d796eb 78cdd7 ffffff"
 _PAGE = """<!DOCTYPE html><html data-drawn="true"><meta charset="utf-8"><style>{stylesheet}
 body {{ color: {foreground}; background: {background}; margin: 0 }}
-pre {{ font: 16px/1.25 "DejaVu Sans Mono", monospace; padding: 10px 12px; margin: 0; width: max-content }}</style>
+pre {{ font: 16px/1.25 "DejaVu Sans Mono", monospace; padding: 10px 12px; margin: 0 }}
+pre {{ width: max-content }}</style>
 <pre>{code}</pre></html>"""
 
 

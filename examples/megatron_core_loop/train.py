@@ -41,8 +41,9 @@ def main() -> None:
     args = parse()
     world_size = start_ranks()
     config = TransformerConfig(
-        num_layers=2, hidden_size=64, num_attention_heads=4, use_cpu_initialization=True, pipeline_dtype=torch.float32,
-        persist_layer_norm=False, gradient_accumulation_fusion=False, finalize_model_grads_func=finalize_model_grads,
+        num_layers=2, hidden_size=64, num_attention_heads=4, use_cpu_initialization=True,
+        pipeline_dtype=torch.float32, persist_layer_norm=False, gradient_accumulation_fusion=False,
+        finalize_model_grads_func=finalize_model_grads,
     )  # fmt: skip
     gpt = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=VOCABULARY, max_sequence_length=SEQ_LENGTH)
     model = DistributedDataParallel(config, DistributedDataParallelConfig(), gpt.to(device()))
@@ -119,8 +120,9 @@ def train_step(
     optimizer.zero_grad()
     timers("zero-grad").stop()  # monitor
     losses = get_forward_backward_func()(
-        forward_step_func=forward_step, data_iterator=batches(iteration), model=model, num_microbatches=microbatches,
-        seq_length=SEQ_LENGTH, micro_batch_size=MICRO_BATCH, forward_only=False,
+        forward_step_func=forward_step, data_iterator=batches(iteration), model=model,
+        num_microbatches=microbatches, seq_length=SEQ_LENGTH, micro_batch_size=MICRO_BATCH,
+        forward_only=False,
     )  # fmt: skip
     timers("optimizer").start()  # monitor
     updated, _, _ = optimizer.step()

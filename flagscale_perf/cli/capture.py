@@ -37,13 +37,14 @@ class CaptureCommand(Command):
         )
 
     def run(self, args: Namespace) -> int:
-        """Returns when the run has said which steps. Raises PerfError where there is no live run with phases."""
+        """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
         run = RunFile(find_run_file(args.run))
         if not run.is_live():
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):
             raise PerfError(
-                f"the run of {str(run.path)!r} takes no marks: it was started without --perf-breakdown; start it with that"
+                f"the run of {str(run.path)!r} takes no marks: it was started without "
+                "--perf-breakdown; start it with that"
             )
         with contextlib.closing(Follower(run.path)) as follower:
             for _ in follower.poll():
@@ -78,7 +79,8 @@ def _ask(run: RunFile, steps: int, follower: Follower) -> CaptureRecord:
         with contextlib.suppress(OSError):
             request.unlink()
     raise PerfError(
-        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it does no steps now, or it still captures"
+        f"the run of {str(run.path)!r} has not answered within {WAIT_S:g} s: it does no steps now, or "
+        "it still captures"
         " others; try again"
     )
 

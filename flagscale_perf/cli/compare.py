@@ -31,7 +31,8 @@ class CompareCommand(Command):
         for side in ("base", "new"):
             parser.add_argument(
                 f"--more-{side}", type=Path, nargs="+", action="extend", default=[], metavar="RUN",
-                help=f"further runs of {side.upper()}'s configuration; from three a side the noise between runs is measured, not assumed",
+                help=(f"further runs of {side.upper()}'s configuration; from three a side the noise between "
+                      "runs is measured, not assumed"),
             )  # fmt: skip
         parser.add_argument(
             "--fail-if-slower", type=_share, metavar="PERCENT",
@@ -39,7 +40,8 @@ class CompareCommand(Command):
         )  # fmt: skip
         parser.add_argument(
             "--noise", type=_share, metavar="PERCENT",
-            help="standard deviation to assume between the medians of two runs of one configuration (default: 1%%; CPU rehearsals: 4%%)",
+            help=("standard deviation to assume between the medians of two runs of one configuration "
+                  "(default: 1%%; CPU rehearsals: 4%%)"),
         )  # fmt: skip
         parser.add_argument(
             "--warmup",

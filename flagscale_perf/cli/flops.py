@@ -36,7 +36,8 @@ class FlopsCommand(Command):
         """Which model, which step, which form."""
         parser.add_argument(
             "--args", type=Path, required=True, metavar="FILE", dest="model",
-            help="the model: JSON of Megatron's argument names, a FlagScale training yaml, or a Hugging Face config.json",
+            help=("the model: JSON of Megatron's argument names, a FlagScale training yaml, or a Hugging "
+                  "Face config.json"),
         )  # fmt: skip
         parser.add_argument(
             "--batch-size",
@@ -127,7 +128,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
     if not isinstance(content, Mapping):
         raise PerfError(
-            f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names and values"
+            f"--args {path}: holds no arguments but {type(content).__name__}; write an object of names "
+            "and values"
         )
     return content
 

@@ -94,7 +94,10 @@ def _judged(report: Report, args: Namespace) -> int:
     if reading.skipped and args.format == "csv":
         first = reading.first_skipped[0]
         print(
-            f"{reading.skipped} lines of {reading.path} are no records; line {first.number}: {printable(first.reason)}",
+            (
+                f"{reading.skipped} lines of {reading.path} are no records; line {first.number}: "
+                f"{printable(first.reason)}"
+            ),
             file=sys.stderr,
         )
     if not reading.skipped or sum(reading.records.values()) > 1:

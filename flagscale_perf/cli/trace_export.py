@@ -45,7 +45,10 @@ class TraceExportCommand(Command):
         if run.skipped:
             first = run.bad_lines[0]
             print(
-                f"{run.skipped} lines are no records and were left out; the first: {run.path}:{first.number}: {first.reason}",
+                (
+                    f"{run.skipped} lines are no records and were left out; the first: "
+                    f"{run.path}:{first.number}: {first.reason}"
+                ),
                 file=sys.stderr,
             )
         return 0

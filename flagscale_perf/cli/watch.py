@@ -47,7 +47,8 @@ class WatchCommand(Command):
             from flagscale_perf.report.watch import Frame, as_text
         except ImportError:
             raise PerfError(
-                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use `flagscale-perf report`"
+                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use "
+                "`flagscale-perf report`"
             ) from None
         follower = Follower(args.run, args.session)
         view = _View(follower)

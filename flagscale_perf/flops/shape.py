@@ -216,7 +216,7 @@ class Shape:
                 )
 
     def is_moe(self, layer: int) -> bool:
-        """Whether this layer's feed-forward block is a mixture; MTP layers are like the last of the decoder."""
+        """Whether this layer's feed-forward block is a mixture; MTP layers are like the decoder's last."""
         return self.experts is not None and self.experts.layers[min(layer, self.layers - 1)]
 
     def window_left(self, layer: int) -> int:

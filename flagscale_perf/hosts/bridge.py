@@ -40,7 +40,10 @@ LOOP_POINTS = {
     "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
     "_delete_cuda_graphs": "the end of the last iteration (collecting garbage after the loop counts to it)",
-    "_dummy_train_step": "iterations skipped by train.iterations_to_skip as ones of their own (their time counts to the iteration before)",
+    "_dummy_train_step": (
+        "iterations skipped by train.iterations_to_skip as ones of their own (their time "
+        "counts to the iteration before)"
+    ),
 }
 
 
@@ -96,7 +99,8 @@ class BridgeLoop(CoreLoop):
         """Raises PerfError where no two batches need be equally long."""
         if self._has_varying_lengths():
             raise PerfError(
-                "model: dataset.dataloader_type is batch, whose sequences differ in length; their work cannot be counted"
+                "model: dataset.dataloader_type is batch, whose sequences differ in length; their work "
+                "cannot be counted"
             )
         return super().model_args()
 
@@ -105,7 +109,8 @@ class BridgeLoop(CoreLoop):
         missing = [cost for name, cost in LOOP_POINTS.items() if not hasattr(self._loop, name)]
         if self._has_varying_lengths():
             missing.append(
-                f"tokens of fine-tuning batches (each sequence counts as seq_length {self.training.seq_length})"
+                "tokens of fine-tuning batches (each sequence counts as seq_length "
+                f"{self.training.seq_length})"
             )
         return self._facts(f"Megatron-Bridge {version_of('megatron-bridge')}", device, missing)
 

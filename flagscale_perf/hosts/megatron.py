@@ -50,7 +50,9 @@ HOOK_POINTS: dict[str, str] = {
     "maybe_finalize_async_save": "waits for asynchronous checkpoints (they count as iteration time)",
     "dummy_train_step": "iterations skipped by --iterations-to-skip",
     "logical_and_across_model_parallel_group": "the phase exposed_stat_comm (it counts to other)",
-    "update_num_microbatches": "the time of data skipped by --skip-iters-range (it counts to the iteration before)",
+    "update_num_microbatches": (
+        "the time of data skipped by --skip-iters-range (it counts to the iteration before)"
+    ),
     "extra_evaluate_and_print_results": "FlagScale's extra evaluation time (only FlagScale has it)",
 }
 OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
@@ -162,7 +164,8 @@ class MegatronLoop:
         packing = [flag_of(name) for name in PACKING_ARGUMENTS if getattr(args, name, False)]
         if packing:
             costs.append(
-                f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences where the host tells none"
+                f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences "
+                "where the host tells none"
             )
         return costs
 

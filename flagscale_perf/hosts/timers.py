@@ -188,9 +188,7 @@ def _measures_nothing(timer: Any) -> bool:
 
 
 def _outline(function: Any) -> object:
-    """Parameters and instructions of a function: two that have the same ones do the same. None for what cannot
-    be compared.
-    """
+    """Parameters and instructions of a function: equal ones do the same. None for what cannot be compared."""
     if not isinstance(function, FunctionType) or function.__closure__:
         return None
     parameters = [

@@ -162,7 +162,7 @@ def _stat_of(pid: int) -> ProcessStat | None:
 
 
 def _workers(job: ProcessId) -> list[ProcessId]:
-    """Training workers: torchrun gives each its own session, which signals to the job's group do not reach."""
+    """Training workers: torchrun gives each its own session, out of reach of signals to the job's group."""
     found = {int(name): _stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     alive = {pid: state for pid, state in found.items() if state is not None}
     inside = {pid for pid, state in alive.items() if state.session == job.pid}

@@ -49,7 +49,8 @@ def write_script(plan: Plan) -> str:
         if checked.returncode != 0:
             complaint = checked.stderr.strip()
             raise PerfError(
-                f"experiment.cmds.before_start: {plan.job.before_start!r} is not whole bash code: {complaint};"
+                f"experiment.cmds.before_start: {plan.job.before_start!r} is not whole bash code: "
+                f"{complaint};"
                 " mend its quotes"
             )
         os.replace(temporary, path)

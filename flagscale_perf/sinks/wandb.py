@@ -75,7 +75,8 @@ class HostRun:
             if not self._has_said_missing:
                 self._has_said_missing = True
                 self._say(
-                    "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); no figures there"
+                    "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on "
+                    "the last rank); no figures there"
                 )
             return
         if run is not self._run:

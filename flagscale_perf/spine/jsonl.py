@@ -221,7 +221,8 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
     value = content.get(field.name)
     if type(value) not in field.types:  # exact: True is no integer here
         raise ValueError(
-            f"field {field.name!r} is {type(value).__name__}, not {' or '.join(t.__name__ for t in field.types)}"
+            f"field {field.name!r} is {type(value).__name__}, not "
+            f"{' or '.join(t.__name__ for t in field.types)}"
         )
     if type(value) is str:
         return _text(value, field.name)
@@ -232,7 +233,8 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
         )
     if field.values and value is not None and _is_large(value):
         raise ValueError(
-            f"field {field.name!r} holds more than {MAX_ITEMS} values, or a text of more than {MAX_TEXT} characters"
+            f"field {field.name!r} holds more than {MAX_ITEMS} values, or a text of more than "
+            f"{MAX_TEXT} characters"
         )
     if field.values is None and type(value) in (dict, list):
         _check_free(value, field.name)

@@ -29,8 +29,8 @@ class Producer:
         self.put(EventRecord(name, monotonic_ns(), position, text))
 
     def _close(self, reason: str) -> Ring | None:
-        """Stores nothing any more. Returns the ring, closed for `reason`; None if that has been done, and in a
-        forked child.
+        """Stores nothing any more. Returns the ring, closed for `reason`; None the second time and in
+        a forked child.
         """
         ring, self._ring = self._ring, None
         if ring is not None:

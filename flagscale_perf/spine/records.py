@@ -52,8 +52,8 @@ class RecordType:
     duration: str | None
 
 
-# tuple_of(A, values) makes the NamedTuple A of values in the order of its fields, in half the time that A itself
-# takes: for what is made in every step.
+# tuple_of(A, values) makes the NamedTuple A of values in the order of its fields, in half the time
+# that A itself takes: for what is made in every step.
 tuple_of = tuple.__new__
 
 TYPES: dict[type, RecordType] = {}
@@ -67,7 +67,7 @@ def record(
     start: str | None = None,
     duration: str | None = None,
 ) -> Callable[[_Type], _Type]:
-    """Registers a record type; the parameters are explained at `RecordType`, `slot` is its number in the ring.
+    """Registers a record type; `RecordType` explains the parameters; `slot` is its number in the ring.
 
     Codec and ring take everything else from the type's fields. A type with a `__post_init__` has it called
     for each record that is read, to check fields against each other; it raises ValueError.

@@ -1,7 +1,8 @@
 """The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer
 (the writer).
 
-    page 0, 1   header: magic, sizes, tail, beats, dropped; end reason, session id, summary path, producer as checksummed texts
+    page 0, 1   header: magic, sizes, tail, beats, dropped; as checksummed texts end reason, session id,
+                summary path, producer
     then        65,536 slots of 256 bytes, see `spine.slots`
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is

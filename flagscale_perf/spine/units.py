@@ -21,7 +21,7 @@ def printable(text: str) -> str:
 
 
 def for_stdout(text: str) -> str:
-    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode, where `print` would raise."""
+    """The text with escapes (`\\u65e5`) for what this process's stdout cannot encode: `print` would raise."""
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"  # a host may have put any object there
     try:
         text.encode(encoding, getattr(sys.stdout, "errors", None) or "strict")

@@ -1,8 +1,8 @@
 """Raw marks of all ranks for a window of steps: what a replay of the pipeline needs.
 
-The marks are in every rank's ring anyway; who drains a ring keeps those of the window. Rank 0's writer decides
-on the window (`CaptureControl`), so that it is the same on every rank, and a little ahead, so that every node
-hears of it in time.
+The marks are in every rank's ring anyway; the process that drains a ring keeps those of the window. Rank 0's
+writer sets the window (`CaptureControl`), so that it is the same on every rank, and some steps ahead, so that
+the request reaches every node in time.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class CaptureControl:
     """
 
     def __init__(self, request_path: Path, steps: int | None, announce: Callable[[Any], None]) -> None:
-        """`request_path`: where `flagscale-perf capture` leaves its request; `steps`: to be kept without one, at
-        the start; `announce` brings a window to the other ranks.
+        """`request_path`: where `flagscale-perf capture` leaves its request; `steps`: how many to keep at the
+        start without a request; `announce` sends a window to the other ranks.
         """
         self.own = Capture(0)
         self._request_path = request_path

@@ -1,10 +1,10 @@
-"""Marks: what the training thread tells of a step's phases, and how they become the phases of its iteration.
+"""Marks: when the host's timers start and stop, and how that becomes the phases of an iteration.
 
 A mark is one integer, the clock's reading plus, above it, which of the host's timers starts or stops
-(`phases.NUMBER_OF`): `monotonic_ns() + start_of(number)`. The training thread collects marks and hands them to
-the ring as they are; who empties the ring adds them up here. **The time between two marks belongs to the
-innermost phase that is open between them**, so the phases of a step add up to the step, whatever the host names
-and however it nests the names.
+(`phases.NUMBER_OF`): `monotonic_ns() + start_of(number)`. The training thread collects marks and puts them
+into the ring as they are; the process that empties the ring adds them up here. **The time between two marks
+belongs to the innermost phase that is open between them**, so the phases of a step add up to the step,
+whatever the host's timers are called and however they are nested.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Joined(NamedTuple):
 
 
 class Instrument(Protocol):
-    """Makes the records of a run file out of those of the ring, and what follows from them. Does no I/O on the
-    run's files; no method blocks for long.
+    """Makes the records of a run file, and what follows from them, out of those of the ring. Does no I/O on
+    the run's files; no method blocks for long.
 
     Attributes:
         name: of the instrument, for the header.
@@ -56,7 +56,7 @@ class Instrument(Protocol):
 
     @property
     def position(self) -> int:
-        """See above."""
+        """The last iteration so far; 0 before the first."""
 
     def begin(self) -> None:
         """Forgets every record: the session begins, or is about to be read again."""

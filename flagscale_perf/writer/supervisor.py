@@ -62,7 +62,8 @@ class Supervisor:
             return self._release() or None
         if before and self._beats() == before:
             self._report_hang(
-                "what is not written 5 s after the training is lost; `flagscale-perf report` shows what is there"
+                "what is not written 5 s after the training is lost; `flagscale-perf report` shows "
+                "what is there"
             )
         return None
 
@@ -78,7 +79,8 @@ class Supervisor:
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
             complain(
-                f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not answer{who}; {cost}"
+                f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not "
+                f"answer{who}; {cost}"
             )
 
     def _release(self) -> str:
@@ -138,7 +140,8 @@ class Supervisor:
         def look() -> None:
             if watcher.stands_still():
                 self._report_hang(
-                    f"training goes on; {self._ring.slots} records have room in memory, what comes beyond is lost and counted"
+                    f"training goes on; {self._ring.slots} records have room in memory, what comes "
+                    "beyond is lost and counted"
                 )
 
         for message in messages_of(writer, look):

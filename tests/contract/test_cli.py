@@ -76,7 +76,10 @@ class TestEveryCommand:
         assert "Traceback" not in capsys.readouterr().err
 
     def test_is_loaded_alone(self, name, run_python) -> None:
-        code = f"from flagscale_perf.cli import load_command; load_command({name!r}); import sys, json; print(json.dumps(sorted(sys.modules)))"
+        code = (
+            f"from flagscale_perf.cli import load_command; load_command({name!r}); import sys, json; "
+            "print(json.dumps(sorted(sys.modules)))"
+        )
         loaded = json.loads(run_python("-c", code).stdout)
         others = {f"flagscale_perf.cli.{other.replace('-', '_')}" for other in COMMANDS if other != name}
         assert others & set(loaded) == set()
@@ -92,7 +95,8 @@ def test_help_lists_every_command_and_imports_none(run_python) -> None:
         line.split("|")[-1].strip() for line in result.stderr.splitlines() if line.startswith("import time:")
     }
     assert {name for name in imported if name.startswith("flagscale_perf.")} == {
-        "flagscale_perf.cli", "flagscale_perf.cli.base", "flagscale_perf.spine", "flagscale_perf.spine.errors",
+        "flagscale_perf.cli", "flagscale_perf.cli.base", "flagscale_perf.spine",
+        "flagscale_perf.spine.errors",
     }  # fmt: skip
 
 

@@ -21,9 +21,10 @@ SPECIAL = {"perf_prometheus_port": ("9400", "9400"), "perf_prometheus_textfile":
 def row_of(option) -> str:
     metavar = option.metadata["metavar"]
     flag = f"{flag_of(option.name)} {metavar}".strip()
-    return f"| `{option.name}` | `{flag}` | `{env_of(option.name)}` | `{json.dumps(option.default)}` | {option.metadata['help']} |".replace(
-        '"', ""
-    )
+    return (
+        f"| `{option.name}` | `{flag}` | `{env_of(option.name)}` | `{json.dumps(option.default)}` | "
+        f"{option.metadata['help']} |"
+    ).replace('"', "")
 
 
 def test_the_table_is_the_code() -> None:

@@ -28,7 +28,8 @@ from tests.fakes import make_facts, make_step
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.perf_logger import PerfLogger
 hostile = {"hostname": "../../evil", "host": "../$(touch pwned)", "script": "<b>", "model_family": "=1+1"}
-logger = PerfLogger.start(PerfConfig(enable_perf_monitor=True, perf_log_dir="logs"), make_facts(**hostile), print)
+config = PerfConfig(enable_perf_monitor=True, perf_log_dir="logs")
+logger = PerfLogger.start(config, make_facts(**hostile), print)
 logger.step(make_step(1))
 print(logger.close("completed", 60))
 """

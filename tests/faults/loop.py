@@ -89,7 +89,8 @@ def _train(iterations: int, logger: Any, end: str) -> None:
             logger.step(make_step(iteration))
         elapsed_ms = (time.monotonic() - began) * 1000
         print(
-            f" iteration {iteration:8d}/{iterations:8d} | consumed samples: {8 * iteration:12d} | elapsed time per iteration (ms): "
+            f" iteration {iteration:8d}/{iterations:8d} | consumed samples: {8 * iteration:12d} | "
+            "elapsed time per iteration (ms): "
             f"{elapsed_ms:.1f} | lm loss: {bits} | number of nan iterations:   0 |",
             flush=True,
         )

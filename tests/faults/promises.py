@@ -111,8 +111,9 @@ class Figures:
     def joined(self, other: Figures) -> Figures:
         """Of both runs."""
         return Figures(
-            self.done + other.done, self.kept + other.kept, max(self.stall_ms, other.stall_ms), max(self.exit_ms, other.exit_ms),
-            max(self.lines, other.lines), self.on_training + other.on_training, self.times + other.times,
+            self.done + other.done, self.kept + other.kept, max(self.stall_ms, other.stall_ms),
+            max(self.exit_ms, other.exit_ms), max(self.lines, other.lines),
+            self.on_training + other.on_training, self.times + other.times,
         )  # fmt: skip
 
 

@@ -44,8 +44,14 @@ def table() -> str:
     """Of the page: a row for every fault of the last run."""
     last = read()
     rows = [_row(fault, last["faults"][fault.name]) for fault in CATALOG if fault.name in last["faults"]]
-    head = "| fault | injected | training | may be missing | iterations | steps kept | longest stall, ms | later exit, ms | lines |\n"
-    return f"Measured on {last['machine']}.\n\n{head}| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{''.join(rows)}"
+    head = (
+        "| fault | injected | training | may be missing | iterations | steps kept | longest stall, ms | "
+        "later exit, ms | lines |\n"
+    )
+    return (
+        f"Measured on {last['machine']}.\n\n{head}"
+        f"| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n{''.join(rows)}"
+    )
 
 
 def _row(fault: Fault, figures: dict[str, int]) -> str:

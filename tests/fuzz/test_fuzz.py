@@ -65,9 +65,9 @@ def test_a_whole_exchange_file_is_heard_and_a_harmful_reader_is_found(
     assert (notes, exchange_findings(whole(), tmp_path)) == (["rank 1: hot"], [])
     monkeypatch.setattr("flagscale_perf.training.ranks.view.RanksView.add", lambda view, block: 1 / 0)
     (found,) = exchange_findings(whole(), tmp_path)
-    assert (
-        found.what
-        == "the gathering has ended: nothing is recorded of other ranks any more: ZeroDivisionError: division by zero"
+    assert found.what == (
+        "the gathering has ended: nothing is recorded of other ranks any more: ZeroDivisionError: "
+        "division by zero"
     )
 
 

@@ -40,7 +40,8 @@ def main() -> int:
             print(f"{name}\n  {configurations[name]}\n  counted  {counted}\n  computed {computed}")
         wrong += len(found)
         print(
-            f"{len(configurations) - len(found)} of {len(configurations)} equal, from {next(iter(configurations))}"
+            f"{len(configurations) - len(found)} of {len(configurations)} equal, from "
+            f"{next(iter(configurations))}"
         )
     return min(wrong, 1)
 

@@ -64,7 +64,7 @@ def computed(args: Args) -> dict[str, Any]:
 
 
 def _as_multiplied(parts: dict[str, int]) -> dict[str, int]:
-    """The phases with the padding of experts in them, which forward and backward have in the same proportion."""
+    """The phases with the padding of experts in them; forward and backward have it in the same proportion."""
     model = parts["fwd"] + parts["bwd"]
     multiplied = {
         phase: Fraction(parts[phase], model or 1) * (model + parts["padding"]) for phase in ("fwd", "bwd")

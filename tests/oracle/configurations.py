@@ -13,9 +13,10 @@ from typing import Any
 Args = dict[str, Any]
 
 GPT: Args = {
-    "num_layers": 2, "hidden_size": 48, "num_attention_heads": 6, "ffn_hidden_size": 144, "padded_vocab_size": 256,
-    "normalization": "LayerNorm", "add_bias_linear": True, "position_embedding_type": "learned_absolute",
-    "max_position_embeddings": 64, "seq_length": 24, "batch": 2,
+    "num_layers": 2, "hidden_size": 48, "num_attention_heads": 6, "ffn_hidden_size": 144,
+    "padded_vocab_size": 256, "normalization": "LayerNorm", "add_bias_linear": True,
+    "position_embedding_type": "learned_absolute", "max_position_embeddings": 64, "seq_length": 24,
+    "batch": 2,
 }  # fmt: skip
 LLAMA = GPT | {
     "swiglu": True, "normalization": "RMSNorm", "add_bias_linear": False, "position_embedding_type": "rope",
@@ -25,13 +26,13 @@ GQA = LLAMA | {"group_query_attention": True, "num_query_groups": 2}
 MOE = GQA | {"num_experts": 8, "moe_router_topk": 2, "moe_ffn_hidden_size": 40}
 SHARED = MOE | {"moe_shared_expert_intermediate_size": 56, "moe_shared_expert_gate": True}
 MLA = LLAMA | {
-    "multi_latent_attention": True, "q_lora_rank": None, "kv_lora_rank": 20, "qk_head_dim": 8, "qk_pos_emb_head_dim": 4,
-    "v_head_dim": 12, "qk_layernorm": True,
+    "multi_latent_attention": True, "q_lora_rank": None, "kv_lora_rank": 20, "qk_head_dim": 8,
+    "qk_pos_emb_head_dim": 4, "v_head_dim": 12, "qk_layernorm": True,
 }  # fmt: skip
 MTP = {"mtp_num_layers": 1, "mtp_loss_scaling_factor": 0.1}
 DEEPSEEK = MLA | MTP | {
-    "q_lora_rank": 28, "num_layers": 3, "num_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 24, "moe_layer_freq": [0, 1, 1],
-    "moe_shared_expert_intermediate_size": 48,
+    "q_lora_rank": 28, "num_layers": 3, "num_experts": 8, "moe_router_topk": 3, "moe_ffn_hidden_size": 24,
+    "moe_layer_freq": [0, 1, 1], "moe_shared_expert_intermediate_size": 48,
 }  # fmt: skip
 UNIFORM = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 BLOCK = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
@@ -67,7 +68,8 @@ NAMED: dict[str, Args] = {
     "aquila": LLAMA | {"ffn_hidden_size": 176, "multiple_of": 16, "hidden_dim_multiplier": 1.3},
     "qwen2": GQA | {"add_qkv_bias": True, "untie_embeddings_and_output_weights": False},
     "qwen3": GQA | {"qk_layernorm": True, "kv_channels": 16, "untie_embeddings_and_output_weights": False},
-    "qwen3_moe": MOE | {"qk_layernorm": True, "kv_channels": 16, "num_experts": 16, "moe_router_topk": 4, "moe_ffn_hidden_size": 16},
+    "qwen3_moe": MOE | {"qk_layernorm": True, "kv_channels": 16, "num_experts": 16, "moe_router_topk": 4,
+                        "moe_ffn_hidden_size": 16},
     "qwen2_moe": SHARED | {"add_qkv_bias": True},
     "mixtral": MOE,
     "mixtral_top_1": MOE | {"moe_router_topk": 1},
@@ -76,7 +78,8 @@ NAMED: dict[str, Args] = {
     "moe_list": SHARED | {"num_layers": 3, "moe_layer_freq": [0, 1, 1]},
     "moe_shared_no_gate": SHARED | {"moe_shared_expert_gate": False},
     "moe_capacity": MOE | PADDED | {"moe_expert_capacity_factor": 1.3},
-    "moe_capacity_micro_batches": MOE | PADDED | {"moe_expert_capacity_factor": 1.3, "batch": 6, "micro_batch_size": 2},
+    "moe_capacity_micro_batches": MOE | PADDED | {"moe_expert_capacity_factor": 1.3, "batch": 6,
+                                                  "micro_batch_size": 2},
     "mla": MLA,
     "mla_q_lora": MLA | {"q_lora_rank": 28},
     "mla_no_norm": MLA | {"q_lora_rank": 28, "qk_layernorm": False},
@@ -88,7 +91,8 @@ NAMED: dict[str, Args] = {
     "recompute_uniform": GQA | UNIFORM | {"num_layers": 3},
     "recompute_uniform_chunks": GQA | UNIFORM | {"num_layers": 4, "recompute_num_layers": 2},
     "recompute_uniform_deepseek": DEEPSEEK | UNIFORM,
-    "recompute_block": MOE | BLOCK | {"num_layers": 3, "recompute_num_layers": 2, "moe_layer_freq": [1, 0, 1]},
+    "recompute_block": MOE | BLOCK | {"num_layers": 3, "recompute_num_layers": 2,
+                                      "moe_layer_freq": [1, 0, 1]},
     "recompute_block_deepseek": DEEPSEEK | BLOCK,
     "recompute_core": GQA | selective("core_attn"),
     "recompute_mlp": DEEPSEEK | selective("mlp"),
@@ -126,34 +130,38 @@ BIG = {"meta": True, "batch": 1, "seq_length": 4096, "max_position_embeddings": 
 # even share.
 EVEN = {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.0}
 DEEPSEEK_V3 = MLA | BIG | EVEN | MTP | {
-    "num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "ffn_hidden_size": 18432, "padded_vocab_size": 129280,
-    "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_head_dim": 128, "qk_pos_emb_head_dim": 64, "v_head_dim": 128, "num_experts": 256,
-    "moe_router_topk": 8, "moe_ffn_hidden_size": 2048, "moe_shared_expert_intermediate_size": 2048, "moe_layer_freq": [0] * 3 + [1] * 58,
+    "num_layers": 61, "hidden_size": 7168, "num_attention_heads": 128, "ffn_hidden_size": 18432,
+    "padded_vocab_size": 129280, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_head_dim": 128,
+    "qk_pos_emb_head_dim": 64, "v_head_dim": 128, "num_experts": 256, "moe_router_topk": 8,
+    "moe_ffn_hidden_size": 2048,
+    "moe_shared_expert_intermediate_size": 2048, "moe_layer_freq": [0] * 3 + [1] * 58,
 }  # fmt: skip
 FULL_SIZE: dict[str, Args] = {
     "gpt3_175b": GPT | BIG | {
-        "num_layers": 96, "hidden_size": 12288, "num_attention_heads": 96, "ffn_hidden_size": 49152, "padded_vocab_size": 51200,
-        "seq_length": 2048,
+        "num_layers": 96, "hidden_size": 12288, "num_attention_heads": 96, "ffn_hidden_size": 49152,
+        "padded_vocab_size": 51200, "seq_length": 2048,
     },
     "llama3_8b": GQA | BIG | {
-        "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8, "ffn_hidden_size": 14336,
-        "padded_vocab_size": 128256, "seq_length": 8192, "max_position_embeddings": 8192,
+        "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8,
+        "ffn_hidden_size": 14336, "padded_vocab_size": 128256, "seq_length": 8192,
+        "max_position_embeddings": 8192,
     },
     "llama3_70b_recompute": GQA | BIG | UNIFORM | {
-        "num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "num_query_groups": 8, "ffn_hidden_size": 28672,
-        "padded_vocab_size": 128256,
+        "num_layers": 80, "hidden_size": 8192, "num_attention_heads": 64, "num_query_groups": 8,
+        "ffn_hidden_size": 28672, "padded_vocab_size": 128256,
     },
     "qwen3_0_6b": GQA | BIG | {
-        "num_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_query_groups": 8, "kv_channels": 128,
-        "ffn_hidden_size": 3072, "padded_vocab_size": 151936, "qk_layernorm": True, "untie_embeddings_and_output_weights": False,
+        "num_layers": 28, "hidden_size": 1024, "num_attention_heads": 16, "num_query_groups": 8,
+        "kv_channels": 128, "ffn_hidden_size": 3072, "padded_vocab_size": 151936, "qk_layernorm": True,
+        "untie_embeddings_and_output_weights": False,
     },
     "qwen2_5_7b_lora": GQA | BIG | lora(*ALL_LINEAR) | {
-        "num_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "num_query_groups": 4, "ffn_hidden_size": 18944,
-        "padded_vocab_size": 152064, "add_qkv_bias": True, "lora_dim": 16,
+        "num_layers": 28, "hidden_size": 3584, "num_attention_heads": 28, "num_query_groups": 4,
+        "ffn_hidden_size": 18944, "padded_vocab_size": 152064, "add_qkv_bias": True, "lora_dim": 16,
     },
     "mixtral_8x7b": MOE | BIG | EVEN | {
-        "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8, "ffn_hidden_size": 14336,
-        "moe_ffn_hidden_size": 14336, "padded_vocab_size": 32000,
+        "num_layers": 32, "hidden_size": 4096, "num_attention_heads": 32, "num_query_groups": 8,
+        "ffn_hidden_size": 14336, "moe_ffn_hidden_size": 14336, "padded_vocab_size": 32000,
     },
     "deepseek_v3_four_layers": DEEPSEEK_V3 | {"num_layers": 4, "moe_layer_freq": [0, 0, 0, 1]},
 }  # fmt: skip

@@ -24,7 +24,10 @@ def test_random_models():
 
 @pytest.mark.skipif(
     not NEWER_CORE.is_dir(),
-    reason=f"output gate and latent experts need the newer Megatron-Core in {NEWER_CORE} (make venv puts it there)",
+    reason=(
+        f"output gate and latent experts need the newer Megatron-Core in {NEWER_CORE} (make venv puts it "
+        "there)"
+    ),
 )
 def test_options_of_newer_megatron_core():
     assert differences(NEWER | NAMED, [NEWER_CORE]) == {}

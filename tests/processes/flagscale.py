@@ -32,13 +32,17 @@ LINE = re.compile(
 )
 
 TINY = shlex.split(
-    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64 --micro-batch-size 2 "
-    "--global-batch-size 4 --mock-data --tokenizer-type NullTokenizer --vocab-size 8000 --lr 1e-4 --transformer-impl local "
-    "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion --no-bias-gelu-fusion "
+    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings "
+    "64 --micro-batch-size 2 "
+    "--global-batch-size 4 --mock-data --tokenizer-type NullTokenizer --vocab-size 8000 --lr 1e-4 "
+    "--transformer-impl local "
+    "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion "
+    "--no-bias-gelu-fusion "
     "--no-bias-dropout-fusion --eval-iters 0 --log-interval 1"
 )
 LLAMA = shlex.split(
-    "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope --no-rope-fusion --no-bias-swiglu-fusion "
+    "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope "
+    "--no-rope-fusion --no-bias-swiglu-fusion "
     "--untie-embeddings-and-output-weights --group-query-attention --num-query-groups 2"
 )
 # Among what is not available wherever a rehearsal is the device.

@@ -31,7 +31,8 @@ class Node:
     def __init__(self, directory: Path, ranks: range, world_size: int) -> None:
         """`directory` of the monitor's files; the path of its parent tells this job from others."""
         self.process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, "node", str(directory), str(ranks.start), str(ranks.stop), str(world_size)],
+            [sys.executable, "-m", MODULE, "node", str(directory), str(ranks.start), str(ranks.stop),
+             str(world_size)],
             cwd=REPO, text=True, start_new_session=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
 

@@ -42,9 +42,9 @@ def test_the_report_in_python(tmp_path: Path) -> None:
     write(TROUBLED, tmp_path)
     result = run("read_report.py", str(tmp_path), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert (
-        result.stdout.splitlines()[1]
-        == "data_stall: Waiting for data takes 9.5 % of the steps' time on ranks 0 to 5 (at most +10.6% tokens/s)"
+    assert result.stdout.splitlines()[1] == (
+        "data_stall: Waiting for data takes 9.5 % of the steps' time on ranks 0 to 5 (at most +10.6% "
+        "tokens/s)"
     )
     assert [line.split()[0] for line in result.stdout.splitlines()[-8:]] == [
         "Data", "Forward", "Backward", "Pipe", "Comm", "Optim", "Other", "Between",

@@ -26,7 +26,8 @@ def flat(value, path, found):
         for index, each in enumerate(value):
             flat(each, f"{path}/{index}", found)
     elif isinstance(value, torch.Tensor):
-        found[path] = hashlib.sha256(value.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()).hexdigest()
+        content = value.reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
+        found[path] = hashlib.sha256(content).hexdigest()
     else:
         found[path] = repr(value)
 
@@ -48,7 +49,8 @@ def test_a_checkpoint_is_the_same_and_opens_without_this_package(run_python, tmp
         "on": ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "2"],
     }.items():
         command = torchrun(
-            1, *launched(train_gpt(), *TINY, "--train-iters", str(ITERS), "--save", name, "--save-interval", "2", "--ckpt-format", "torch"),
+            1, *launched(train_gpt(), *TINY, "--train-iters", str(ITERS), "--save", name, "--save-interval",
+                         "2", "--ckpt-format", "torch"),
             *flags, *(["--perf-log-dir", "perf"] if flags else []),
         )  # fmt: skip
         done = run(command, tmp_path)

@@ -30,8 +30,9 @@ def finished(tmp_path_factory):
     """A run in `cwd` with every option away from its default."""
     cwd = tmp_path_factory.mktemp("run")
     options = [
-        "--enable-perf-monitor", "--perf-log-interval", "4", "--perf-log-dir", "perf", "--perf-console-output", "--perf-breakdown",
-        "--perf-memory-tracking", "false", "--perf-peak-tflops", "gpu=400,cpu=0.5", "--tensorboard", "--tensorboard-dir", "tb",
+        "--enable-perf-monitor", "--perf-log-interval", "4", "--perf-log-dir", "perf",
+        "--perf-console-output", "--perf-breakdown", "--perf-memory-tracking", "false", "--perf-peak-tflops",
+        "gpu=400,cpu=0.5", "--tensorboard", "--tensorboard-dir", "tb",
     ]  # fmt: skip
     script = [fs.train_gpt(), *fs.TINY, *RECOMPUTE, "--train-iters", "10", *options]
     run = fs.run(fs.torchrun(2, *fs.launched(*script)), cwd)
@@ -160,7 +161,8 @@ plt.xlabel('Iteration')
 plt.ylabel('TFLOPS per GPU')
 plt.title('Training Performance')
 plt.savefig(sys.argv[2])
-print(json.dumps({"iterations": list(df['iteration']), "mean": df['tokens_per_sec'].mean(), "peak": df['TFLOPS_per_GPU'].max()}))
+mean, peak = df['tokens_per_sec'].mean(), df['TFLOPS_per_GPU'].max()
+print(json.dumps({"iterations": list(df['iteration']), "mean": mean, "peak": peak}))
 """
 
 

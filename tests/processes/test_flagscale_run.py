@@ -142,8 +142,9 @@ def assert_times_agree(steps, logged, ranks=1):
 
 def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
     script = [
-        fs.train_gpt(), *fs.TINY, "--global-batch-size", "12", "--rampup-batch-size", "4", "4", "24", "--train-samples", "96",
-        "--lr-decay-samples", "96", "--iterations-to-skip", "1", "--skip-iters-range", "3", "5",
+        fs.train_gpt(), *fs.TINY, "--global-batch-size", "12", "--rampup-batch-size", "4", "4", "24",
+        "--train-samples", "96", "--lr-decay-samples", "96", "--iterations-to-skip", "1",
+        "--skip-iters-range", "3", "5",
     ]  # fmt: skip
     on = fs.run(
         fs.torchrun(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path

@@ -83,7 +83,10 @@ def test_the_policy_stops_a_script_and_a_request_that_got_in(tab: Browser, tmp_p
 
 def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, tmp_path: Path) -> None:
     tab.show(page_of(read_report(write(TROUBLED, tmp_path)), tmp_path), 1440, "light")
-    ranges = f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + name).layout.xaxis.range.map(Math.round).join())"
+    ranges = (
+        f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + "
+        "name).layout.xaxis.range.map(Math.round).join())"
+    )
     assert set(tab.evaluate(ranges)) == {"1,600"}
     tab.evaluate(
         "Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)"
@@ -121,7 +124,8 @@ def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: 
 def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
     tab.show(page_of(reports.small(), tmp_path), 1440, "light")
     tab.evaluate(
-        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { window.copied = text; }}, configurable: true})"
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { "
+        "window.copied = text; }}, configurable: true})"
     )
     tab.evaluate("document.querySelector('.copy').click()")
     assert tab.evaluate("window.copied") == "--num-workers"

@@ -99,8 +99,8 @@ def test_command_lines_of_the_requirement(run_py, starts, tmp_path, typed) -> No
 
 def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_path) -> None:
     result = run_py(
-        *AQUILA, "action=run", "train.system.enable_perf_monitor=true", DATA, "experiment.task.entrypoint=stand_in.py",
-        "experiment.runner.nproc_per_node=1",
+        *AQUILA, "action=run", "train.system.enable_perf_monitor=true", DATA,
+        "experiment.task.entrypoint=stand_in.py", "experiment.runner.nproc_per_node=1",
         "+train.model.hostile='$(touch pwned) `touch pwned` \"x\" é'", "+experiment.envs.TOLD='a  $HOME'",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
@@ -122,10 +122,13 @@ def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_pa
 
 HOSTILE = "a b'\"$(touch pwned)`touch pwned`;touch pwned&touch pwned|touch pwned>pwned #\\"
 HOSTILE_KEYS = {
-    "experiment.exp_dir": f"./{HOSTILE}", "experiment.exp_name": HOSTILE, "experiment.task.entrypoint": f"{HOSTILE}.py",
+    "experiment.exp_dir": f"./{HOSTILE}", "experiment.exp_name": HOSTILE,
+    "experiment.task.entrypoint": f"{HOSTILE}.py",
     "experiment.envs.TOLD": HOSTILE, "experiment.runner.rdzv_id": HOSTILE, "experiment.runner.role": HOSTILE,
-    "experiment.runner.log_dir": HOSTILE, "train.system.perf_log_dir": f"sub/{HOSTILE}", "train.system.logging.tensorboard_dir": HOSTILE,
-    "train.system.logging.log_dir": HOSTILE, "train.system.checkpoint.save": f"sub/{HOSTILE}", "train.model.any": HOSTILE,
+    "experiment.runner.log_dir": HOSTILE, "train.system.perf_log_dir": f"sub/{HOSTILE}",
+    "train.system.logging.tensorboard_dir": HOSTILE,
+    "train.system.logging.log_dir": HOSTILE, "train.system.checkpoint.save": f"sub/{HOSTILE}",
+    "train.model.any": HOSTILE,
     "train.data.tokenizer_path": HOSTILE, "train.system.logging.wandb_exp_name": HOSTILE,
 }  # fmt: skip
 
@@ -159,9 +162,10 @@ def test_hostile_text_in_every_key_at_once_runs_nothing_and_arrives(run_py, star
         for word, following in zip(start["argv"], start["argv"][1:], strict=False)
         if word.startswith("--")
     }
-    assert {flag: given[flag] for flag in ("--any", "--tokenizer-path", "--wandb-exp-name", "--save", "--perf-log-dir")} == {
-        "--any": HOSTILE, "--tokenizer-path": HOSTILE, "--wandb-exp-name": HOSTILE, "--save": f"{exp_dir}/sub/{HOSTILE}",
-        "--perf-log-dir": f"{exp_dir}/sub/{HOSTILE}",
+    assert {flag: given[flag] for flag in ("--any", "--tokenizer-path", "--wandb-exp-name", "--save",
+                                           "--perf-log-dir")} == {
+        "--any": HOSTILE, "--tokenizer-path": HOSTILE, "--wandb-exp-name": HOSTILE,
+        "--save": f"{exp_dir}/sub/{HOSTILE}", "--perf-log-dir": f"{exp_dir}/sub/{HOSTILE}",
     }  # fmt: skip
     assert start["env"]["TOLD"] == HOSTILE
     assert not list(tmp_path.rglob("pwned"))
@@ -207,7 +211,8 @@ def test_background_query_refusal_and_stop(run_py, starts, tmp_path) -> None:
         second = run_py(*STAND_IN_TASK)
         assert (second.returncode, second.stdout) == (2, "")
         assert second.stderr == (
-            f"run.py: experiment.exp_dir: a job of {tmp_path}/outputs is running already (pid {pid}); stop it with action=stop,"
+            f"run.py: experiment.exp_dir: a job of {tmp_path}/outputs is running already (pid {pid}); "
+            "stop it with action=stop,"
             " look at it with action=query, or give another experiment.exp_dir\n"
         )
         stopped = run_py("action=stop")
@@ -262,7 +267,10 @@ def test_trial(run_py, starts, tmp_path) -> None:
     failed = run_py(STAND_IN_TASK[0], "action=test")
     assert (failed.returncode, failed.stdout.splitlines()[-1]) == (
         1,
-        f"test failed: the job ended well, but {tmp_path}/outputs/test/logs/perf_monitor/perf_realtime.log has no line about an iteration",
+        (
+            "test failed: the job ended well, but "
+            f"{tmp_path}/outputs/test/logs/perf_monitor/perf_realtime.log has no line about an iteration"
+        ),
     )
 
 
@@ -291,7 +299,10 @@ def test_trial(run_py, starts, tmp_path) -> None:
         ),
         (
             ["experiment.task.flagscale_root=none"],
-            "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train in it); give its root directory",
+            (
+                "experiment.task.flagscale_root: 'none' is not a FlagScale tree (no flagscale/train in "
+                "it); give its root directory"
+            ),
         ),
     ],
 )

@@ -21,7 +21,8 @@ from flagscale_perf.perf_logger import PerfLogger
 from tests.fakes import make_facts, make_step
 
 run = wandb.init(mode="offline", dir=sys.argv[1], settings=wandb.Settings(silent=True))
-logger = PerfLogger.start(PerfConfig(enable_perf_monitor=True, perf_log_dir=sys.argv[1] + "/logs", perf_wandb=True), make_facts(), print)
+config = PerfConfig(enable_perf_monitor=True, perf_log_dir=sys.argv[1] + "/logs", perf_wandb=True)
+logger = PerfLogger.start(config, make_facts(), print)
 for iteration in range(1, 21):
     logger.step(make_step(iteration))
     run.log({"loss": 1.0 / iteration}, step=iteration)

@@ -45,7 +45,8 @@ class Trainer:
         environment = os.environ | options.pop("env", {})
         self.directory = directory
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.trainer", json.dumps({"perf_log_dir": str(directory)} | options)],
+            [sys.executable, "-m", "tests.processes.trainer",
+             json.dumps({"perf_log_dir": str(directory)} | options)],
             cwd=REPO, env=environment, text=True, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

@@ -20,8 +20,9 @@ TINY = {
     "padded_vocab_size": 16,
 }
 MIXTRAL = {
-    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True, "num_query_groups": 2,
-    "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True, "padded_vocab_size": 512, "normalization": "RMSNorm",
+    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True,
+    "num_query_groups": 2, "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True,
+    "padded_vocab_size": 512, "normalization": "RMSNorm",
     "add_bias_linear": False, "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
 }  # fmt: skip
 
@@ -101,7 +102,8 @@ def test_output_gate_is_one_more_block_of_queries():
 
 def test_latent_attention_by_hand():
     mla = {
-        "multi_latent_attention": True, "q_lora_rank": 3, "kv_lora_rank": 5, "qk_head_dim": 6, "qk_pos_emb_head_dim": 2, "v_head_dim": 7,
+        "multi_latent_attention": True, "q_lora_rank": 3, "kv_lora_rank": 5, "qk_head_dim": 6,
+        "qk_pos_emb_head_dim": 2, "v_head_dim": 7,
     }  # fmt: skip
     components = count(shape(TINY, mla), 1, 2).components
     assert {name: one for name, one in components.items() if name not in ("mlp", "logits")} == {
@@ -118,8 +120,8 @@ def test_latent_attention_by_hand():
 
 def test_experts_shared_gated_latent_by_hand():
     moe = {
-        "num_experts": 6, "moe_router_topk": 3, "moe_ffn_hidden_size": 5, "moe_shared_expert_intermediate_size": 7,
-        "moe_shared_expert_gate": True, "moe_latent_size": 3,
+        "num_experts": 6, "moe_router_topk": 3, "moe_ffn_hidden_size": 5,
+        "moe_shared_expert_intermediate_size": 7, "moe_shared_expert_gate": True, "moe_latent_size": 3,
     }  # fmt: skip
     components = count(shape(TINY, moe), 1, 2).components
     assert {name: one for name, one in components.items() if name.startswith("moe")} == {

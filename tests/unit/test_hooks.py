@@ -14,15 +14,17 @@ from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.training.facts import RunFacts
 
 FACTS = RunFacts(
-    package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0, tensor_parallel=1,
-    pipeline_parallel=1, data_parallel=1, context_parallel=1, expert_parallel=1, pipeline_schedule=None,
-    device="CPU", rehearsal=True, dtype="bf16",
-    peak_flop_per_s=None, peak_source="", flops_convention="causal_half", model_family=None, model=None, seq_length=8,
-    micro_batch_size=2, global_batch_size=4, train_iters=3, resume_iteration=0, tensorboard_dir=None, missing=[],
+    package_version="0", host="fake", script="s.py", hostname="h", pid=1, world_size=1, restart_count=0,
+    tensor_parallel=1, pipeline_parallel=1, data_parallel=1, context_parallel=1, expert_parallel=1,
+    pipeline_schedule=None, device="CPU", rehearsal=True, dtype="bf16",
+    peak_flop_per_s=None, peak_source="", flops_convention="causal_half", model_family=None, model=None,
+    seq_length=8, micro_batch_size=2, global_batch_size=4, train_iters=3, resume_iteration=0,
+    tensorboard_dir=None, missing=[],
 )  # fmt: skip
 
 GPT = {
-    "num_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 32, "padded_vocab_size": 16, "seq_length": 8,
+    "num_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 32,
+    "padded_vocab_size": 16, "seq_length": 8,
 }  # fmt: skip
 
 
@@ -152,7 +154,8 @@ def test_a_training_in_pseudocode(logger):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (None, "completed"), (SystemExit(), "completed"), (SystemExit(0), "completed"), (SystemExit(3), "exit 3"),
+        (None, "completed"), (SystemExit(), "completed"), (SystemExit(0), "completed"),
+        (SystemExit(3), "exit 3"),
         (KeyboardInterrupt(), "interrupted"), (ValueError("x"), "exception ValueError"),
     ],
 )  # fmt: skip
@@ -188,7 +191,10 @@ def test_with_debug_a_failure_is_said_with_its_traceback(logger, capsys):
     hooks.step_start()
     said = capsys.readouterr().err.splitlines()
     assert said[:2] == [
-        "flagscale_perf: monitor switched off at step_start: ZeroDivisionError: division by zero (training goes on without it)",
+        (
+            "flagscale_perf: monitor switched off at step_start: ZeroDivisionError: division by zero "
+            "(training goes on without it)"
+        ),
         "Traceback (most recent call last):",
     ]
     assert said[-1] == "ZeroDivisionError: division by zero"
@@ -263,7 +269,10 @@ def test_the_users_peak_wins_over_the_table(logger):
 
 
 def test_without_one_there_is_the_reason(logger):
-    unknown = "no peak is known for 'CPU (rehearsal)'; set --perf-peak-tflops to the dense peak of one device to get MFU"
+    unknown = (
+        "no peak is known for 'CPU (rehearsal)'; set --perf-peak-tflops to the dense peak of one "
+        "device to get MFU"
+    )
     assert peak_of(logger, None) == peak_of(logger, "A800=312") == (None, unknown)
 
 

@@ -95,7 +95,10 @@ def test_another_rank_whose_monitor_fails_says_one_line_and_stays_out(
     hooks = TrainingHooks()
     hooks.train_start(FakeLoop(rank_0=False))
     hooks.train_end(None)
-    line = "flagscale_perf: monitor switched off at train_start: OSError: no shared memory (training goes on without it)\n"
+    line = (
+        "flagscale_perf: monitor switched off at train_start: OSError: no shared memory (training goes "
+        "on without it)\n"
+    )
     assert (hooks.active, capsys.readouterr()) == (False, ("", line))
 
 

@@ -270,7 +270,10 @@ def test_a_forked_child_has_nothing_to_do_with_it(tmp_path: Path, said: list[str
 
 
 def test_the_module_and_all_it_imports_know_no_torch(repo: Path) -> None:
-    code = "import sys, flagscale_perf.perf_logger; print([m for m in ('torch', 'numpy', 'tensorboard', 'megatron') if m in sys.modules])"
+    code = (
+        "import sys, flagscale_perf.perf_logger; print([m for m in ('torch', 'numpy', 'tensorboard', "
+        "'megatron') if m in sys.modules])"
+    )
     assert (
         subprocess.run(
             [sys.executable, "-c", code], cwd=repo, capture_output=True, text=True, check=True

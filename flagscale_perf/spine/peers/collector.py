@@ -1,4 +1,4 @@
-"""The collector process of a node: drains the node's processes and keeps one file for whoever gathers the job.
+"""The collector process of a node: drains the node's processes and keeps one file for the gathering process.
 
 It imports the instrument named in its task and no more; no torch.
 """

@@ -1,9 +1,9 @@
 """Files by which the nodes of a job report to the node that gathers it, in a directory that all nodes see.
 
-    .ranks_<key>/beacon.json    of whoever gathers: a random token, and what it requests of all processes. A
-                                file that does not quote the token is of another start of the job
-    .ranks_<key>/node_<N>.json  of a node's collector; N is the member that started it. One line about the node,
-                                then one for each item
+    .ranks_<key>/beacon.json    of the gathering process: a random token, and what it requests of all
+                                processes. A file without this token is of another start of the job
+    .ranks_<key>/node_<N>.json  of a node's collector; N is the member that started it. One line about the
+                                node, then one for each item
 
 ("ranks" is the instrument's noun.) Each file has one writer and is replaced as a whole. Files are read with
 bounds on size and time, and believed only as far as they parse.

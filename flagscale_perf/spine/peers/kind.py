@@ -24,7 +24,7 @@ class Fold(Protocol[Item]):
         """What the next records complete. Called in every cycle, also without records."""
 
     def request(self, content: Any) -> None:
-        """Something that whoever gathers asks of every process's fold (JSON types); may come more than once."""
+        """A request of the gathering process to every fold (JSON types); may come more than once."""
 
     def notes(self) -> list[str]:
         """What there is to report about the process since the last call."""

@@ -116,8 +116,8 @@ class Node(Generic[Owner, Item]):
         return news
 
     def _take(self, member: _Member[Owner, Item], news: News[Owner, Item], counts_dead: bool) -> None:
-        # Before the ring is drained and in this order: a process that is gone stores nothing any more, and one
-        # that closes its ring while we look has not died.
+        # Before the ring is drained and in this order: a process that is gone stores nothing any more, and
+        # one that closes its ring meanwhile has not died.
         is_running, has_ended = member.peer.is_running(), member.peer.has_ended
         news.items += member.fold.take(member.peer.drain())
         news.notes += member.notes()

@@ -39,7 +39,7 @@ _ended: list[Ring] = []
 
 
 def new_ring(member: Member, owner: Any) -> Ring:
-    """A ring that can be found; `owner` is JSON-ready, see `PeerKind`. Raises OSError without shared memory."""
+    """A ring that can be found; `owner` is JSON-ready, see `PeerKind`. OSError without shared memory."""
     while _ended:
         _ended.pop().release()
     ring = Ring.create(SLOTS, member.ring_name)

@@ -117,7 +117,7 @@ class Search(Generic[Owner]):
         return self._expected is not None and len(self.found) >= self._expected
 
     def _candidates(self) -> list[int]:
-        """Every process of this user, `beside` and its siblings first; none where /proc cannot be read now."""
+        """Every process of this user, `beside` and its siblings first; none if /proc cannot be read now."""
         try:
             own = process_stat(self._beside)
             parents = {pid: stat.parent for pid in own_pids() if (stat := process_stat(pid)) is not None}
@@ -165,8 +165,8 @@ class Search(Generic[Owner]):
             raise
 
     def _owner(self, ring: Ring, pid: int, name: str) -> Owner:
-        """Raises ValueError for a ring of an earlier job, and for one that the process only holds open: forked
-        children and whoever drains a ring do.
+        """Raises ValueError for a ring of an earlier job, and for one that the process only holds open, as
+        forked children do and processes that drain it.
         """
         end, text = ring.end, ring.producer
         if text is None or (end is not None and end.at_ns < self._since_ns):

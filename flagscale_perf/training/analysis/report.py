@@ -156,7 +156,7 @@ class Point:
 
 @dataclass(frozen=True)
 class SlowStep:
-    """A step that took more than `training.analysis.findings.signals.SLOW_STEP` times the median of those before."""
+    """A step that took more than `findings.signals.SLOW_STEP` times the median of those before."""
 
     iteration: int
     elapsed_s: float

@@ -44,8 +44,8 @@ class Phases:
 
 @dataclass(frozen=True)
 class RankEntry:
-    """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node reports;
-    None if it did not.
+    """A column of the ranks' matrix: one rank, or several in a large job. Place and device as its node
+    reports them; None if it did not.
     """
 
     first_rank: int

@@ -149,8 +149,10 @@ class TrainingPipeline:
 
 
 def _end_of_whole_steps(slots: Sequence[Record], is_full: bool) -> int:
-    """How many of the slots to take. Where a full batch is nothing but marks, steps were lost, and theirs must
-    not hold up the rest: no step has so many.
+    """How many of the slots to take: up to the last whole step.
+
+    No step fills a batch with its marks. Where that happens, steps were lost and their marks are taken, so
+    that they do not hold up the rest.
     """
     end = len(slots)
     while end and isinstance(slots[end - 1], MarksRecord):
@@ -166,8 +168,8 @@ def _of_ranks(records: Sequence[Record], notes: Sequence[str]) -> list[Entry]:
 
 
 def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
-    """For a writer process, or without `parent` for a thread of the trainer, which reads neither its device nor
-    the other ranks.
+    """For a writer process; without `parent` for a thread of the trainer, which reads neither hardware
+    counters nor the other ranks.
     """
     if parent is not None:
         return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent)))
@@ -194,7 +196,8 @@ def _readings(task: WriterTask) -> TakeReadings:
         return no_readings
     if task.notes:
         return _only(
-            "no hardware counters any more: the writer process before this one has died, perhaps by the driver"
+            "no hardware counters any more: the writer process before this one has died, perhaps by "
+            "the driver"
         )
     sampler = Sampler(device_uuid)
     sampler.start()

@@ -87,5 +87,8 @@ def test_a_file_that_cannot_be_written(runs, tmp_path, capsys) -> None:
 
 
 def test_it_needs_no_torch_and_no_numpy(runs, run_python: RunPython) -> None:
-    code = "import sys; from flagscale_perf.cli import main; main(sys.argv[1:]); print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    code = (
+        "import sys; from flagscale_perf.cli import main; main(sys.argv[1:]); "
+        "print([m for m in ('torch', 'numpy') if m in sys.modules])"
+    )
     assert run_python("-c", code, "compare", *runs).stdout.endswith("\n[]\n")

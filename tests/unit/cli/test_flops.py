@@ -11,10 +11,11 @@ from flagscale_perf.flops_calculator import ModelShape, count
 from tests.golden import golden
 
 ARGS = {
-    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True, "num_query_groups": 2,
-    "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True, "padded_vocab_size": 512, "normalization": "RMSNorm",
-    "add_bias_linear": False, "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True, "seq_length": 64,
-    "global_batch_size": 2,
+    "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True,
+    "num_query_groups": 2, "ffn_hidden_size": 224, "num_experts": 8, "moe_router_topk": 2, "swiglu": True,
+    "padded_vocab_size": 512, "normalization": "RMSNorm",
+    "add_bias_linear": False, "position_embedding_type": "rope", "untie_embeddings_and_output_weights": True,
+    "seq_length": 64, "global_batch_size": 2,
 }  # fmt: skip
 YAML = """
 system: {disable_bias_linear: true, tensor_model_parallel_size: 2}
@@ -30,7 +31,8 @@ model:
 data: {tokenizer: {vocab_size: 300, make_vocab_size_divisible_by: 64}}
 """
 HF = {
-    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "intermediate_size": 96, "vocab_size": 100,
+    "model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 8,
+    "intermediate_size": 96, "vocab_size": 100,
 }  # fmt: skip
 
 
@@ -160,7 +162,8 @@ def test_a_file_nested_without_end_is_explained(tmp_path, capsys, name):
 def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wrong):
     path = tmp_path / "model.json"
     path.write_text(
-        '{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 32,'
+        '{"model_type": "mistral", "num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, '
+        '"intermediate_size": 32,'
         f' "vocab_size": 16, "global_batch_size": true, "seq_length": 8, {wrong}}}'
     )
     assert main(["flops", "--args", str(path)]) == 2

@@ -62,7 +62,8 @@ def test_a_torch_that_cannot_be_imported_is_said(run_python, tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so: no such file')")
     done = run_python("-m", "flagscale_perf", "peak")
     assert (done.returncode, done.stderr) == (
-        2, "measuring needs torch, which cannot be imported (libcudart.so: no such file); look a device up with --device NAME\n",
+        2, ("measuring needs torch, which cannot be imported (libcudart.so: no such file); "
+            "look a device up with --device NAME\n"),
     )  # fmt: skip
     doctor = run_python("-m", "flagscale_perf", "doctor")
     assert (

@@ -58,7 +58,10 @@ def test_without_its_package_it_says_what_to_do(
 
 
 def test_it_loads_nothing_heavy(run_dir: Path, run_python) -> None:
-    code = "import sys; from flagscale_perf.cli import main; main(['watch', sys.argv[1], '--once']); print(*sys.modules)"
+    code = (
+        "import sys; from flagscale_perf.cli import main; main(['watch', sys.argv[1], '--once']); "
+        "print(*sys.modules)"
+    )
     loaded = run_python("-c", code, run_dir).stdout.splitlines()[-1].split()
     assert "rich.console" in loaded
     assert {"torch", "numpy", "matplotlib", "pandas", "prometheus_client", "tensorboard"} & set(

@@ -31,7 +31,8 @@ def test_two_matches_that_disagree_are_refused() -> None:
     with pytest.raises(PerfError) as refused:
         option.tflops_of("NVIDIA A800-SXM4-80GB")
     assert str(refused.value) == (
-        "NVIDIA=989.4 and A800=312 both match 'NVIDIA A800-SXM4-80GB'; write names of which only one matches it"
+        "NVIDIA=989.4 and A800=312 both match 'NVIDIA A800-SXM4-80GB'; write names of which only one "
+        "matches it"
     )
 
 

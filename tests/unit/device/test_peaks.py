@@ -38,10 +38,10 @@ KNOWN = [
     ("MTT S4000", "fp16", 100),
 ]
 UNKNOWN = [
-    "CPU", "CPU (rehearsal)", "", "NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM2e", "NVIDIA H800 PCIe", "NVIDIA B300",
-    "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D", "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10",
-    "NVIDIA A30", "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e",
-    "NVIDIA A800 40GB Active",
+    "CPU", "CPU (rehearsal)", "", "NVIDIA GH200 480GB", "NVIDIA H200 NVL", "NVIDIA H100 80GB HBM2e",
+    "NVIDIA H800 PCIe", "NVIDIA B300", "NVIDIA GB300", "NVIDIA L4", "NVIDIA L40", "NVIDIA GeForce RTX 4090 D",
+    "NVIDIA GeForce RTX 4090 Laptop GPU", "NVIDIA A10", "NVIDIA A30", "NVIDIA A100-SXM4-80GB MIG 1g.10gb",
+    "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "Tesla V100-SXM3-32GB", "NVIDIA H20-3e", "NVIDIA A800 40GB Active",
 ]  # fmt: skip
 WEAK = [
     "Ascend910B3",
@@ -132,7 +132,10 @@ class TestPeakInForce:
         peak = peak_in_force(PeakOption.parse("NVIDIA=300,A800=312"), self.A800, "bf16")
         assert peak == Peak(
             None,
-            f"--perf-peak-tflops: NVIDIA=300 and A800=312 both match {self.A800!r}; write names of which only one matches it",
+            (
+                f"--perf-peak-tflops: NVIDIA=300 and A800=312 both match {self.A800!r}; write names of "
+                "which only one matches it"
+            ),
         )
 
 
@@ -150,19 +153,31 @@ class TestMeanPeak:
         [
             (
                 None,
-                "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+                (
+                    "devices differ and each type needs its peak: set --perf-peak-tflops "
+                    "A800=TFLOPS,BI-V150=TFLOPS"
+                ),
             ),
             (
                 "312",
-                "devices differ and each type needs its peak: set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+                (
+                    "devices differ and each type needs its peak: set --perf-peak-tflops "
+                    "A800=TFLOPS,BI-V150=TFLOPS"
+                ),
             ),
             (
                 "A800=312",
-                "devices differ and --perf-peak-tflops has no peak for 'BI-V150': set --perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS",
+                (
+                    "devices differ and --perf-peak-tflops has no peak for 'BI-V150': set "
+                    "--perf-peak-tflops A800=TFLOPS,BI-V150=TFLOPS"
+                ),
             ),
             (
                 "A8=312,00=300",
-                "--perf-peak-tflops: A8=312 and 00=300 both match 'A800'; write names of which only one matches it",
+                (
+                    "--perf-peak-tflops: A8=312 and 00=300 both match 'A800'; write names of which only "
+                    "one matches it"
+                ),
             ),
         ],
     )

@@ -23,10 +23,12 @@ def chunks(layers, **args):
         ({"pipeline_model_parallel_size": 2, "num_virtual_stages_per_pipeline_rank": 4}, 8, [1] * 8),
         ({"pipeline_model_parallel_size": 2, "decoder_first_pipeline_num_layers": 13}, 27, [13, 14]),
         (
-            {"pipeline_model_parallel_size": 4, "decoder_first_pipeline_num_layers": 3, "decoder_last_pipeline_num_layers": 1},
+            {"pipeline_model_parallel_size": 4, "decoder_first_pipeline_num_layers": 3,
+             "decoder_last_pipeline_num_layers": 1},
             8, [3, 2, 2, 1],
         ),
-        ({"pipeline_model_parallel_size": 2, "decoder_first_pipeline_num_layers": 5, "decoder_last_pipeline_num_layers": 3}, 8, [5, 3]),
+        ({"pipeline_model_parallel_size": 2, "decoder_first_pipeline_num_layers": 5,
+          "decoder_last_pipeline_num_layers": 3}, 8, [5, 3]),
         (
             {
                 "pipeline_model_parallel_size": 2, "account_for_embedding_in_pipeline_split": True,

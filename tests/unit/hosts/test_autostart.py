@@ -55,7 +55,8 @@ def test_the_line_loads_nothing_for_others(tmp_path):
 def test_the_line_installs_the_hooks_in_a_worker_once(tmp_path):
     script = tmp_path / "train_gpt.py"
     script.write_text(
-        "import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in sys.modules)"
+        "import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'), 'torch' in "
+        "sys.modules)"
     )
     result = run_with_pth(tmp_path, str(script), ON)
     assert (result.stdout, result.stderr) == ("1 False\n", "")

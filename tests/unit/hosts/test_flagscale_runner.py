@@ -35,6 +35,7 @@ def test_missing_package_is_named(tree) -> None:
     with pytest.raises(PerfError) as refusal:
         train_runner(root, {})
     assert str(refusal.value) == (
-        f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: No module named 'no_such_package_of_flagscale';"
+        f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: No module named "
+        "'no_such_package_of_flagscale';"
         " install what is missing: pip install no_such_package_of_flagscale"
     )

@@ -12,8 +12,8 @@ from flagscale_perf.spine.errors import PerfError
 LOOP = """
 from types import SimpleNamespace
 from flagscale_perf.monitor import LoopMonitor, Training
-sizes = dict.fromkeys(["tensor", "pipeline", "expert"], 1)
-config = SimpleNamespace(bf16=True, fp16=False, context_parallel_size=1, **{f"{k}_model_parallel_size": 1 for k in sizes})
+sizes = {f"{name}_model_parallel_size": 1 for name in ("tensor", "pipeline", "expert")}
+config = SimpleNamespace(bf16=True, fp16=False, context_parallel_size=1, **sizes)
 model = SimpleNamespace(config=config)
 """
 
@@ -60,7 +60,8 @@ with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
 """)
     assert (done.returncode, done.stderr) == (0, "")
     assert (ended, completed) == ("exception ConnectionError", "completed")
-    assert [(step["iteration"], step["outcome"], step["samples"], step["tokens"], step["skipped_samples"]) for step in before] == [
+    assert [(step["iteration"], step["outcome"], step["samples"], step["tokens"],
+             step["skipped_samples"]) for step in before] == [
         (1, 0, 4, 32, 0), (2, 1, 0, 0, 4), (3, 0, 4, 32, 0),
     ]  # fmt: skip
     assert [(step["iteration"], step["samples"], step["tokens"], step["warmup"]) for step in after] == [
@@ -113,7 +114,10 @@ with monitor:
 
 
 def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
-    code = "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), monitor.evaluation(), monitor.checkpoint(): pass"
+    code = (
+        "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), "
+        "monitor.evaluation(), monitor.checkpoint(): pass"
+    )
     for env in ({"RANK": "1"}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}):
         done, found = sessions(code, **env)
         assert (done.returncode, done.stdout, done.stderr, found) == (0, "", "", [])
@@ -173,7 +177,8 @@ def test_a_child_forked_in_a_step_that_leaves_through_the_loop_says_and_writes_n
     done, ((_, steps, ended),) = sessions("""
 import os, sys
 with LoopMonitor(model, Training(8, 2, 4)) as monitor:
-    monitor._loop.numbers, numbers = lambda result: 1 / 0 if os.getpid() != pid else numbers(result), monitor._loop.numbers
+    numbers = monitor._loop.numbers
+    monitor._loop.numbers = lambda result: 1 / 0 if os.getpid() != pid else numbers(result)
     pid = os.getpid()
     for iteration in range(3):
         with monitor.step():

@@ -1,5 +1,5 @@
-"""Megatron's loop: its wrappers on a stand-in module with the host's names, and what the host is asked. The real
-host is in tests/processes.
+"""Megatron's loop: its wrappers on a stand-in module with the host's names, and what the host is asked.
+The real host is in tests/processes.
 """
 
 import sys
@@ -195,7 +195,8 @@ def test_a_module_without_a_loop_is_left_alone():
 @pytest.fixture
 def host_args(monkeypatch):
     args = SimpleNamespace(
-        rank=0, curr_iteration=6, consumed_train_samples=48, data_parallel_size=2, micro_batch_size=2, seq_length=8, iteration=0
+        rank=0, curr_iteration=6, consumed_train_samples=48, data_parallel_size=2, micro_batch_size=2,
+        seq_length=8, iteration=0
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "megatron.training.global_vars", SimpleNamespace(get_args=lambda: args))
     monkeypatch.setitem(
@@ -229,8 +230,8 @@ def test_a_job_of_several_device_types_says_how_many_ranks_have_each(module, hos
 
 
 COMPLETE = {
-    "world_size": 1, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "bf16": True, "fp16": False,
-    "global_batch_size": 4, "train_iters": 3, "tensorboard_dir": None,
+    "world_size": 1, "tensor_model_parallel_size": 1, "pipeline_model_parallel_size": 1, "bf16": True,
+    "fp16": False, "global_batch_size": 4, "train_iters": 3, "tensorboard_dir": None,
 }  # fmt: skip
 
 

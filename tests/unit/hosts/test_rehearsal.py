@@ -6,15 +6,17 @@ from flagscale_perf.hosts import rehearsal
 
 SCRIPT = """
 import torch
-before = {name: getattr(torch, name) for name in ("zeros", "tensor")} | {"to": torch.Tensor.to, "available": torch.cuda.is_available()}
+before = {name: getattr(torch, name) for name in ("zeros", "tensor")}
+before |= {"to": torch.Tensor.to, "available": torch.cuda.is_available()}
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
 patches = Patches()
 rehearsal.install(patches)
 assert torch.cuda.is_available() and torch.cuda.device_count() == 1
 for tensor in (
-    torch.zeros(2, device="cuda"), torch.empty(2, device=torch.cuda.current_device()), torch.ones(2, device=torch.device("cuda:0")),
-    torch.ones(2).cuda(), torch.ones(2).to("cuda"), torch.ones(2).to(device="cuda:0"), torch.cuda.FloatTensor([1, 2]),
+    torch.zeros(2, device="cuda"), torch.empty(2, device=torch.cuda.current_device()),
+    torch.ones(2, device=torch.device("cuda:0")), torch.ones(2).cuda(), torch.ones(2).to("cuda"),
+    torch.ones(2).to(device="cuda:0"), torch.cuda.FloatTensor([1, 2]),
     torch.nn.Linear(2, 2).cuda().weight, torch.arange(2, device=0),
 ):
     assert tensor.device.type == "cpu", tensor.device

@@ -87,12 +87,14 @@ def test_configuration_is_in_flagscales_form(job, tmp_path) -> None:
                 "FLAGSCALE_PERF_ENTRYPOINT": f"{tmp_path}/FlagScale/flagscale/train/train_gpt.py",
             },
             "cmds": {},
-            "runner": {"type": "ssh", "backend": "torchrun", "nnodes": 1, "nproc_per_node": 2, "hostfile": "/hosts"},
+            "runner": {"type": "ssh", "backend": "torchrun", "nnodes": 1, "nproc_per_node": 2,
+                       "hostfile": "/hosts"},
             "task": {"type": "train", "backend": "megatron", "entrypoint": entrypoint.__file__},
         },
         "train": {
             "system": {
-                "enable_perf_monitor": True, "no_perf_memory_tracking": True, "perf_log_dir": f"{exp}/logs/perf_monitor",
+                "enable_perf_monitor": True, "no_perf_memory_tracking": True,
+                "perf_log_dir": f"{exp}/logs/perf_monitor",
                 "fp16": False, "save_interval": 5, "num_layers": 2,
                 "checkpoint": {"save": f"{exp}/ckpt"},
                 "logging": {"log_dir": f"{exp}/logs", "tensorboard_dir": f"{exp}/tb"},
@@ -158,7 +160,8 @@ def test_what_flagscale_would_execute_is_refused_in_any_option(job, opened, valu
     with pytest.raises(PerfError) as refusal:
         dispatched(job, "run", opened[1])
     assert str(refusal.value) == (
-        f"train.model.moe_layer_freq: FlagScale's runner would harm {value!r}; leave out quotes, backticks, $, \\ and newlines"
+        f"train.model.moe_layer_freq: FlagScale's runner would harm {value!r}; leave out quotes, "
+        "backticks, $, \\ and newlines"
     )
 
 
@@ -175,7 +178,8 @@ def test_stop_waits_for_every_machines_pid_file(job, opened, tmp_path) -> None:
     with pytest.raises(PerfError) as refusal:
         dispatched(job, "stop", open_runner)
     assert str(refusal.value) == (
-        f"action=stop: '{pids}/host_1_node1.pid' is not there, and without it FlagScale would stop every torchrun of node1;"
+        f"action=stop: '{pids}/host_1_node1.pid' is not there, and without it FlagScale would stop "
+        "every torchrun of node1;"
         " stop it there by hand"
     )
     assert runners[-1].calls == []
@@ -222,7 +226,10 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")
     with pytest.raises(
         PerfError,
-        match=r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each machine$",
+        match=(
+            r"^experiment.runner.hostfile: no file '.*none'; write one line `HOST slots=N` for each "
+            r"machine$"
+        ),
     ):
         dispatched(job, "run", opened[1])
 
@@ -259,14 +266,16 @@ def test_names_of_hosts_that_a_shell_or_ssh_would_take_for_more_are_refused(
     with pytest.raises(PerfError) as refusal:
         dispatched(job, "run", opened[1])
     assert str(refusal.value) == (
-        f"experiment.runner.hostfile: line 4 of '{hosts}': FlagScale's runner would harm {name!r}; use only letters, digits and ._:@%-"
+        f"experiment.runner.hostfile: line 4 of '{hosts}': FlagScale's runner would harm {name!r}; use "
+        "only letters, digits and ._:@%-"
     )
     assert opened[0] == []
 
 
 def test_names_that_hosts_have_pass(job, opened, tmp_path) -> None:
     (tmp_path / "hosts").write_text(
-        "# two\nworker-0.cluster_a slots=8 type=A100\nme@10.0.0.1 slots=8 type=BI-V150\nfe80::1%eth0 slots=8 # last\n"
+        "# two\nworker-0.cluster_a slots=8 type=A100\nme@10.0.0.1 slots=8 type=BI-V150\nfe80::1%eth0 "
+        "slots=8 # last\n"
     )
     assert dispatched(job, "run", opened[1]) == 0
 
@@ -278,6 +287,9 @@ def test_a_hostfile_that_cannot_be_read_is_refused(job, opened, monkeypatch) -> 
     monkeypatch.setattr(cluster, "open", fail, raising=False)
     with pytest.raises(
         PerfError,
-        match=r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can be read$",
+        match=(
+            r"^experiment.runner.hostfile: cannot read '.*hosts': Permission denied; give a file that can "
+            r"be read$"
+        ),
     ):
         dispatched(job, "run", opened[1])

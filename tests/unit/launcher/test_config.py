@@ -84,7 +84,10 @@ def test_a_hostfile_means_several_machines() -> None:
 def test_unusable_experiment_directory_is_refused(exp_dir) -> None:
     with pytest.raises(
         PerfError,
-        match=r"^experiment.exp_dir: .* is not a directory name; write for example experiment.exp_dir=./outputs$",
+        match=(
+            r"^experiment.exp_dir: .* is not a directory name; write for example "
+            r"experiment.exp_dir=./outputs$"
+        ),
     ):
         read_directories({"experiment": {"exp_dir": exp_dir}})
 
@@ -103,7 +106,10 @@ def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
         assert read_directories(config).log_dir is None
     with pytest.raises(
         PerfError,
-        match=r"^train.system.logging: system is 3 and not a section of keys; see conf/train.yaml for the form$",
+        match=(
+            r"^train.system.logging: system is 3 and not a section of keys; see conf/train.yaml for the "
+            r"form$"
+        ),
     ):
         read_directories({"experiment": {"exp_dir": "e"}, "train": {"system": 3}})
 
@@ -111,7 +117,10 @@ def test_a_section_may_be_absent_or_null_and_nothing_else() -> None:
 def test_configuration_without_a_task_is_refused() -> None:
     with pytest.raises(
         PerfError,
-        match=r"^train: no such section in the configuration; pick one with train=NAME, for example train=demo_llama$",
+        match=(
+            r"^train: no such section in the configuration; pick one with train=NAME, for example "
+            r"train=demo_llama$"
+        ),
     ):
         read_settings({"experiment": {}})
 

@@ -7,7 +7,8 @@ def test_runs_the_named_script_through_launch(run_python, tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
         "import json, sys\n"
-        "print(json.dumps({'argv': sys.argv, 'main': __name__, 'hooked': 'flagscale_perf.hosts.install' in sys.modules,\n"
+        "print(json.dumps({'argv': sys.argv, 'main': __name__, 'hooked': "
+        "'flagscale_perf.hosts.install' in sys.modules,\n"
         "                  'shadowed': [p for p in sys.path if p.endswith('flagscale_perf/launcher')]}))\n"
     )
     result = run_python(entrypoint.__file__, "--a", "b c", env={entrypoint.SCRIPT_VARIABLE: str(script)})

@@ -19,7 +19,8 @@ def test_configuration_wins_over_the_environment(tree, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("source", "configured", "environ"), [
-    ("experiment.task.flagscale_root", "/nowhere", {}), ("FLAGSCALE_HOME", None, {"FLAGSCALE_HOME": "/nowhere"}),
+    ("experiment.task.flagscale_root", "/nowhere", {}),
+    ("FLAGSCALE_HOME", None, {"FLAGSCALE_HOME": "/nowhere"}),
 ])  # fmt: skip
 def test_tree_without_flagscale_is_refused(source, configured, environ) -> None:
     with pytest.raises(PerfError) as refusal:
@@ -36,8 +37,10 @@ def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None
     with pytest.raises(PerfError) as refusal:
         find_entrypoint(None, None, str(tmp_path))
     assert str(refusal.value) == (
-        f"experiment.task.entrypoint: no file 'flagscale/train/train_gpt.py' in {tmp_path}, and FlagScale is not installed;"
-        " install it with\n    pip install --no-deps flag-scale==0.8.0\nor name a checkout with experiment.task.flagscale_root=DIR"
+        f"experiment.task.entrypoint: no file 'flagscale/train/train_gpt.py' in {tmp_path}, and "
+        "FlagScale is not installed;"
+        " install it with\n    pip install --no-deps flag-scale==0.8.0\nor name a checkout with "
+        "experiment.task.flagscale_root=DIR"
     )
 
 
@@ -54,5 +57,6 @@ def test_entrypoint_that_is_nowhere_is_refused(tree, tmp_path) -> None:
     with pytest.raises(PerfError) as refusal:
         find_entrypoint("x.py", str(tree), str(tmp_path))
     assert str(refusal.value) == (
-        f"experiment.task.entrypoint: no file 'x.py', neither in {tmp_path} nor in FlagScale at {tree}; give the script's path"
+        f"experiment.task.entrypoint: no file 'x.py', neither in {tmp_path} nor in FlagScale at "
+        f"{tree}; give the script's path"
     )

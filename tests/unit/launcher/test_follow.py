@@ -102,7 +102,10 @@ def test_terminal_has_the_last_row_above_the_bar_in_one_place(tmp_path, monkeypa
 
 
 def test_what_the_monitor_says_stays(tmp_path) -> None:
-    code = 'echo "[default0]:flagscale_perf: rehearsing" >>output; echo "flagscale_perf: changed" >>output; echo "$HOST" >>output'
+    code = (
+        'echo "[default0]:flagscale_perf: rehearsing" >>output; echo "flagscale_perf: changed" >>output; '
+        'echo "$HOST" >>output'
+    )
     said = "flagscale_perf: rehearsing\nflagscale_perf: changed\n"
     (tmp_path / "plain").mkdir()
     (tmp_path / "terminal").mkdir()

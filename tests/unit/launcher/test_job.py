@@ -83,7 +83,8 @@ def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> N
     with pytest.raises(PerfError) as refusal:
         start_job(paths)
     assert str(refusal.value) == (
-        f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {process.pid}); stop it with action=stop,"
+        f"experiment.exp_dir: a job of {paths.exp_dir} is running already (pid {process.pid}); stop it "
+        "with action=stop,"
         " look at it with action=query, or give another experiment.exp_dir"
     )
     (tmp_path / "gate").write_text("go\n")
@@ -93,7 +94,8 @@ def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> N
 
 def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
     code = (
-        "import sys; from flagscale_perf.launcher.job import start_job; from flagscale_perf.launcher.paths import ExperimentPaths\n"
+        "import sys; from flagscale_perf.launcher.job import start_job; "
+        "from flagscale_perf.launcher.paths import ExperimentPaths\n"
         "from flagscale_perf.spine.errors import PerfError\n"
         "sys.stdin.readline()\n"
         "try: start_job(ExperimentPaths(*sys.argv[1:])).wait(); print('ran')\n"
@@ -129,9 +131,13 @@ def test_stop_ends_the_job_with_sigterm_and_keeps_its_exit_status(paths, start, 
 
 
 def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(paths, start, tmp_path) -> None:
-    worker = f"trap '' TERM; echo $$ >{tmp_path}/worker.new; mv {tmp_path}/worker.new {tmp_path}/worker; while :; do sleep 0.05; done"
+    worker = (
+        f"trap '' TERM; echo $$ >{tmp_path}/worker.new; mv {tmp_path}/worker.new {tmp_path}/worker; "
+        "while :; do sleep 0.05; done"
+    )
     process = start(
-        f"trap '' TERM; setsid bash -c \"{worker.replace('$', chr(92) + '$')}\" & while :; do sleep 0.05; done"
+        f"trap '' TERM; setsid bash -c \"{worker.replace('$', chr(92) + '$')}\" & while :; do sleep "
+        "0.05; done"
     )
     wait_for((tmp_path / "worker").exists)
     pid = int((tmp_path / "worker").read_text())
@@ -189,6 +195,7 @@ def test_a_directory_in_the_place_of_a_file_is_a_mistake_of_the_user(paths, name
     with pytest.raises(PerfError) as refusal:
         start_job(paths)
     assert str(refusal.value) == (
-        f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: [Errno 21] Is a directory: {getattr(paths, name)!r};"
+        f"experiment.exp_dir: cannot start a job of {paths.exp_dir}: [Errno 21] Is a directory: "
+        f"{getattr(paths, name)!r};"
         " give a directory that can be written"
     )

@@ -35,7 +35,8 @@ def test_package_that_the_job_finds_anyway_is_not_put_on_its_path(config, monkey
 
 def test_output_paths_are_resolved_and_said(config, tmp_path) -> None:
     config["train"]["system"] |= {
-        "perf_log_dir": "p", "tensorboard_dir": "tb", "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
+        "perf_log_dir": "p", "tensorboard_dir": "tb",
+        "checkpoint": {"save": "/abs", "load": "c", "save_interval": 5},
     }  # fmt: skip
     plan = make_plan(read_job(config), HERE, {})
     assert plan.resolved == [
@@ -116,7 +117,8 @@ def test_keys_of_the_runner_are_options_of_torchrun(config, tmp_path) -> None:
     }
     command = make_plan(read_job(config), HERE, {}).command
     assert command[3 : command.index("flagscale_perf.launch") - 1] == [
-        "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir", f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
+        "--standalone", "--nproc_per_node", "2", "--max_restarts", "2", "--log_dir",
+        f"{tmp_path}/exp/details", "--tee", "3", "--no_python",
     ]  # fmt: skip
 
 
@@ -131,21 +133,29 @@ def test_own_rendezvous_is_passed_on(config) -> None:
 @pytest.mark.parametrize(
     ("where", "value", "message"),
     [
-        ("runner.nnodes", 2, "experiment.runner.nnodes: several machines need experiment.runner.hostfile=FILE, or else"
+        ("runner.nnodes", 2, "experiment.runner.nnodes: several machines need "
+                             "experiment.runner.hostfile=FILE, or else"
          " experiment.runner.rdzv_endpoint=HOST:PORT and this command on each of them"),
-        ("runner.type", "cloud", "experiment.runner.type: 'cloud' is not supported by this launcher, only 'ssh';"
+        ("runner.type", "cloud", "experiment.runner.type: 'cloud' is not supported by this launcher, only "
+                                 "'ssh';"
          " use FlagScale's own run.py for it"),
-        ("task.type", "serve", "experiment.task.type: 'serve' is not supported by this launcher, only 'train';"
+        ("task.type", "serve", "experiment.task.type: 'serve' is not supported by this launcher, only "
+                               "'train';"
          " use FlagScale's own run.py for it"),
         ("runner.nproc_per_node", [1], "experiment.runner.nproc_per_node: [1] is not a single value;"
          " write a number, a text, true or false"),
-        ("envs.A", "\0", "experiment.envs.A: '\\x00' contains a NUL character, which no program can be given; remove it"),
-        ("envs.A-B", "x", "'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits and _"),
-        ("envs.A", {"x": 1}, "experiment.envs.A: {'x': 1} is not a single value; write a number, a text, true or false"),
+        ("envs.A", "\0", ("experiment.envs.A: '\\x00' contains a NUL character, which no program can be "
+                          "given; remove it")),
+        ("envs.A-B", "x", ("'experiment.envs.A-B': 'A-B' cannot be a variable's name; use letters, digits "
+                           "and _")),
+        ("envs.A", {"x": 1}, ("experiment.envs.A: {'x': 1} is not a single value; write a number, a text, "
+                              "true or false")),
         ("cmds.before_start", "\0", "experiment.cmds.before_start: '\\x00' contains a NUL character,"
          " which no program can be given; remove it"),
-        ("runner.a b", 1, "'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, digits and _"),
-        ("task", "x", "experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the form"),
+        ("runner.a b", 1, ("'experiment.runner.a b': 'a b' cannot be an option of torchrun; use letters, "
+                           "digits and _")),
+        ("task", "x", ("experiment.task: task is 'x' and not a section of keys; see conf/train.yaml for the "
+                       "form")),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_by_name(config, where, value, message) -> None:

@@ -13,9 +13,11 @@ from flagscale_perf.launcher.script import render, write_script
 from flagscale_perf.spine.errors import PerfError
 
 HOSTILE = [
-    "a b", "it's", 'say "hi"', "$(touch pwned)", "`touch pwned`", "x; touch pwned", "x && touch pwned", "x | tee pwned", "> pwned", "$HOME",
-    "${HOME}", "a\nb", "touch pwned\n", "a\tb", "a\rb", "\\", "\\n", "x\\", "*", "?", "~", "!x", "#x", "(a)", "{a,b}", "--", "-x", "--help",
-    "", " ", "é", "数据", "\u202e", "🙂", "\x01\x7f\x1b[2J", "'$(touch pwned)'", "\"; touch pwned; \"", "%s", "a=b", "&", "\udcff",
+    "a b", "it's", 'say "hi"', "$(touch pwned)", "`touch pwned`", "x; touch pwned", "x && touch pwned",
+    "x | tee pwned", "> pwned", "$HOME",
+    "${HOME}", "a\nb", "touch pwned\n", "a\tb", "a\rb", "\\", "\\n", "x\\", "*", "?", "~", "!x", "#x", "(a)",
+    "{a,b}", "--", "-x", "--help", "", " ", "é", "数据", "\u202e", "🙂", "\x01\x7f\x1b[2J",
+    "'$(touch pwned)'", "\"; touch pwned; \"", "%s", "a=b", "&", "\udcff",
 ]  # fmt: skip
 
 
@@ -28,7 +30,8 @@ def seen(config, tmp_path):
     python.write_text(
         f"#!{sys.executable}\n"
         "import json, os, sys\n"
-        "seen = {'argv': [a.encode('utf-8', 'surrogateescape').hex() for a in sys.argv[1:]], 'cwd': os.getcwd(),\n"
+        "seen = {'argv': [a.encode('utf-8', 'surrogateescape').hex() for a in sys.argv[1:]], 'cwd': "
+        "os.getcwd(),\n"
         "        'env': {k.decode(): v.hex() for k, v in os.environb.items() if k.isascii()}}\n"
         "json.dump(seen, open(os.environ['SEEN'], 'w'))\n"
     )
@@ -137,8 +140,10 @@ def test_whole_script(config, tmp_path) -> None:
         "export CUDA_DEVICE_MAX_CONNECTIONS=1\n"
         "export A='it'\"'\"'s'\n"
         f"export PYTHONPATH={':'.join(plan.pythonpath)}${{PYTHONPATH:+:${{PYTHONPATH}}}}\n"
-        "exec -- /usr/bin/python3 -m torch.distributed.run --standalone --nproc_per_node 2 -m flagscale_perf.launch"
-        f" {root}/flagscale/train/train_gpt.py --enable-perf-monitor --num-layers 2 --perf-log-dir {tmp_path}/exp/logs/perf_monitor\n"
+        "exec -- /usr/bin/python3 -m torch.distributed.run --standalone --nproc_per_node 2 -m "
+        "flagscale_perf.launch"
+        f" {root}/flagscale/train/train_gpt.py --enable-perf-monitor --num-layers 2 --perf-log-dir "
+        f"{tmp_path}/exp/logs/perf_monitor\n"
     )
 
 

@@ -69,31 +69,43 @@ def test_null_does_not_undo_a_value() -> None:
     [
         (
             {"system": {"perf": {"log_interval": 7}, "logging": {"log_interval": 1}}},
-            "train.system.perf.log_interval=7 and train.system.logging.log_interval=1 both mean --log-interval; remove one of them",
+            ("train.system.perf.log_interval=7 and train.system.logging.log_interval=1 both mean "
+             "--log-interval; remove one of them"),
         ),
-        ({"system": {"seed": 1}, "model": {"seed": 2}}, "train.system.seed=1 and train.model.seed=2 both mean --seed; remove one of them"),
-        ({"system": {"x": True}, "model": {"x": 1}}, "train.system.x=True and train.model.x=1 both mean --x; remove one of them"),
-        ({"optimizer": {}}, "train.optimizer: not one of the sections system, model, data; move its keys into one of them"),
+        ({"system": {"seed": 1}, "model": {"seed": 2}},
+         "train.system.seed=1 and train.model.seed=2 both mean --seed; remove one of them"),
+        ({"system": {"x": True}, "model": {"x": 1}},
+         "train.system.x=True and train.model.x=1 both mean --x; remove one of them"),
+        ({"optimizer": {}}, ("train.optimizer: not one of the sections system, model, data; move its keys "
+                             "into one of them")),
         ({"system": [1]}, "train.system: [1] is not a section of keys; write train.system.KEY=VALUE"),
-        ({"system": {"a b": 1}}, "'train.system.a b': 'a b' cannot be an option's name; use letters, digits and _"),
-        ({"system": {"-x": 1}}, "'train.system.-x': '-x' cannot be an option's name; use letters, digits and _"),
+        ({"system": {"a b": 1}}, ("'train.system.a b': 'a b' cannot be an option's name; use letters, digits "
+                                  "and _")),
+        ({"system": {"-x": 1}}, ("'train.system.-x': '-x' cannot be an option's name; use letters, digits "
+                                 "and _")),
         ({"system": {3: 1}}, "'train.system.3': 3 cannot be an option's name; use letters, digits and _"),
-        ({"data": {"data_path": "???"}}, "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command"),
+        ({"data": {"data_path": "???"}},
+         "train.data.data_path: has no value yet; add train.data.data_path=VALUE to the command"),
         (
             {"data": {"data_path": []}},
-            "train.data.data_path: an empty list has no meaning on a command line; write null to leave the option out",
+            ("train.data.data_path: an empty list has no meaning on a command line; write null to leave "
+             "the option out"),
         ),
         (
             {"data": {"data_path": ["a", "-b"]}},
-            "train.data.data_path[1]: '-b' in a list would be taken for an option; begin it with another character, for example ./",
+            ("train.data.data_path[1]: '-b' in a list would be taken for an option; begin it with "
+             "another character, for example ./"),
         ),
-        ({"data": {"data_path": [["a"]]}}, "train.data.data_path[0]: ['a'] is not a single value; write a number, a text, true or false"),
+        ({"data": {"data_path": [["a"]]}},
+         "train.data.data_path[0]: ['a'] is not a single value; write a number, a text, true or false"),
         (
             {"model": {"x": "a\0b"}},
             "train.model.x: 'a\\x00b' contains a NUL character, which no program can be given; remove it",
         ),
-        ({"model": {"x": "\ud800"}}, "train.model.x: '\\ud800' contains half a character (a lone surrogate); write the whole character"),
-        ({"model": {"x": "é" * 65536}}, "train.model.x: 131072 bytes are too long for one argument (at most 131071); put it in a file"),
+        ({"model": {"x": "\ud800"}}, ("train.model.x: '\\ud800' contains half a character (a lone "
+                                      "surrogate); write the whole character")),
+        ({"model": {"x": "é" * 65536}},
+         "train.model.x: 131072 bytes are too long for one argument (at most 131071); put it in a file"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_passed_is_refused_by_name(train, message) -> None:

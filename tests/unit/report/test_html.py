@@ -23,9 +23,9 @@ from tests.golden import golden
 
 LIBRARY = "/* here is plotly.js */"
 OURS = {
-    "html", "head", "meta", "title", "style", "body", "script", "div", "nav", "a", "button", "main", "header", "section", "article", "span",
-    "p", "b", "i", "h1", "h2", "h3", "h4", "dl", "dt", "dd", "ul", "ol", "li", "table", "thead", "tbody", "tr", "th", "td", "code",
-    "details", "summary",
+    "html", "head", "meta", "title", "style", "body", "script", "div", "nav", "a", "button", "main", "header",
+    "section", "article", "span", "p", "b", "i", "h1", "h2", "h3", "h4", "dl", "dt", "dd", "ul", "ol", "li",
+    "table", "thead", "tbody", "tr", "th", "td", "code", "details", "summary",
 }  # fmt: skip
 MAKERS = [reports.small, reports.bare, reports.hostile]
 

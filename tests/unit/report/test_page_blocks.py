@@ -13,7 +13,8 @@ ESCAPED = "&lt;b a=&quot;&#x27;&quot;&gt;&amp;"
 def test_a_table_and_pairs() -> None:
     table = Table(("phase", "time"), [("forward", Quantity(1.0, "ms")), (BAD, None)], 1)
     assert blocks([table]) == (
-        '<div class="scroll" tabindex="0"><table><thead><tr><th>phase</th><th class="n">time</th></tr></thead>\n'
+        '<div class="scroll" tabindex="0"><table><thead><tr><th>phase</th><th '
+        'class="n">time</th></tr></thead>\n'
         '<tbody>\n<tr><td>forward</td><td class="n">1.0 ms</td></tr>\n'
         f'<tr><td>{ESCAPED}</td><td class="n">-</td></tr>\n</tbody></table></div>\n'
     )

@@ -14,7 +14,10 @@ import pytest
 from flagscale_perf.sinks.wandb import HostRun, WandbSink
 from tests.fakes import make_context, make_header, make_interval, make_step
 
-MISSING = "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); no figures there"
+MISSING = (
+    "flagscale_perf: W&B: the host has no run in rank 0's process (Megatron's is on the last rank); "
+    "no figures there"
+)
 FIGURES = {"flagscale_perf/iteration": 10, "flagscale_perf/performance/mfu": 0.05}
 
 

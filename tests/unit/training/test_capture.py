@@ -106,8 +106,8 @@ def test_a_request_is_read_once_and_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b"[]", b"\xff", b"[" * 5000, json.dumps({"steps": 0}).encode(), json.dumps({"steps": MAX_STEPS + 1}).encode(),
-                b'{"steps": "3"}', b'{"steps": true}'],
+    "content", [b"", b"{}", b"[]", b"\xff", b"[" * 5000, json.dumps({"steps": 0}).encode(),
+                json.dumps({"steps": MAX_STEPS + 1}).encode(), b'{"steps": "3"}', b'{"steps": true}'],
 )  # fmt: skip
 def test_what_is_no_request_is_removed_and_nothing_more(tmp_path: Path, content: bytes) -> None:
     control, announced = make_control(tmp_path)

@@ -9,18 +9,18 @@ from flagscale_perf.training.figures import FIGURES, TABLE
 from flagscale_perf.training.phases import PHASES
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval
 
-# 40 TFLOP (50 with recomputation), 80 samples and 10240 tokens in 10 steps of 0.1 s on 8 devices of 100 TFLOP/s
-# and 640 W
+# 40 TFLOP (50 with recomputation), 80 samples and 10240 tokens in 10 steps of 0.1 s
+# on 8 devices of 100 TFLOP/s and 640 W
 KNOWN = {
     "iteration": 10, "first_iteration": 1, "steps": 10, "timestamp": "2024-01-29 10:30:15", "elapsed_s": 15.0,
     "tflops_per_gpu": 5.0, "tflops": 40.0, "samples_per_s": 80.0, "tokens_per_s": 10240.0,
     "samples": 80, "tokens": 10240, "skipped_samples": 0,
     "iteration_ms": 100.0, "iteration_p50_ms": 100.0, "iteration_p95_ms": 100.0, "iteration_max_ms": 100.0,
-    "memory_gb": 2.0, "memory_peak_gb": 3.0, "memory_reserved_gb": 4.0, "fragmentation": 0.5, "alloc_retries": 0,
-    "power_w": 640.0, "tokens_per_joule": 2.0, "sm_clock_mhz": 1980, "temperature_c": 60, "throttle": "",
-    "mfu": 0.05, "hfu": 0.0625, "suspect": False,
-    "skipped_iterations": 2, "train_step_ms": 90.0, "device_ms": 80.0, "eval_ms": 1500.0, "checkpoint_ms": 0.0,
-    "self_ms": 0.02, "warmup_only": False,
+    "memory_gb": 2.0, "memory_peak_gb": 3.0, "memory_reserved_gb": 4.0, "fragmentation": 0.5,
+    "alloc_retries": 0, "power_w": 640.0, "tokens_per_joule": 2.0, "sm_clock_mhz": 1980, "temperature_c": 60,
+    "throttle": "", "mfu": 0.05, "hfu": 0.0625, "suspect": False,
+    "skipped_iterations": 2, "train_step_ms": 90.0, "device_ms": 80.0, "eval_ms": 1500.0,
+    "checkpoint_ms": 0.0, "self_ms": 0.02, "warmup_only": False,
 }  # fmt: skip
 PHASES_KNOWN = {"forward_ms": 30.0, "backward_ms": 60.0, "bubble_ms": 4.0, "imbalance_ms": 1.0}
 ROWS = Rows(TABLE, make_header())
@@ -69,7 +69,8 @@ def test_the_groups_of_phases_are_shares_of_the_iteration() -> None:
     interval = make_interval(10, phases_ns=phases_ns, bubble_ns=40 * MS)
     shares = {figure.key: ROWS.value(figure, interval) for figure in FIGURES if figure.key.endswith("_share")}
     assert shares == {
-        "data_share": None, "forward_share": 0.5, "backward_share": None, "pipe_share": 0.15, "comm_share": None,
+        "data_share": None, "forward_share": 0.5, "backward_share": None, "pipe_share": 0.15,
+        "comm_share": None,
         "optim_share": None, "other_share": None, "between_share": None, "bubble_share": 0.04,
     }  # fmt: skip
 

@@ -70,8 +70,8 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
     )
     assert goodput.ettr == 5 / 22
     assert goodput.as_dict() == {
-        "wall_s": 22.0, "startup_s": 9.0, "productive_s": 5.0, "evaluation_s": 4.0, "checkpoint_s": 2.0, "data_stall_s": None,
-        "lost_s": 1.5, "idle_s": 0.5, "ettr": 5 / 22,
+        "wall_s": 22.0, "startup_s": 9.0, "productive_s": 5.0, "evaluation_s": 4.0, "checkpoint_s": 2.0,
+        "data_stall_s": None, "lost_s": 1.5, "idle_s": 0.5, "ettr": 5 / 22,
     }  # fmt: skip
 
 

@@ -80,7 +80,10 @@ def test_memory_that_runs_out_before_the_run_is_over_is_told_once() -> None:
     assert remarks_of(growing(12), device_memory_bytes=20 * GB, train_iters=1000) == [
         (
             "memory",
-            "rank 0's device is out of memory in 120 steps at the latest if its peak goes on growing like this",
+            (
+                "rank 0's device is out of memory in 120 steps at the latest if its peak goes on growing "
+                "like this"
+            ),
         )
     ]
     assert remarks_of(growing(12), device_memory_bytes=20 * GB, train_iters=150) == []

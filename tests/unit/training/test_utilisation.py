@@ -95,8 +95,10 @@ def test_what_is_suspect_is_said_with_the_interval_the_peak_and_what_to_check() 
     # 833.6 and 1000 TFLOP in 1 s on 8 devices of 100 TFLOP/s
     text = suspicion(make_interval(20, model_flops=8336 * 10**11, hardware_flops=10**15), RunFacts.of(FACTS))
     assert text == (
-        "iterations 11 to 20: MFU 104.2 %, HFU 125.0 % of a peak of 100 TFLOP/s (a round number). No device passes its peak: check "
-        "--perf-peak-tflops, the data type (bf16), and whether packed documents are counted as whole sequences. "
+        "iterations 11 to 20: MFU 104.2 %, HFU 125.0 % of a peak of 100 TFLOP/s (a round number). No "
+        "device passes its peak: check "
+        "--perf-peak-tflops, the data type (bf16), and whether packed documents are counted as whole "
+        "sequences. "
         "Such intervals are marked and in no average"
     )
 

@@ -274,7 +274,8 @@ def test_with_debug_its_traceback_comes_behind_a_failure(ring: Ring, tmp_path: P
     drain = make_drain(ring, tmp_path / "logs", said, perf_debug=True)
     assert not drain.cycle()
     assert [said[0].split(":")[1], said[1], said[-1]] == [
-        " run file", "Traceback (most recent call last):", f"NotADirectoryError: {tmp_path}/logs is no directory",
+        " run file", "Traceback (most recent call last):",
+        f"NotADirectoryError: {tmp_path}/logs is no directory",
     ]  # fmt: skip
 
 
@@ -380,7 +381,10 @@ def test_only_the_newest_sessions_are_kept(tmp_path: Path, said: list[str]) -> N
 class TestSuspect:
     """A step of 100 ms with 200 TFLOP on 8 devices of 100 TFLOP/s each: 250 %."""
 
-    SAYS = "iterations 1 to 10: MFU 250.0 %, HFU - of a peak of 100 TFLOP/s (a round number). No device passes its peak: check "
+    SAYS = (
+        "iterations 1 to 10: MFU 250.0 %, HFU - of a peak of 100 TFLOP/s (a round number). No device "
+        "passes its peak: check "
+    )
 
     def put(self, ring: Ring, *iterations: int) -> None:
         for iteration in iterations:

@@ -13,7 +13,10 @@ from flagscale_perf.writer import outlet
 from flagscale_perf.writer.messages import Figures, Line, Message, Stray, Trouble, decode
 from flagscale_perf.writer.outlet import MAX_UNREAD_BYTES, Outlet, messages_of
 
-SENDS = "from flagscale_perf.writer.messages import *; from flagscale_perf.writer.outlet import Outlet; o = Outlet(1); "
+SENDS = (
+    "from flagscale_perf.writer.messages import *; from flagscale_perf.writer.outlet import Outlet; "
+    "o = Outlet(1); "
+)
 
 
 def sent_by(program: str) -> tuple[list[Message], int]:
@@ -47,7 +50,10 @@ def test_a_silent_writer_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dead_writers_end_is_seen_though_its_child_holds_the_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "CHECK_S", 0.05)
-    child = "import os, sys, time\nif os.fork():\n    print('last words', flush=True)\n    os._exit(3)\ntime.sleep(2)"
+    child = (
+        "import os, sys, time\nif os.fork():\n    print('last words', flush=True)\n    "
+        "os._exit(3)\ntime.sleep(2)"
+    )
     messages, _ = sent_by(child)
     assert messages == [Stray("last words")]
 

@@ -169,9 +169,11 @@ ABOUT = {"owners": [TOY], "gone": [], "notes": [], "first_item": 0}
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "Expecting value"), (b"\xff\n", "utf-8"), (b"[]\n", "no JSON object"), (b"[" * 100_000, "nested too deeply"),
+        (b"", "Expecting value"), (b"\xff\n", "utf-8"), (b"[]\n", "no JSON object"),
+        (b"[" * 100_000, "nested too deeply"),
         (b"9" * 6000, "digits"), (b" " * (exchange.MAX_NODE_BYTES + 1), "longer than"),
-        ({"owners": None}, "no list"), ({"owners": [{}]}, "no toy"), ({"owners": 8}, "no list"), ({"notes": [["../8", "x"]]}, "no name"),
+        ({"owners": None}, "no list"), ({"owners": [{}]}, "no toy"), ({"owners": 8}, "no list"),
+        ({"notes": [["../8", "x"]]}, "no name"),
         ({"gone": [[1]]}, "unpack"), ({"gone": [["8", -1, "x"]]}, "no number"),
         ({"notes": [["8", 8]]}, "no text"), ({"notes": [[8, "x"]]}, "no text"), ({"notes": 7}, "no list"),
         ({"first_item": None}, "no number"), ({"token": 1}, "no text"),

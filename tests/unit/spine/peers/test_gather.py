@@ -1,4 +1,4 @@
-"""The processes of a job brought together: those beside, those of other nodes, and what is said about them."""
+"""The processes of a job brought together: those beside, those of other nodes, and the notes about them."""
 
 from __future__ import annotations
 

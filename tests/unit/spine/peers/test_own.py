@@ -130,7 +130,10 @@ def test_without_a_collector_one_line_is_said_and_the_host_goes_on(
     monkeypatch.setattr(companion, "start", refuse)
     start_collector(TASK, TOYS.noun)
     collectors()
-    said = f"flagscale_perf: no collector process: {type(error).__name__}: no process; nothing is recorded of this node's toys\n"
+    said = (
+        f"flagscale_perf: no collector process: {type(error).__name__}: no process; nothing is recorded "
+        "of this node's toys\n"
+    )
     assert capsys.readouterr() == ("", said)
 
 

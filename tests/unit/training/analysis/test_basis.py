@@ -62,7 +62,10 @@ def test_recomputation_makes_no_other_model_and_neither_does_padding_for_tensor_
 def test_models_whose_flops_are_not_known_are_refused(tmp_path) -> None:
     with pytest.raises(
         PerfError,
-        match=r"^the runs train different models \(llama, mamba\) and their FLOPs are not known; compare runs of",
+        match=(
+            r"^the runs train different models \(llama, mamba\) and their FLOPs are not known; compare "
+            r"runs of"
+        ),
     ):
         chosen(tmp_path, {}, {"model": {"hidden": 1}, "model_family": "mamba"}, model_flops=None)
 

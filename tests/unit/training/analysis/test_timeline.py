@@ -62,8 +62,9 @@ def nests(events: list[dict[str, Any]]) -> bool:
 
 def make_straggler(**overrides: Any) -> StragglerRecord:
     fields: dict[str, Any] = {
-        "first_iteration": 1, "iteration": 1, "is_over": False, "ranks": [3], "hostname": "node0", "device": "H200", "stage": 0,
-        "phase": "forward", "excess_ns": 20 * MS, "iteration_ns": 100 * MS, "against": "peers", "cause": None,
+        "first_iteration": 1, "iteration": 1, "is_over": False, "ranks": [3], "hostname": "node0",
+        "device": "H200", "stage": 0, "phase": "forward", "excess_ns": 20 * MS, "iteration_ns": 100 * MS,
+        "against": "peers", "cause": None,
     }  # fmt: skip
     return StragglerRecord(**fields | overrides)
 
@@ -85,8 +86,10 @@ def test_an_iteration_with_its_pauses() -> None:
 def test_phases_stand_end_to_end_in_their_iteration() -> None:
     events = events_of(make_phases(1), make_step(1))
     assert spans_of(events, RANK_0, PHASES_OF_STEPS) == [
-        ("data_loading", 100, 2), ("forward", 102, 18), ("backward", 120, 36), ("pipeline_recv_wait", 156, 15), ("pipeline_send", 171, 1),
-        ("exposed_grad_comm", 172, 3), ("optimizer", 175, 1), ("optimizer_inner_step", 176, 4), ("forward_backward_other", 180, 4),
+        ("data_loading", 100, 2), ("forward", 102, 18), ("backward", 120, 36),
+        ("pipeline_recv_wait", 156, 15), ("pipeline_send", 171, 1),
+        ("exposed_grad_comm", 172, 3), ("optimizer", 175, 1), ("optimizer_inner_step", 176, 4),
+        ("forward_backward_other", 180, 4),
         ("other", 184, 6), ("between_steps", 190, 10),
     ]  # fmt: skip
 
@@ -134,7 +137,8 @@ def test_a_straggler_is_a_span_from_its_first_slow_iteration_to_its_last_also_wi
     never_over = make_straggler(ranks=[4, 5], iteration=2)
     events = [e for e in events_of(*steps, *over, never_over) if e["ph"] in "be"]
     assert [(e["ph"], e["name"], e["ts"] / 1000) for e in events] == [
-        ("b", "slow: rank 3", 100), ("e", "slow: rank 3", 400), ("b", "slow: ranks 4, 5", 100), ("e", "slow: ranks 4, 5", 300),
+        ("b", "slow: rank 3", 100), ("e", "slow: rank 3", 400), ("b", "slow: ranks 4, 5", 100),
+        ("e", "slow: ranks 4, 5", 300),
     ]  # fmt: skip
 
 

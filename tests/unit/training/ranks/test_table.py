@@ -22,8 +22,8 @@ def test_a_record_has_medians_over_the_rounds_and_the_highest_peak() -> None:
         table.add({0: block_of(0, number, forward_ns, peak), 1: block_of(1, number)})
     assert table.take() == RanksRecord(
         first_iteration=5, iteration=19, ranks_per_entry=1,
-        iteration_ns=[100, 100, None], work_ns=[30, None, None], wait_ns=[0, None, None], data_ns=[0, None, None],
-        memory_peak_bytes=[7 * GB, None, None], silent=[2], silent_count=1,
+        iteration_ns=[100, 100, None], work_ns=[30, None, None], wait_ns=[0, None, None],
+        data_ns=[0, None, None], memory_peak_bytes=[7 * GB, None, None], silent=[2], silent_count=1,
     )  # fmt: skip
     assert table.is_empty
 

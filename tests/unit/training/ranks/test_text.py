@@ -31,19 +31,31 @@ SLOW = StragglerRecord(
     [
         (
             SLOW,
-            "steps 41 to 55 9 % slow: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward than its peers, clock capped by power",
+            (
+                "steps 41 to 55 9 % slow: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in forward than "
+                "its peers, clock capped by power"
+            ),
         ),
         (
             replace(SLOW, ranks=[4, 5], excess_ns=int(2.5 * MS), iteration_ns=int(102.5 * MS), cause=None),
-            "steps 41 to 55 2 % slow: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in forward than their peers",
+            (
+                "steps 41 to 55 2 % slow: ranks 4, 5 (host-5, NVIDIA H200) take 2.5 ms longer in forward "
+                "than their peers"
+            ),
         ),
         (
             replace(SLOW, against="past", phase="data_loading", cause=None),
-            "steps 41 to 55 9 % slow: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in data_loading than before",
+            (
+                "steps 41 to 55 9 % slow: rank 37 (host-5, NVIDIA H200) takes 31 ms longer in data_loading "
+                "than before"
+            ),
         ),
         (
             replace(SLOW, against="stages", ranks=[4, 5, 6, 7], stage=1, cause=None),
-            "steps 41 to 55: stage 1 (ranks 4 to 7) has 31 ms more to do in each step than the other stages, most of it in forward",
+            (
+                "steps 41 to 55: stage 1 (ranks 4 to 7) has 31 ms more to do in each step than the other "
+                "stages, most of it in forward"
+            ),
         ),
     ],
 )

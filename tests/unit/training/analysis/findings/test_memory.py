@@ -11,7 +11,10 @@ from tests.unit.training.analysis.findings.planted import findings_of
 def test_memory_that_grows_towards_its_end_is_a_risk(tmp_path: Path) -> None:
     found = findings_of(Plan(step=lambda n: {"memory_peak_bytes": 10**11 + n * 10**7}), tmp_path)
     assert [each.title for each in found] == [
-        "Memory of rank 0's device is 75.2 % full at peak and grows: out of memory in 3500 steps at the latest if it goes on like this"
+        (
+            "Memory of rank 0's device is 75.2 % full at peak and grows: out of memory in 3500 steps at "
+            "the latest if it goes on like this"
+        )
     ]
 
 
