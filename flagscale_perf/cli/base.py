@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from argparse import ArgumentParser, Namespace
+from argparse import ArgumentParser, Namespace, _ActionsContainer
+from pathlib import Path
 
 
 class Command(ABC):
@@ -18,3 +19,22 @@ class Command(ABC):
     @abstractmethod
     def run(self, args: Namespace) -> int:
         """Returns the exit code. Raises PerfError for a user's mistake: text on stderr, exit code 2."""
+
+
+def add_run(parser: ArgumentParser) -> None:
+    """Adds the argument that says where the run is."""
+    parser.add_argument(
+        "run",
+        type=Path,
+        metavar="RUN_DIR_OR_FILE",
+        help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
+    )
+
+
+def add_session(parser: _ActionsContainer) -> None:
+    """Adds the option that chooses one of a directory's sessions, to a parser or to a group of options."""
+    parser.add_argument(
+        "--session",
+        metavar="ID",
+        help="a session of the directory, such as 20240129_103000 (default: the newest)",
+    )

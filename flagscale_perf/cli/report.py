@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for, instrument_in
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
@@ -33,23 +33,14 @@ class ReportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and what to make of it."""
-        parser.add_argument(
-            "run",
-            type=Path,
-            metavar="RUN_DIR_OR_FILE",
-            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
-        )
+        add_run(parser)
         which = parser.add_mutually_exclusive_group()
         which.add_argument(
             "--all-sessions",
             action="store_true",
             help="where the time of all sessions of the directory together went",
         )
-        which.add_argument(
-            "--session",
-            metavar="ID",
-            help="a session of the directory, such as 20240129_103000 (default: the newest)",
-        )
+        add_session(which)
         parser.add_argument(
             "--format",
             choices=FORMATS,

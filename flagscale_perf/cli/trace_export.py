@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_of
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
@@ -19,17 +19,8 @@ class TraceExportCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is and where the trace goes."""
-        parser.add_argument(
-            "run",
-            type=Path,
-            metavar="RUN_DIR_OR_FILE",
-            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
-        )
-        parser.add_argument(
-            "--session",
-            metavar="ID",
-            help="a session of the directory, such as 20240129_103000 (default: the newest)",
-        )
+        add_run(parser)
+        add_session(parser)
         parser.add_argument(
             "-o",
             "--output",

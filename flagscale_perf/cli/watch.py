@@ -13,13 +13,12 @@ import time
 import tty
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from types import FrameType
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import instrument_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
@@ -34,12 +33,7 @@ class WatchCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is, and whether once is enough."""
-        parser.add_argument(
-            "run",
-            type=Path,
-            metavar="RUN_DIR_OR_FILE",
-            help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
-        )
+        add_run(parser)
         parser.add_argument(
             "--session",
             metavar="ID",

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.processes import ProcessStat, process_stat
 
 # torchrun kills its workers 30 s after SIGTERM; what is still there later does not react any more.
 STOP_WAIT_S = 40.0
@@ -34,30 +35,6 @@ class ProcessId:
     start_ticks: int
 
 
-@dataclass(frozen=True)
-class ProcessState:
-    """What /proc says about a live process."""
-
-    identity: ProcessId
-    parent: int
-    group: int
-    session: int
-
-
-def read_process(pid: int) -> ProcessState | None:
-    """None if there is no such process or only its zombie."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            words = file.read().rpartition(")")[2].split()  # the name before it may hold anything
-    except OSError:
-        return None
-    if words[0] in "ZX":
-        return None
-    return ProcessState(
-        ProcessId(pid, int(words[19])), parent=int(words[1]), group=int(words[2]), session=int(words[3])
-    )
-
-
 def running_job(paths: ExperimentPaths) -> ProcessId | None:
     """The job of this experiment if it lives: same process id, same start, leader of its own session."""
     try:
@@ -65,10 +42,9 @@ def running_job(paths: ExperimentPaths) -> ProcessId | None:
             pid, start_ticks = (int(word) for word in file.read(64).split())
     except (OSError, ValueError):
         return None
-    state = read_process(pid)
-    if state is None or state.identity != ProcessId(pid, start_ticks) or state.session != pid:
-        return None
-    return state.identity
+    state = _stat_of(pid)
+    is_it = state is not None and (state.start_ticks, state.session) == (start_ticks, pid)
+    return ProcessId(pid, start_ticks) if is_it else None
 
 
 def exit_code(paths: ExperimentPaths) -> int | None:
@@ -126,8 +102,8 @@ def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
 
 
 def _write_pid_file(paths: ExperimentPaths, pid: int) -> None:
-    state = read_process(pid)
-    start_ticks = state.identity.start_ticks if state else 0  # ended already
+    state = _stat_of(pid)
+    start_ticks = state.start_ticks if state else 0  # ended already
     with open(paths.pid_file, "w", encoding="ascii") as file:
         file.write(f"{pid} {start_ticks}\n")
 
@@ -174,18 +150,26 @@ def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
 
 
 def _is_alive(process: ProcessId) -> bool:
-    state = read_process(process.pid)
-    return state is not None and state.identity == process
+    state = _stat_of(process.pid)
+    return state is not None and state.start_ticks == process.start_ticks
+
+
+def _stat_of(pid: int) -> ProcessStat | None:
+    """None also where the system does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        return process_stat(pid)
+    return None
 
 
 def _workers(job: ProcessId) -> list[ProcessId]:
     """Training workers: torchrun gives each its own session, out of reach of signals to the job's group."""
-    states = [state for name in os.listdir("/proc") if name.isdigit() and (state := read_process(int(name)))]
-    inside = {state.identity.pid for state in states if state.session == job.pid}
+    found = {int(name): _stat_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    alive = {pid: state for pid, state in found.items() if state is not None}
+    inside = {pid for pid, state in alive.items() if state.session == job.pid}
     return [
-        state.identity
-        for state in states
-        if state.parent in inside and state.session == state.identity.pid != job.pid
+        ProcessId(pid, state.start_ticks)
+        for pid, state in alive.items()
+        if state.parent in inside and state.session == pid != job.pid
     ]
 
 

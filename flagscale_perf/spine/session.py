@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta
 
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 
 REALTIME_FILE = "perf_realtime.log"
@@ -69,6 +70,17 @@ class Labels:
     def at(self, wall_ns: int) -> datetime:
         """Naive local time, whole seconds. Raises OverflowError outside the years 1 to 9999."""
         return _utc(wall_ns) + self._offset
+
+
+def labels_of(header: RunHeader) -> Labels:
+    """For who reads a file. Raises PerfError for a header whose session id is none."""
+    try:
+        return Labels(header)
+    except ValueError:
+        raise PerfError(
+            f"{header.session_id!r} is no session id such as 20240129_103000; this is no run file of"
+            " flagscale_perf"
+        ) from None
 
 
 def _utc(wall_ns: int) -> datetime:

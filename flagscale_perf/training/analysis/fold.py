@@ -11,9 +11,8 @@ from typing import Any
 
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
-from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.findings.findings import find
@@ -77,14 +76,7 @@ class RunFold:
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header whose session id is none."""
-        try:
-            self._totals = RunTotals(header)
-            self._labels = Labels(header)
-        except ValueError:
-            raise PerfError(
-                f"{header.session_id!r} is no session id such as 20240129_103000; this is no run file of"
-                " flagscale_perf"
-            ) from None
+        self._labels, self._totals = labels_of(header), RunTotals(header)
         self.end: RunEnd | None = None
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)

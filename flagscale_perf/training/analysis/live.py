@@ -22,10 +22,9 @@ from flagscale_perf.analysis.blocks import (
     Stripe,
 )
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
-from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
@@ -58,13 +57,7 @@ class LiveRun:
 
     def __init__(self, header: RunHeader) -> None:
         """Raises PerfError for a header whose session id is none."""
-        try:
-            self._labels = Labels(header)
-        except ValueError:
-            raise PerfError(
-                f"{header.session_id!r} is no session id such as 20240129_103000: this is no run file of"
-                " flagscale_perf"
-            ) from None
+        self._labels = labels_of(header)
         self.header, self.facts = header, RunFacts.of(header.facts)
         self.intervals: deque[IntervalRecord] = deque(maxlen=SHOWN_INTERVALS)
         self.events: deque[EventRecord] = deque(maxlen=SHOWN_EVENTS)

@@ -11,7 +11,6 @@ from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Reco
 
 # Readings of the device since the last call, and what there is to say about them.
 TakeReadings = Callable[[], tuple[list[HardwareRecord], list[str]]]
-TakeRanks = Callable[[], tuple[list[Record], list[str]]]
 
 
 def no_readings() -> tuple[list[HardwareRecord], list[str]]:

@@ -67,6 +67,17 @@ _OWN = (
     Metric("straggler_excess_seconds", "How much longer per step the slowest of them works than it should.",
            (), NS_PER_S),
 )  # fmt: skip
+# Counters that sum a field of the steps.
+_SUMS = {
+    "samples_total": "samples",
+    "skipped_samples_total": "skipped_samples",
+    "tokens_total": "tokens",
+    "model_flops_total": "model_flops",
+    "iteration_seconds_total": "iteration_ns",
+    "evaluation_seconds_total": "eval_ns",
+    "checkpoint_seconds_total": "checkpoint_ns",
+    "monitor_seconds_total": "self_ns",
+}
 
 
 def _of_figures() -> Iterator[Metric]:
@@ -107,10 +118,8 @@ class RunMetrics:
             self._set("iterations_total", 0, outcome)
         for event in EVENTS:
             self._set("events_total", 0, event)
-        for name in ("samples", "skipped_samples", "tokens", "model_flops", "dropped_records"):
-            self._set(f"{name}_total", 0)
-        for name in ("iteration", "evaluation", "checkpoint", "monitor"):
-            self._set(f"{name}_seconds_total", 0)
+        for name in (*_SUMS, "dropped_records_total"):
+            self._set(name, 0)
 
     def add(self, record: Record) -> None:
         """The next record."""
@@ -140,14 +149,8 @@ class RunMetrics:
         self._set("last_iteration", step.iteration)
         self._set("last_iteration_timestamp_seconds", self._anchor.wall_of(end_mono_ns(step)))
         self._count("iterations_total", step.iterations, OUTCOMES[step.outcome])
-        self._count("samples_total", step.samples)
-        self._count("skipped_samples_total", step.skipped_samples)
-        self._count("tokens_total", step.tokens)
-        self._count("model_flops_total", step.model_flops)
-        self._count("iteration_seconds_total", step.iteration_ns)
-        self._count("evaluation_seconds_total", step.eval_ns)
-        self._count("checkpoint_seconds_total", step.checkpoint_ns)
-        self._count("monitor_seconds_total", step.self_ns)
+        for name, field in _SUMS.items():
+            self._count(name, getattr(step, field))
         if step.memory_retries is not None:
             self._set("allocator_retries_total", step.memory_retries)
 

@@ -9,9 +9,7 @@ import pytest
 
 from flagscale_perf.launcher.config import Directories
 from flagscale_perf.launcher.job import (
-    ProcessId,
     exit_code,
-    read_process,
     refuse_if_running,
     running_job,
     start_job,
@@ -19,6 +17,7 @@ from flagscale_perf.launcher.job import (
 )
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.processes import process_stat
 
 DEADLINE_S = 60
 
@@ -147,7 +146,7 @@ def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(pa
         == f"killed the job of {paths.exp_dir} (pid {process.pid}): it did not end within 0.5 s of SIGTERM"
     )
     assert process.wait() == -signal.SIGKILL
-    wait_for(lambda: read_process(pid) is None)
+    wait_for(lambda: process_stat(pid) is None)
     assert exit_code(paths) is None
 
 
@@ -155,7 +154,7 @@ def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(pa
 def test_process_id_used_again_is_not_the_job(paths, wrong) -> None:
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=wrong == "start")
     try:
-        started = read_process(bystander.pid).identity.start_ticks
+        started = process_stat(bystander.pid).start_ticks
         write_pid_file(paths, bystander.pid, started - 1 if wrong == "start" else started)
         assert running_job(paths) is None
         assert stop_job(paths) == f"nothing running in {paths.exp_dir}"
@@ -176,21 +175,8 @@ def test_zombie_is_no_job(paths) -> None:
     process = subprocess.Popen(["true"], start_new_session=True)
     with contextlib.suppress(ChildProcessError):
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-    assert read_process(process.pid) is None
+    assert process_stat(process.pid) is None
     process.wait()
-
-
-def test_process_name_may_hold_anything(tmp_path) -> None:
-    program = tmp_path / ") S 1 (x y"
-    program.symlink_to("/bin/sleep")
-    process = subprocess.Popen([str(program), "60"])
-    try:
-        state = read_process(process.pid)
-        assert (state.identity.pid, state.parent, state.session) == (process.pid, os.getpid(), os.getsid(0))
-        assert read_process(process.pid).identity == ProcessId(process.pid, state.identity.start_ticks)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_killed_job_has_no_exit_status(paths, start, tmp_path) -> None:

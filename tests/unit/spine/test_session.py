@@ -7,7 +7,16 @@ from datetime import datetime
 
 import pytest
 
-from flagscale_perf.spine.session import Labels, age_key, file_names, new_session_id, rotated_name, session_of
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.session import (
+    Labels,
+    age_key,
+    file_names,
+    labels_of,
+    new_session_id,
+    rotated_name,
+    session_of,
+)
 from tests.fakes import SECOND, make_header
 
 
@@ -70,3 +79,11 @@ def test_labels_are_the_writers_local_time_wherever_they_are_read(
 def test_a_session_id_that_is_no_time_is_refused() -> None:
     with pytest.raises(ValueError, match="does not match format"):
         Labels(make_header("yesterday"))
+
+
+def test_a_session_id_that_is_none_is_refused_by_its_name() -> None:
+    with pytest.raises(PerfError) as caught:
+        labels_of(make_header("../../etc"))
+    assert str(caught.value) == (
+        "'../../etc' is no session id such as 20240129_103000; this is no run file of flagscale_perf"
+    )
