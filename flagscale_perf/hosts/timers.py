@@ -76,6 +76,7 @@ def _marking(host_class: type, hooks: TrainingHooks) -> type:
     known = answers.known
 
     def call(self: Any, name: str, log_level: int | None = None) -> Any:
+        """The host's timer of this name, with marks."""
         try:
             return known[log_level][name]
         except KeyError:
