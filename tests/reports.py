@@ -22,7 +22,6 @@ from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
     Happening,
-    Hardware,
     Memory,
     Monitor,
     Phases,
@@ -31,6 +30,7 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
 )
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.hardware import HardwareSummary
 
 HOSTILE = (
     "</script><script>alert(1)</script><img src=http://x.invalid/a onerror=alert(2)> \u2028 \u202e & "
@@ -132,7 +132,7 @@ def small() -> TrainingReport:
         ranks=None,
         stragglers=[],
         memory=unknown(Memory),
-        hardware=unknown(Hardware),
+        hardware=unknown(HardwareSummary),
         goodput=bar(80.0, startup=0.2, productive=0.7, idle=0.1, data_stall=None),
         monitor=Monitor(0.0004, 0, 0, [], {}),
         files={"records": "perf_records_20240129_103000.jsonl"},
@@ -192,7 +192,7 @@ def hostile() -> TrainingReport:
                     0.0),
         ranks=few_ranks(bad),
         stragglers=[Straggler(1, 10, True, [1], bad, bad, 0, bad, 5.0, 20.0, 0.05, bad, bad)],
-        hardware=unknown(Hardware, throttle=[bad]),
+        hardware=unknown(HardwareSummary, throttle=[bad]),
         goodput=GoodputBar(2.0, [GoodputPart(bad, bad, 2.0, 1.0)], 1.0),
         monitor=Monitor(0.1, 1, 1, [Happening(bad, 3, bad, bad)], {bad: 1}),
         files={bad: bad},

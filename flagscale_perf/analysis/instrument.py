@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
 from flagscale_perf.analysis.timeline import Timeline
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 
 
@@ -26,22 +27,27 @@ class Live(Protocol):
         """One line about it when a newer session follows."""
 
 
+def _not_offered(*_: Any) -> Any:
+    raise PerfError("the instrument that wrote this run has nothing for this command; try `report`")
+
+
 @dataclass(frozen=True)
 class Instrument:
-    """Its analysis. Each function raises PerfError for a file that it cannot read.
+    """Its analysis. Each function raises PerfError for a file that it cannot read; those that an instrument
+    leaves out refuse every file.
 
     Attributes:
         report: of one run file.
+        timeline: what `trace-export` draws, from the header on.
         sessions: of all sessions of a directory together.
         compare: the run files of BASE with those of NEW.
         comparison: what every format shows of that.
         live: a session to be followed, from its header on.
-        timeline: what `trace-export` draws, from the header on.
     """
 
     report: Callable[[Path], Report]
-    sessions: Callable[[Path], Report]
-    compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison]
-    comparison: Callable[[Comparison], Report]
-    live: Callable[[RunHeader], Live]
     timeline: Callable[[RunHeader], Timeline]
+    sessions: Callable[[Path], Report] = _not_offered
+    compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
+    comparison: Callable[[Comparison], Report] = _not_offered
+    live: Callable[[RunHeader], Live] = _not_offered

@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, TypeAlias, TypeVar
 from flagscale_perf.spine.slots import Bytes, Layout
 
 SCHEMA_VERSION = 1
+KILLED = "killed"  # the reason of an end that a run did not record itself
 
 # An instance of a registered type. NamedTuples and frozen dataclasses have no base class in common.
 Record: TypeAlias = Any

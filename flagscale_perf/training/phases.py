@@ -7,74 +7,93 @@ A phase's time is its own: what the phases inside it take is theirs. So all of t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NamedTuple
 
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import PhaseRecord, StepRecord
 
-_SUFFIX = "_ns"
-PHASES = tuple(name.removesuffix(_SUFFIX) for name in PhaseRecord._fields[1:])
-OTHER = PHASES.index("other")
-
-# Names of our own, for what no timer of a host names.
+# Timers of our own, for what no timer of a host names.
 ZERO_GRAD, AGREEMENT = "zero-grad", "step-agreement"
 
-# Phase -> the names under which Megatron's timers know it. A timer that is not here belongs to the phase it
-# runs in.
-_TIMERS: dict[str, tuple[str, ...]] = {
-    "data_loading": ("batch-generator",),
-    "forward": ("forward-compute",),
-    "backward": ("backward-compute",),
-    "pipeline_recv_wait": (
-        *("forward-recv", "backward-recv", "forward-send-backward-recv", "backward-send-forward-recv"),
-        *(
-            "forward-send-forward-recv",
-            "backward-send-backward-recv",
-            "forward-backward-send-forward-backward-recv",
-        ),
-        "forward-send-slave-forward-recv",
-    ),
-    "pipeline_send": ("forward-send", "backward-send"),
-    "exposed_grad_comm": (
-        *("all-grads-sync", "embedding-grads-all-reduce", "conditional-embedder-grads-all-reduce"),
-        *("non-tensor-parallel-grads-all-reduce", "layernorm-grads-all-reduce"),
-    ),
-    "exposed_param_comm": ("params-all-gather",),
-    "exposed_stat_comm": (AGREEMENT,),
-    "zero_grad": (ZERO_GRAD,),
-    "optimizer": ("optimizer",),
-    "optimizer_copy_grad": ("optimizer-copy-to-main-grad",),
-    "optimizer_unscale_check": ("optimizer-unscale-and-check-inf",),
-    "optimizer_clip": ("optimizer-clip-main-grad",),
-    "optimizer_inner_step": ("optimizer-inner-step",),
-    "optimizer_copy_param": ("optimizer-copy-main-to-model-params",),
-    "optimizer_count_zeros": ("optimizer-count-zeros",),
-    "forward_backward_other": ("forward-backward",),
-}
+
+class Kind(Enum):
+    """What time in a phase is, where ranks are compared."""
+
+    WORK = "work"  # no collective inside but those of a lockstep group
+    WAITING = "waiting"  # for other ranks, and nothing else
+    BOTH = "both"  # ranks agree or log together inside, or a device idles for another reason
+
+
+class Phase(NamedTuple):
+    """A row of the table of phases.
+
+    Attributes:
+        group: where there is room for a few figures only.
+        kind: see there.
+        timers: the names under which Megatron's timers know it. A timer that no phase has belongs to the
+            phase it runs in.
+    """
+
+    group: str
+    kind: Kind
+    timers: tuple[str, ...] = ()
+
+
+# In the order of `PhaseRecord`'s fields. Everything that lists phases follows from this table.
+TABLE: dict[str, Phase] = {
+    "data_loading": Phase("Data", Kind.WORK, ("batch-generator",)),
+    "forward": Phase("Forward", Kind.WORK, ("forward-compute",)),
+    "backward": Phase("Backward", Kind.WORK, ("backward-compute",)),
+    "pipeline_recv_wait": Phase("Pipe", Kind.WAITING, (
+        "forward-recv", "backward-recv", "forward-send-backward-recv", "backward-send-forward-recv",
+        "forward-send-forward-recv", "backward-send-backward-recv",
+        "forward-backward-send-forward-backward-recv", "forward-send-slave-forward-recv",
+    )),
+    "pipeline_send": Phase("Pipe", Kind.WAITING, ("forward-send", "backward-send")),
+    "exposed_grad_comm": Phase("Comm", Kind.WAITING, (
+        "all-grads-sync", "embedding-grads-all-reduce", "conditional-embedder-grads-all-reduce",
+        "non-tensor-parallel-grads-all-reduce", "layernorm-grads-all-reduce",
+    )),
+    "exposed_param_comm": Phase("Comm", Kind.WAITING, ("params-all-gather",)),
+    "exposed_stat_comm": Phase("Comm", Kind.WAITING, (AGREEMENT,)),
+    "zero_grad": Phase("Optim", Kind.WORK, (ZERO_GRAD,)),
+    "optimizer": Phase("Optim", Kind.BOTH, ("optimizer",)),
+    "optimizer_copy_grad": Phase("Optim", Kind.WORK, ("optimizer-copy-to-main-grad",)),
+    "optimizer_unscale_check": Phase("Optim", Kind.BOTH, ("optimizer-unscale-and-check-inf",)),
+    "optimizer_clip": Phase("Optim", Kind.BOTH, ("optimizer-clip-main-grad",)),
+    "optimizer_inner_step": Phase("Optim", Kind.WORK, ("optimizer-inner-step",)),
+    "optimizer_copy_param": Phase("Optim", Kind.WORK, ("optimizer-copy-main-to-model-params",)),
+    "optimizer_count_zeros": Phase("Optim", Kind.BOTH, ("optimizer-count-zeros",)),
+    "forward_backward_other": Phase("Other", Kind.BOTH, ("forward-backward",)),
+    "other": Phase("Other", Kind.BOTH),
+    "between_steps": Phase("Between", Kind.BOTH),
+}  # fmt: skip
+
+PHASES = tuple(TABLE)
+OTHER = PHASES.index("other")
 PHASE_OF: dict[str, int] = {
-    timer: PHASES.index(phase) for phase, timers in _TIMERS.items() for timer in timers
+    timer: number for number, phase in enumerate(TABLE.values()) for timer in phase.timers
 }
 
-# A mark names the host's timer by its number: a phase's first timer has the phase's own, the others follow.
-NUMBER_OF = dict(PHASE_OF)
-_PHASES_OF_OTHERS: list[int] = []
-for _timer, _phase in PHASE_OF.items():
-    if _timer != _TIMERS[PHASES[_phase]][0]:
-        NUMBER_OF[_timer] = len(PHASES) + len(_PHASES_OF_OTHERS)
-        _PHASES_OF_OTHERS.append(_phase)
-PHASE_OF_NUMBER = (*range(len(PHASES)), *_PHASES_OF_OTHERS)
+# A mark names the host's timer by its number: a phase's first timer has the phase's own, the others follow. A
+# mark has room for 31 of them, so the phases without a timer, which are the last ones, have no number.
+_FIRST = [phase.timers[0] for phase in TABLE.values() if phase.timers]
+_OTHERS = [timer for phase in TABLE.values() for timer in phase.timers[1:]]
+NUMBER_OF = {timer: number for number, timer in enumerate(_FIRST + _OTHERS)}
+PHASE_OF_NUMBER = tuple(PHASE_OF[timer] for timer in NUMBER_OF)
 
-# Where there is room for a few figures only; every phase is in exactly one group.
+
+def of_kind(kind: Kind) -> tuple[str, ...]:
+    """The phases whose time is work, waiting, or may be both."""
+    return tuple(name for name, phase in TABLE.items() if phase.kind is kind)
+
+
+# Every phase is in exactly one group.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Data": ("data_loading",),
-    "Forward": ("forward",),
-    "Backward": ("backward",),
-    "Pipe": ("pipeline_recv_wait", "pipeline_send"),
-    "Comm": ("exposed_grad_comm", "exposed_param_comm", "exposed_stat_comm"),
-    "Optim": ("zero_grad", *(phase for phase in PHASES if phase.startswith("optimizer"))),
-    "Other": ("forward_backward_other", "other"),
-    "Between": ("between_steps",),
+    group: tuple(name for name, phase in TABLE.items() if phase.group == group)
+    for group in dict.fromkeys(phase.group for phase in TABLE.values())
 }
 
 ONE_F_ONE_B = "1f1b"

@@ -5,6 +5,7 @@ in `training.records`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from flagscale_perf.spine.records import record
 
@@ -77,11 +78,10 @@ class RanksRecord:
             raise ValueError(f"{len(self.work_ns)} entries of {self.ranks_per_entry} ranks each cannot be")
 
 
-@record("straggler")
 @dataclass(frozen=True)
-class StragglerRecord:
-    """A rank that makes the others wait; written when it is named, and again with the same first_iteration
-    when it is over.
+class SlowStretch:
+    """Which rank made the others wait, and when; the file, the summary and the report add how long, each in
+    its unit.
 
     Attributes:
         first_iteration, iteration: of the slow stretch as far as it is known.
@@ -91,11 +91,6 @@ class StragglerRecord:
         hostname, device: of the first of them.
         stage: its place in the pipeline.
         phase: where the time goes, a name of `training.phases.PHASES`.
-        excess_ns: what it works longer per step than it should, the median.
-        iteration_ns: the median iteration then.
-        against: "peers" of the same pipeline stage, its own "past", or "stages": it belongs to a stage that
-            has more to do than the others.
-        cause: what its device says, e.g. "clock capped by power"; None if nothing.
     """
 
     first_iteration: int
@@ -106,6 +101,22 @@ class StragglerRecord:
     device: str
     stage: int
     phase: str
+
+
+@record("straggler")
+@dataclass(frozen=True)
+class StragglerRecord(SlowStretch):
+    """A rank that makes the others wait; written when it is named, and again with the same first_iteration
+    when it is over.
+
+    Attributes:
+        excess_ns: what it works longer per step than it should, the median.
+        iteration_ns: the median iteration then.
+        against: "peers" of the same pipeline stage, its own "past", or "stages": it belongs to a stage that
+            has more to do than the others.
+        cause: what its device says, e.g. "clock capped by power"; None if nothing.
+    """
+
     excess_ns: int
     iteration_ns: int
     against: str
@@ -114,6 +125,10 @@ class StragglerRecord:
     def __post_init__(self) -> None:
         if not self.ranks:
             raise ValueError("a straggler record without ranks")
+
+    def stretch(self) -> dict[str, Any]:
+        """What the summary and the report have, too: all but the times."""
+        return {name: value for name, value in vars(self).items() if not name.endswith("_ns")}
 
     @property
     def identity(self) -> StragglerIdentity:

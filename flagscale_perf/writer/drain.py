@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.spine.records import Record, RunEnd
+from flagscale_perf.spine.records import KILLED, Record, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.fanout import describe
 from flagscale_perf.writer.instrument import Instrument
@@ -25,7 +25,6 @@ FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
 RETRY_S = 0.04
 BATCH = 2048
 MOST_KNOWN = 4 * BATCH  # a batch, and what was remarked between its records
-KILLED = "killed"
 
 
 @dataclass(frozen=True)

@@ -97,11 +97,11 @@ def read_texts(root: Path) -> list[tuple[str, str]]:
 
 
 def read_house(page: str) -> dict[str, Rights]:
-    """The table of docs/house.md: room -> what it may import."""
+    """The table of docs/house.md that has three columns: room -> what it may import."""
     rows = [
         [set(re.findall(r"`([\w.]+)`", cell)) or cell.strip() for cell in line.split("|")[1:-1]]
         for line in page.splitlines()
-        if "|" in line
+        if line.count("|") == 4
     ]
     every = {next(iter(row[0])) for row in rows if isinstance(row[0], set)}
     return {
@@ -112,7 +112,7 @@ def read_house(page: str) -> dict[str, Rights]:
 
 
 def _rooms(cell: set[str] | str, every: set[str]) -> set[str]:
-    return every if cell == "everything" else set(cell)
+    return every - {"__main__"} if cell == "everything" else set(cell)
 
 
 def check_imports(sources: list[Source], house: dict[str, Rights]) -> list[str]:
@@ -125,6 +125,21 @@ def check_imports(sources: list[Source], house: dict[str, Rights]) -> list[str]:
             if reason:
                 offences.append(f"{source.name}:{line} {reason}")
     return offences
+
+
+def check_two_way(house: dict[str, Rights]) -> list[str]:
+    """Pairs of rooms that may import each other, directly or by way of others."""
+    reached = {room: set(rights.rooms) for room, rights in house.items()}
+    for middle in house:
+        for rooms in reached.values():
+            if middle in rooms:
+                rooms |= reached[middle]
+    return [
+        f"{room} and {other}"
+        for room in house
+        for other in sorted(reached[room])
+        if room < other and room in reached[other]
+    ]
 
 
 def _room_in(house: dict[str, Rights], path: list[str]) -> str:

@@ -1,18 +1,16 @@
-"""docs/formulas.md, adding a model family: done as the page shows it, to a copy of the one source file."""
+"""docs/formulas.md, adding a model family: done as the page shows it, to a copy of the package."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
 
 from flagscale_perf import flops_calculator
 from flagscale_perf.spine.errors import PerfError
 from tests.contract.test_formulas_page import PAGE, by_hand
+from tests.package_copy import PackageCopy
 
 SECTION = PAGE[PAGE.index("## Adding a model family") :]
 FUNCTION, ROW = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
@@ -25,35 +23,32 @@ DEEPSEEK = CONFIG | {
 }
 
 
-@pytest.fixture
-def changed(tmp_path, monkeypatch):
-    """The calculator with the page's function above `Family` and its row above DeepSeek's."""
-    source = Path(flops_calculator.__file__).read_text(encoding="utf-8")
-    for marker, text in (("class Family(", FUNCTION + "\n\n"), ('    Family("deepseek"', ROW)):
-        assert source.count(marker) == 1
-        source = source.replace(marker, text + marker)
-    path = tmp_path / "changed_calculator.py"
-    path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, path.stem, module)
-    spec.loader.exec_module(module)
-    return module
+COUNT = """
+import json
+import sys
+from flagscale_perf.flops_calculator import ModelShape, count
+config, other = map(json.loads, sys.argv[1:])
+table = count(ModelShape.from_hf(config), 1, 4)
+forward = {name: phases["fwd"] for name, phases in table.components.items()}
+print(json.dumps([table.family, forward, table.totals, ModelShape.from_hf(other).family]))
+"""
 
 
-def test_the_new_family_counts_what_the_page_says(changed):
-    table = changed.count(changed.ModelShape.from_hf(CONFIG), 1, 4)
+def test_the_new_family_counts_what_the_page_says_and_the_others_stay_what_they_were(
+    package_copy: PackageCopy,
+) -> None:
+    calculator = "flagscale_perf/flops_calculator.py"
+    package_copy.insert(calculator, FUNCTION + "\n\n", "class Family(")
+    package_copy.insert(calculator, ROW, '    Family("deepseek"')
+    made = package_copy.python("-c", COUNT, json.dumps(CONFIG), json.dumps(DEEPSEEK))
+    family, forward, totals, other = json.loads(made)
+    assert (family, other) == ("youtu", "deepseek")
+
     rows = re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", SECTION, re.MULTILINE)
     stated = {name: int(number.replace(",", "")) for name, _, number in rows}
-    assert table.family == "youtu"
-    assert {name: by_hand(formula) for name, formula, _ in rows} == stated
-    assert {name: phases["fwd"] for name, phases in table.components.items()} == stated
+    assert {name: by_hand(formula) for name, formula, _ in rows} == stated == forward
     sums, total = re.search(r"causal half: (.+) = ([\d,]+)\.", SECTION).groups()
-    assert by_hand(sums) == int(total.replace(",", "")) == table.totals["model_flops_causal_half"]
-
-
-def test_the_other_families_stay_what_they_were(changed):
-    assert changed.ModelShape.from_hf(DEEPSEEK).family == "deepseek"
+    assert by_hand(sums) == int(total.replace(",", "")) == totals["model_flops_causal_half"]
 
 
 def test_without_the_change_the_family_is_not_known():

@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
-import shutil
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
-REPO = Path(__file__).parents[2]
-PAGE = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")
-SECTION = PAGE[PAGE.index("**a metric**") : PAGE.index("**a finding**")]
-ROW = re.search(r"```python\n(.*?)```", SECTION, re.DOTALL)[1]
-FILE = re.search(r"one row in `([\w/.]+)`", SECTION)[1]
-GROUP = re.search(r"at the end of `(\w+)`", SECTION)[1]
+from tests.conftest import REPO
+from tests.package_copy import PackageCopy, Paragraph
+
+METRIC = Paragraph("a metric")
+(ROW,) = METRIC.code
+FILE = METRIC.word(r"one row in `([\w/.]+)`")
+GROUP = METRIC.word(r"at the end of `(_\w+)`")
 RUN = REPO / "tests/golden/perf_records.jsonl"  # 10240 tokens/s on 8 devices
 KEY, VALUE = "tokens_per_s_per_gpu", 1280.0
 
@@ -70,46 +69,20 @@ print(len(steps), Rows(TABLE, make_header()).csv(window.close())["gc_ms"])
 """
 
 
-class Copy:
-    """A copy of the package to be changed."""
-
-    def __init__(self, directory: Path, run_python) -> None:
-        self._directory = directory
-        self._run_python = run_python
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(REPO / "flagscale_perf", directory / "flagscale_perf", ignore=ignored)
-
-    def insert(self, file: str, text: str, before: str, behind: str) -> None:
-        """The text before the first `before` that follows `behind`."""
-        path = self._directory / file
-        content = path.read_text(encoding="utf-8")
-        place = content.index(before, content.index(behind))
-        path.write_text(content[:place] + text + content[place:], encoding="utf-8")
-
-    def insert_row(self, row: str) -> None:
-        self.insert(FILE, row, ")  # fmt: skip", f"\n{GROUP}: ")
-
-    def python(self, *args: object) -> str:
-        done = self._run_python(*args, env={"PYTHONPATH": f"{self._directory}:{REPO}"})
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+def insert_row(package_copy: PackageCopy, row: str) -> None:
+    package_copy.insert(FILE, row, ")  # fmt: skip", f"\n{GROUP}: ")
 
 
 @pytest.fixture
-def copy(run_python, tmp_path: Path) -> Copy:
-    return Copy(tmp_path / "copy", run_python)
+def changed(package_copy: PackageCopy) -> PackageCopy:
+    """A copy of the package that has the page's row."""
+    insert_row(package_copy, ROW)
+    return package_copy
 
 
-@pytest.fixture
-def python(copy: Copy):
-    """Runs Python with a copy of the package that has the page's row."""
-    copy.insert_row(ROW)
-    return copy.python
-
-
-def test_the_new_figure_is_in_every_output_of_a_run(python, tmp_path: Path) -> None:
+def test_the_new_figure_is_in_every_output_of_a_run(changed: PackageCopy, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
-    sent = python("-c", SHOW, RUN, logs)
+    sent = changed.python("-c", SHOW, RUN, logs)
 
     log = (logs / "perf_metrics_20240129_103000.log").read_text().splitlines()
     titles = next(line for line in log if line.startswith("Timestamp"))
@@ -132,30 +105,27 @@ def test_the_new_figure_is_in_every_output_of_a_run(python, tmp_path: Path) -> N
     assert summary["iteration_logs"][0][KEY] == VALUE
 
 
-def test_and_in_what_is_made_of_its_run_file(python) -> None:
-    def main(*args: str) -> str:
-        return python("-m", "flagscale_perf", *args)
-
+def test_and_in_what_is_made_of_its_run_file(changed: PackageCopy) -> None:
+    main = changed.command
     (row, *_) = csv.DictReader(io.StringIO(main("report", RUN, "--format", "csv")))
     assert float(row[KEY]) == VALUE
     assert f'"{KEY}": {VALUE}' in main("report", RUN, "--format", "json")
     assert "tokens/s/GPU" in main("watch", "--once", RUN)
     show = "from tests.contract.test_figures_page import table; print(table())"
-    assert f"| `{KEY}` | tokens/s | tokens_per_s / world size | Tokens/s/GPU |" in python("-c", show)
+    assert f"| `{KEY}` | tokens/s | tokens_per_s / world size | Tokens/s/GPU |" in changed.python("-c", show)
 
 
-def test_a_newly_measured_one_goes_the_whole_way_from_the_training_thread(copy: Copy) -> None:
-    (field,) = set(re.findall(r"`(gc_ns: [^`]+)`", SECTION))
-    (value,) = re.findall(r"`(per_step\([^`]+)`", SECTION)
+def test_a_newly_measured_one_goes_the_whole_way_from_the_training_thread(package_copy: PackageCopy) -> None:
+    field, value = METRIC.word(r"`(gc_ns: [^`]+)`"), METRIC.word(r"`(per_step\([^`]+)`")
     row = f'    Row("gc_ms", "garbage", MILLISECONDS, lambda i, run: {value}, "Σ gc_ns / steps / 10⁶"),\n'
     records = "flagscale_perf/training/records.py"
     for record in ("class StepRecord(", "class IntervalRecord:"):
-        copy.insert(records, f"\n    {field}", "\n\n\n", record)
-    copy.insert(
+        package_copy.insert(records, f"\n    {field}", "\n\n\n", record)
+    package_copy.insert(
         "flagscale_perf/perf_metrics.py", "2_000_000,\n", "            ),\n        )", "StepRecord,\n"
     )
-    copy.insert_row(row)
-    assert copy.python("-c", MEASURE) == "3 2.0\n"
+    insert_row(package_copy, row)
+    assert package_copy.python("-c", MEASURE) == "3 2.0\n"
 
 
 def test_without_the_row_there_is_none() -> None:

@@ -12,6 +12,8 @@ target = os.environ.get("INJECT")
 if target:
     module, owner, name = target.split(":")
     holder = getattr(importlib.import_module(module), owner)
+    if owner == "Budget":  # judged after 20 steps at the earliest: longer than this training
+        importlib.import_module("flagscale_perf.hooks").JUDGED_STEPS = (2, 2)
     def fault(*args, **kwargs):
         raise RuntimeError("injected")
     setattr(holder, name, fault)
@@ -32,7 +34,7 @@ TARGETS = {
     "data_skipped": "flagscale_perf.perf_metrics:PerfMonitor:data_skipped",
     "phase begin": "flagscale_perf.device.timeline:HostTimeline:begin",
     "phase end": "flagscale_perf.device.timeline:HostTimeline:end",
-    "shedding": "flagscale_perf.perf_metrics:Budget:add",
+    "shedding": "flagscale_perf.perf_metrics:Budget:judge",
     "ring": "flagscale_perf.perf_logger:PerfLogger:step",
     "finish": "flagscale_perf.perf_metrics:PerfMonitor:finish",
     "close": "flagscale_perf.perf_logger:PerfLogger:close",
@@ -50,7 +52,16 @@ def train(tmp_path, **env):
         "--enable-perf-monitor",
         "--perf-breakdown",
     ]
-    arguments += ["--perf-log-dir", "perf"]
+    arguments += [
+        "--perf-log-dir",
+        "perf",
+        "--save",
+        "saved",
+        "--save-interval",
+        "2",
+        "--ckpt-format",
+        "torch",
+    ]
     worker = {
         "RANK": "0",
         "LOCAL_RANK": "0",

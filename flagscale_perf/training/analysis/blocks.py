@@ -26,7 +26,6 @@ from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
-    Hardware,
     Memory,
     Monitor,
     Phases,
@@ -34,6 +33,7 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
 )
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUPS
 
 _GOOD_ENDS = ("completed", "running")
@@ -328,7 +328,7 @@ def _hardware(found: TrainingReport) -> list[Block]:
     return [*([drawn] if drawn.panels else []), Pairs(rows)]
 
 
-def _hardware_rows(read: Hardware) -> list[tuple[str, Cell]]:
+def _hardware_rows(read: HardwareSummary) -> list[tuple[str, Cell]]:
     energy = (Quantity(read.energy_j, "J"), " in ", Quantity(read.energy_read_s, "s"))
     lanes = f"generation {read.pcie_generation}, {read.pcie_width} lanes"
     return [

@@ -12,7 +12,7 @@ from typing import Any
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, kind_of
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_s
 from flagscale_perf.training.analysis.findings.case import TrainingCase
@@ -21,12 +21,10 @@ from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.overview import overview_of
 from flagscale_perf.training.analysis.ranks import RankMatrix, stragglers_of
 from flagscale_perf.training.analysis.report import Figures, TrainingReport
-from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
     GoodputPart,
     Happening,
-    Hardware,
     Memory,
     Monitor,
     Phase,
@@ -133,7 +131,7 @@ class RunFold:
             ),
             stragglers=stragglers_of(self._totals.ranks, self._last_iteration),
             memory=_memory(summary),
-            hardware=Hardware(**vars(summary.hardware)),
+            hardware=summary.hardware,
             goodput=goodput_bar(summary.goodput),
             monitor=self._monitor(summary),
             files=summary.files,

@@ -10,11 +10,10 @@ from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Sectio
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import KILLED, RunEnd
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.blocks import goodput
 from flagscale_perf.training.analysis.fold import goodput_bar
-from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput, SessionGoodput
 from flagscale_perf.training.records import StepRecord

@@ -24,12 +24,11 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import as_ms, numbered, ranges
-from flagscale_perf.training.analysis.overview import SIZES
+from flagscale_perf.training.analysis.overview import sizes_of
 from flagscale_perf.training.analysis.series import GROUP_COLOURS
-from flagscale_perf.training.analysis.summary import KILLED
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
@@ -160,12 +159,11 @@ class LiveRun:
 
     def _facts(self) -> str:
         facts = self.facts
-        sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
         known = (
             f"{facts.script} on {facts.hostname}",
             f"{facts.world_size} x {facts.device}",
             facts.dtype,
-            " ".join(f"{short}{size}" for short, size in sizes.items() if size is not None),
+            " ".join(f"{short}{size}" for short, size in sizes_of(facts).items()),
         )
         return ", ".join(each for each in known if each)
 

@@ -5,6 +5,8 @@ or left out, never trusted.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.report import Node, Overview
@@ -12,13 +14,21 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.summary.summary import Summary
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP, Scale
 
-SIZES = {
+_SIZES = {
     "TP": "tensor_parallel",
     "PP": "pipeline_parallel",
     "DP": "data_parallel",
     "CP": "context_parallel",
     "EP": "expert_parallel",
 }
+# A recorded world size may be no number of devices.
+_AS_RECORDED = {field.name for field in fields(Overview)} - {"world_size"}
+
+
+def sizes_of(facts: RunFacts) -> dict[str, int]:
+    """The parallel sizes that are known, by their short names."""
+    sizes = {short: getattr(facts, name) for short, name in _SIZES.items()}
+    return {short: size for short, size in sizes.items() if size is not None}
 
 
 def overview_of(
@@ -27,37 +37,18 @@ def overview_of(
     """From the summary, the local time of the start, and what is known of the nodes."""
     info, facts = summary.session_info, RunFacts.of(summary.run_facts)
     scale = Scale.of(facts)
-    sizes = {short: getattr(facts, name) for short, name in SIZES.items()}
+    known: dict[str, Any] = {name: None if value == "" else value for name, value in vars(facts).items()}
+    known |= vars(info)
     return Overview(
-        session_id=info.session_id,
-        end_reason=info.end_reason,
+        **{name: value for name, value in known.items() if name in _AS_RECORDED},
         started=started,
         ended=info.end_time.replace("T", " "),
-        first_iteration=info.first_iteration,
-        last_iteration=info.last_iteration,
         iterations=info.total_iterations,
         skipped_iterations=summary.totals.skipped_iterations,
-        train_iters=facts.train_iters,
-        resume_iteration=facts.resume_iteration,
         log_interval=PerfConfig.of(summary.config).perf_log_interval,
-        host=facts.host or None,
-        script=facts.script or None,
-        hostname=facts.hostname or None,
-        package_version=facts.package_version or None,
-        restart_count=facts.restart_count,
         world_size=scale.world_size,
-        device=facts.device or None,
-        dtype=facts.dtype,
-        parallel={short: size for short, size in sizes.items() if size is not None},
-        pipeline_schedule=facts.pipeline_schedule,
-        model_family=facts.model_family,
-        seq_length=facts.seq_length,
-        micro_batch_size=facts.micro_batch_size,
-        global_batch_size=facts.global_batch_size,
-        flops_convention=facts.flops_convention or None,
+        parallel=sizes_of(facts),
         peak_tflops=None if scale.peak_flop_per_s is None else scale.peak_flop_per_s / FLOP_PER_TFLOP,
-        peak_source=facts.peak_source or None,
-        missing=facts.missing,
         nodes=[
             Node(hostname, len(ranks), ranks[0], ranks[-1], devices) for hostname, ranks, devices in nodes
         ],

@@ -87,17 +87,8 @@ def _medians(rows: Sequence[Row]) -> list[float | None]:
 def _straggler(record: StragglerRecord, last_iteration: int) -> Straggler:
     iteration = record.iteration if record.is_over else max(record.iteration, last_iteration)
     return Straggler(
-        first_iteration=record.first_iteration,
-        iteration=iteration,
-        is_over=record.is_over,
-        ranks=record.ranks,
-        hostname=record.hostname,
-        device=record.device,
-        stage=record.stage,
-        phase=record.phase,
+        **record.stretch() | {"iteration": iteration},
         excess_ms=record.excess_ns / NS_PER_MS,
         iteration_ms=record.iteration_ns / NS_PER_MS,
         lost_s=record.excess_ns * max(0, iteration - record.first_iteration + 1) / NS_PER_S,
-        against=record.against,
-        cause=record.cause,
     )

@@ -17,13 +17,13 @@ from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
-    Hardware,
     Memory,
     Monitor,
     Phases,
     Ranks,
     Straggler,
 )
+from flagscale_perf.training.hardware import HardwareSummary
 
 REPORT_VERSION = 1
 
@@ -201,7 +201,7 @@ class TrainingReport:
     ranks: Ranks | None
     stragglers: list[Straggler]
     memory: Memory
-    hardware: Hardware
+    hardware: HardwareSummary
     goodput: GoodputBar
     monitor: Monitor
     files: dict[str, str]
@@ -212,4 +212,5 @@ class TrainingReport:
         """JSON-ready; `report_version` first."""
         content = {"report_version": REPORT_VERSION} | asdict(self)
         content["trend"]["points"] = [point.as_dict() for point in self.trend.points]
+        content["hardware"] = {"power_w": None} | content["hardware"]  # its place since the first version
         return dict(finite(content))

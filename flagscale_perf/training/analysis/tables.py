@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flagscale_perf.training.rank_records import SlowStretch
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -85,17 +87,9 @@ class Ranks:
 
 
 @dataclass(frozen=True)
-class Straggler:
+class Straggler(SlowStretch):
     """A slow stretch of a rank, as in `StragglerRecord`. `lost_s` is its excess times its iterations."""
 
-    first_iteration: int
-    iteration: int
-    is_over: bool
-    ranks: list[int]
-    hostname: str
-    device: str
-    stage: int
-    phase: str
     excess_ms: float
     iteration_ms: float
     lost_s: float
@@ -114,26 +108,6 @@ class Memory:
     fragmentation: float | None
     alloc_retries: int | None
     out_of_memory_in_steps: int | None
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """Counters of rank 0's device; `throttle` has every reason that was read. None for what was not."""
-
-    power_w: float | None
-    energy_j: float | None
-    energy_read_s: float | None
-    tokens_per_joule: float | None
-    joules_per_token: float | None
-    min_sm_clock_mhz: int | None
-    max_temperature_c: int | None
-    throttle: list[str] | None
-    ecc_uncorrected: int | None
-    xid_readings: int | None
-    pcie_generation: int | None
-    pcie_width: int | None
-    pcie_replays: int | None
-    nvlinks_active: int | None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,13 @@ from typing import NamedTuple, TypeVar
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.training.hardware import highest
 from flagscale_perf.training.phases import share
-from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerIdentity, StragglerRecord
+from flagscale_perf.training.rank_records import (
+    NodeRecord,
+    RanksRecord,
+    SlowStretch,
+    StragglerIdentity,
+    StragglerRecord,
+)
 from flagscale_perf.training.ranks.blocks import MAX_RANKS
 from flagscale_perf.training.rates import as_gb
 from flagscale_perf.training.records import Record
@@ -30,17 +36,9 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SlowRanks:
+class SlowRanks(SlowStretch):
     """A slow stretch, as in `StragglerRecord`; of very many ranks the first `MAX_NAMED`."""
 
-    first_iteration: int
-    iteration: int
-    is_over: bool
-    ranks: list[int]
-    hostname: str
-    device: str
-    stage: int
-    phase: str
     excess_ms: float
     against: str
     cause: str | None
@@ -235,16 +233,5 @@ def _at(values: Sequence[T], place: int) -> T | None:
 
 
 def _slow_ranks(record: StragglerRecord) -> SlowRanks:
-    return SlowRanks(
-        first_iteration=record.first_iteration,
-        iteration=record.iteration,
-        is_over=record.is_over,
-        ranks=record.ranks[:MAX_NAMED],
-        hostname=record.hostname,
-        device=record.device,
-        stage=record.stage,
-        phase=record.phase,
-        excess_ms=record.excess_ns / NS_PER_MS,
-        against=record.against,
-        cause=record.cause,
-    )
+    few = {"ranks": record.ranks[:MAX_NAMED]}
+    return SlowRanks(**record.stretch() | few, excess_ms=record.excess_ns / NS_PER_MS)

@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.phases import PHASES, Kind, of_kind
 from flagscale_perf.training.ranks.blocks import Block
 
-# Waiting for other ranks, and nothing else.
-WAITING = (
-    "pipeline_recv_wait",
-    "pipeline_send",
-    "exposed_grad_comm",
-    "exposed_param_comm",
-    "exposed_stat_comm",
-)
-# No collective inside but those of a lockstep group: work wherever it is long.
-OWN = (
-    "data_loading",
-    "forward",
-    "backward",
-    "zero_grad",
-    "optimizer_copy_grad",
-    "optimizer_inner_step",
-    "optimizer_copy_param",
-)
-# Work and waiting: inside, ranks agree on gradient norm and overflow or log together, or a device idles for
-# another reason.
-MIXED = tuple(phase for phase in PHASES if phase not in WAITING + OWN)
+
+def _places(kind: Kind) -> tuple[int, ...]:
+    return tuple(map(PHASES.index, of_kind(kind)))
 
 
-def _places(names: Iterable[str]) -> tuple[int, ...]:
-    return tuple(PHASES.index(name) for name in names)
-
-
-OWN_PLACES, MIXED_PLACES, WAITING_PLACES = _places(OWN), _places(MIXED), _places(WAITING)
+OWN_PLACES, MIXED_PLACES, WAITING_PLACES = map(_places, (Kind.WORK, Kind.BOTH, Kind.WAITING))
 _DATA = PHASES.index("data_loading")
 
 

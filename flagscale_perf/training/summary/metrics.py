@@ -189,7 +189,3 @@ class RunMetrics:
 
 def _label(value: Any) -> str:
     return "" if value is None else printable(str(value))[:MAX_LABEL]
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) else None

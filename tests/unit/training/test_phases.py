@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.device.marks import END, stop_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import (
     GROUPS,
+    NUMBER_OF,
     OTHER,
     PHASE_OF,
+    PHASE_OF_NUMBER,
     PHASES,
     PhaseJoin,
     PhaseSums,
@@ -16,15 +19,28 @@ from flagscale_perf.training.phases import (
     split_wait,
     total_of,
 )
+from flagscale_perf.training.records import PhaseRecord
 from tests.fakes import MS, make_phases, make_step
 
 PIPELINE = {"pipeline_parallel": 4, "pipeline_schedule": "1f1b"}
 
 
+def test_the_table_has_the_record_s_fields_in_their_order() -> None:
+    assert tuple(f"{phase}_ns" for phase in PHASES) == PhaseRecord._fields[1:]
+
+
 def test_every_phase_is_in_one_group_and_all_but_the_derived_ones_have_a_timer() -> None:
     assert sorted(phase for names in GROUPS.values() for phase in names) == sorted(PHASES)
+    assert list(GROUPS) == ["Data", "Forward", "Backward", "Pipe", "Comm", "Optim", "Other", "Between"]
     assert set(PHASES) - {PHASES[phase] for phase in PHASE_OF.values()} == {"other", "between_steps"}
-    assert PHASES[OTHER] == "other"
+    assert PHASES[OTHER:] == ("other", "between_steps")
+
+
+def test_every_timer_has_a_number_that_fits_into_a_mark() -> None:
+    assert sorted(NUMBER_OF.values()) == list(range(len(PHASE_OF))) and NUMBER_OF.keys() == PHASE_OF.keys()
+    assert {timer: PHASE_OF_NUMBER[number] for timer, number in NUMBER_OF.items()} == PHASE_OF
+    assert [PHASE_OF_NUMBER[phase] for phase in range(OTHER)] == list(range(OTHER)), "the phases' own"
+    assert stop_of(len(NUMBER_OF) - 1) < END
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.ranks.blocks import Block
-from flagscale_perf.training.ranks.work import MIXED, OWN, WAITING, Work, excess_ns, work_of
+from flagscale_perf.training.ranks.work import Work, excess_ns, work_of
 
 USUAL = Work(own_ns=100, mixed_ns=10, wait_ns=50, data_ns=5)
-
-
-def test_every_phase_is_one_of_three_kinds() -> None:
-    assert sorted(OWN + MIXED + WAITING) == sorted(PHASES)
 
 
 def test_a_block_is_work_of_one_s_own_mixed_and_waiting() -> None:

@@ -253,3 +253,15 @@ def test_a_summary_of_a_million_steps_stays_below_a_megabyte() -> None:
     text = totals.text()
     assert MAX_ROWS // 2 < len(json.loads(text)["iteration_logs"]) <= MAX_ROWS
     assert len(text) < 1_000_000
+
+
+def test_extreme_values_of_a_hostile_file_break_nothing() -> None:
+    most, least = 2**63 - 1, -(2**63) + 1
+    totals = RunTotals(make_header())
+    for step in (
+        make_step(2**100, start_ns=most, iteration_ns=most, eval_ns=most, checkpoint_ns=most, samples=2**126),
+        make_step(-5, iteration_ns=1, model_flops=2**126, iterations=2**100),
+        make_step(1, start_ns=least, iteration_ns=least, outcome=77, warmup=9),
+    ):
+        totals.add(step)
+    assert json.loads(totals.text(), parse_constant=pytest.fail)["totals"]["train_steps"] == 3
