@@ -148,6 +148,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
     """
 
     def start(self: Any, barrier: bool = False) -> None:
+        """Marks the phase's start."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -156,6 +157,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
                 hooks.phase_failed(error)
 
     def stop(self: Any, barrier: bool = False) -> None:
+        """Marks the phase's end."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -211,11 +213,13 @@ class Shadow:
         marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), number)
 
         def start(*args: Any, **kwargs: Any) -> Any:
+            """Starts the host's timer, then marks the phase's start."""
             result = host_timer.start(*args, **kwargs)
             marking.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
+            """Stops the host's timer, then marks the phase's end."""
             result = host_timer.stop(*args, **kwargs)
             marking.stop()
             return result
