@@ -249,7 +249,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Field[Any], flag: str) -
     group.add_argument(
         flag,
         dest=option.name,
-        default=None,  # so that a flag nobody gave is told from one that repeats the default
+        default=None,  # so that a flag not given differs from one that repeats the default
         type=_argparse_type(option),
         help=f"{option.metadata['help']} {origin}",
         **extra,
@@ -258,6 +258,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Field[Any], flag: str) -
 
 def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
+        """The option's value; None where the text stands for "not set"."""
         if _is_unset(text):
             return None
         try:

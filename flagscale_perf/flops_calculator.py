@@ -201,6 +201,7 @@ class _Slopes(NamedTuple):
     squared_length: int
 
     def flops(self, tokens: int, squared_lengths: int) -> int:
+        """FLOPs of so many tokens, with the sum of their documents' squared lengths."""
         return self.token * tokens + self.squared_length * squared_lengths
 
 
@@ -290,9 +291,11 @@ def _totals(shape: ModelShape, step: Step, packed: Step | None) -> dict[str, int
     tape = _walk(shape)
 
     def model(of: Step, convention: str) -> int:
+        """Model FLOPs of a step, without padding."""
         return Measure(tape, of, convention, padded=False).total("fwd", "bwd")
 
     def hardware(convention: str, *phases: str) -> int | None:
+        """FLOPs done in these phases; None where the recomputation is not known."""
         return Measure(tape, step, convention, padded=True).total(*phases) if shape.recompute.known else None
 
     return {

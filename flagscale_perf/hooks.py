@@ -42,6 +42,7 @@ def _guarded(
     """The wall: an `event` that raises switches the monitor off and training goes on."""
 
     def guarded(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
+        """Runs the event; what it raises switches the monitor off."""
         try:
             event(self, *args, **kwargs)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
@@ -60,6 +61,7 @@ def _metered(
     """
 
     def metered(self: TrainingHooks, /, *args: Params.args, **kwargs: Params.kwargs) -> None:
+        """Runs the event and adds its time to the monitor's cost."""
         now_ns = monotonic_ns()
         try:
             event(self, now_ns, *args, **kwargs)
@@ -116,7 +118,7 @@ class TrainingHooks:
         self.entered, self._has_failed = True, False  # a failure of a later training is said, too
         config = loop.config()
         rank, place = loop.rank(), Place.of(os.environ)
-        if not config.enable_perf_monitor or (rank and place is None):  # nobody would find what it stores
+        if not config.enable_perf_monitor or (rank and place is None):  # rank 0 could not find what it stores
             return
         self._debug = config.perf_debug
         self._loop = loop

@@ -41,10 +41,11 @@ class PerfLogger(Recorder):
             config: the options in force.
             facts: what the host knows about the run.
             say: prints one line on rank 0; called on a side thread.
-            identity: rank 0's among others; None where there are none, or nobody knows where.
+            identity: rank 0's place among the ranks; None if it is the only one or its place is unknown.
         """
 
         def task() -> WriterTask:
+            """What the writer needs to know, in JSON types."""
             owner = None if identity is None else content_of(identity)
             return WriterTask.of(config.as_dict(), asdict(facts), config.perf_log_dir, owner)
 

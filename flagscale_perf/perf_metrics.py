@@ -335,17 +335,20 @@ class PerfMonitor:
     def _emit_owed(self, owed: _Owed, is_forced: bool) -> bool:
         """Emits the step's marks and its record unless the device still owes something; False if it does."""
         step, pair, timeline, taken = owed
-        marks = device_ns = None
+        marks = None
         if timeline is not None and taken is not None:
             marks = timeline.read(taken)
             if marks is None and not is_forced:
                 return False
+            is_forced = True  # marks can be read only once
         if pair is not None:
             device_ns = self._device.elapsed_ns(pair)
-            if device_ns is None and not is_forced and marks is None:  # marks can be read only once
+            if device_ns is not None:
+                step = step._replace(device_ns=device_ns)
+            elif not is_forced:
                 return False
         if timeline is not None:
             for record in in_slots(step.iteration, marks):
                 self._emit(record)
-        self._emit(step if device_ns is None else step._replace(device_ns=device_ns))
+        self._emit(step)
         return True

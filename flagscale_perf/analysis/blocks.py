@@ -194,7 +194,7 @@ class Findings:
 
 
 class Content(Protocol):
-    """Everything, for programs."""
+    """All that a report holds, as data for programs."""
 
     def as_dict(self) -> Mapping[str, Any]:
         """JSON-ready."""

@@ -58,7 +58,7 @@ class Follower:
             yield from self._new_records()
 
     def has_writer(self) -> bool:
-        """Whether somebody writes the file: holds it, or has made it grow a moment ago."""
+        """Whether a process writes the file: holds its lock, or has made it grow a moment ago."""
         try:
             if self._run is None or self._run.is_live():
                 return True

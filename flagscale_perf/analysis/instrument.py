@@ -18,7 +18,7 @@ class Live(Protocol):
     """One session as far as it has been read, in bounded memory."""
 
     def add(self, record: Any) -> None:
-        """The next record."""
+        """Takes the session's next record."""
 
     def report(self, has_writer: bool, now_wall_ns: int) -> Report:
         """The screen of `watch`; `has_writer` says whether a process still writes the run file."""

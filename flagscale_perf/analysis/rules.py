@@ -173,6 +173,7 @@ def rule(
     """Makes a rule of the function below it, by whose name the finding is known."""
 
     def made_of(judge: Callable[[Rule[CaseT], CaseT], Finding | None]) -> Rule[CaseT]:
+        """The rule that `judge` decides."""
         return Rule(judge.__name__, limits, causes, changes, frozenset(explains), needs_speed, judge)
 
     return made_of

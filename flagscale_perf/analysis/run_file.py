@@ -117,7 +117,7 @@ class RunFile:
         except BlockingIOError:
             return True
         except OSError:
-            return False  # a file system without locks cannot tell
+            return False  # a file system without locks: unknown
         finally:
             os.close(fd)
         return False

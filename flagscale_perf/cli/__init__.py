@@ -35,7 +35,7 @@ COMMANDS = {
 
 EXIT_MISTAKE = 2  # of the user; argparse's exit code, too
 EXIT_INTERRUPTED = 130  # as shells report SIGINT
-EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: nobody reads our output any more, as behind `| head`
+EXIT_BROKEN_PIPE = 141  # as shells report SIGPIPE: the reader of our output is gone, as behind `| head`
 
 
 def main(argv: Sequence[str] | None = None) -> int:

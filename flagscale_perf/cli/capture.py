@@ -1,4 +1,4 @@
-"""`flagscale-perf capture`."""
+"""`flagscale-perf capture`: lets a live run keep the raw marks of all ranks for some steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flagscale-perf compare`."""
+"""`flagscale-perf compare`: whether one run is slower than another, and in which phase."""
 
 from __future__ import annotations
 

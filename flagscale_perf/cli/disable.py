@@ -1,4 +1,4 @@
-"""`flagscale-perf disable`."""
+"""`flagscale-perf disable`: undoes `enable`."""
 
 from __future__ import annotations
 

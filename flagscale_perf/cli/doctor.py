@@ -1,4 +1,4 @@
-"""`flagscale-perf doctor`."""
+"""`flagscale-perf doctor`: which host and hook points are there, and what is missing."""
 
 from __future__ import annotations
 

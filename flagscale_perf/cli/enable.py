@@ -1,4 +1,4 @@
-"""`flagscale-perf enable`."""
+"""`flagscale-perf enable`: lets the training scripts of this environment understand --enable-perf-monitor."""
 
 from __future__ import annotations
 

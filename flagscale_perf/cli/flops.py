@@ -1,4 +1,4 @@
-"""`flagscale-perf flops`."""
+"""`flagscale-perf flops`: counts a model's FLOPs, component by component."""
 
 from __future__ import annotations
 

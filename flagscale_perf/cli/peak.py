@@ -1,4 +1,4 @@
-"""`flagscale-perf peak`."""
+"""`flagscale-perf peak`: shows or measures a device's peak FLOP/s."""
 
 from __future__ import annotations
 

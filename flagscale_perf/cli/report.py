@@ -1,4 +1,4 @@
-"""`flagscale-perf report`."""
+"""`flagscale-perf report`: summarises a run from its directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flagscale-perf trace-export`."""
+"""`flagscale-perf trace-export`: writes a run as a trace for Perfetto."""
 
 from __future__ import annotations
 

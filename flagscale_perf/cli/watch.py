@@ -1,4 +1,4 @@
-"""`flagscale-perf watch`."""
+"""`flagscale-perf watch`: shows a running training live in the terminal."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class _View:
         return None if self.run is None else self.run.report(self._follower.has_writer(), time.time_ns())
 
     def notes(self) -> tuple[str, ...]:
-        """One line each."""
+        """Lines for the foot of the screen: what is missing, and the file."""
         follower = self._follower
         partial = (
             f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
@@ -105,6 +105,7 @@ def _show(view: _View) -> None:
     from flagscale_perf.report.watch import Frame
 
     def frame() -> Frame:
+        """The screen's content now, after reading what is new."""
         view.look()
         return Frame(view.report(), view.notes())
 

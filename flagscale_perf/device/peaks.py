@@ -113,7 +113,7 @@ ROWS = (
         None,
         None,
         "C",
-        "240 or 280 TFLOP/s, by form factor, which the name does not tell",
+        "240 or 280 TFLOP/s, by form factor, which the name does not show",
     ),
     PeakRow(
         r"ascend ?910b\d?.*",

@@ -67,10 +67,10 @@ class NoDevice:
         self.memory_bytes: int | None = None
 
     def start(self) -> None:
-        """Does nothing."""
+        """Does nothing: there are no device events."""
 
     def stop(self) -> EventPair | None:
-        """Always None."""
+        """Always None: there are no device events."""
         return None
 
     def elapsed_ns(self, pair: EventPair) -> int | None:
@@ -78,7 +78,7 @@ class NoDevice:
         return None
 
     def memory(self) -> Memory | None:
-        """Always None."""
+        """Always None: the CPU has no allocator to ask."""
         return None
 
     def timeline(self, mark_ns: int) -> Timeline:

@@ -39,7 +39,7 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="flagscale_perf hardware", daemon=True)
 
     def start(self) -> None:
-        """Starts the thread."""
+        """Starts the thread that reads the counters."""
         self._thread.start()
 
     def stop(self) -> None:

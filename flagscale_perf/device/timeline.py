@@ -14,7 +14,7 @@ from flagscale_perf.spine.clock import monotonic_ns
 MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
 
 NOTHING_NAMED = "the host named no phase in a train step"
-CAPTURING = "a train step was captured into a CUDA graph, where events tell no time"
+CAPTURING = "a train step was captured into a CUDA graph, where events hold no time"
 TOO_MANY = f"a train step had more than {MAX_MARKS} marks"
 
 

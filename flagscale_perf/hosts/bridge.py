@@ -218,6 +218,7 @@ def _normalize_callbacks(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def normalize_callbacks(callbacks: Any = None) -> Any:
+        """The user's callbacks, and the monitor's where it is on."""
         callback.is_asked = is_on()
         manager = original(callbacks)
         if not callback.is_asked:
@@ -243,6 +244,7 @@ def _train(
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
+        """Runs the host's `train`, with the monitor's callback for it."""
         if callback.is_asked:
             hooks.attach(callback.before_train)
         try:
@@ -258,6 +260,7 @@ def _train_step(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(*args: Any, **kwargs: Any) -> Any:
+        """Runs the step and passes on its result."""
         result = original(*args, **kwargs)
         if hooks.active and callback.loop is not None:
             callback.loop.step_result = result

@@ -31,7 +31,7 @@ class Training:
         seq_length: tokens of one sample.
         micro_batch_size: samples of one forward pass of one data-parallel rank.
         global_batch_size: samples of one iteration, over all data-parallel ranks.
-        train_iters: iterations of the whole training; None if nobody knows.
+        train_iters: iterations of the whole training; None if unknown.
         iteration: iterations finished before, by the checkpoint that training goes on from.
         consumed_samples: samples consumed before.
         tensorboard_dir: where the loop writes TensorBoard scalars of its own; None if nowhere.

@@ -2,7 +2,7 @@
 
 A finder, first on `sys.meta_path`, answers for the watched names only. It asks the other finders for the
 module and wraps the loader they give: the wrapper runs the module's code and then the callback, so that the
-module is complete and nobody has used it yet. A callback's failure never reaches the importing program.
+module is complete and not in use yet. A callback's failure never reaches the importing program.
 """
 
 from __future__ import annotations
@@ -95,10 +95,12 @@ class _AfterLoader(importlib.abc.Loader):
         self._hook = hook
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """Leaves it to the module's own loader."""
         module: ModuleType | None = self._inner.create_module(spec)
         return module
 
     def exec_module(self, module: ModuleType) -> None:
+        """Runs the module, with its own loader back in place, then the callback."""
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
         module.__loader__ = self._inner

@@ -48,7 +48,7 @@ class Installation:
         self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
 
     def install(self) -> Installation:
-        """Starts watching imports."""
+        """Starts to watch imports: the host's modules are patched as they come."""
         self._import_hook.install()
         return self
 
@@ -104,6 +104,7 @@ class Installation:
 
         @functools.wraps(add_host_arguments)
         def add_megatron_arguments(parser: Any) -> Any:
+            """Adds the monitor's options to the host's."""
             parser = add_perf_arguments(add_host_arguments(parser))
             # A host that adds a monitor's flags of its own after this point replaces ours instead of failing.
             parser.conflict_handler = "resolve"
@@ -111,6 +112,7 @@ class Installation:
 
         @functools.wraps(parse_args)
         def parse(*args: Any, **kwargs: Any) -> Any:
+            """Parses as the host does, then checks the monitor's options."""
             parsed = parse_args(*args, **kwargs)
             self.hooks.attach(lambda: self._check(parsed))
             return parsed

@@ -57,7 +57,7 @@ class LoopMonitor:
         self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
 
     def __enter__(self) -> LoopMonitor:
-        """Training begins."""
+        """Begins the session: training starts now."""
         self._hooks.train_start(self._loop)
         if self._hooks.active and self._hooks.takes_marks:
             self._hooks.attach(lambda: mark_phases(self._loop.timers(), self._hooks, self._in_training))
@@ -66,7 +66,7 @@ class LoopMonitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Training ends."""
+        """Ends the session; an exception is its end reason."""
         self._hooks.attach(self._in_training.undo)
         self._hooks.train_end(error)
 

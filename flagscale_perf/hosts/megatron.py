@@ -101,7 +101,7 @@ class MegatronLoop:
         return ranks
 
     def model_args(self) -> Any:
-        """The whole namespace."""
+        """The host's whole namespace of arguments."""
         return self._args
 
     def position(self) -> tuple[int, int]:
@@ -137,7 +137,7 @@ class MegatronLoop:
         return can_mark_phases(_timers())
 
     def say(self, line: str) -> None:
-        """Megatron's own `print_rank_0`."""
+        """Prints by Megatron's own `print_rank_0`."""
         self._module.print_rank_0(for_stdout(line))
 
     def facts(self, device: str) -> RunFacts:
@@ -165,7 +165,7 @@ class MegatronLoop:
         if packing:
             costs.append(
                 f"lengths of packed documents ({', '.join(packing)}): FLOPs count whole sequences "
-                "where the host tells none"
+                "where the host gives none"
             )
         return costs
 
@@ -215,12 +215,14 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
     run = ending(original, hooks, in_training)
 
     def begin() -> None:
+        """Starts the session once the host's state is complete."""
         hooks.train_start(MegatronLoop(module, rehearsing))
         if hooks.active:
             patch_steps(module, hooks, in_training)
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
+        """Runs the host's `train` inside a session."""
         hooks.attach(begin)
         return run(*args, **kwargs)
 
@@ -230,6 +232,7 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
 def _train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def train_step(*args: Any, **kwargs: Any) -> Any:
+        """Marks the step's start and end."""
         if not hooks.active:
             return original(*args, **kwargs)
         hooks.step_start()
@@ -244,6 +247,7 @@ def _train_step(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[
 def _training_log(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[..., Any]:
     @functools.wraps(original)
     def training_log(*args: Any, **kwargs: Any) -> Any:
+        """Takes the lengths of packed documents, which only this call is given."""
         if hooks.active:
             real_tokens = kwargs.get("total_real_tokens_in_batch")
             squared_lengths = kwargs.get("seqlen_squared_sum_in_batch")
@@ -261,6 +265,7 @@ def _update_num_microbatches(original: Callable[..., Any], hooks: TrainingHooks)
     def update_num_microbatches(*args: Any, **kwargs: Any) -> Any:
         # The loop calls it twice a pass and, while skipping data, once for each iteration skipped: only the
         # first call of a pass does without the consistency check.
+        """Marks the top of the loop and the iterations whose data is skipped."""
         if hooks.active and kwargs.get("consistency_check") is False:
             hooks.loop_top()
         return original(*args, **kwargs)

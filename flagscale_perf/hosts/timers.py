@@ -76,6 +76,7 @@ def _marking(host_class: type, hooks: TrainingHooks) -> type:
     known = answers.known
 
     def call(self: Any, name: str, log_level: int | None = None) -> Any:
+        """The host's timer of this name, with marks."""
         try:
             return known[log_level][name]
         except KeyError:
@@ -147,6 +148,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
     """
 
     def start(self: Any, barrier: bool = False) -> None:
+        """Marks the phase's start."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -155,6 +157,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
                 hooks.phase_failed(error)
 
     def stop(self: Any, barrier: bool = False) -> None:
+        """Marks the phase's end."""
         mark = hooks.mark
         if mark is not None:
             try:
@@ -210,11 +213,13 @@ class Shadow:
         marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), number)
 
         def start(*args: Any, **kwargs: Any) -> Any:
+            """Starts the host's timer, then marks the phase's start."""
             result = host_timer.start(*args, **kwargs)
             marking.start()
             return result
 
         def stop(*args: Any, **kwargs: Any) -> Any:
+            """Stops the host's timer, then marks the phase's end."""
             result = host_timer.stop(*args, **kwargs)
             marking.stop()
             return result

@@ -21,9 +21,10 @@ def ending(original: Callable[..., Any], hooks: TrainingHooks, in_training: Patc
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
+        """Runs the loop and ends the training however it is left."""
         try:
             result = original(*args, **kwargs)
-        except BaseException as error:
+        except BaseException as error:  # SystemExit and KeyboardInterrupt end a training, too; raised again
             hooks.attach(in_training.undo)
             hooks.train_end(error)
             raise
@@ -39,6 +40,7 @@ def leaving(original: Callable[..., Any], hooks: TrainingHooks) -> Callable[...,
 
     @functools.wraps(original)
     def left_call(*args: Any, **kwargs: Any) -> Any:
+        """Marks that the loop is over."""
         if hooks.active:
             hooks.loop_left()
         return original(*args, **kwargs)
@@ -51,6 +53,7 @@ def paused(original: Callable[..., Any], hooks: TrainingHooks, kind: Pause) -> C
 
     @functools.wraps(original)
     def paused_call(*args: Any, **kwargs: Any) -> Any:
+        """Marks the pause and its end, also by an exception."""
         if not hooks.active:
             return original(*args, **kwargs)
         hooks.pause(kind)
@@ -68,6 +71,7 @@ def data_skipped(original: Callable[..., Any], hooks: TrainingHooks) -> Callable
 
     @functools.wraps(original)
     def dummy_train_step(*args: Any, **kwargs: Any) -> Any:
+        """Records the skipped iteration with its time."""
         start_ns = monotonic_ns()
         result = original(*args, **kwargs)
         if hooks.active:
@@ -83,6 +87,7 @@ def phased(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Cal
 
     @functools.wraps(original)
     def phased_call(*args: Any, **kwargs: Any) -> Any:
+        """Marks the phase's start and its end, also by an exception."""
         timer.start()
         try:
             return original(*args, **kwargs)
@@ -98,6 +103,7 @@ def opening(original: Callable[..., Any], hooks: TrainingHooks, name: str) -> Ca
 
     @functools.wraps(original)
     def opening_call(*args: Any, **kwargs: Any) -> Any:
+        """Marks the phase's start."""
         timer.start()
         return original(*args, **kwargs)
 

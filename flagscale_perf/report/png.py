@@ -168,13 +168,7 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     _title(axes, panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}")
     areas = [line for line in panel.lines if line.style == "area"]
     if areas:
-        axes.stackplot(
-            areas[0].x,
-            [_known(line.y) for line in areas],
-            labels=[line.label for line in areas],
-            colors=[on_white(line.colour) for line in areas],
-            lw=0,
-        )
+        _stack(axes, areas)
     for line in panel.lines:
         if line.style != "area":
             _line(axes, line)
@@ -187,6 +181,16 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
         axes.set_xlim(*series.span)
     if len(panel.lines) > 1:
         _legend(axes)
+
+
+def _stack(axes: Axes, areas: Sequence[Line]) -> None:
+    axes.stackplot(
+        areas[0].x,
+        [_known(line.y) for line in areas],
+        labels=[line.label for line in areas],
+        colors=[on_white(line.colour) for line in areas],
+        lw=0,
+    )
 
 
 def _line(axes: Axes, line: Line) -> None:
@@ -202,7 +206,7 @@ def _line(axes: Axes, line: Line) -> None:
 
 
 def _heat_map(axes: Axes, heat: HeatMap) -> None:
-    """The first layer."""
+    """Draws the first layer; the others are for the HTML page."""
     from matplotlib.ticker import MaxNLocator
 
     layer = heat.layers[0]

@@ -16,7 +16,7 @@ from flagscale_perf.report.sparkline import sparkline, squeezed
 from flagscale_perf.spine.units import percent, printable
 
 NARROW, WIDE = 60, 100
-_FILLS = "█▓▒░"  # so that parts can be told apart without colours, too
+_FILLS = "█▓▒░"  # so that parts differ without colours, too
 _STYLES = {
     "blue": "blue", "sky": "cyan", "green": "green", "orange": "magenta", "red": "red",
     "yellow": "yellow", "grey": "white", "faint": "bright_black",

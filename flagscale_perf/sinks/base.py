@@ -31,7 +31,7 @@ class Metric(NamedTuple):
     """A metric of Prometheus.
 
     Attributes:
-        name: without the prefix; what it ends in tells counter, info and gauge.
+        name: without the prefix; its ending decides between counter, info and gauge.
         help: for the HELP line.
         labels: their names.
         divisor: from what is recorded to the base unit.

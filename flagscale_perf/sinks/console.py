@@ -36,4 +36,4 @@ class ConsoleSink:
             self._emit(line)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: the console stays open."""

@@ -19,7 +19,7 @@ class _Handler(WSGIRequestHandler):
     timeout = CLIENT_TIMEOUT_S
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Logs nothing."""
+        """Keeps requests out of the console."""
 
 
 class MetricsServer(ThreadingMixIn, WSGIServer):

@@ -35,7 +35,7 @@ class SummarySink:
         return cls(context)
 
     def write(self, record: Record) -> None:
-        """Adds the record."""
+        """Adds the record to the summary."""
         self._summary.add(record)
         self._is_stale = True
         if isinstance(record, RunEnd):
@@ -50,4 +50,4 @@ class SummarySink:
             self._due_ns = monotonic_ns() + self._period_ns
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: `flush` has written the file."""

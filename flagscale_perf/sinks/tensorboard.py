@@ -87,4 +87,5 @@ class _Bytes:
         self.content = b""
 
     def write(self, data: bytes) -> None:
+        """Appends the data."""
         self.content += data

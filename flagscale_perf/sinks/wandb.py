@@ -47,7 +47,7 @@ class WandbSink:
             self._emit(figures)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Does nothing: the run is the host's."""
 
 
 class HostRun:

@@ -44,7 +44,9 @@ def start(module: str, *words: str, pass_fds: Sequence[int] = (), **streams: Any
 
 
 def settle() -> None:
-    """First thing in the new process: it gives way to others, and whoever stops a job stops its parent."""
+    """First thing in the new process: ignores signals that stop a job, as its parent's end is its own, and
+    lowers its priority.
+    """
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):

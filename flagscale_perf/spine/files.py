@@ -132,7 +132,7 @@ class AppendFile:
         preamble: Callable[[bool], bytes],
         is_bounded: bool = True,
     ) -> None:
-        """`preamble(fresh)` is what comes first after each opening; `fresh` tells an empty file.
+        """`preamble(fresh)` is what comes first after each opening; `fresh`: the file is empty.
 
         `is_bounded`: beyond `MAX_WAITING_BYTES` (hours of lines) new lines are refused; else the caller sees
         to it.
@@ -186,7 +186,7 @@ class AppendFile:
             os.close(fd)
 
     def _is_at_path(self) -> bool:
-        """Raises OSError where nobody can tell now: a file begun anew without need would get lines twice."""
+        """Raises OSError where it is unknown now: a file begun anew without need would get lines twice."""
         try:
             there = os.stat(self.path, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):

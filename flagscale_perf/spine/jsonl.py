@@ -226,22 +226,27 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
         )
     if type(value) is str:
         return _text(value, field.name)
-    parts = _parts(value) if field.values else [value]
-    if field.values and any(type(part) not in field.values for part in parts):
-        raise ValueError(
-            f"field {field.name!r} holds what is not {' or '.join(t.__name__ for t in field.values)}"
-        )
-    if field.values and value is not None and _is_large(value):
-        raise ValueError(
-            f"field {field.name!r} holds more than {MAX_ITEMS} values, or a text of more than "
-            f"{MAX_TEXT} characters"
-        )
-    if field.values is None and type(value) in (dict, list):
+    if field.values:
+        _check_values(value, field.name, field.values)
+    elif type(value) in (dict, list):
         _check_free(value, field.name)
-    limit = _MAX_NS if field.name.endswith("_ns") else _MAX_INT
-    if any(type(part) is int and not -limit < part < limit for part in parts):
-        raise ValueError(f"field {field.name!r} is out of range")
+    _check_range(_parts(value) if field.values else [value], field.name)
     return value
+
+
+def _check_range(parts: list[Any], name: str) -> None:
+    limit = _MAX_NS if name.endswith("_ns") else _MAX_INT
+    if any(type(part) is int and not -limit < part < limit for part in parts):
+        raise ValueError(f"field {name!r} is out of range")
+
+
+def _check_values(value: Any, name: str, types: tuple[type, ...]) -> None:
+    if any(type(part) not in types for part in _parts(value)):
+        raise ValueError(f"field {name!r} holds what is not {' or '.join(t.__name__ for t in types)}")
+    if value is not None and _is_large(value):
+        raise ValueError(
+            f"field {name!r} holds more than {MAX_ITEMS} values, or a text of more than {MAX_TEXT} characters"
+        )
 
 
 def _is_large(value: list[Any] | dict[str, Any]) -> bool:
@@ -256,9 +261,7 @@ def _text(value: str, name: str) -> str:
 
 
 def _check_free(value: Any, name: str, depth: int = 1) -> None:
-    """What may hold anything: not so deep, and no number so large, that it breaks whoever walks or divides
-    it.
-    """
+    """Refuses free content nested too deep to walk, or with a number too large to divide."""
     if depth > MAX_DEPTH:
         raise ValueError(f"field {name!r} is nested more than {MAX_DEPTH} deep")
     for part in _parts(value):
@@ -278,7 +281,7 @@ def _refuse_constant(name: str) -> None:
 def _finite_float(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise ValueError(f"{text[:40]} is no number that can be told")
+        raise ValueError(f"{text[:40]} is too large for a number")
     return number
 
 

@@ -76,6 +76,7 @@ def record(
     """
 
     def register(record_type: _Type) -> _Type:
+        """Adds the type to TYPES and KINDS."""
         if kind in KINDS:
             raise ValueError(f"kind {kind!r} is taken by {KINDS[kind].__name__}")
         layout = None if slot is None else Layout(slot, record_type)

@@ -182,7 +182,7 @@ class Ring:
 
     @property
     def producer(self) -> str | None:
-        """Who stores into the ring, for a consumer that has found it; None where nobody has said so."""
+        """Which process stores into the ring, for a consumer that has found it; None if it is not set."""
         return self._text(_PRODUCER)
 
     @producer.setter

@@ -54,7 +54,7 @@ class ThinnedRows(Generic[Row]):
         self._last: Row | None = None
 
     def add(self, row: Row) -> None:
-        """One more row."""
+        """Adds a row of values."""
         if self._seen % self._stride == 0:
             if len(self._rows) >= self._limit - 1:
                 self._rows = self._rows[::2]

@@ -66,9 +66,7 @@ class Layout:
             _field_of(name, hint) for name, hint in get_type_hints(record_type, include_extras=True).items()
         ]
         has_tail = fields[-1].type is tuple
-        fixed = fields[:-1] if has_tail else fields
-        if has_tail and any(field.size or field.is_optional for field in fixed):
-            raise TypeError(f"{record_type.__name__}: only plain integers go before a field of many integers")
+        fixed = _before_tail(fields, record_type.__name__) if has_tail else fields
         packed = PREFIX.format + "".join(map(_format, fixed))
         self.slot = slot
         self.size = CRC_BYTES + struct.calcsize(packed)
@@ -93,14 +91,25 @@ def _field_of(name: str, hint: Any) -> _Field:
     first, *metadata = get_args(held[0]) if get_origin(held[0]) is Annotated else held[:1]
     size = next((each.count for each in metadata if isinstance(each, Bytes)), None)
     field = _Field(name, get_origin(first) or first, len(held) < len(parts), size)
-    is_good = (
-        (field.type is int and size in (None, _WIDE_BYTES))
-        or (field.type is str and size is not None and not field.is_optional)
-        or (first == tuple[int, ...] and not field.is_optional)
-    )
-    if len(held) > 1 or not is_good:
+    if len(held) > 1 or not _is_storable(field, first):
         raise TypeError(f"field {name!r} cannot be stored in the ring: {hint}")
     return field
+
+
+def _is_storable(field: _Field, hint: Any) -> bool:
+    """`hint`: the field's type with its parameters."""
+    if field.type is int:
+        return field.size in (None, _WIDE_BYTES)
+    return not field.is_optional and (
+        hint == tuple[int, ...] or (field.type is str and field.size is not None)
+    )
+
+
+def _before_tail(fields: list[_Field], type_name: str) -> list[_Field]:
+    fixed = fields[:-1]
+    if any(field.size or field.is_optional for field in fixed):
+        raise TypeError(f"{type_name}: only plain integers go before a field of many integers")
+    return fixed
 
 
 def _format(field: _Field) -> str:
@@ -138,6 +147,7 @@ def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> PackInto:
     size, length, pack_all = layout.size, layout.size - PREFIX.size, layout.pack_into
 
     def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
+        """Stores the record; see `Layout.pack_into`."""
         values = list(record)
         for i in optional:
             if values[i] is None:
@@ -158,6 +168,7 @@ def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
     optional, wide, texts = stored
 
     def unpack(body: bytes) -> Any:
+        """The record of these bytes; see `Layout.unpack`."""
         values: list[Any] = list(layout.unpack(body)[_PREFIX_FIELDS:])
         for i in optional:
             if values[i] == _NONE:
@@ -177,12 +188,14 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
     shortest = layouts[0].size
 
     def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
+        """Stores the record; see `Layout.pack_into`."""
         tail = record[-1]
         pack_all, size = packers[len(tail)]
         pack_all(memory, offset, slot, size - PREFIX.size, sequence, *record[:-1], *tail)
         return offset + size
 
     def unpack(body: bytes) -> Any:
+        """The record of these bytes; see `Layout.unpack`."""
         count = (len(body) - shortest) // _INTEGER_BYTES
         values = layouts[count].unpack(body)[_PREFIX_FIELDS:]
         end = len(values) - count

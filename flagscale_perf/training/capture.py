@@ -148,7 +148,7 @@ class CaptureControl:
         self._announce({"capture": list(window)})
 
     def _requested(self) -> int | None:
-        """How many steps are asked for; the request is removed, which tells who made it that it was read."""
+        """How many steps are asked for; removes the request, by which its maker knows that it was read."""
         try:
             fd = open_regular(self._request_path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError:

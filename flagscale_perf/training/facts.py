@@ -32,8 +32,7 @@ class RunFacts:
         resume_iteration: the iteration training continues after; 0 for a fresh start.
         tensorboard_dir: the host's, absolute; None if it writes none.
         missing: hooks or values that are not available, one phrase each.
-        process_start_ns: monotonic mark of the start of rank 0's process; None where the system does not
-            tell.
+        process_start_ns: monotonic mark of the start of rank 0's process; None if unknown.
         device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
         device_memory_bytes: all the memory of that device; None without a device.
     """

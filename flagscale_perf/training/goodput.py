@@ -9,6 +9,7 @@ from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 
@@ -142,9 +143,7 @@ class SessionGoodput:
         else:
             self._productive_ns += step.iteration_ns
             self._usual.add(step.iteration_ns)
-            if self._data_stall_ns is not None:
-                stall_ns = _loading_ns(step, self._phases)
-                self._data_stall_ns = None if stall_ns is None else self._data_stall_ns + stall_ns
+            self._data_stall_ns = plus(self._data_stall_ns, _loading_ns(step, self._phases))
 
     def result(self) -> Goodput:
         """The session so far."""

@@ -133,7 +133,7 @@ class HardwareTotals:
         self._last = HardwareRecord(at_ns=0)
 
     def add_interval(self, interval: IntervalRecord) -> None:
-        """The next interval."""
+        """Takes the next interval."""
         if interval.energy_mj is not None and interval.energy_ns is not None:
             self._energy_mj += interval.energy_mj
             self._energy_ns += interval.energy_ns
@@ -147,7 +147,7 @@ class HardwareTotals:
             self._reasons = ((self._reasons or set()) | reasons_in(interval.throttle)) & set(REASONS)
 
     def add_reading(self, reading: HardwareRecord) -> None:
-        """The next reading."""
+        """Takes the next reading."""
         self._last = reading
         self._xids += bool(reading.xid)
 

@@ -177,7 +177,7 @@ class PhaseSums:
         self._sums: list[int | None] = [None] * len(PHASES)
 
     def add(self, step: StepRecord, phases: StepPhases) -> None:
-        """One more step."""
+        """Adds a step's phases."""
         first = self.steps == 0
         self.steps += 1
         self.iteration_ns += step.iteration_ns

@@ -59,7 +59,7 @@ class Work(NamedTuple):
         return cls(record.iteration_ns, record.model_flops, record.hardware_flops)
 
     def plus(self, other: Work) -> Work:
-        """Both together."""
+        """The sum of two stretches of work."""
         return Work(
             self.elapsed_ns + other.elapsed_ns,
             plus(self.model_flops, other.model_flops),

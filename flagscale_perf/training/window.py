@@ -83,7 +83,7 @@ class StepSums:
         return both
 
     def by_name(self) -> dict[str, Any]:
-        """All sums."""
+        """Every sum by its field's name."""
         return {name: getattr(self, name) for name in _SUMMED}
 
 
@@ -109,6 +109,7 @@ class _Open:
         self.last_known: dict[str, Any] = dict.fromkeys(_LAST)
 
     def add(self, step: StepRecord, phases: StepPhases | None) -> None:
+        """Adds a step and its phases."""
         self.last = step
         if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
             self.warmup.add(step, phases)

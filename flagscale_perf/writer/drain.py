@@ -171,7 +171,7 @@ class Drain:
                 reason, wall_ns = end.reason if end else KILLED, self._task.anchor.wall_of(at_ns)
                 self._journal.waiting.append(RunEnd(reason, wall_ns, self._instrument.position, dropped))
             is_done = self._insist(self.cycle, wait, deadline_ns)
-            if not is_done and self._session is not None and self._session.views.tell_unfinished():
+            if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
         self._close()
 

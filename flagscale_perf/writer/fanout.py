@@ -9,8 +9,8 @@ from flagscale_perf.sinks.base import Sink, SinkContext
 from flagscale_perf.spine.records import Record
 
 # called with "failure" or "note", and one line
-Tell = Callable[[str, str], None]
-MAX_VAIN = 40  # flushes in a row from the first on: whoever has failed so often is not waited for at the end
+Report = Callable[[str, str], None]
+MAX_VAIN = 40  # flushes in a row from the first on: a sink that failed so often is not waited for at the end
 
 
 @dataclass
@@ -20,22 +20,22 @@ class _Member:
     Attributes:
         vain: its flushes, as long as none has worked.
         error: of the last flush; None if that worked.
-        is_told: the failure under way has been told.
+        is_reported: the failure under way has been reported.
     """
 
     sink: Sink
     vain: int = 0
     has_worked: bool = False
     error: Exception | None = None
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class FanOut:
-    """Hands records to every sink, and tells once what fails, and when it works again."""
+    """Hands records to every sink; reports once what fails, and when it works again."""
 
-    def __init__(self, kinds: Sequence[type[Sink]], context: SinkContext, tell: Tell) -> None:
-        self._tell = tell
-        self._told: set[tuple[str, str]] = set()
+    def __init__(self, kinds: Sequence[type[Sink]], context: SinkContext, report: Report) -> None:
+        self._report = report
+        self._reported: set[tuple[str, str]] = set()
         self._members: list[_Member] = []
         for kind in kinds:
             self._open(kind, context)
@@ -53,35 +53,33 @@ class FanOut:
                 self._write(member.sink, [record])
 
     def flush(self) -> bool:
-        """Lets every sink bring its records to their place. False while one fails that may still come to
-        it.
-        """
+        """Flushes every sink. False while one fails that may still recover."""
         return all([self._flush(member) for member in self._members])
 
-    def tell_unfinished(self) -> bool:
-        """Tells of each sink that fails now in a way that had been told, but of an earlier time. Whether
-        there was one.
+    def report_unfinished(self) -> bool:
+        """Reports each sink whose present failure is not reported, as an earlier one of the same kind was.
+        Whether there is one.
         """
-        silent = [member for member in self._members if member.error is not None and not member.is_told]
+        silent = [member for member in self._members if member.error is not None and not member.is_reported]
         for member in silent:
-            member.is_told = True
-            self._tell("failure", describe(type(member.sink), member.error))
+            member.is_reported = True
+            self._report("failure", describe(type(member.sink), member.error))
         return bool(silent)
 
     def close(self) -> None:
-        """Closes every sink, whatever the others do: a network file system may tell only then that it has no
-        room.
+        """Closes every sink, whatever the others do: a network file system may only then report that it is
+        full.
         """
         for member in self._members:
             try:
                 member.sink.close()
-            except Exception as error:
+            except Exception as error:  # a bug in one sink must not leave the others open
                 self._fail(type(member.sink), error)
 
     def _open(self, kind: type[Sink], context: SinkContext) -> None:
         try:
             sink = kind.open(context)
-        except Exception as error:
+        except Exception as error:  # also of an optional package's import; the other sinks go on
             self._fail(kind, error)
             return
         if sink is not None:
@@ -97,23 +95,23 @@ class FanOut:
     def _flush(self, member: _Member) -> bool:
         try:
             member.sink.flush()
-        except Exception as error:
+        except Exception as error:  # a bug in one sink must not keep the others from flushing
             member.error = error
-            member.is_told |= self._fail(type(member.sink), error)
+            member.is_reported |= self._fail(type(member.sink), error)
             member.vain += not member.has_worked
             return member.vain > MAX_VAIN
-        if member.is_told:
-            self._tell("note", f"{member.sink.name} works again")
-        member.has_worked, member.vain, member.error, member.is_told = True, 0, None, False
+        if member.is_reported:
+            self._report("note", f"{member.sink.name} works again")
+        member.has_worked, member.vain, member.error, member.is_reported = True, 0, None, False
         return True
 
     def _fail(self, sink: type[Sink], error: Exception) -> bool:
-        """Tells of it unless the same has been told; whether it has told it now."""
+        """Reports the failure unless the same has been reported; whether it did."""
         trouble = (sink.name, f"{type(error).__name__} {getattr(error, 'errno', '')}")
-        is_new = trouble not in self._told
+        is_new = trouble not in self._reported
         if is_new:
-            self._told.add(trouble)
-            self._tell("failure", describe(sink, error))
+            self._reported.add(trouble)
+            self._report("failure", describe(sink, error))
         return is_new
 
 

@@ -32,7 +32,7 @@ class Journal:
             self.complain(text, *traceback_lines(self._with_tracebacks))
 
     def complain(self, text: str, *more: str) -> None:
-        """Lines on stderr."""
+        """Prints lines on stderr."""
         for line in (f"flagscale_perf: {text}", *more):
             self._send(Trouble(line))
 
@@ -45,7 +45,7 @@ class Journal:
         return [self._remarked(entry) if isinstance(entry, Remark) else entry for entry in entries]
 
     def take(self) -> list[Record]:
-        """What waits."""
+        """The records that wait to be written; they wait no longer."""
         waiting, self.waiting = self.waiting, []
         return waiting
 

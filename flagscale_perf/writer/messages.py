@@ -22,7 +22,7 @@ class Figures(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """For stderr."""
+    """A line for the trainer's stderr."""
 
     text: str
 

@@ -26,7 +26,7 @@ class Notices:
         self._anchored_ns = anchor.mono_ns
 
     def look(self) -> None:
-        """At everything."""
+        """Checks everything that is worth a notice."""
         self.beat()
         self._clock()
         self._drops()

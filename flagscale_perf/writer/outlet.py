@@ -50,7 +50,7 @@ class Outlet:
         except BlockingIOError:
             return  # the console is busy: later
         except OSError:
-            self._waiting = b""  # nobody reads any more
+            self._waiting = b""  # the reading end is closed
 
 
 def messages_of(writer: subprocess.Popen[bytes], check: Callable[[], None]) -> Iterator[Message]:

@@ -19,6 +19,7 @@ def serve(make_instrument: MakeInstrument) -> None:
         task, ring_fd = decode(stdin.readline())
 
     def is_orphan() -> bool:
+        """Whether the measured process is gone."""
         return os.getppid() != task.pid
 
     ring = Ring.attach(ring_fd)
@@ -27,6 +28,7 @@ def serve(make_instrument: MakeInstrument) -> None:
     instrument = make_instrument(task, Parent(task.pid, lambda: not is_orphan(), alarm.watch))
 
     def wait(seconds: float) -> None:
+        """Waits for the next cycle; lines that are due are sent first."""
         outlet.push()
         alarm.wait(seconds)
 

@@ -11,7 +11,7 @@ STILL_S = 10  # without a beat: worth a line
 
 
 class Pulse:
-    """The drain's side."""
+    """The drain's side of the heartbeat that the trainer watches."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring

@@ -41,7 +41,7 @@ def _remove(directory: Path, session_id: str) -> bool:
         return False
     try:
         if not lock(fd):
-            return False  # no locks here: nobody can tell whether it is in use
+            return False  # no locks here: it may be in use
         for path in _files_of(directory, session_id):
             if _is_regular(path):
                 path.unlink()

@@ -13,7 +13,7 @@ from flagscale_perf.spine.files import make_directory, open_new
 from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names, new_session_id
-from flagscale_perf.writer.fanout import FanOut, Tell
+from flagscale_perf.writer.fanout import FanOut, Report
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.messages import Figures, Line, Send
 from flagscale_perf.writer.task import WriterTask
@@ -28,7 +28,7 @@ class Session:
         is_resumed: an earlier writer has begun the session.
     """
 
-    def __init__(self, context: SinkContext, report: Tell) -> None:
+    def __init__(self, context: SinkContext, report: Report) -> None:
         """Use `begin`."""
         self.run_file = RecordsSink(context)
         self.views = FanOut(VIEWS, context, report)
@@ -36,7 +36,9 @@ class Session:
         self._context = context
 
     @classmethod
-    def begin(cls, ring: Ring, task: WriterTask, instrument: Instrument, send: Send, report: Tell) -> Session:
+    def begin(
+        cls, ring: Ring, task: WriterTask, instrument: Instrument, send: Send, report: Report
+    ) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
         session_id = earlier or _claim(task)
@@ -74,13 +76,13 @@ class Session:
         self.run_file.close()
 
     def summary(self) -> str:
-        """The summary's path; "" if there is none, or nobody can tell."""
+        """The summary's path; "" if there is none, or that cannot be found out."""
         path = self.path("summary")
         return str(path) if os.path.isfile(path) else ""
 
 
 def _claim(task: WriterTask) -> str:
-    """A session id nobody else has, its run file made. Raises OSError."""
+    """A new session id; its run file is made. Raises OSError."""
     make_directory(task.directory)
     start = local_time(task.anchor.wall_ns)
     attempt = 1

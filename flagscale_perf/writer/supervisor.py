@@ -73,7 +73,7 @@ class Supervisor:
         return 0
 
     def _report_hang(self, cost: str) -> None:
-        """Once a session."""
+        """Prints once a session that the writer stands still."""
         if not self._has_reported_hang:
             self._has_reported_hang = True
             with self._lock:
@@ -84,7 +84,7 @@ class Supervisor:
             )
 
     def _release(self) -> str:
-        """Gives the ring back; by the thread, too, as nobody may wait for it before the process ends. Returns
+        """Gives the ring back; also by the thread, as the process may end without waiting for it. Returns
         its summary.
         """
         if self._summary is None:
@@ -138,6 +138,7 @@ class Supervisor:
         watcher, last_words = Watcher(self._ring), ""
 
         def look() -> None:
+            """Reports a writer that stands still."""
             if watcher.stands_still():
                 self._report_hang(
                     f"training goes on; {self._ring.slots} records have room in memory, what comes "

@@ -127,7 +127,7 @@ def test_without_the_option_and_without_the_hosts_timers_nothing_is_recorded(log
     assert [type(record) for session in logger.started for record in session.records] == [StepRecord] * 2
     assert [session.facts.missing for session in logger.started] == [
         [NO_COUNTERS],
-        [NO_COUNTERS, "phases (the host has no timers to tell them)"],
+        [NO_COUNTERS, "phases (the host has no timers that mark them)"],
     ]
 
 

@@ -220,7 +220,9 @@ def _gate(result: Comparison) -> list[Note]:
     if result.is_failed:
         return [Note(("FAILED: slower by more than noise and by more than ", limit), "bad")]
     if result.could_be_slower:
-        return [Note(("passed, but the interval reaches beyond ", limit, ": more or longer runs would tell"))]
+        return [
+            Note(("passed, but the interval reaches beyond ", limit, ": more or longer runs would decide it"))
+        ]
     return [Note(("passed: not slower by more than ", limit), "good")]
 
 

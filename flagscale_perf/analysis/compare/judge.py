@@ -91,7 +91,7 @@ class Judge:
         self.noise = math.sqrt(self._variance(self._whole)[0]) / self._unit if self.is_noise_seen else noise
 
     def whole(self) -> Row:
-        """Of the iteration."""
+        """The row that judges the iteration as a whole."""
         return self._row(WHOLE, self._whole, 1 - CONFIDENCE)
 
     def parts(self, parts: Mapping[str, Sequence[Sequence[float | None]]]) -> list[Row]:

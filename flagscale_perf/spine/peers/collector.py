@@ -102,7 +102,7 @@ class Collector(Generic[Owner, Item]):
         try:
             self._outbox.write(report.encode(self._kind))
         except OSError:
-            return  # the next cycle tries again; whoever gathers reports that this node is silent
+            return  # the next cycle tries again; the gathering process reports that this node is silent
         self._written = (beacon.token, self._changes)
 
 
@@ -117,9 +117,11 @@ def main() -> None:
     cycles = 0
 
     def is_orphan() -> bool:
+        """Whether the process that started this one is gone."""
         return os.getppid() != parent_pid
 
     def wait(seconds: float) -> None:
+        """Waits, and counts it as progress."""
         nonlocal cycles
         cycles += 1
         alarm.wait(seconds)

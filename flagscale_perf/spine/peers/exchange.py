@@ -36,7 +36,7 @@ MAX_BEACON_BYTES = 1024
 MAX_ENTRIES = 1 << 20  # of any list in a file
 ROUND_S = 1.0  # a file is looked at no more often
 TOUCH_S = 3600.0
-ABANDONED_S = 86_400.0  # a directory that nobody has touched for so long is of a job that was killed
+ABANDONED_S = 86_400.0  # a directory untouched for so long is of a job that was killed
 _NODE = re.compile(rf"node_{NAME_PATTERN}\.json")
 _OURS = re.compile(
     rf"beacon\.json|\.beacon\.json\.tmp|node_{NAME_PATTERN}\.json|\.node_{NAME_PATTERN}\.json\.tmp"
@@ -65,7 +65,7 @@ class NodeReport(Generic[Owner]):
     items: list[bytes] = field(default_factory=list)
 
     def encode(self, kind: PeerKind[Owner, Any]) -> bytes:
-        """The file's content."""
+        """The file's content: a line about the node, then one for each item."""
         about = {
             "token": self.token,
             "owners": [kind.encode_owner(owner) for owner in self.owners],
@@ -102,7 +102,7 @@ def directory_of(run_directory: Path, noun: str, key: str) -> Path:
 
 
 class Beacon(NamedTuple):
-    """What whoever gathers says to all collectors.
+    """What the gathering process says to all collectors.
 
     Attributes:
         token: of this start of the job.
@@ -135,7 +135,7 @@ class Outbox:
             _replace(directory, self._name, content)
 
     def leave(self) -> None:
-        """Removes the file if whoever gathers has already removed the beacon."""
+        """Removes the file if the gathering process has already removed the beacon."""
         if self.beacon() is None:
             with contextlib.suppress(OSError), _opened(self._path) as directory:
                 _unlink(directory, [self._name])
@@ -168,7 +168,7 @@ class Received(Generic[Owner, Item]):
 
 
 class Inbox(Generic[Owner, Item]):
-    """The end of whoever gathers: the beacon, and the files of all nodes."""
+    """The gathering process's end: the beacon, and the files of all nodes."""
 
     def __init__(self, kind: PeerKind[Owner, Item], directory: Path, max_files: int) -> None:
         """`directory`: see `directory_of`. Raises OSError where it cannot be made."""
@@ -197,7 +197,7 @@ class Inbox(Generic[Owner, Item]):
     def look(self, budget_ns: int) -> Received[Owner, Item]:
         """Reads changed files for so long, one at least, in turn over several calls. Raises OSError.
 
-        The directory and the beacon are made again if somebody has removed them.
+        The directory and the beacon are made again if they have been removed.
         """
         received: Received[Owner, Item] = Received()
         now_ns = monotonic_ns()
@@ -307,7 +307,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def _replace(directory: int, name: str, content: bytes) -> None:
-    """Without fsync: nobody needs after a crash what it loses here. Raises OSError."""
+    """Without fsync: what a crash loses here is not needed after it. Raises OSError."""
     replace_file(Path(name), content, directory=directory, is_durable=False)
 
 

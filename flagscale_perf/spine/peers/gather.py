@@ -41,10 +41,10 @@ class Job:
 
 @dataclass
 class Gathered(Generic[Owner, Item]):
-    """What is new of all processes of the job; each process is met and dies once.
+    """What is new of all processes of the job; each process is found and dies once.
 
     Attributes:
-        owners: of those heard of for the first time.
+        owners: of the processes found for the first time.
         items: what their folds have made.
         gone: those that have died.
         notes: what there is to report, each text once whichever process it is about: what troubles one mostly
@@ -178,7 +178,7 @@ class Gatherer(Generic[Owner, Item]):
             self._has_reported_missing = True
             self._report(
                 f"{self._node.missing} {noun}s of this node are silent: "
-                "no process of this user that tells for them is to be seen in /proc"
+                "no process of this user that reports them is to be seen in /proc"
             )
         is_known = self._has_reported_silence or self._is_cut_off
         if is_known or not self._job.has_other_nodes or monotonic_ns() - start_ns < SILENCE_NS:

@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 def job_key(*words: str) -> str:
-    """The key of the job that these words tell from any other job of this user."""
+    """The key of a job, of words that no other job of this user has."""
     job = "\0".join([*words, str(os.getuid())])
     return hashlib.sha256(os.fsencode(job)).hexdigest()[:16]
 

@@ -56,6 +56,7 @@ class _Member(Generic[Owner, Item]):
         self._has_reported_drops = False
 
     def notes(self) -> list[tuple[str, str]]:
+        """What to report about the process since the last call, by its name."""
         notes = self.fold.notes()
         if self.peer.dropped and not self._has_reported_drops:
             self._has_reported_drops = True

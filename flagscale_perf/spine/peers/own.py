@@ -1,6 +1,6 @@
 """This process's end: a ring that other processes of the node find by its name.
 
-No file, no socket. If nobody comes, the ring fills up and that is all.
+No file, no socket. If no process drains it, the ring fills up and that is all.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _run_collector(words: str, noun: str) -> None:
 
 
 def _complain(error: Exception, noun: str) -> None:
-    """On this process's stderr: whoever gathers the job has no way to know."""
+    """On this process's stderr: the gathering process has no way to know."""
     if sys.stderr is not None:
         with contextlib.suppress(OSError, ValueError):  # a closed stderr must not end the host
             line = f"flagscale_perf: no collector process: {type(error).__name__}: {error}"

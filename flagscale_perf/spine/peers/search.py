@@ -155,12 +155,12 @@ class Search(Generic[Owner]):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             ring = Ring.attach(fd)
-        except BaseException:
+        except BaseException:  # whatever it is, the descriptor must not leak
             os.close(fd)
             raise
         try:
             return Peer(name, pid, stat.start_ticks, self._owner(ring, pid, name), ring)
-        except BaseException:
+        except BaseException:  # whatever it is, the mapping must not leak
             ring.release()
             raise
 

@@ -33,9 +33,7 @@ STAGE_SHARE = Limit(
     "share",
     "ours: of the other stages' work; stages are never quite even, because of embedding and output layer",
 )
-STAGE_WINDOW = Limit(
-    4, "rounds in a row", "ours: one more than for a rank, as nobody has to know of it at once"
-)
+STAGE_WINDOW = Limit(4, "rounds in a row", "ours: one more than for a rank, as it is not urgent")
 STAGE_ROUNDS = Limit(
     8, "rounds", "ours: an uneven split is there from the start; what comes later is a slow rank"
 )

@@ -50,7 +50,8 @@ class RanksSummary:
 
     Attributes:
         nodes: how many.
-        heard, silent_count, silent: ranks from which something came in the last stretch, and from which not.
+        heard: how many ranks something was read of in the last stretch.
+        silent_count, silent: how many nothing was read of, and which.
         peak_memory_gb, peak_memory_ranks: the highest memory peak, and whose it is.
         slowest_ranks, slowest_work_ms: the ranks with the longest mean work.
         median_work_ms: of all ranks' mean work.

@@ -213,7 +213,7 @@ class RanksView:
         self._is_note_done = True
         if any(block.phases_ns is not None for block in blocks.values()):
             return []
-        why = "without phases (--perf-breakdown) waiting cannot be told from work"
+        why = "without phases (--perf-breakdown) waiting cannot be separated from work"
         return [self._event("note", f"slow ranks are not named: {why}")]
 
     def _event(self, name: str, text: str) -> EventRecord:

@@ -48,7 +48,7 @@ class Loop(Protocol):
         """Its place in the pipeline, from 0."""
 
     def lockstep(self) -> int:
-        """See `RankIdentity`."""
+        """The ranks that wait for each other in every layer; see `RankIdentity`."""
 
     def config(self) -> PerfConfig:
         """The options in force. Raises PerfError."""

@@ -22,7 +22,7 @@ from flagscale_perf.training.recording.sources import (
     RankSource,
     Sources,
     TakeReadings,
-    Unheard,
+    UnreadRanks,
     no_readings,
 )
 from flagscale_perf.training.records import (
@@ -180,7 +180,7 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
             _only("no hardware counters: they are read in a writer process only")
             if has_device
             else no_readings,
-            Unheard("nothing is recorded of other ranks: they are read in a writer process only")
+            UnreadRanks("nothing is recorded of other ranks: they are read in a writer process only")
             if task.owner
             else OneRank(),
         ),

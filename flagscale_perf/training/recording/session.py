@@ -87,7 +87,7 @@ def _missing_ranks(facts: RunFacts) -> list[str]:
 
 def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
     if not loop.names_phases():
-        return ["phases (the host has no timers to tell them)"]
+        return ["phases (the host has no timers that mark them)"]
     schedule = facts.pipeline_schedule
     if schedule not in (None, ONE_F_ONE_B):
         return [f"pipeline bubble (it is known for the {ONE_F_ONE_B} schedule only, this one is {schedule})"]
@@ -96,6 +96,7 @@ def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:
 
 def _flops_of(shape: ModelShape, seq_length: int) -> CountFlops:
     def flops(samples: int, packed: Packed | None) -> Flops:
+        """FLOPs of a step of so many samples."""
         return step_flops(shape, samples, seq_length, packed)
 
     return flops

@@ -36,7 +36,7 @@ class RankSource(Protocol):
         """Asks all other ranks for something; see `training.capture`."""
 
     def take(self) -> tuple[list[Record], list[str]]:
-        """What is new of all ranks, and what there is to say about hearing of them."""
+        """What is new of all ranks, and notes about reading them."""
 
     def close(self) -> tuple[list[Record], list[str]]:
         """The same at the end of the session."""
@@ -46,34 +46,34 @@ class OneRank:
     """Where there are no other ranks."""
 
     def step(self, step: StepRecord, phases: StepPhases | None) -> None:
-        """Nobody to compare it with."""
+        """Ignored: there is no other rank to compare it with."""
 
     def reading(self, reading: HardwareRecord) -> None:
-        """Nobody to compare it with."""
+        """Ignored: there is no other rank to compare it with."""
 
     def interval(self, interval: IntervalRecord) -> list[Record]:
-        """Nothing."""
+        """An empty list: an interval of one rank adds no records."""
         return []
 
     def request(self, content: Any) -> None:
-        """Nobody to ask."""
+        """Ignored: there is no other rank to answer it."""
 
     def take(self) -> tuple[list[Record], list[str]]:
-        """Nothing."""
+        """No records and no notes."""
         return [], []
 
     close = take
 
 
-class Unheard(OneRank):
-    """Where nobody hears the other ranks."""
+class UnreadRanks(OneRank):
+    """Where the other ranks are not read."""
 
     def __init__(self, note: str) -> None:
-        """`note` says why, once."""
+        """`note` says why."""
         self._notes = [note]
 
     def take(self) -> tuple[list[Record], list[str]]:
-        """The note."""
+        """No records; the note that says why, the first time."""
         notes, self._notes = self._notes, []
         return [], notes
 

@@ -62,7 +62,7 @@ _OWN = (
     Metric("device_memory_bytes", "All the memory of rank 0's device."),
     Metric("ranks_work_seconds", "Time that a rank works per step: the lowest of all ranks, the median, the "
            "highest.", ("rank",), NS_PER_S),
-    Metric("silent_ranks", "Ranks that have told nothing of the last stretch."),
+    Metric("silent_ranks", "Ranks of which nothing was read in the last stretch."),
     Metric("stragglers", "Ranks that make the others wait now."),
     Metric("straggler_excess_seconds", "How much longer per step the slowest of them works than it should.",
            (), NS_PER_S),

@@ -251,7 +251,7 @@ def test_packing_whose_lengths_nobody_may_tell_is_a_gap(module, host_args, argum
     assert loop.facts("CPU").missing == []
     vars(host_args).update(arguments)
     assert loop.facts("CPU").missing == [
-        f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host tells none"
+        f"lengths of packed documents ({flags}): FLOPs count whole sequences where the host gives none"
     ]
 
 

@@ -52,8 +52,9 @@ def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
     path = write(tmp_path / "run", steady(40))
     result = compare([path], [path], CompareOptions(fail_if_slower=0.01))
     assert shown(report_of(result).title) == "NEW against BASE: no difference (+0.00 %, less than noise)"
-    assert "passed, but the interval reaches beyond 1.00 %: more or longer runs would tell" in text.render(
-        report_of(result)
+    assert (
+        "passed, but the interval reaches beyond 1.00 %: more or longer runs would decide it"
+        in text.render(report_of(result))
     )
 
 

@@ -105,7 +105,7 @@ def test_silence_is_said_once_with_its_likely_reason(tmp_path: Path, monkeypatch
     node.missing = 1
     gatherer = make_gatherer(tmp_path, node)
     assert gatherer.take().notes == [
-        "1 toys of this node are silent: no process of this user that tells for them is to be seen in /proc",
+        "1 toys of this node are silent: no process of this user that reports them is to be seen in /proc",
         f"8 toys of other nodes are silent: {tmp_path} is perhaps not the same directory on every node",
     ]
     assert gatherer.take().notes == []

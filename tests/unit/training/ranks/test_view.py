@@ -221,7 +221,8 @@ def test_without_phases_it_says_once_why_nobody_is_named() -> None:
     assert told == [
         (
             "note",
-            "slow ranks are not named: without phases (--perf-breakdown) waiting cannot be told from work",
+            "slow ranks are not named: without phases (--perf-breakdown) waiting cannot be separated "
+            "from work",
         )
     ]
     alone, _ = view_of(1)
