@@ -72,9 +72,9 @@ def soak(arm: Arm, steps: int) -> list[Part]:
     for _ in range(PARTS):
         before_s = writer_cpu_s()
         times = feed(arm, steps // PARTS)
-        trainer_mb, writer_mb = memory_mb(arm)  # once the writer has caught up
+        memory = memory_mb(arm)  # once the writer has caught up
         cpu_us = (writer_cpu_s() - before_s) * 1e6 / len(times)
-        parts.append(Part(statistics.median(times) / 1e3, cpu_us, trainer_mb, writer_mb))
+        parts.append(Part(statistics.median(times) / 1e3, cpu_us, memory.trainer, memory.writer))
     return parts
 
 
