@@ -157,6 +157,8 @@ class Drain:
         if self._batch is not None:
             self._ring.commit(self._batch.slots)
             session.views.write(self._batch.records)
+            if self._batch.slots > BATCH // 2:  # behind: views keep only so much until they are flushed
+                session.views.flush()
             self._batch = None
 
     def _finish(self, wait: Callable[[float], None]) -> None:
