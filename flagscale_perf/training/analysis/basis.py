@@ -4,7 +4,7 @@ FLOP, else nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,19 +97,23 @@ def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
     """For each run. Raises PerfError where nothing that both sides did can be counted."""
     steps = [step for row in aligned.rows for step in row]
     sizes = [devices_of(one) for one in facts]
-    is_one_size = all(size == sizes[0] for size in sizes)
-    is_one_length = all(one.seq_length == facts[0].seq_length for one in facts)
     if not _is_one_model(facts):
-        if any((step.model_flops or 0) < 1 for step in steps) or None in sizes:
+        if not _is_counted([step.model_flops for step in steps], sizes):
             raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
         return [Basis(FLOP, "GPU-ms/TFLOP", size or 1) for size in sizes]
-    if is_one_size and aligned.has_one_batch_size and is_one_length:
+    has_one_length = len({one.seq_length for one in facts}) == 1
+    if len(set(sizes)) == 1 and has_one_length and aligned.has_one_batch_size:
         return [Basis(ITERATION, "ms")] * len(facts)
-    if any(step.tokens < 1 for step in steps) or None in sizes:
+    if not _is_counted([step.tokens for step in steps], sizes):
         raise PerfError(
             "the runs differ in batch or world size and their tokens are not known; compare runs of one size"
         )
     return [Basis(TOKEN, "GPU-us/token", size or 1) for size in sizes]
+
+
+def _is_counted(work: Iterable[int | None], sizes: Sequence[int | None]) -> bool:
+    """Whether every step did some of the work, on a known number of devices."""
+    return all((each or 0) > 0 for each in work) and None not in sizes
 
 
 def devices_of(facts: RunFacts) -> int | None:

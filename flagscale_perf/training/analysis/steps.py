@@ -206,18 +206,24 @@ def align(runs: Sequence[RunSteps]) -> Aligned:
     each.
     """
     common = sorted(set.intersection(*(set(run.steps) for run in runs)))
-    if len(common) >= MIN_STEPS:
-        same = [number for number in common if len({run.steps[number].samples for run in runs}) == 1]
-        is_one_size = len(same) >= MIN_STEPS
-        rows = [[run.steps[number] for number in (same if is_one_size else common)] for run in runs]
-    else:
-        count = min(len(run.steps) for run in runs)
-        rows = [[run.steps[number] for number in sorted(run.steps)[-count:]] for run in runs]
-        is_one_size = len({step.samples for row in rows for step in row}) == 1
-    is_by_iteration = len(common) >= MIN_STEPS
-    other_batch = len(common) - len(rows[0]) if is_by_iteration else 0
-    left_out = [_counted(run, len(rows[0]), other_batch) for run in runs]
-    return Aligned(rows, is_by_iteration, is_one_size, left_out)
+    if len(common) < MIN_STEPS:
+        return _last_of_each(runs)
+    same = [number for number in common if len({run.steps[number].samples for run in runs}) == 1]
+    is_one_size = len(same) >= MIN_STEPS
+    rows = _rows(runs, [same if is_one_size else common] * len(runs))
+    other_batch = len(common) - len(rows[0])
+    return Aligned(rows, True, is_one_size, [_counted(run, len(rows[0]), other_batch) for run in runs])
+
+
+def _last_of_each(runs: Sequence[RunSteps]) -> Aligned:
+    count = min(len(run.steps) for run in runs)
+    rows = _rows(runs, [sorted(run.steps)[-count:] for run in runs])
+    is_one_size = len({step.samples for row in rows for step in row}) == 1
+    return Aligned(rows, False, is_one_size, [_counted(run, count, 0) for run in runs])
+
+
+def _rows(runs: Sequence[RunSteps], numbers: Sequence[Sequence[int]]) -> list[list[Step]]:
+    return [[run.steps[number] for number in chosen] for run, chosen in zip(runs, numbers, strict=True)]
 
 
 def _counted(run: RunSteps, used: int, other_batch: int) -> dict[str, int]:
