@@ -85,9 +85,6 @@ def _devices(seen: Overview) -> str:
 
 def _facts(seen: Overview) -> list[tuple[str, Cell]]:
     model = [part for part in (seen.model_family, seen.script and f"({seen.script})") if part]
-    peak: list[Part] = [
-        Quantity(seen.peak_tflops, "TFLOP/s") if seen.peak_tflops is not None else "not known"
-    ]
     return [
         ("end", seen.end_reason),
         ("time", f"{seen.started} to {seen.ended}"),
@@ -98,9 +95,14 @@ def _facts(seen: Overview) -> list[tuple[str, Cell]]:
         ("parallel", ", ".join(f"{name} {size}" for name, size in seen.parallel.items()) or None),
         ("data type", seen.dtype),
         ("FLOPs convention", seen.flops_convention),
-        ("peak of a device", (*peak, f" ({seen.peak_source})") if seen.peak_source else tuple(peak)),
+        ("peak of a device", _peak(seen)),
         ("not available", "; ".join(seen.missing) or None),
     ]
+
+
+def _peak(seen: Overview) -> Cell:
+    peak = "not known" if seen.peak_tflops is None else Quantity(seen.peak_tflops, "TFLOP/s")
+    return (peak, f" ({seen.peak_source})") if seen.peak_source else (peak,)
 
 
 def _iterations(seen: Overview) -> str:

@@ -128,43 +128,55 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
     run = RunFile(path)
-    phases, sample = PhaseJoin(RunFacts.of(run.header.facts)), _Sample()
-    left_out: Counter[str] = Counter()
-    first: int | None = None
-    peak: int | None = None
-    was_paused = False
+    phases, sample, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Sample(), _Choice(warmup, span)
     for record in run:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
-        if not isinstance(record, StepRecord):
-            continue
-        joined = phases.take(record)
-        first = record.iteration if first is None else first
-        if record.memory_peak_bytes is not None:
-            peak = max(peak or 0, record.memory_peak_bytes)
-        is_outside = span is not None and record.iteration not in span
-        reason = _why_not(record, first + warmup, was_paused) or (UNPAIRED if is_outside else None)
-        was_paused = _is_paused(record)
-        if reason is not None:
-            left_out[reason] += record.iterations
-            continue
-        sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
+        elif isinstance(record, StepRecord):
+            joined = phases.take(record)
+            if choice.takes(record):
+                sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
+    left_out = choice.left_out
     if sample.thinned:
         left_out[THINNED] = sample.thinned
     if len(sample.steps) < MIN_STEPS:
-        found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_told(left_out)}"
+        found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
-    return RunSteps(path, run.header, sample.steps, dict(left_out), peak, run.skipped)
+    return RunSteps(path, run.header, sample.steps, dict(left_out), choice.memory_peak_bytes, run.skipped)
 
 
-def _why_not(step: StepRecord, begin: int, was_paused: bool) -> str | None:
-    if step.outcome != Outcome.TRAINED:
-        return UNTRAINED
-    if step.iteration_ns <= 0:
-        return TIMELESS
-    if step.warmup or step.iteration < begin:
-        return WARMUP
-    return PAUSE if was_paused or _is_paused(step) else None
+class _Choice:
+    """Which steps of a run are compared, and how many are not, by the reason."""
+
+    def __init__(self, warmup: int, span: range | None) -> None:
+        self.left_out: Counter[str] = Counter()
+        self.memory_peak_bytes: int | None = None
+        self._warmup, self._span = warmup, span
+        self._begin: int | None = None
+        self._was_paused = False
+
+    def takes(self, step: StepRecord) -> bool:
+        """Whether the run's next step is one of them."""
+        if step.memory_peak_bytes is not None:
+            self.memory_peak_bytes = max(self.memory_peak_bytes or 0, step.memory_peak_bytes)
+        reason = self._why_not(step)
+        self._was_paused = _is_paused(step)
+        if reason is not None:
+            self.left_out[reason] += step.iterations
+        return reason is None
+
+    def _why_not(self, step: StepRecord) -> str | None:
+        if self._begin is None:
+            self._begin = step.iteration + self._warmup
+        if step.outcome != Outcome.TRAINED:
+            return UNTRAINED
+        if step.iteration_ns <= 0:
+            return TIMELESS
+        if step.warmup or step.iteration < self._begin:
+            return WARMUP
+        if self._was_paused or _is_paused(step):
+            return PAUSE
+        return None if self._span is None or step.iteration in self._span else UNPAIRED
 
 
 def _is_paused(step: StepRecord) -> bool:
@@ -176,7 +188,7 @@ def _kept(step: StepRecord, phases_ns: tuple[Any, ...] | None) -> Step:
     return Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, phases_ns)
 
 
-def _told(left_out: Counter[str]) -> str:
+def _listed(left_out: Counter[str]) -> str:
     return (
         f" (left out: {', '.join(f'{count} {reason}' for reason, count in left_out.items())})"
         if left_out
