@@ -10,9 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.figures import Table
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 
-Record: TypeAlias = Any
 # Metric to the values of its labels to value, in base units; of a value that is not known there is none.
 Series: TypeAlias = dict[str, dict[tuple[str, ...], float]]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
+from flagscale_perf.spine.records import Record
 
 
 class ConsoleSink:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.figures import Rows, csv_line
 from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.session import intervals_name
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import Record, Series, SinkContext
+from flagscale_perf.sinks.base import Series, SinkContext
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.records import Record
 
 PREFIX = "flagscale_perf_"
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user

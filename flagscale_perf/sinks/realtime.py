@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.session import REALTIME_FILE
 
 MAX_BYTES = 8 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.files import AppendFile, open_locked
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import file_names
 
 

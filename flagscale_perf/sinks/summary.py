@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.files import replace_file
-from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.spine.session import file_names
 
 PERIOD_NS = 5 * NS_PER_S

@@ -6,11 +6,12 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.tensorboard_layout import layout_summary
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.files import AppendFile, open_new
+from flagscale_perf.spine.records import Record
 
 RUN_NAME = "flagscale_perf"  # stands as a run of its own next to the host's
 

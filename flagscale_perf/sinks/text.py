@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.files import AppendFile, open_shared
+from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.session import file_names, rotated_name
 
 MAX_BYTES = 32 << 20

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.figures import Column, Rows
-from flagscale_perf.spine.records import EventRecord, RunEnd
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import printable
 

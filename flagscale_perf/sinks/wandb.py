@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from flagscale_perf.sinks.base import Record, SinkContext
+from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.figures import Rows
+from flagscale_perf.spine.records import Record
 
 GROUP = "flagscale_perf"
 

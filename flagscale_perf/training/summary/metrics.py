@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flagscale_perf.sinks.base import Metric, Record, Series
+from flagscale_perf.sinks.base import Metric, Series
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd, RunHeader
 from flagscale_perf.spine.units import printable
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import FIGURES
