@@ -100,15 +100,19 @@ def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
     if not _is_one_model(facts):
         if not _is_counted([step.model_flops for step in steps], sizes):
             raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
-        return [Basis(FLOP, "GPU-ms/TFLOP", size or 1) for size in sizes]
-    has_one_length = len({one.seq_length for one in facts}) == 1
-    if len(set(sizes)) == 1 and has_one_length and aligned.has_one_batch_size:
+        return _each_by_size(FLOP, "GPU-ms/TFLOP", sizes)
+    shapes = {(size, one.seq_length) for size, one in zip(sizes, facts, strict=True)}
+    if len(shapes) == 1 and aligned.has_one_batch_size:
         return [Basis(ITERATION, "ms")] * len(facts)
     if not _is_counted([step.tokens for step in steps], sizes):
         raise PerfError(
             "the runs differ in batch or world size and their tokens are not known; compare runs of one size"
         )
-    return [Basis(TOKEN, "GPU-us/token", size or 1) for size in sizes]
+    return _each_by_size(TOKEN, "GPU-us/token", sizes)
+
+
+def _each_by_size(name: str, unit: str, sizes: Sequence[int | None]) -> list[Basis]:
+    return [Basis(name, unit, size or 1) for size in sizes]
 
 
 def _is_counted(work: Iterable[int | None], sizes: Sequence[int | None]) -> bool:
