@@ -91,7 +91,7 @@ def test_iterations_are_shown_where_the_monitor_writes_nothing(tmp_path) -> None
 
 
 def test_terminal_has_the_last_row_above_the_bar_in_one_place(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((61, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: os.terminal_size((61, 24)))
     _, _, shown = follow(
         tmp_path, True, '(echo "$HEADING"; echo "$ROW") >>perf/perf_realtime.log; echo "$HOST" >>output'
     )
