@@ -4,6 +4,7 @@ FLOP, else nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -95,8 +96,8 @@ def check_sides(*sides: Sequence[RunSteps]) -> None:
 
 def choose_basis(facts: Sequence[RunFacts], aligned: Aligned) -> list[Basis]:
     """For each run. Raises PerfError where nothing that both sides did can be counted."""
-    steps = [step for row in aligned.rows for step in row]
-    sizes = [devices_of(one) for one in facts]
+    steps = list(itertools.chain.from_iterable(aligned.rows))
+    sizes = list(map(devices_of, facts))
     if not _is_one_model(facts):
         if not _is_counted([step.model_flops for step in steps], sizes):
             raise PerfError(_refusal(facts) + "and their FLOPs are not known; compare runs of one model")
