@@ -3,7 +3,7 @@ iteration alone.
 
     python -m tests.faults.loop ITERATIONS END [OPTION=JSON ...]
 
-END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 1 MiB each iteration), fork (in
+END: return, exit (with 3), raise, memory (takes 256 MiB first), leak (takes 4 MiB each iteration), fork (in
 step 100, a child that leaves with `sys.exit`), slow (long enough for what takes 10 s), ranks or nodes (there
 is another rank, see `tests.faults.ranks`). Options are those of `PerfConfig`; without `perf_log_dir` nothing
 is monitored. `facts` (a JSON object; NaN and Infinity are allowed) adds to what the host tells.
@@ -80,7 +80,7 @@ def _train(iterations: int, logger: Any, end: str) -> None:
         time.sleep(STEP_S.get(end, DEFAULT_STEP_S))
         state = state * 6364136223846793005 % (1 << 64)
         if end == "leak":
-            leaked.append(bytes([1]) * (1 << 20))
+            leaked.append(bytes([1]) * (4 << 20))
         if end == "fork" and iteration == 100:
             assert os.waitpid(os.fork() or sys.exit(3), 0)[1] == 3 << 8
         loss -= loss * (state >> 40) / (1 << 30)
