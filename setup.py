@@ -32,6 +32,7 @@ setup(
         "tensorboard": ["tensorboard>=2.14"],
         "prometheus": ["prometheus-client>=0.20"],
         "watch": ["rich>=13"],
+        "serve": ["starlette>=0.40", "uvicorn>=0.30"],  # flagscale-perf serve
         "figures": ["matplotlib>=3.8"],  # flagscale-perf report --format png
         "report": ["plotly>=6.0"],  # flagscale-perf report --format html
         "nvml": ["nvidia-ml-py>=12.535"],

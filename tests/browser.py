@@ -94,9 +94,9 @@ class Browser:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def show(self, page: Path, width: int, theme: str) -> None:
-        """Loads it and waits until its charts are drawn or it complains. Raises TimeoutError where neither
-        happens.
+    def show(self, page: Path | str, width: int, theme: str) -> None:
+        """Loads a file or an address and waits until its charts are drawn or it complains. Raises
+        TimeoutError where neither happens.
         """
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -106,7 +106,7 @@ class Browser:
             mobile=width < 600,
         )
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-        self.call("Page.navigate", url=page.resolve().as_uri())
+        self.call("Page.navigate", url=page.resolve().as_uri() if isinstance(page, Path) else page)
         self.wait_until(
             lambda: (
                 bool(self.seen.complaints)

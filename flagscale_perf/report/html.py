@@ -11,6 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
+from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from string import Template
@@ -25,26 +26,55 @@ from flagscale_perf.report.palette import variables
 from flagscale_perf.spine.errors import PerfError
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What of a page follows from its report: text, HTML, and data for plotly.js by the charts' names."""
+
+    title: str
+    menu: Html
+    content: Html
+    charts: dict[str, Any]
+
+
 def render(report: Report) -> str:
     """The whole page. Raises PerfError where it has charts and the library that draws is not installed."""
-    return render_page(report, _library() if _charts(report) else "")
+    return render_page(report, library() if _charts(report) else "")
 
 
-def render_page(report: Report, library: str) -> str:
-    """The whole page with so much of a library (JavaScript) in it."""
+def render_page(report: Report, drawing_library: str, updates: str = "") -> str:
+    """The whole page with so much of a library (JavaScript) in it.
+
+    Args:
+        report: what it shows.
+        drawing_library: source of plotly.js, or of as much of it as is wanted.
+        updates: address on the page's own server that has newer `Parts` as JSON; empty where there is none.
+    """
     script = _asset("page.js")
-    sections = [*_found(report), *map(_section, report.sections)]
-    charts = _charts(report)
-    content = [_header(report), tiles(report.tiles), note(HINT if charts else ""), *sections]
+    parts = parts_of(report)
     return Template(_asset("page.html")).substitute(
-        policy=escape(_policy(script, library)),
-        title=text(f"{shown(report.title)} · flagscale_perf"),
+        policy=escape(policy(script, drawing_library, with_server=bool(updates))),
+        updates=Html(f' data-updates="{escape(updates)}"') if updates else "",
+        status=Html('<span id="status" role="status"></span>') if updates else "",
+        title=text(parts.title),
         style=Template(_asset("page.css")).substitute(light=variables(0), dark=variables(1)),
+        menu=parts.menu,
+        content=parts.content,
+        charts=_json(parts.charts),
+        library=_packed(drawing_library),
+        script=script,
+    )
+
+
+def parts_of(report: Report) -> Parts:
+    """What a page shows of the report."""
+    charts = _charts(report)
+    sections = [*_found(report), *map(_section, report.sections)]
+    content = [_header(report), tiles(report.tiles), note(HINT if charts else ""), *sections]
+    return Parts(
+        title=f"{shown(report.title)} · flagscale_perf",
         menu=_menu(report),
         content=lines(content),
-        charts=_json(charts),
-        library=_packed(library),
-        script=script,
+        charts=charts,
     )
 
 
@@ -52,8 +82,8 @@ def _asset(name: str) -> str:
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
-def _library() -> str:
-    """plotly.js as the Python package brings it along."""
+def library() -> str:
+    """plotly.js as the Python package brings it along. Raises PerfError where that is not installed."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -71,16 +101,17 @@ def _packed(library: str) -> str:
     return base64.b64encode(gzip.compress(library.encode(), 9, mtime=0)).decode()
 
 
-def _policy(*scripts: str) -> str:
-    """Only these scripts, no request at all. Styles are written by plotly.js, pictures it makes for its
-    camera button.
+def policy(*scripts: str, with_server: bool) -> str:
+    """Only these scripts, and no request but to the page's own server if it has one. Styles are written by
+    plotly.js, pictures it makes for its camera button.
     """
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
         for script in scripts
     )
+    connect = "connect-src 'self'; " if with_server else ""
     rest = "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src {hashes}; {rest}"
+    return f"default-src 'none'; {connect}script-src {hashes}; {rest}"
 
 
 def _json(content: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 "use strict";
 (() => {
   const root = document.documentElement;
-  const specs = JSON.parse(document.getElementById("charts").textContent);
+  let specs = JSON.parse(document.getElementById("charts").textContent);
   const narrow = () => window.innerWidth < 560;
   const chartOf = (name) => document.getElementById("chart-" + name);
   // Only these buttons: the library has one that sends a chart to a service.
@@ -32,6 +32,7 @@
         layout[key].font = { size: narrow() ? 11 : 12 };
       }
     }
+    if (spec.sync && zoom) layout.xaxis.range = zoom;
     return {
       ...layout,
       height: layout.height + (narrow() ? 60 : 0),
@@ -58,6 +59,7 @@
       const data = shown(name, themed(spec.data, ""));
       await Plotly.react(chartOf(name), data, layoutOf(spec), configuration());
     }
+    link();
   }
 
   // A map of the ranks that a button chose stays chosen when the colours change.
@@ -67,22 +69,27 @@
     return data;
   }
 
-  // One zoom for all charts over the iterations.
+  // One zoom for all charts over the iterations. It is kept here, for the library forgets those of our own relayout() on the next draw.
+  let zoom = null;
+  let isZooming = false;
   function link() {
-    const linked = Object.keys(specs).filter((name) => specs[name].sync).map(chartOf);
-    let isBusy = false;
-    for (const source of linked) {
+    for (const source of linked()) {
+      if (source.dataset.linked) continue;
+      source.dataset.linked = "true";
       source.on("plotly_relayout", async (change) => {
         const whole = change["xaxis.autorange"];
         const range = [change["xaxis.range[0]"], change["xaxis.range[1]"]];
-        if (isBusy || (!whole && range[0] === undefined)) return;
-        isBusy = true;
+        if (isZooming || (!whole && range[0] === undefined)) return;
+        const all = specs[source.id.slice("chart-".length)].layout.xaxis.range;
+        zoom = whole || String(range) === String(all) ? null : range;
+        isZooming = true;
         const update = whole ? { "xaxis.autorange": true } : { "xaxis.range": range };
-        await Promise.all(linked.filter((one) => one !== source).map((one) => Plotly.relayout(one, update)));
-        isBusy = false;
+        await Promise.all(linked().filter((one) => one !== source).map((one) => Plotly.relayout(one, update)));
+        isZooming = false;
       });
     }
   }
+  const linked = () => Object.keys(specs).filter((name) => specs[name].sync).map(chartOf);
 
   function listen() {
     const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -90,13 +97,10 @@
     const show = (theme) => { root.dataset.theme = theme; draw(); };
     document.getElementById("theme").addEventListener("click", () => show(isDark() ? "light" : "dark"));
     dark.addEventListener("change", () => { if (!root.dataset.theme) draw(); });
-    for (const group of document.querySelectorAll(".switch")) {
-      group.addEventListener("click", (event) => {
-        if (event.target.dataset.trace === undefined) return;
-        for (const button of group.children) button.setAttribute("aria-pressed", String(button === event.target));
-        draw();
-      });
-    }
+    document.addEventListener("click", (event) => { // also for what an update brings
+      if (event.target.matches(".switch [data-trace]")) { press(event.target); draw(); }
+      if (event.target.matches(".copy")) copy(event.target);
+    });
     let before;
     addEventListener("beforeprint", () => {
       before = root.dataset.theme;
@@ -109,23 +113,73 @@
     });
   }
 
-  function copying() {
-    for (const button of document.querySelectorAll(".copy")) {
-      button.addEventListener("click", async () => {
-        if (!navigator.clipboard) { // a page that came over plain http
-          getSelection().selectAllChildren(button.previousElementSibling);
-          return;
-        }
-        await navigator.clipboard.writeText(button.dataset.copy);
-        button.textContent = "Copied";
-        setTimeout(() => { button.textContent = "Copy"; }, 1500);
-      });
+  function press(button) {
+    for (const one of button.parentElement.children) one.setAttribute("aria-pressed", String(one === button));
+  }
+
+  async function copy(button) {
+    if (!navigator.clipboard) { // a page that came over plain http
+      getSelection().selectAllChildren(button.previousElementSibling);
+      return;
+    }
+    await navigator.clipboard.writeText(button.dataset.copy);
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  }
+
+  // A page with a server behind it shows what the run has written since. A page that nobody looks at asks for nothing.
+  const PERIOD_MS = 2000;
+  async function follow() {
+    const status = document.getElementById("status");
+    let version = "";
+    for (;;) {
+      try {
+        const answer = await fetch(root.dataset.updates, { headers: version ? { "If-None-Match": version } : {} });
+        if (answer.status === 200) {
+          version = answer.headers.get("ETag");
+          await update(await answer.json());
+        } else if (answer.status !== 304) throw new Error(answer.status + " " + (await answer.text()));
+        status.textContent = (narrow() ? "" : "updated ") + new Date().toLocaleTimeString();
+        status.className = "state";
+      } catch (error) {
+        status.textContent = "not updated: " + error.message;
+        status.className = "state bad";
+      }
+      root.dataset.updated = version;
+      await new Promise((done) => setTimeout(done, PERIOD_MS));
+      while (document.hidden) await new Promise((done) => document.addEventListener("visibilitychange", done, { once: true }));
     }
   }
 
-  copying();
+  // Charts stay the elements they are, so that a zoom outlives the update; so do opened tables and chosen maps.
+  async function update(parts) {
+    const content = document.getElementById("content");
+    const next = document.createElement("template");
+    next.innerHTML = parts.content;
+    const opened = new Set([...content.querySelectorAll("details[open] > summary")].map((one) => one.textContent));
+    for (const one of next.content.querySelectorAll("details")) one.open = opened.has(one.firstElementChild.textContent);
+    for (const pressed of content.querySelectorAll(".switch [aria-pressed='true']")) {
+      const group = next.content.querySelector(`.switch[data-chart="${pressed.parentElement.dataset.chart}"]`);
+      const same = [...(group?.children ?? [])].find((one) => one.textContent === pressed.textContent);
+      if (same) press(same);
+    }
+    for (const place of next.content.querySelectorAll(".chart")) {
+      const old = document.getElementById(place.id);
+      if (old) place.replaceWith(old);
+    }
+    for (const gone of content.querySelectorAll(".chart")) if (window.Plotly) Plotly.purge(gone);
+    content.replaceChildren(next.content);
+    document.getElementById("menu").innerHTML = parts.menu;
+    document.title = parts.title;
+    specs = parts.charts;
+    await draw();
+  }
+
   listen();
-  unpack().then(draw).then(() => { link(); root.dataset.drawn = "true"; }, (error) => {
+  unpack().then(draw).then(() => {
+    root.dataset.drawn = "true";
+    if (root.dataset.updates) follow();
+  }, (error) => {
     for (const name of Object.keys(specs)) {
       const line = document.createElement("p");
       line.textContent = "No chart: " + error.message + ". It needs a browser of 2023 or newer.";

@@ -1,0 +1,155 @@
+"""`flagscale-perf serve`: the report's page, following a run, for a browser on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.cli.base import Command, add_run, add_session
+from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.spine.errors import PerfError
+
+LOOPBACK = "127.0.0.1"
+MAX_PORT = 65535
+POLITE = 10  # a training on the same machine goes first
+OWNER_ONLY = 0o177
+EXIT_BY_SIGNAL = 128
+BACKLOG = 64
+
+
+class ServeCommand(Command):
+    """Serves the report's page on loopback or a unix socket until Ctrl-C."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Which run, and where to listen."""
+        add_run(parser)
+        add_session(parser)
+        where = parser.add_mutually_exclusive_group()
+        where.add_argument(
+            "--port", type=int, default=0, metavar="N", help=f"port on {LOOPBACK} (default: any free one)"
+        )
+        where.add_argument(
+            "--unix-socket",
+            type=Path,
+            metavar="PATH",
+            help="listen there instead; for an ssh tunnel, `ssh -L 8000:PATH`",
+        )
+
+    def run(self, args: Namespace) -> int:
+        """Until Ctrl-C or SIGTERM. Raises PerfError where there is no run, nothing to listen on or a package
+        is missing.
+        """
+        try:
+            import uvicorn
+
+            from flagscale_perf.report.server import Feed, Secret, application
+        except ImportError as error:
+            raise PerfError(
+                f"serve needs the package {error.name}, which is not installed; pip install "
+                "'flagscale-perf[serve]', or use `flagscale-perf report --format html -o report.html`"
+            ) from None
+        source = _Source(args.run, args.session)
+        source.read()  # a mistake is said here, and not in the browser
+        secret = Secret()
+        signal.signal(signal.SIGTERM, _leave)
+        with _listening(args) as listener:
+            os.nice(POLITE)
+            print(_welcome(listener, secret.token, source.path), flush=True)
+            config = uvicorn.Config(
+                application(Feed(source.read, source.stamp), secret),
+                log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+                lifespan="off", ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1,
+                limit_concurrency=64, timeout_keep_alive=5, h11_max_incomplete_event_size=16 << 10,
+            )  # fmt: skip
+            with contextlib.suppress(KeyboardInterrupt):
+                uvicorn.Server(config).run(sockets=[listener])
+        return 0
+
+
+class _Source:
+    """The run that is served: the newest of a directory, where no session was asked for."""
+
+    def __init__(self, run: Path, session_id: str | None) -> None:
+        self._run = run
+        self._session_id = session_id
+
+    @property
+    def path(self) -> Path:
+        """Its run file as of now. Raises PerfError where there is none."""
+        return find_run_file(self._run, self._session_id)
+
+    def read(self) -> Report:
+        """The whole report. Raises PerfError where it cannot be read."""
+        return instrument_for(self.path).report(self.path)
+
+    def stamp(self) -> tuple[Path, int, bool]:
+        """What changes when the run goes on or ends."""
+        path = self.path
+        return path, path.stat().st_size, RunFile(path).is_live()
+
+
+@contextlib.contextmanager
+def _listening(args: Namespace) -> Iterator[socket.socket]:
+    """The socket, closed and, of a path, removed afterwards."""
+    if args.unix_socket is None:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _bind(listener, (LOOPBACK, _port(args.port)), f"port {args.port}", "--port 0 for any free one")
+            yield listener
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        before = os.umask(OWNER_ONLY)
+        try:
+            _bind(
+                listener,
+                str(args.unix_socket),
+                repr(str(args.unix_socket)),
+                "give another path, or remove it",
+            )
+        finally:
+            os.umask(before)
+        try:
+            yield listener
+        finally:
+            args.unix_socket.unlink(missing_ok=True)
+
+
+def _bind(listener: socket.socket, address: tuple[str, int] | str, shown: str, cure: str) -> None:
+    try:
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise PerfError(f"cannot listen on {shown}: {error.strerror or error}; {cure}") from None
+
+
+def _port(number: int) -> int:
+    if not 0 <= number <= MAX_PORT:
+        raise PerfError(f"--port {number} is no port; give 1 to {MAX_PORT}, or 0 for any free one")
+    return number
+
+
+def _welcome(listener: socket.socket, token: str, run: Path) -> str:
+    address = listener.getsockname()
+    if listener.family == socket.AF_UNIX:
+        port, target = 8000, os.path.abspath(address)
+        first = f"serving {run} on {target}; from your own machine:"
+    else:
+        port, target = address[1], f"{LOOPBACK}:{address[1]}"
+        first = f"serving {run}; open this in a browser on this machine (Ctrl-C ends it):\n"
+        first += f"  http://{target}/?token={token}\nfrom another machine, first:"
+    tunnel = f"  ssh -N -L {port}:{target} {socket.gethostname()}"
+    return f"{first}\n{tunnel}" + (
+        f"\n  http://localhost:{port}/?token={token}" if listener.family == socket.AF_UNIX else ""
+    )
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(EXIT_BY_SIGNAL + number)

@@ -1,0 +1,211 @@
+"""A report as a page that follows its run, for the browser of the one who started the server.
+
+Read only: a page, and what has changed on it since. No path and no parameter of a request leads to a file.
+Who may see it is decided before anything else is looked at (`Gate`), for any page that the same browser shows
+may send requests to this machine, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.report.html import library, parts_of, render_page
+from flagscale_perf.spine.errors import PerfError
+
+UPDATES = "updates"
+LOCAL_HOSTS = (
+    "localhost",
+    "127.0.0.1",
+    "::1",
+)  # what a browser on this machine, or an ssh tunnel's end, calls us
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": "frame-ancestors 'none'",  # the page itself brings the rest of it
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+MIN_PERIOD_S = 1.0
+REST = 9  # a report that took a second to make is made again after so many seconds at the earliest
+NOT_YOURS = "open the whole address that `flagscale-perf serve` printed, with its token, in this browser\n"
+
+
+class Secret:
+    """What lets a browser in: the token of the printed address, and the cookie that it is exchanged for."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self.cookie = secrets.token_urlsafe(32)
+        # Browsers send cookies to every port of a host: servers side by side need different names.
+        self.cookie_name = f"flagscale_perf_{secrets.token_hex(4)}"
+
+    def is_token(self, given: str) -> bool:
+        """Whether it is the token; takes the same time for every wrong one."""
+        return secrets.compare_digest(given.encode(), self.token.encode())
+
+    def is_in(self, cookies: str) -> bool:
+        """Whether the header `Cookie` has ours."""
+        try:
+            found = SimpleCookie(cookies).get(self.cookie_name)
+        except CookieError:
+            return False
+        return found is not None and secrets.compare_digest(found.value.encode(), self.cookie.encode())
+
+
+@dataclass(frozen=True)
+class Version:
+    """A report as it was shown at one time; `tag` differs where the report does."""
+
+    report: Report
+    content: str
+    tag: str
+
+
+class Feed:
+    """The newest version of a report, made at most so often that it takes a tenth of a CPU.
+
+    Args:
+        read: makes the report; called in a thread. What it raises is passed on.
+        stamp: changes when the run has; cheap.
+    """
+
+    def __init__(self, read: Callable[[], Report], stamp: Callable[[], object]) -> None:
+        self._read = read
+        self._stamp = stamp
+        self._seen: object = None
+        self._version: Version | None = None
+        self._not_before_s = 0.0
+        self._lock = asyncio.Lock()
+
+    async def newest(self) -> Version:
+        """The version to show now."""
+        async with self._lock:
+            if self._version is None or time.monotonic() >= self._not_before_s:
+                await self._look()
+            assert self._version is not None
+            return self._version
+
+    async def _look(self) -> None:
+        stamp = await asyncio.to_thread(self._stamp)
+        if self._version is not None and stamp == self._seen:
+            return
+        start_s = time.monotonic()
+        self._version = await asyncio.to_thread(self._make)
+        self._seen = stamp
+        end_s = time.monotonic()
+        self._not_before_s = end_s + max(MIN_PERIOD_S, REST * (end_s - start_s))
+
+    def _make(self) -> Version:
+        report = self._read()
+        content = json.dumps(asdict(parts_of(report)), allow_nan=False, separators=(",", ":"))
+        return Version(report, content, f'"{hashlib.sha256(content.encode()).hexdigest()[:32]}"')
+
+
+def application(feed: Feed, secret: Secret) -> ASGIApp:
+    """The server: `/` and `/updates`, for a browser that has shown the token once."""
+
+    async def page(request: Request) -> Response:
+        """The whole page, or, for the token, the cookie and the way to the page."""
+        if "token" in request.query_params:
+            answer: Response = RedirectResponse("/", HTTPStatus.SEE_OTHER)
+            answer.set_cookie(secret.cookie_name, secret.cookie, httponly=True, samesite="strict")
+            return answer
+        version = await feed.newest()
+        return HTMLResponse(await asyncio.to_thread(render_page, version.report, library(), UPDATES))
+
+    async def updates(request: Request) -> Response:
+        """The parts of the page as they are now; 304 where the browser has them."""
+        version = await feed.newest()
+        if request.headers.get("if-none-match") == version.tag:
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": version.tag})
+        return Response(version.content, media_type="application/json", headers={"ETag": version.tag})
+
+    async def not_readable(request: Request, error: Exception) -> Response:
+        """The run is gone, or cannot be read any more: the page says so where it said that it is live."""
+        return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+
+    routes = [Route("/", page, methods=["GET"]), Route(f"/{UPDATES}", updates, methods=["GET"])]
+    return Gate(Starlette(routes=routes, exception_handlers={PerfError: not_readable}), secret)
+
+
+class Gate:
+    """Lets through what a browser on this machine asks for in its own name, and nothing else."""
+
+    def __init__(self, inside: ASGIApp, secret: Secret) -> None:
+        self._inside = inside
+        self._secret = secret
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+
+        async def send_closed(message: Message) -> None:
+            """Every answer says that it is for this page alone."""
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        if scope["type"] != "http":
+            return  # a websocket, which is then refused
+        refusal = self._refusal(Request(scope))
+        answer = self._inside if refusal is None else PlainTextResponse(*refusal)
+        await answer(scope, receive, send_closed)
+
+    def _refusal(self, request: Request) -> tuple[str, HTTPStatus] | None:
+        """What to answer instead, and the status; None for a request that may be answered."""
+        if request.method != "GET":
+            return "this server only shows: GET\n", HTTPStatus.METHOD_NOT_ALLOWED
+        host = request.headers.get("host", "")
+        if not _is_local(host):
+            return f"this server answers as {', '.join(LOCAL_HOSTS)} only\n", HTTPStatus.MISDIRECTED_REQUEST
+        if not _is_own(request.headers, host):
+            return "this server answers its own page only\n", HTTPStatus.FORBIDDEN
+        tokens = request.query_params.getlist("token")
+        is_known = (
+            request.url.path == "/" and len(tokens) == 1 and self._secret.is_token(tokens[0])
+            if tokens
+            else self._secret.is_in(request.headers.get("cookie", ""))
+        )
+        return None if is_known else (NOT_YOURS, HTTPStatus.FORBIDDEN)
+
+
+def _is_local(host: str) -> bool:
+    """Any port: a tunnel's end may have another one. A name that somebody has pointed at this machine is none
+    of ours.
+    """
+    try:
+        parts = urlsplit(f"//{host}")
+        return (
+            parts.hostname in LOCAL_HOSTS
+            and parts.netloc == host
+            and (parts.port or 1) > 0
+            and "@" not in host
+        )
+    except ValueError:
+        return False
+
+
+def _is_own(headers: Headers, host: str) -> bool:
+    """Not what another page had the browser ask for."""
+    origin = headers.get("origin")
+    site = headers.get("sec-fetch-site", "none")
+    return origin in (None, f"http://{host}") and site in ("none", "same-origin")

@@ -1,0 +1,286 @@
+"""`flagscale-perf serve` as a browser, a tunnel and an attacker meet it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.report.server import HEADERS
+from tests.browser import BROWSERS, browser, find_browser
+from tests.synthetic import TROUBLED, write
+
+OWN = "127.0.0.1"
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back for one request."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running one: its address, as for `socket.connect`, its token, and its process."""
+
+    address: tuple[str, int] | str
+    token: str
+    process: subprocess.Popen[str]
+
+    @property
+    def host(self) -> str:
+        """What a browser sends as Host."""
+        return "localhost:8000" if isinstance(self.address, str) else f"{OWN}:{self.address[1]}"
+
+    def send(self, request: bytes) -> bytes:
+        """What comes back until the server closes the connection."""
+        family = socket.AF_UNIX if isinstance(self.address, str) else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as connection:
+            connection.settimeout(DEADLINE_S)
+            connection.connect(self.address)
+            connection.sendall(request)
+            received = b""
+            while chunk := connection.recv(1 << 16):
+                received += chunk
+        return received
+
+    def ask(self, target: str = "/", method: str = "GET", **headers: str | None) -> Answer:
+        """One request; a header whose value is None is left out."""
+        shown = {"Host": self.host, "Connection": "close"} | {
+            name.replace("_", "-"): value for name, value in headers.items()
+        }
+        lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in shown.items() if v is not None)]
+        head, _, body = self.send("\r\n".join([*lines, "", ""]).encode("latin-1")).partition(b"\r\n\r\n")
+        first, *rest = head.decode("latin-1").split("\r\n")
+        found = (line.split(": ", 1) for line in rest)
+        return Answer(int(first.split()[1]), {name.lower(): value for name, value in found}, body)
+
+    def cookie(self) -> str:
+        """What the token is exchanged for."""
+        return self.ask(f"/?token={self.token}").headers["set-cookie"].split(";")[0]
+
+
+@contextmanager
+def serving(run: Path, *options: str) -> Iterator[Server]:
+    """A server of that run, ended with the block as by Ctrl-C."""
+    command = [sys.executable, "-m", "flagscale_perf", "serve", str(run), *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        printed = ""
+        while "token=" not in printed:
+            line = process.stdout.readline()
+            assert line, process.stderr.read() if process.stderr else ""
+            printed += line
+        token = re.findall(r"token=(\S+)", printed)[0]
+        port = re.search(rf"http://{OWN}:(\d+)/", printed)
+        unix = options[1] if options[:1] == ("--unix-socket",) else ""
+        yield Server(unix or (OWN, int(port[1] if port else 0)), token, process)
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, stderr) == (0, "")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    directory = tmp_path_factory.mktemp("run")
+    write(TROUBLED, directory)
+    (directory / "secret.txt").write_text("not for you")
+    with serving(directory) as one:
+        yield one
+
+
+def test_the_token_becomes_a_cookie_and_the_cookie_opens_the_page(server: Server) -> None:
+    exchanged = server.ask(f"/?token={server.token}")
+    assert (exchanged.status, exchanged.headers["location"]) == (303, "/")
+    cookie = exchanged.headers["set-cookie"]
+    assert re.fullmatch(r"flagscale_perf_\w{8}=[\w-]{43}; httponly; path=/; samesite=strict", cookie.lower())
+    assert server.token not in cookie
+    page = server.ask(Cookie=cookie.split(";")[0])
+    assert page.status == 200 and b'data-updates="updates"' in page.body
+    assert {name.lower(): value for name, value in HEADERS.items()}.items() <= page.headers.items()
+
+
+def test_updates_are_sent_once(server: Server) -> None:
+    cookie = server.cookie()
+    first = server.ask("/updates", Cookie=cookie)
+    assert set(json.loads(first.body)) == {"title", "menu", "content", "charts"}
+    again = server.ask("/updates", Cookie=cookie, If_None_Match=first.headers["etag"])
+    assert (again.status, again.body) == (304, b"")
+
+
+HOSTILE: dict[str, tuple[str, str, dict[str, str | None], int]] = {
+    # target, method, headers beside a good cookie ("COOKIE" where it is another), status
+    "no cookie": ("/", "GET", {"Cookie": None}, 403),
+    "another cookie": ("/", "GET", {"Cookie": "flagscale_perf_00000000=x"}, 403),
+    "our cookie's name with nothing in it": ("/", "GET", {"Cookie": "NAME="}, 403),
+    "a cookie of control characters": ("/", "GET", {"Cookie": 'NAME="\\001\\377"'}, 403),
+    "a cookie in Latin-1": ("/", "GET", {"Cookie": "NAME=\xe9"}, 403),
+    "a wrong token": ("/?token=x", "GET", {"Cookie": None}, 403),
+    "an empty token": ("/?token=", "GET", {"Cookie": None}, 403),
+    "a token that is no ASCII": ("/?token=%C3%A9%00", "GET", {"Cookie": None}, 403),
+    "the token, and another one": ("/?token=TOKEN&token=x", "GET", {"Cookie": None}, 403),
+    "the token for something else": ("/updates?token=TOKEN", "GET", {"Cookie": None}, 403),
+    "a wrong token with a good cookie": ("/?token=x", "GET", {}, 403),
+    "a name that was pointed at us": ("/", "GET", {"Host": "evil.example"}, 421),
+    "our name as somebody's": ("/", "GET", {"Host": "127.0.0.1.evil.example"}, 421),
+    "our name as a password": ("/", "GET", {"Host": "evil@127.0.0.1"}, 421),
+    "an address of the network": ("/", "GET", {"Host": "0.0.0.0:80"}, 421),
+    "a port that is none": ("/", "GET", {"Host": "localhost:99999"}, 421),
+    "a host with a path": ("/", "GET", {"Host": "localhost/x"}, 421),
+    "a page of another origin": ("/updates", "GET", {"Origin": "http://evil.example"}, 403),
+    "a page without an origin": ("/updates", "GET", {"Origin": "null"}, 403),
+    "our host by another scheme": ("/updates", "GET", {"Origin": "https://HOST"}, 403),
+    "a picture in another page": ("/updates", "GET", {"Sec-Fetch-Site": "cross-site"}, 403),
+    "another port of this machine": ("/updates", "GET", {"Sec-Fetch-Site": "same-site"}, 403),
+    "a path upwards": ("/../secret.txt", "GET", {}, 404),
+    "a path upwards, hidden": ("/%2e%2e%2fsecret.txt", "GET", {}, 404),
+    "a file of the directory": ("/secret.txt", "GET", {}, 404),
+    "a path with a NUL": ("/updates%00", "GET", {}, 404),
+    "an address in the target": ("http://evil.example/", "GET", {}, 404),
+    "something written": ("/", "POST", {}, 405),
+    "something removed": ("/updates", "DELETE", {}, 405),
+    "a method of its own": ("/", "EVIL", {}, 405),
+    "a preflight": ("/updates", "OPTIONS", {"Origin": "http://evil.example"}, 405),
+    "a websocket": (
+        "/",
+        "GET",
+        {"Upgrade": "websocket", "Connection": "Upgrade, close", "Cookie": None},
+        403,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_requests_get_nothing(server: Server, name: str) -> None:
+    target, method, headers, status = HOSTILE[name]
+    cookie = server.cookie()
+
+    def filled(text: str | None) -> str | None:
+        return text and text.replace("NAME", cookie.split("=")[0]).replace("HOST", server.host)
+
+    sent = {"Cookie": cookie} | {key: filled(value) for key, value in headers.items()}
+    answer = server.ask(target.replace("TOKEN", server.token), method, **sent)
+    assert answer.status == status
+    assert b"not for you" not in answer.body and b"<html" not in answer.body
+    assert "access-control-allow-origin" not in answer.headers and "set-cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * (64 << 10) + b"\r\n\r\n",
+        b"GET /" + b"a" * (64 << 10) + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+    ids=["TLS", "two hosts", "no host", "long header", "long target", "smuggled"],
+)
+def test_what_is_no_request_is_refused_and_the_server_goes_on(server: Server, request_bytes: bytes) -> None:
+    received = server.send(request_bytes)
+    assert received == b"" or re.match(rb"HTTP/1\.1 4\d\d ", received), received[:80]
+    assert server.ask(Cookie=server.cookie()).status == 200
+
+
+def test_a_unix_socket_is_the_users_own_and_goes_with_the_server(tmp_path: Path) -> None:
+    write(TROUBLED, tmp_path)
+    path = tmp_path / "page.sock"
+    with serving(tmp_path, "--unix-socket", str(path)) as one:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert one.ask(Cookie=one.cookie()).status == 200
+        assert one.ask(Cookie=one.cookie(), Host="evil.example").status == 421
+    assert not path.exists()
+
+
+def test_sigterm_ends_it_and_removes_the_socket(tmp_path: Path) -> None:
+    write(TROUBLED, tmp_path)
+    path = tmp_path / "page.sock"
+    command = [sys.executable, "-m", "flagscale_perf", "serve", str(tmp_path), "--unix-socket", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline().startswith("serving ")
+    process.terminate()
+    process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, path.exists()) == (128 + signal.SIGTERM, False)
+
+
+def test_a_run_that_goes_away_is_said(tmp_path: Path) -> None:
+    path = write(TROUBLED, tmp_path)
+    with serving(tmp_path) as one:
+        cookie = one.cookie()
+        path.unlink()
+        gone = one.ask("/updates", Cookie=cookie)
+    assert (gone.status, gone.body.decode().startswith("no perf_records_*.jsonl in ")) == (503, True), (
+        gone.body
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--port", "70000"], "--port 70000 is no port; give 1 to 65535, or 0 for any free one"),
+        (
+            ["--port", "TAKEN"],
+            "cannot listen on port TAKEN: Address already in use; --port 0 for any free one",
+        ),
+        (["--unix-socket", "/proc/nope"], "cannot listen on '/proc/nope': "),
+    ],
+)
+def test_a_place_that_cannot_be_listened_on(run_python, tmp_path: Path, options, message: str) -> None:
+    write(TROUBLED, tmp_path)
+    with socket.socket() as other:
+        other.bind((OWN, 0))
+        other.listen()
+        taken = str(other.getsockname()[1])
+        options = [option.replace("TAKEN", taken) for option in options]
+        result = run_python("-m", "flagscale_perf", "serve", tmp_path, *options)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(message.replace("TAKEN", taken)), result.stderr
+
+
+@pytest.mark.skipif(find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH")
+def test_the_page_follows_the_run_and_a_zoom_outlives_it(tmp_path: Path) -> None:
+    (tmp_path / "whole").mkdir()
+    path = write(TROUBLED, tmp_path / "whole")
+    lines = path.read_bytes().splitlines(keepends=True)
+    live = tmp_path / path.name
+    live.write_bytes(b"".join(lines[: len(lines) // 2]))
+    with serving(tmp_path) as one, browser() as tab:
+        tab.show(f"http://{one.host}/?token={one.token}", 1440, "light")
+        assert tab.evaluate("location.href") == f"http://{one.host}/"
+        tab.wait_until(lambda: bool(tab.evaluate("document.documentElement.dataset.updated")))
+        before = tab.evaluate("document.documentElement.dataset.updated")
+        as_a_mouse_does = "{'xaxis.range[0]': 11, 'xaxis.range[1]': 17}"
+        tab.evaluate(f"Plotly.relayout('chart-trend', {as_a_mouse_does}).then(() => 0)")
+        with live.open("ab") as file:
+            file.write(b"".join(lines[len(lines) // 2 :]))
+        tab.wait_until(lambda: tab.evaluate("document.documentElement.dataset.updated") != before)
+        status = "document.getElementById('status').textContent"
+        assert tab.evaluate(status).startswith("updated ")
+        for name in ("trend", "phases"):
+            assert tab.evaluate(f"document.getElementById('chart-{name}').layout.xaxis.range") == [11, 17]
+        points = tab.evaluate("document.getElementById('chart-trend').data[0].x.length")
+        assert points == len(
+            {json.loads(line)["iteration"] for line in lines if b'"kind":"interval"' in line}
+        )
+        assert {url.split("?")[0] for url in tab.seen.requests} <= {
+            f"http://{one.host}/",
+            f"http://{one.host}/updates",
+        }
+        assert tab.seen.complaints == []
