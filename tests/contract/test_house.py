@@ -22,7 +22,9 @@ CONTRACT_DATA = (
 TESTED_ELSEWHERE = {
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
+    "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",
+    "report/server.py": "tests/processes/test_serve.py",
     "sinks/base.py": "tests/contract/test_sinks.py",
     "training/analysis/report.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
@@ -38,6 +40,8 @@ HEAVY = (
     "zmq",
     "matplotlib",
     "plotly",
+    "starlette",
+    "uvicorn",
     "megatron",
     "flagscale",
     "tensorboard",
@@ -60,7 +64,9 @@ def test_imports_follow_the_table() -> None:
 def test_every_row_of_the_table_is_as_the_design_has_it() -> None:
     assert HOUSE["spine"] == rules.Rights(set(), set())
     assert HOUSE["analysis"] == rules.Rights({"spine"}, set())
-    assert HOUSE["report"] == rules.Rights({"spine", "analysis"}, {"matplotlib", "plotly", "rich"})
+    assert HOUSE["report"] == rules.Rights(
+        {"spine", "analysis"}, {"matplotlib", "plotly", "rich", "starlette"}
+    )
     assert HOUSE["cli"].rooms == set(HOUSE) - {"__main__"}
     assert {room for room, rights in HOUSE.items() if rights.others & {"megatron", "flagscale"}} == {"hosts"}
     for instrument in ("rpc", "trace", "profile"):
