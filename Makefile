@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast golden faults fuzz oracle bench soak lint format lock audit clean
+.PHONY: help venv install demo test test-fast golden cite faults fuzz oracle bench soak lint format lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test-fast: $(READY) ## run the tests that start no training
 
 golden: $(READY) ## write every golden file of tests/golden anew from the code, and print what changed
 	$(BIN)/python -m tests.golden
+
+cite: $(READY) ## copy the figures of benchmarks/results into the pages that show them
+	$(BIN)/python -m tests.cited
 
 faults: $(READY) ## inject every fault there is a proof against (quarter of an hour) and renew the table of docs/operations.md
 	$(BIN)/python -m pytest tests/faults -m 'faults or not faults' --record $(ARGS)
