@@ -173,7 +173,25 @@ def _is_slow(iteration: int) -> bool:
 
 
 TROUBLED = Plan(
-    facts={"process_start_ns": -400 * SECOND},
+    facts={
+        "process_start_ns": -400 * SECOND,
+        "arguments": {
+            "async_save": None,
+            "ckpt_assume_constant_structure": False,
+            "ckpt_format": "torch_dist",
+            "ckpt_fully_parallel_load": False,
+            "ckpt_fully_parallel_save": True,
+            "create_attention_mask_in_dataloader": False,
+            "data_cache_path": "cache",
+            "data_parallel_size": 4,
+            "load": "checkpoints",
+            "manual_gc": True,
+            "mock_data": False,
+            "no_load_optim": None,
+            "num_workers": 2,
+            "save_interval": 100,
+        },
+    },
     step=lambda number: {"checkpoint_ns": 9 * SECOND} if number % 100 == 0 else {},
     extra=lambda number: {
         "data_loading_ns": 100 * MS,

@@ -44,12 +44,23 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Change:
-    """Something to change: the host's flags (or variables) as they are written, and in words what to do with
-    them.
+    """Something to change.
+
+    Attributes:
+        flags: of the host (or variables) as they are written, each with its new value where one is proposed.
+        text: what to do with them, and why.
+        keys: the same for the host's yaml, each with its value; none where it has no yaml.
     """
 
     flags: list[str]
     text: str
+    keys: list[str] = field(default_factory=list)
+
+    def for_case(self, case: Any) -> Change | None:
+        """What it is for this case; None where there is nothing to change. A rule's own changes may differ
+        from case to case, those of a finding do not.
+        """
+        return self
 
 
 @dataclass(frozen=True)
@@ -132,8 +143,11 @@ class Rule(Generic[CaseT]):
     judge: Callable[[Rule[CaseT], CaseT], Finding | None]
 
     def look(self, case: CaseT) -> Finding | None:
-        """What is found; None where nothing is wrong or known."""
-        return self.judge(self, case)
+        """What is found, with the changes that are left to make; None where nothing is wrong or known."""
+        found = self.judge(self, case)
+        if found is None:
+            return None
+        return replace(found, changes=[change for each in found.changes if (change := each.for_case(case))])
 
     def exceeds(self, value: float | None, limit: str) -> bool:
         """Whether a figure is known and above the limit of that name."""

@@ -9,6 +9,7 @@ is while one is monitored.
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -32,6 +33,7 @@ from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 from flagscale_perf.spine.records import tuple_of
 from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host_arguments import recorded, recorded_environment
 from flagscale_perf.training.phases import AGREEMENT
 
 ARGUMENTS_MODULE = "megatron.training.arguments"
@@ -153,6 +155,8 @@ class MegatronLoop:
             device=device,
             rehearsal=self.rehearsing,
             missing=self._missing(args),
+            arguments=recorded(vars(args), PerfConfig().as_dict()),
+            environment=recorded_environment(os.environ),
         )
 
     def _missing(self, args: Any) -> list[str]:

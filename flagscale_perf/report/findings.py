@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.analysis.blocks import Quantity, span
-from flagscale_perf.analysis.rules import Evidence, Finding
+from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.format import shown
 from flagscale_perf.spine.units import duration, percent, ranges
 
@@ -18,10 +18,17 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     lines += [("iterations", where)] if where is not None else []
     lines += [("ranks", ranges(finding.ranks))] if finding.ranks else []
     lines += [("likely causes", "; ".join(finding.causes))] if finding.causes else []
-    return lines + [
-        ("change", f"{' '.join(change.flags)}: {change.text}" if change.flags else change.text)
-        for change in finding.changes
-    ]
+    return lines + [("change", _change(change)) for change in finding.changes]
+
+
+def _change(change: Change) -> str:
+    keys = f" ({yaml_keys(change)})" if change.keys else ""
+    return f"{' '.join(change.flags)}{keys}: {change.text}" if change.flags else change.text
+
+
+def yaml_keys(change: Change) -> str:
+    """`yaml num_workers: 4`; of a change with keys."""
+    return f"yaml {', '.join(change.keys)}"
 
 
 def cost(finding: Finding) -> str:

@@ -19,7 +19,7 @@ from flagscale_perf.analysis.blocks import (
     span,
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
-from flagscale_perf.report.findings import RISK, figure, gained, lost
+from flagscale_perf.report.findings import RISK, figure, gained, lost, yaml_keys
 from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, percent, ranges
@@ -217,8 +217,12 @@ def _evidence(evidence: Sequence[Evidence]) -> Html:
 def _changes(changes: Sequence[Change]) -> Html:
     if not changes:
         return Html("")
-    items = (tag("li", join((*map(_flag, one.flags), tag("span", one.text)), " ")) for one in changes)
-    return tag("div", tag("h4", "What to change"), tag("ul", lines(items), class_="plain"))
+    return tag("div", tag("h4", "What to change"), tag("ul", lines(map(_change, changes)), class_="plain"))
+
+
+def _change(one: Change) -> Html:
+    keys = [tag("span", yaml_keys(one), class_="small")] if one.keys else []
+    return tag("li", join((*map(_flag, one.flags), tag("span", one.text), *keys), " "))
 
 
 def _flag(flag: str) -> Html:

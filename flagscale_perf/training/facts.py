@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
+ONLY_IN_RUN_FILE = frozenset({"arguments", "environment"})  # the summary is written every few seconds
+
 
 @dataclass(frozen=True)
 class RunFacts:
@@ -35,6 +37,9 @@ class RunFacts:
         process_start_ns: monotonic mark of the start of rank 0's process; None if unknown.
         device_uuid: of rank 0's device, as in "GPU-<uuid>" without the prefix; None without a device.
         device_memory_bytes: all the memory of that device; None without a device.
+        arguments: the host's own, as they are when training starts, see `training.host_arguments`; None for a
+            host without arguments, and in files of earlier versions.
+        environment: variables of rank 0's process that change how fast a training is; None like arguments.
     """
 
     package_version: str
@@ -68,6 +73,8 @@ class RunFacts:
     process_start_ns: int | None = None
     device_uuid: str | None = None
     device_memory_bytes: int | None = None
+    arguments: dict[str, Any] | None = None
+    environment: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:

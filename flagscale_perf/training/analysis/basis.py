@@ -13,7 +13,7 @@ from flagscale_perf.analysis.compare.compare import Difference
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.steps import Aligned, RunSteps, Step
-from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.utilisation import FLOP_PER_TFLOP
 
 ITERATION, TOKEN, FLOP = "iteration", "token", "FLOP"
@@ -22,6 +22,22 @@ _NS_PER_US = 1000
 _FACTS_OF_A_PROCESS = {
     *("pid", "restart_count", "process_start_ns", "tensorboard_dir", "device_uuid", "model", "peak_source"),
     *("missing", "flops_convention"),
+}
+# Of the host's arguments, where a process begins or puts its files; and those that are facts of their own.
+_ARGUMENTS_OF_A_PROCESS = {
+    *(
+        "rank",
+        "local_rank",
+        "iteration",
+        "curr_iteration",
+        "load",
+        "save",
+        "tensorboard_dir",
+        "wandb_save_dir",
+    ),
+    *("consumed_train_samples", "consumed_valid_samples", "skipped_train_samples", "log_interval"),
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "data_parallel_size"),
+    *("context_parallel_size", "expert_model_parallel_size", "transformer_pipeline_model_parallel_size"),
 }
 _OPTIONS_OF_A_PROCESS = {"perf_log_dir", "perf_console_output", "perf_max_log_files"}
 # Of the model's shape, what says how it is trained and not what it is.
@@ -156,6 +172,11 @@ def differences(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> list[Diffe
 
 def _flat(run: RunSteps) -> dict[str, Any]:
     facts, config = run.header.facts, run.header.config
-    found = {name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS}
+    found = {
+        name: value for name, value in facts.items() if name not in _FACTS_OF_A_PROCESS | ONLY_IN_RUN_FILE
+    }
     found |= {f"model.{name}": value for name, value in (run.facts.model or {}).items()}
+    for name, value in (run.facts.arguments or {}).items():
+        if name not in _ARGUMENTS_OF_A_PROCESS and name not in facts:
+            found[f"--{name.replace('_', '-')}"] = value
     return found | {name: value for name, value in config.items() if name not in _OPTIONS_OF_A_PROCESS}

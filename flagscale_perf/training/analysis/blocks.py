@@ -32,6 +32,7 @@ from flagscale_perf.training.analysis.tables import (
     Ranks,
     Straggler,
 )
+from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_phases
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUPS
@@ -200,7 +201,7 @@ def _totals(figures: Figures) -> list[tuple[str, Cell]]:
 def _phases(found: TrainingReport) -> list[Block]:
     phases = found.phases
     if not phases.steps:
-        return [Note("No phases: run with --perf-breakdown to see where an iteration goes.")]
+        return [_sentence(no_phases(found))]
     named = [row for row in phases.rows if row.total_s is not None]
     unnamed = ", ".join(_words(row.name) for row in phases.rows if row.total_s is None)
     rows = [
@@ -298,7 +299,7 @@ def _medians(found: Ranks) -> Table:
 def _memory(found: TrainingReport) -> list[Block]:
     drawn, held = series.memory(found), found.memory
     if not drawn.panels and held.reserved_peak_gb is None:
-        return [Note("No memory: run on a GPU with --perf-memory-tracking (the default).")]
+        return [_sentence(f"no memory: {no_memory(found)}")]
     return [*([drawn] if drawn.panels else []), Pairs(_memory_rows(held))]
 
 
@@ -321,12 +322,7 @@ def _memory_rows(held: Memory) -> list[tuple[str, Cell]]:
 def _hardware(found: TrainingReport) -> list[Block]:
     drawn, rows = series.hardware(found), _hardware_rows(found.hardware)
     if not drawn.panels and all(cell is None for _, cell in rows):
-        return [
-            Note(
-                "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training"
-                " machine."
-            )
-        ]
+        return [_sentence(f"no counters: {no_counters(found)}")]
     return [*([drawn] if drawn.panels else []), Pairs(rows)]
 
 
@@ -415,6 +411,10 @@ def _rows(points: Sequence[Point]) -> list[Sequence[Any]]:
 def as_text(value: Any) -> str:
     """A fact or an option as it would be written."""
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _sentence(phrase: str) -> Note:
+    return Note(f"{phrase[0].upper()}{phrase[1:]}.")
 
 
 def _words(name: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader, kind_of
 from flagscale_perf.spine.session import labels_of
@@ -129,7 +130,15 @@ class RunFold:
             files=summary.files,
             reading=reading,
         )
-        return find(TrainingCase(report, self._signals, rated.steps, rated.iteration_ns / NS_PER_S))
+        case = TrainingCase(
+            report,
+            self._signals,
+            rated.steps,
+            rated.iteration_ns / NS_PER_S,
+            facts=RunFacts.of(self._header.facts),
+            options=PerfConfig.of(self._header.config),
+        )
+        return find(case)
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration

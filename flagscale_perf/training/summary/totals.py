@@ -12,7 +12,7 @@ from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.samples import ThinnedRows
 from flagscale_perf.spine.session import Labels, file_names
 from flagscale_perf.spine.units import as_ms, as_s
-from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.facts import ONLY_IN_RUN_FILE, RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.goodput import SessionGoodput
 from flagscale_perf.training.hardware import HardwareTotals
@@ -163,7 +163,7 @@ class RunTotals:
             dropped_records=self._dropped,
             failure_count=self._failure_count,
             failures=list(self._failures),
-            run_facts=header.facts,
+            run_facts={name: value for name, value in header.facts.items() if name not in ONLY_IN_RUN_FILE},
             config=header.config,
             files=file_names(header.session_id),
             iteration_logs=[self._figures.summary(interval) for interval in self._rows.rows()],

@@ -143,10 +143,10 @@ def test_what_is_not_known_is_said_in_a_line_each() -> None:
         "Nothing: no figure that could be judged is beyond its limit.",
         "No time is recorded yet.",
         "No trend: no interval after the warm-up is finished yet.",
-        "No phases: run with --perf-breakdown to see where an iteration goes.",
+        "No phases; switch on --perf-breakdown.",
         "No ranks side by side: only rank 0 is in the file.",
-        "No memory: run on a GPU with --perf-memory-tracking (the default).",
-        "No counters: they are read from NVIDIA's driver; pip install nvidia-ml-py on the training machine.",
+        "No memory: the allocator was not read.",
+        "No counters: not read from NVIDIA's driver; pip install nvidia-ml-py on the training machine.",
         "No events.",
         "no JSON",
     ):

@@ -51,7 +51,7 @@ def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     report = report_of(tmp_path, [make_header()], b"x\n")
     assert titles(report, monkeypatch) == ["Goodput: 2.0 s"]
     missing = " ".join(png._missing(report))
-    assert "No phases: run with --perf-breakdown" in missing
+    assert "No phases; switch on --perf-breakdown" in missing
     assert "1 lines of the run file are no records: line 2: no JSON" in missing
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Ranks
+from flagscale_perf.training.facts import RunFacts
 
 FASTER = "tokens/s"
 SOONER = "tokens in the same time"
@@ -27,12 +30,37 @@ class TrainingCase(Case):
         report: without findings.
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
+        facts: of the run, with the host's arguments where the file has them.
+        options: of the monitor, in force.
     """
 
     report: TrainingReport
     signals: Signals
     steps: int
     rated_s: float
+    facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
+    options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
+
+    @property
+    def knows_arguments(self) -> bool:
+        """Whether the file has what the host was started with."""
+        return self.facts.arguments is not None
+
+    def argument(self, name: str) -> Any:
+        """The value of the host's argument of that name, such as "manual_gc"; None where it is not set, the
+        host has no such argument, or the file has no arguments.
+        """
+        return (self.facts.arguments or {}).get(name)
+
+    def number(self, name: str) -> float | None:
+        """The same where it is a number."""
+        value = self.argument(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    @property
+    def is_on_cpu(self) -> bool:
+        """Whether the run's devices are CPUs."""
+        return self.facts.rehearsal or self.facts.device.startswith("CPU")
 
     @property
     def can_judge_speed(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import numbered, percent
+from flagscale_perf.training.analysis.findings.advice import double, either, give, provided, switch_off
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 
 
@@ -19,10 +20,18 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
     },
     causes=["too few loader processes", "slow or far storage", "tokenising or packing on the fly"],
     changes=[
-        Change(["--num-workers"], "raise it: more processes prepare batches ahead"),
-        Change(["--data-cache-path"], "keep the dataset's index files on a local disk"),
-        Change(
-            ["--no-create-attention-mask-in-dataloader"],
+        double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2),
+        provided(
+            either(
+                give("--data-cache-path", "keep the dataset's index files on a local disk"),
+                lambda case: Change(
+                    [], f"see that --data-cache-path, {case.argument('data_cache_path')}, is on a local disk"
+                ),
+            ),
+            lambda case: not case.argument("mock_data"),
+        ),
+        switch_off(
+            "--no-create-attention-mask-in-dataloader",
             "do not make and copy masks that the attention kernel does not read",
         ),
     ],

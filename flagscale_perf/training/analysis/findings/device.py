@@ -7,6 +7,15 @@ from dataclasses import replace
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis.findings.advice import (
+    Advice,
+    either,
+    halve,
+    move,
+    set_to,
+    unless,
+    written,
+)
 from flagscale_perf.training.analysis.findings.case import (
     SPARE_MEMORY,
     TrainingCase,
@@ -29,7 +38,16 @@ from flagscale_perf.training.clocks import LOWER_CLOCK
         "layers that the FLOPs count does not know",
     ],
     changes=[
-        Change(["--perf-peak-tflops"], "set it to the dense peak of one device for this data type"),
+        either(
+            unless(
+                Change(["--perf-peak-tflops"], "set it to the dense peak of one device for this data type"),
+                lambda case: case.options.perf_peak_tflops is not None,
+            ),
+            lambda case: Change(
+                ["--perf-peak-tflops"],
+                f"is {case.options.perf_peak_tflops}: compare it with the datasheet (dense, this data type)",
+            ),
+        ),
         Change([], "compare the FLOPs with `flagscale-perf flops`"),
     ],
 )
@@ -94,6 +112,12 @@ def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return replace(found, first_iteration=trouble.first_iteration, iteration=trouble.iteration, ranks=[0])
 
 
+def _twice_the_micro_batch(case: TrainingCase, now: float) -> float | None:
+    """None where the global batch cannot be divided into such micro-batches."""
+    whole, replicas = case.number("global_batch_size"), case.number("data_parallel_size") or 1
+    return 2 * now if whole is None or whole % (2 * now * replicas) == 0 else None
+
+
 @rule(
     needs_speed=True,
     limits={
@@ -109,10 +133,9 @@ def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
     },
     causes=["kernels too small for the device: launches and memory, not arithmetic, take the time"],
     changes=[
-        Change(["--micro-batch-size"], "double it, at the same --global-batch-size"),
-        Change(
-            ["--tensor-model-parallel-size"],
-            "lower it, if the model fits: larger kernels, less communication",
+        move("--micro-batch-size", "double it, at the same --global-batch-size", _twice_the_micro_batch),
+        halve(
+            "--tensor-model-parallel-size", "lower it, if the model fits: larger kernels, less communication"
         ),
     ],
 )
@@ -145,6 +168,19 @@ def _micro_batch_tokens(case: TrainingCase) -> int | None:
     return overview.micro_batch_size * overview.seq_length // max(1, overview.parallel.get("CP", 1))
 
 
+def _fewer_layers(case: TrainingCase) -> Change | None:
+    """Recompute half of the layers that are recomputed now, of each stage."""
+    flags, text = ["--recompute-method", "--recompute-num-layers"], "with as many layers as memory needs"
+    layers = case.number("recompute_num_layers")
+    if case.argument("recompute_method") != "block":
+        layers = case.number("num_layers")
+        layers = layers and layers // (case.number("pipeline_model_parallel_size") or 1)
+    if layers is None:
+        return Change([f"{flags[0]} block", flags[1]], text)
+    half = int(layers // 2)
+    return written(case, {flags[0]: "block", flags[1]: half}, f"{text}; half of them now") if half else None
+
+
 @rule(
     needs_speed=True,
     limits={
@@ -157,10 +193,11 @@ def _micro_batch_tokens(case: TrainingCase) -> int | None:
     },
     causes=["recomputation was needed for an earlier size of the job"],
     changes=[
-        Change(["--recompute-granularity"], "selective instead of full"),
-        Change(
+        set_to("--recompute-granularity", "selective", "instead of full"),
+        Advice(
             ["--recompute-method", "--recompute-num-layers"],
             "block, with as many layers recomputed as memory needs",
+            make=_fewer_layers,
         ),
     ],
 )

@@ -8,6 +8,7 @@ from flagscale_perf.analysis import rules
 from flagscale_perf.training.analysis.findings import data, device, memory, pauses, pipeline, ranks, steps
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.report import TrainingReport
+from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_phases
 
 _PHASES = "data loading, communication and the pipeline"
 
@@ -25,10 +26,18 @@ def _unjudged(case: TrainingCase) -> list[str]:
     is_alone = (report.overview.world_size or 1) == 1
     reasons = [
         (not case.can_judge_speed, f"the speed of the steps: {case.steps} are too few"),
-        (not report.phases.steps, f"{_PHASES}: no phases; switch on --perf-breakdown"),
+        (not report.phases.steps, f"{_PHASES}: {no_phases(report)}"),
         (report.ranks is None and not is_alone, "other ranks than the first: the file has nothing of them"),
-        (report.figures.mfu is None, "MFU: not known"),
-        (report.memory.peak_gb is None, "memory: not read"),
-        (report.hardware.throttle is None, "clocks: not read"),
+        (report.figures.mfu is None, f"MFU: {_no_mfu(report)}"),
+        (report.memory.peak_gb is None, f"memory: {no_memory(report)}"),
+        (report.hardware.throttle is None, f"clocks: {no_counters(report)}"),
     ]
     return [reason for applies, reason in reasons if applies]
+
+
+def _no_mfu(report: TrainingReport) -> str:
+    """Why there is none: the FLOPs are not known, or the peak."""
+    reason = next((each for each in report.overview.missing if each.startswith("TFLOPS, MFU")), None)
+    if reason is None and report.overview.peak_tflops is None:
+        reason = report.overview.peak_source
+    return reason or "not known"

@@ -7,7 +7,24 @@ from dataclasses import replace
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis.findings.advice import (
+    Advice,
+    halve,
+    provided,
+    set_to,
+    switch_on,
+    written,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
+
+
+def _more_tensor(case: TrainingCase) -> Change | None:
+    """What is left to try once activations are recomputed and the optimizer's state is divided."""
+    now, heads = case.number("tensor_model_parallel_size"), case.number("num_attention_heads")
+    if now is None or heads is None or heads % (2 * now) or case.argument("recompute_granularity") is None:
+        return None
+    text = "divide the model over more devices; activations are recomputed already"
+    return written(case, {"--tensor-model-parallel-size": int(2 * now)}, text)
 
 
 @rule(
@@ -20,12 +37,29 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
     },
     causes=["activations of a large micro-batch", "optimizer state that is not divided over the ranks"],
     changes=[
-        Change(
-            ["--recompute-granularity"], "selective: attention's activations are made again instead of kept"
+        provided(
+            set_to(
+                "--recompute-granularity",
+                "selective",
+                "attention's activations are made again instead of kept",
+            ),
+            lambda case: case.argument("recompute_granularity") is None,
         ),
-        Change(["--use-distributed-optimizer"], "divide the optimizer's state over the data-parallel ranks"),
-        Change(["--micro-batch-size"], "lower it"),
-        Change(["--sequence-parallel"], "with tensor parallelism: divide the remaining activations, too"),
+        provided(
+            switch_on(
+                "--use-distributed-optimizer",
+                text="divide the optimizer's state over the data-parallel ranks",
+            ),
+            lambda case: (case.number("data_parallel_size") or 1) > 1,
+        ),
+        halve("--micro-batch-size", "lower it"),
+        provided(
+            switch_on(
+                "--sequence-parallel", text="with tensor parallelism: divide the remaining activations, too"
+            ),
+            lambda case: (case.number("tensor_model_parallel_size") or 1) > 1,
+        ),
+        Advice(["--tensor-model-parallel-size"], "divide the model over more devices", make=_more_tensor),
     ],
 )
 def memory_limit(this: TrainingRule, case: TrainingCase) -> Finding | None:
@@ -61,6 +95,16 @@ def _ends_early(case: TrainingCase) -> bool:
     return (overview.last_iteration or 0) + left < overview.train_iters
 
 
+def _expandable_segments(case: TrainingCase) -> Change | None:
+    """Unless the process has it."""
+    name, value = "PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True"
+    in_force = (case.facts.environment or {}).get(name) or ""
+    if value in str(in_force):
+        return None
+    joined = f"{in_force},{value}" if in_force else value
+    return written(case, {name: joined}, "in the environment: segments that grow do not fragment")
+
+
 @rule(
     needs_speed=True,
     explains={"jitter"},
@@ -71,11 +115,19 @@ def _ends_early(case: TrainingCase) -> bool:
     },
     causes=["fragmentation: lengths or batch sizes that vary", "memory at its limit"],
     changes=[
-        Change(["PYTORCH_CUDA_ALLOC_CONF"], "set it to expandable_segments:True in the environment"),
-        Change(
-            ["--empty-unused-memory-level"], "leave it at 0: freeing the cache in every step costs as much"
+        Advice(["PYTORCH_CUDA_ALLOC_CONF"], "set it in the environment", make=_expandable_segments),
+        provided(
+            set_to(
+                "--empty-unused-memory-level",
+                0,
+                "leave it at 0: freeing the cache in every step costs as much",
+            ),
+            lambda case: bool(case.argument("empty_unused_memory_level")),
         ),
-        Change(["--recompute-granularity"], "selective, if memory is at its limit as well"),
+        provided(
+            set_to("--recompute-granularity", "selective", "if memory is at its limit as well"),
+            lambda case: case.argument("recompute_granularity") is None,
+        ),
     ],
 )
 def allocator_retries(this: TrainingRule, case: TrainingCase) -> Finding | None:

@@ -4,7 +4,34 @@ from __future__ import annotations
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.analysis.findings.advice import (
+    Advice,
+    double,
+    give,
+    halve,
+    move,
+    provided,
+    switch_on,
+    written,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, interrupts
+
+_DISTRIBUTED = "torch_dist"
+
+
+def _is_distributed(case: TrainingCase) -> bool:
+    return bool(case.argument("ckpt_format") == _DISTRIBUTED)
+
+
+def _async_save(case: TrainingCase) -> Change | None:
+    """With the format that it needs, where the run has another one."""
+    if case.argument("async_save"):
+        return None
+    text = "write in the background"
+    if not case.knows_arguments:
+        return Change(["--async-save"], f"{text} (needs --ckpt-format {_DISTRIBUTED})")
+    needed = {} if _is_distributed(case) else {"--ckpt-format": _DISTRIBUTED}
+    return written(case, {"--async-save": True, **needed}, text)
 
 
 @rule(
@@ -19,12 +46,17 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
         "slow storage",
     ],
     changes=[
-        Change(["--async-save"], "write in the background (needs --ckpt-format torch_dist)"),
-        Change(["--save-interval"], "raise it; what a failure may cost against what each checkpoint does"),
-        Change(
-            ["--ckpt-fully-parallel-save", "--ckpt-assume-constant-structure"],
-            "let all data-parallel ranks write; plan once",
+        Advice(
+            ["--async-save"], "write in the background (needs --ckpt-format torch_dist)", make=_async_save
         ),
+        double(
+            "--save-interval", "raise it; what a failure may cost against what each checkpoint does", 10**9
+        ),
+        provided(
+            switch_on("--ckpt-fully-parallel-save", text="let all data-parallel ranks write"),
+            lambda case: _is_distributed(case) and (case.number("data_parallel_size") or 1) > 1,
+        ),
+        provided(switch_on("--ckpt-assume-constant-structure", text="plan once"), _is_distributed),
     ],
 )
 def checkpoint(this: TrainingRule, case: TrainingCase) -> Finding | None:
@@ -39,11 +71,15 @@ def checkpoint(this: TrainingRule, case: TrainingCase) -> Finding | None:
         )
     },
     causes=["many batches, often"],
-    changes=[Change(["--eval-interval"], "raise it"), Change(["--eval-iters"], "lower it")],
+    changes=[double("--eval-interval", "raise it", 10**9), halve("--eval-iters", "lower it")],
 )
 def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Evaluation between the steps."""
     return _pause(this, case, "Evaluation takes")
+
+
+def _loads(case: TrainingCase) -> bool:
+    return bool(case.argument("load") or case.argument("pretrained_checkpoint"))
 
 
 @rule(
@@ -60,9 +96,20 @@ def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "many communicators",
     ],
     changes=[
-        Change(["--data-cache-path"], "build the dataset's index once, on storage that all nodes see"),
-        Change(["--ckpt-fully-parallel-load"], "let the ranks read parts of the checkpoint for each other"),
-        Change(["--no-load-optim"], "where the optimizer's state is not needed: do not read it"),
+        provided(
+            give("--data-cache-path", "build the dataset's index once, on storage that all nodes see"),
+            lambda case: not case.argument("mock_data"),
+        ),
+        provided(
+            switch_on(
+                "--ckpt-fully-parallel-load", text="let the ranks read parts of the checkpoint for each other"
+            ),
+            lambda case: _loads(case) and (case.number("data_parallel_size") or 1) > 1,
+        ),
+        provided(
+            switch_on("--no-load-optim", text="where the optimizer's state is not needed: do not read it"),
+            _loads,
+        ),
     ],
 )
 def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
@@ -74,6 +121,11 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _pause(this, case, title)
 
 
+def _lower_scale(case: TrainingCase, now: float) -> float | None:
+    """A scale that fp16 can begin with; the host's own is 2**32."""
+    return 65536 if now > 65536 else None
+
+
 @rule(
     limits={"lost": Limit(0.01, "share", "ours: one iteration in a hundred that trains nothing")},
     causes=[
@@ -82,11 +134,19 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "iterations the host was told to skip",
     ],
     changes=[
-        Change(
-            ["--initial-loss-scale", "--loss-scale-window"], "with fp16: begin lower, raise it less often"
+        provided(
+            move("--initial-loss-scale", "with fp16: begin lower", _lower_scale),
+            lambda case: bool(case.argument("fp16")),
         ),
-        Change(["--bf16"], "where the device has it: no loss scale at all"),
-        Change(["--lr-warmup-iters"], "longer, if the loss spikes in the beginning"),
+        provided(
+            double("--loss-scale-window", "with fp16: raise the scale less often", 10**9),
+            lambda case: bool(case.argument("fp16")),
+        ),
+        provided(
+            switch_on("--bf16", text="where the device has it: no loss scale at all"),
+            lambda case: bool(case.argument("fp16")),
+        ),
+        double("--lr-warmup-iters", "longer, if the loss spikes in the beginning", 10**9, least=100),
     ],
 )
 def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
@@ -104,7 +164,7 @@ def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "a process that took long to end",
     ],
     changes=[
-        Change(["--distributed-timeout-minutes"], "lower it, so that a rank that is gone ends the run sooner")
+        halve("--distributed-timeout-minutes", "lower it, so that a rank that is gone ends the run sooner", 2)
     ],
 )
 def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:

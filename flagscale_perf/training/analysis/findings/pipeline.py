@@ -8,6 +8,14 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
+from flagscale_perf.training.analysis.findings.advice import (
+    Advice,
+    double,
+    halve,
+    name_of,
+    switch_on,
+    written,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 from flagscale_perf.training.analysis.tables import Ranks
 
@@ -25,9 +33,10 @@ from flagscale_perf.training.analysis.tables import Ranks
             ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"],
             "give the slow stage fewer layers",
         ),
-        Change(
-            ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"],
-            "count embedding and loss as a layer each",
+        switch_on(
+            "--account-for-embedding-in-pipeline-split",
+            "--account-for-loss-in-pipeline-split",
+            text="count embedding and loss as a layer each",
         ),
         Change(["--pipeline-model-parallel-layout"], "say which layers each stage has"),
     ],
@@ -92,6 +101,21 @@ def _part_to_hand_over(case: TrainingCase) -> float:
     return (stages - 1) / stages if stages > 1 else 0.0
 
 
+def _interleaved(case: TrainingCase) -> Change | None:
+    """Half of a stage's layers; nothing where stages are interleaved, or their layers cannot be halved."""
+    flag, text = (
+        "--num-layers-per-virtual-pipeline-stage",
+        "interleave v stages on each device: the bubble shrinks v times",
+    )
+    layers, stages = case.number("num_layers"), case.number("pipeline_model_parallel_size")
+    if layers is None or not stages:
+        return Change([flag], text)
+    if case.argument(name_of(flag)) or case.argument("virtual_pipeline_model_parallel_size"):
+        return None
+    half, left_over = divmod(layers, 2 * stages)
+    return written(case, {flag: int(half)}, text) if half and not left_over else None
+
+
 @rule(
     needs_speed=True,
     limits={
@@ -103,13 +127,14 @@ def _part_to_hand_over(case: TrainingCase) -> float:
     },
     causes=["few micro-batches for so many stages"],
     changes=[
-        Change(
+        Advice(
             ["--num-layers-per-virtual-pipeline-stage"],
             "interleave v stages on each device: the bubble shrinks v times",
+            make=_interleaved,
         ),
-        Change(["--global-batch-size"], "raise it, if the optimisation allows it: more micro-batches"),
-        Change(["--micro-batch-size"], "lower it: more micro-batches, as long as the kernels stay efficient"),
-        Change(["--pipeline-model-parallel-size"], "lower it, if the model fits into fewer stages"),
+        double("--global-batch-size", "raise it, if the optimisation allows it: more micro-batches", 10**9),
+        halve("--micro-batch-size", "lower it: more micro-batches, as long as the kernels stay efficient"),
+        halve("--pipeline-model-parallel-size", "lower it, if the model fits into fewer stages"),
     ],
 )
 def pipeline_bubble(this: TrainingRule, case: TrainingCase) -> Finding | None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, numbered, percent
+from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on, unless
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 
 
@@ -22,14 +23,20 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
         "more work for its data",
     ],
     changes=[
-        Change(
-            [],
-            "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
-            "then leave its node out",
+        either(
+            unless(
+                Change(
+                    [],
+                    "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
+                    "then leave its node out",
+                ),
+                lambda case: case.is_on_cpu,
+            ),
+            lambda case: Change([], "look at what else runs on its host (top), then leave it out"),
         ),
-        Change(
-            ["--manual-gc"],
-            "if its pauses come and go: let all ranks collect garbage in the same iterations",
+        switch_on(
+            "--manual-gc",
+            text="if its pauses come and go: let all ranks collect garbage in the same iterations",
         ),
     ],
 )
@@ -71,14 +78,18 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "slow links between the nodes",
     ],
     changes=[
-        Change(["--overlap-grad-reduce"], "reduce gradients during the backward pass"),
-        Change(
-            ["--use-distributed-optimizer", "--overlap-param-gather"],
-            "gather parameters during the forward pass",
+        switch_on("--overlap-grad-reduce", text="reduce gradients during the backward pass"),
+        switch_on(
+            "--use-distributed-optimizer",
+            "--overlap-param-gather",
+            text="gather parameters during the forward pass",
         ),
-        Change(
-            ["--ddp-bucket-size"],
-            "if both are on: change the size of a bucket, so that less is left for the end",
+        provided(
+            Change(
+                ["--ddp-bucket-size"],
+                "if both are on: change the size of a bucket, so that less is left for the end",
+            ),
+            lambda case: bool(case.argument("overlap_grad_reduce")),
         ),
     ],
 )

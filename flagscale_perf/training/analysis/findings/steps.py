@@ -5,8 +5,26 @@ from __future__ import annotations
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import number, percent
+from flagscale_perf.training.analysis.findings.advice import (
+    Advice,
+    double,
+    switch_on,
+    unless,
+    written,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_STEP, SlowSteps
+
+
+def _collect_together(case: TrainingCase) -> Change | None:
+    """All ranks in the same iterations; less often where they do so already."""
+    flags, interval = ["--manual-gc", "--manual-gc-interval"], case.number("manual_gc_interval")
+    if not case.argument("manual_gc"):
+        text = "collect at fixed iterations, on all ranks together, every 100 or more"
+        return written(case, {flags[0]: True, flags[1]: 100}, text)
+    if not interval:
+        return None  # it never collects between steps
+    return written(case, {flags[1]: int(max(100, 2 * interval))}, f"less often than every {interval:g} steps")
 
 
 @rule(
@@ -26,11 +44,12 @@ from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_ST
         "something else that the host does every so many steps",
     ],
     changes=[
-        Change(
+        Advice(
             ["--manual-gc", "--manual-gc-interval"],
             "collect at fixed iterations, on all ranks together, every 100 or more",
+            make=_collect_together,
         ),
-        Change(["--log-interval"], "raise it, if the pauses fall on the iterations that are logged"),
+        double("--log-interval", "raise it, if the pauses fall on the iterations that are logged", 10**9),
     ],
 )
 def gc_pauses(this: TrainingRule, case: TrainingCase) -> Finding | None:
@@ -80,11 +99,14 @@ def _period(slow: SlowSteps) -> tuple[int, float] | None:
         "batches of very different lengths",
     ],
     changes=[
-        Change(["--manual-gc"], "rule out garbage collection"),
-        Change(["--num-workers"], "raise it, if the slow steps wait for data (see the phases)"),
-        Change(
-            ["--perf-breakdown"],
-            "if there are no phases: switch them on to see in which one the slow steps are slow",
+        switch_on("--manual-gc", text="rule out garbage collection"),
+        double("--num-workers", "raise it, if the slow steps wait for data (see the phases)", 16, least=2),
+        unless(
+            Change(
+                ["--perf-breakdown"],
+                "if there are no phases: switch them on to see in which one the slow steps are slow",
+            ),
+            lambda case: case.options.perf_breakdown,
         ),
     ],
 )

@@ -1,0 +1,152 @@
+"""Changes that know the run: each is made from the host's arguments as the run file has them. What is set
+already is not advised, and a value is proposed where the one in force is known.
+
+Of a host or file without arguments every change is advised, without values that depend on the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from flagscale_perf.analysis.rules import Change
+from flagscale_perf.training.analysis.findings.case import TrainingCase
+
+Proposed = dict[str, Any]  # flag -> value; True for a flag without one
+YAML_HOST = "FlagScale"  # any section below `train` of its yaml will do: all keys become flags
+_ENVIRONMENT = "experiment.envs."
+
+
+@dataclass(frozen=True)
+class Advice(Change):
+    """A change that depends on the case.
+
+    Attributes:
+        make: from the case; None where there is nothing to change.
+    """
+
+    make: Callable[[TrainingCase], Change | None] = lambda case: None
+
+    def for_case(self, case: TrainingCase) -> Change | None:
+        """See `Change`."""
+        return self.make(case)
+
+
+def name_of(flag: str) -> str:
+    """`--num-workers` -> `num_workers`."""
+    return flag.removeprefix("--").replace("-", "_")
+
+
+def written(case: TrainingCase, proposed: Proposed, text: str) -> Change:
+    """Flags with their values, and the same as keys of the host's yaml where it has one."""
+    flags = [_flag(name, value) for name, value in proposed.items()]
+    has_yaml = case.knows_arguments and case.facts.host.startswith(YAML_HOST)
+    keys = [_key(name, value) for name, value in proposed.items() if value is not None] if has_yaml else []
+    return Change(flags, text, keys)
+
+
+def _flag(name: str, value: Any) -> str:
+    if value is None or value is True:
+        return name
+    return f"{name} {value}" if name.startswith("--") else f"{name}={value}"
+
+
+def _key(name: str, value: Any) -> str:
+    place = name_of(name) if name.startswith("--") else _ENVIRONMENT + name
+    return f"{place}: {'true' if value is True else value}"
+
+
+def switch_on(*flags: str, text: str) -> Advice:
+    """Switch these flags on: those that are not; nothing where all of them are."""
+
+    def make(case: TrainingCase) -> Change | None:
+        """The flags that are not on."""
+        off = [flag for flag in flags if not case.argument(name_of(flag))]
+        return written(case, dict.fromkeys(off, True), text) if off else None
+
+    return Advice(list(flags), text, make=make)
+
+
+def switch_off(flag: str, text: str) -> Advice:
+    """Switch something off by its `--no-...` flag; nothing where it is off."""
+
+    def make(case: TrainingCase) -> Change | None:
+        """The flag."""
+        is_off = case.argument(name_of(flag).removeprefix("no_")) is False
+        return None if is_off else written(case, {flag: True}, text)
+
+    return Advice([flag], text, make=make)
+
+
+def give(flag: str, text: str) -> Advice:
+    """Set the flag to what only the user knows; nothing where it is set."""
+    return Advice(
+        [flag], text, make=lambda case: None if case.argument(name_of(flag)) else Change([flag], text)
+    )
+
+
+def set_to(flag: str, value: Any, text: str) -> Advice:
+    """Set the flag to a value that is right for every run; nothing where it has it."""
+
+    def make(case: TrainingCase) -> Change | None:
+        """The flag and the value."""
+        return None if case.argument(name_of(flag)) == value else written(case, {flag: value}, text)
+
+    return Advice([flag], text, make=make)
+
+
+def move(flag: str, text: str, next_value: Callable[[TrainingCase, float], float | None]) -> Advice:
+    """Raise or lower the flag: to what `next_value` makes of the value in force; nothing where that is None.
+    Without a known value the flag alone.
+    """
+
+    def make(case: TrainingCase) -> Change | None:
+        """The flag with the next value, and the one that it has."""
+        now = case.number(name_of(flag))
+        if now is None:
+            return Change([flag], text)
+        then = next_value(case, now)
+        return None if then is None else written(case, {flag: _short(then)}, f"{text}; it is {_short(now)}")
+
+    return Advice([flag], text, make=make)
+
+
+def double(flag: str, text: str, most: float, least: float = 1) -> Advice:
+    """Raise the flag: twice as much, at least `least`; nothing from `most` on."""
+    return move(flag, text, lambda case, now: None if now >= most else min(most, max(least, 2 * now)))
+
+
+def halve(flag: str, text: str, least: float = 1) -> Advice:
+    """Lower the flag: half as much; nothing from `least` down."""
+    return move(flag, text, lambda case, now: None if now <= least else max(least, now // 2))
+
+
+def either(advised: Change, otherwise: Callable[[TrainingCase], Change | None]) -> Advice:
+    """The first change as long as there is something left of it to do, then the next thing to try."""
+    return Advice(
+        list(advised.flags), advised.text, make=lambda case: advised.for_case(case) or otherwise(case)
+    )
+
+
+def provided(advised: Change, where: Callable[[TrainingCase], bool]) -> Advice:
+    """The change, unless the run's arguments are known and `where` says that it would change nothing."""
+    return Advice(
+        list(advised.flags),
+        advised.text,
+        make=lambda case: advised.for_case(case) if where(case) or not case.knows_arguments else None,
+    )
+
+
+def unless(advised: Change, is_so: Callable[[TrainingCase], bool]) -> Advice:
+    """The change, unless this is so of what every file has: the monitor's options, the device."""
+    return Advice(
+        list(advised.flags),
+        advised.text,
+        make=lambda case: None if is_so(case) else advised.for_case(case),
+    )
+
+
+def _short(value: float) -> float:
+    """4 for 4.0."""
+    return int(value) if value == int(value) else value
