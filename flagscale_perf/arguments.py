@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import math
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
@@ -98,6 +99,16 @@ def _parse_directory(text: str) -> str:
     return path
 
 
+def _parse_columns(text: str) -> str:
+    keys = [key.strip().lower() for key in str(text).split(",")]
+    if not all(re.fullmatch(r"[a-z][a-z0-9_]*", key) for key in keys):
+        raise PerfError(
+            f"{text!r} is no list of figures; write for example tokens_per_s,mfu,forward_ms: the keys are in"
+            " docs/metrics.md"
+        )
+    return ",".join(dict.fromkeys(keys))
+
+
 def _parse_rehearsal(text: str) -> str:
     if str(text) not in REHEARSAL_MODES:
         raise PerfError(f"{text!r} is not one of {', '.join(REHEARSAL_MODES)}; write for example auto")
@@ -123,6 +134,12 @@ class PerfConfig:
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")
+    perf_columns: str | None = _option(
+        None,
+        _parse_columns,
+        "columns of the text logs behind time and step, by the figures' keys, such as tokens_per_s,mfu",
+        "KEY,...",
+    )
     perf_capture_steps: int | None = _option(
         None, _parse_steps,
         "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
@@ -196,6 +213,10 @@ class PerfConfig:
                 if (value := options.get(option.name)) is not None:
                     values[option.name] = _checked(option, value, option.name)
         return cls(**values)
+
+    def columns(self) -> list[str]:
+        """The keys of the figures that are columns of the text logs; none where nobody chose any."""
+        return self.perf_columns.split(",") if self.perf_columns else []
 
     def as_dict(self) -> dict[str, Any]:
         """Field name to value, JSON-ready."""

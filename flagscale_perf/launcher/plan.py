@@ -14,6 +14,7 @@ from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagsca
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.settings import PERF_KEYS, Setting, Settings, option, to_argv
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.figures import TABLE
 
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
 _FILE_KEYS = ("tokenizer_model", "tokenizer_path")  # and every *_file
@@ -75,7 +76,15 @@ def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[st
     for setting in given.values():
         setting.text()  # refuses what is no single value, by its path
     perf = PerfConfig.from_args({key: setting.value for key, setting in given.items()}, environ)
+    _check_columns(perf)
     return replace(perf, perf_log_dir=paths.resolve(perf.perf_log_dir))
+
+
+def _check_columns(perf: PerfConfig) -> None:
+    try:
+        TABLE.named(perf.columns())
+    except PerfError as error:
+        raise PerfError(f"perf_columns: {error}") from None
 
 
 def _with_default_outputs(settings: Settings) -> Settings:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
-from flagscale_perf.spine.figures import Column, Rows
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import Column, Figure, Rows, Table
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.spine.units import printable
 
 _RULE = 80
-_TIME = Column("Timestamp", 21)
+_TIME, _TIME_KEY = Column("Timestamp", 21), "timestamp"
 
 
 class TextFormat:
@@ -20,16 +23,14 @@ class TextFormat:
 
     def __init__(self, context: SinkContext) -> None:
         self._header = header = context.header
-        self._options = context.options
         self._presentation = context.presentation
         self._labels = Labels(header)
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._rows = Rows(context.presentation.table, header)
-        figures = context.presentation.table.figures
-        shown = [(each.column, each) for each in figures if each.column and self._is_asked_for(each.column)]
-        self._columns = [_TIME, *(column for column, _ in shown)]
-        self._figures = [figure for _, figure in shown]
-        self._flags = [figure for figure in figures if figure.flag]
+        table = context.presentation.table
+        self._rows = Rows(table, header)
+        self._figures = _shown(table, context.options)
+        self._columns = [_TIME, *(figure.as_column() for figure in self._figures)]
+        self._flags = [figure for figure in table.figures if figure.flag]
 
     def heading(self) -> str:
         """What a log begins with, several lines."""
@@ -64,9 +65,6 @@ class TextFormat:
         flags = [figure.flag for figure in self._flags if self._rows.value(figure, record)]
         return self._row([self._time(getattr(record, self._rows.table.time)), *cells, *flags])
 
-    def _is_asked_for(self, column: Column) -> bool:
-        return column.option is None or bool(getattr(self._options, column.option))
-
     def _row(self, cells: Iterable[str]) -> str:
         widths = [column.width for column in self._columns] + [0]
         # The last character of a column is always a space, also where the cell is wider than it.
@@ -75,3 +73,17 @@ class TextFormat:
 
     def _time(self, wall_ns: int) -> str:
         return self._labels.at(wall_ns).isoformat(sep=" ")
+
+
+def _shown(table: Table[Any, Any], options: PerfConfig) -> list[Figure[Any, Any]]:
+    """The step first, then what `perf_columns` names in its order, or else the usual ones."""
+    usual = [figure for figure in table.figures if figure.column and figure.column.is_usual(options)]
+    if not options.columns():
+        return usual
+    first = [figure for figure in usual if figure.key == table.step]
+    left_out = {_TIME_KEY, *(figure.key for figure in first)}  # there in any case
+    try:
+        chosen = table.named([key for key in options.columns() if key not in left_out])
+    except PerfError:  # said when the session began, which is no reason to go without a log
+        return usual
+    return first + chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Iterable
 from types import FrameType, TracebackType
 
 
@@ -11,6 +12,15 @@ class PerfError(Exception):
 
     Commands print the text without a traceback and exit with code 2.
     """
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
+    """The known words nearest to a wrong one, as in `; did you mean mfu or hfu?`; "" where none is near."""
+    import difflib  # here: nothing needs it in a training
+
+    by_lower = {name.lower(): name for name in known}
+    near = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, most)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
 
 
 def raised_by_signal(error: BaseException) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import UNKNOWN, number, printable
 
@@ -20,6 +21,8 @@ R = TypeVar("R")  # the record that a row is computed from
 C = TypeVar("C")  # what is fixed for a run: its devices, its labels of time
 
 SUSPECT_MARK = "!"
+_WHERE = "docs/metrics.md lists them"
+_LEAST_WIDTH = 10  # of a column that is chosen by its figure's key
 _FORMULA = tuple("=+-@")  # how a text begins that a spreadsheet would compute
 
 
@@ -72,11 +75,18 @@ class Column:
     Attributes:
         width: with at least one space; a longer cell moves the rest of its line to the right.
         option: the option that asks for the column; None for always.
+        unless: the option that leaves it out, to make room for others; None for none.
     """
 
     title: str
     width: int
     option: str | None = None
+    unless: str | None = None
+
+    def is_usual(self, options: object) -> bool:
+        """Whether it is shown under these options where nobody chooses the columns."""
+        is_asked_for = self.option is None or bool(getattr(options, self.option))
+        return is_asked_for and not (self.unless and getattr(options, self.unless))
 
 
 @dataclass(frozen=True)
@@ -125,7 +135,7 @@ class Figure(Generic[R, C]):
         unit: what it is shown in.
         value: what is recorded or follows from it; None where it is not known.
         meaning: the formula, for the docs.
-        column: of the text log.
+        column: of the text log where nobody chooses its columns; None for a figure that is not among them.
         flag: what stands at the end of a line of the text log where the value is true.
         in_csv: it is a column of the CSV files and a figure of the report's points.
         curve: in TensorBoard and W&B.
@@ -151,6 +161,11 @@ class Figure(Generic[R, C]):
     summary_key: str = ""
     watch: Watched | None = None
     limit: float | None = None
+
+    def as_column(self) -> Column:
+        """Its column where it is chosen by its key, which then is the title of one that has no other."""
+        title = f"{self.key}(%)" if self.unit == SHARE else self.key
+        return self.column or Column(title, max(len(title) + 2, _LEAST_WIDTH))
 
     def is_suspect(self, value: Value) -> bool:
         """Whether the value is above the limit."""
@@ -182,6 +197,14 @@ class Table(Generic[R, C]):
     def csv_keys(self) -> list[str]:
         """The columns of a CSV file."""
         return [figure.key for figure in self.figures if figure.in_csv]
+
+    def named(self, keys: Sequence[str]) -> list[Figure[R, C]]:
+        """The figures with these keys, in this order. Raises PerfError for a key that no figure has."""
+        by_key = {figure.key: figure for figure in self.figures}
+        for key in keys:
+            if key not in by_key:
+                raise PerfError(f"{key!r} is no figure{did_you_mean(key, by_key) or '; ' + _WHERE}")
+        return [by_key[key] for key in keys]
 
     def watched(self) -> list[tuple[str, Figure[R, C]]]:
         """Titles and figures on the screen of `flagscale-perf watch`, from above."""

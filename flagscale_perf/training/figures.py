@@ -51,6 +51,12 @@ PHASE_CHARTS = {
     "Optimizer (ms)": GROUPS["Optim"],
     WAITING[1]: ("pipeline_recv_wait",),
 }
+# Of the groups that are shown with phases: with the columns before them and a mark behind, a line has at most
+# 160 characters.
+GROUP_COLUMNS = {
+    "Data": "Data%", "Forward": "Fwd%", "Backward": "Bwd%", "Pipe": "Pipe%", "Comm": "Comm%",
+    "Optim": "Optim%",
+}  # fmt: skip
 
 Row = Figure[IntervalRecord, "Run"]
 
@@ -141,8 +147,8 @@ _MEMORY: tuple[Row, ...] = (
         watch=Watched(7, "memory"), curve=Curve("memory/current_gb", (SIZES,)),
         gauge=Gauge("memory_allocated_bytes", "Memory of rank 0's device in tensors."), in_summary=True),
     Row("memory_peak_gb", "peak memory", GIGABYTES, lambda i, run: i.memory_peak_bytes,
-        "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10), watch=Watched(8, "peak memory"),
-        curve=Curve("memory/peak_gb", (SIZES,)),
+        "memory_peak_bytes / 10⁹", column=Column("Peak(GB)", 10, unless=BREAKDOWN),
+        watch=Watched(8, "peak memory"), curve=Curve("memory/peak_gb", (SIZES,)),
         gauge=Gauge("memory_peak_bytes", "Highest memory_allocated_bytes of the process."), in_summary=True),
     Row("memory_reserved_gb", "reserved memory", GIGABYTES, lambda i, run: i.memory_reserved_bytes,
         "memory_reserved_bytes / 10⁹", curve=Curve("memory/reserved_gb", (SIZES,)),
@@ -185,7 +191,7 @@ _UTILISATION: tuple[Row, ...] = (
         in_summary=True, limit=1),
     Row("hfu", "HFU", SHARE, lambda i, run: _utilisation(i, run).hfu,
         "Σ hardware_flops / Σ iteration_ns / world size / dense peak of one device",
-        column=Column("HFU(%)", 8), curve=Curve("performance/hfu", (UTILISATION,)),
+        column=Column("HFU(%)", 8, unless=BREAKDOWN), curve=Curve("performance/hfu", (UTILISATION,)),
         gauge=Gauge("hfu_ratio", "Hardware FLOPs utilisation of the last interval; absent like mfu_ratio."),
         in_summary=True, limit=1),
     Row("suspect", "suspect", PLAIN, lambda i, run: _utilisation(i, run).is_suspect, "MFU or HFU is above 1",
@@ -194,20 +200,17 @@ _UTILISATION: tuple[Row, ...] = (
 
 _PARTS: tuple[Row, ...] = (
     Row("skipped_iterations", "iterations without training", PLAIN, lambda i, run: i.skipped_iterations,
-        "iterations that trained nothing", column=Column("Skipped", 9),
+        "iterations that trained nothing", column=Column("Skipped", 9, unless=BREAKDOWN),
         curve=Curve("training/skipped_iterations", ((TIME, "Iterations without training"),)),
         in_summary=True),
     Row("train_step_ms", "train step", MILLISECONDS, lambda i, run: per_step(i.train_step_ns, i.steps),
-        "Σ train_step_ns / steps / 10⁶", column=Column("Step(ms)", 11, BREAKDOWN),
-        curve=Curve("time/train_step_ms", (ITERATION,))),
+        "Σ train_step_ns / steps / 10⁶", curve=Curve("time/train_step_ms", (ITERATION,))),
     Row("device_ms", "train step on the device", MILLISECONDS, lambda i, run: per_step(i.device_ns, i.steps),
-        "Σ device_ns / steps / 10⁶", column=Column("Device(ms)", 12, BREAKDOWN),
-        curve=Curve("time/device_ms", (ITERATION,))),
+        "Σ device_ns / steps / 10⁶", curve=Curve("time/device_ms", (ITERATION,))),
     Row("eval_ms", "evaluation", MILLISECONDS, lambda i, run: i.eval_ns, "Σ eval_ns / 10⁶",
-        column=Column("Eval(ms)", 11, BREAKDOWN), curve=Curve("time/eval_ms", (PAUSES,)), in_summary=True),
+        curve=Curve("time/eval_ms", (PAUSES,)), in_summary=True),
     Row("checkpoint_ms", "checkpoints", MILLISECONDS, lambda i, run: i.checkpoint_ns,
-        "Σ checkpoint_ns / 10⁶", column=Column("Ckpt(ms)", 11, BREAKDOWN),
-        curve=Curve("time/checkpoint_ms", (PAUSES,)), in_summary=True),
+        "Σ checkpoint_ns / 10⁶", curve=Curve("time/checkpoint_ms", (PAUSES,)), in_summary=True),
     Row("self_ms", "the monitor", MILLISECONDS, lambda i, run: per_step(i.self_ns, i.steps),
         "Σ self_ns / steps / 10⁶"),
     Row("warmup_only", "warm-up", PLAIN, lambda i, run: i.warmup_only, "the only step in it was a warm-up",
@@ -234,21 +237,21 @@ def _phase(phase: str) -> Row:
 
 def _group(title: str) -> Row:
     """The groups of phases add up to 100 %."""
-    names = GROUPS[title]
+    names, short = GROUPS[title], GROUP_COLUMNS.get(title)
     return Row(
         f"{title.lower()}_share",
         title,
         SHARE,
         lambda i, run: share(total_of(i.phases_ns or {}, names), i.iteration_ns),
         "Σ of the group's phases / Σ iteration_ns; see below",
-        column=Column(f"{title}(%)", len(title) + 5, BREAKDOWN),
+        column=Column(short, max(6, len(short) + 1), BREAKDOWN) if short else None,
         in_csv=False,
     )
 
 
 _BUBBLE: tuple[Row, ...] = (
     Row("bubble_share", "Bubble", SHARE, lambda i, run: share(i.bubble_ns, i.iteration_ns),
-        "Σ bubble_ns / Σ iteration_ns; a part of Pipe", column=Column("Bubble(%)", 11, BREAKDOWN),
+        "Σ bubble_ns / Σ iteration_ns; a part of Pipe",
         in_csv=False, gauge=Gauge("bubble_ratio", "Part of the last interval that rank 0 waited for the "
                                   "pipeline's schedule.")),
     Row("bubble_ms", "bubble", MILLISECONDS, lambda i, run: per_step(i.bubble_ns, i.steps),

@@ -15,7 +15,11 @@ from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, fla
 REPO = Path(__file__).parents[2]
 
 
-SPECIAL = {"perf_prometheus_port": ("9400", "9400"), "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom")}
+SPECIAL = {
+    "perf_columns": ("MFU, hfu", "mfu,hfu"),
+    "perf_prometheus_port": ("9400", "9400"),
+    "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom"),
+}
 
 
 def row_of(option) -> str:

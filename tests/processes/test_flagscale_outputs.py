@@ -49,7 +49,7 @@ def test_the_console_shows_the_lines_of_the_log(finished):
     heading = next(line for line in log.read_text().splitlines() if line.startswith("Timestamp"))
     assert heading in output
     assert (cwd / "perf" / "perf_realtime.log").read_text().count(rows[0]) == 1
-    for column in ("MFU(%)", "HFU(%)", "Step(ms)", "Device(ms)", "Eval(ms)", "Ckpt(ms)"):
+    for column in ("MFU(%)", "Data%", "Fwd%", "Bwd%", "Optim%"):
         assert column in heading
 
 

@@ -23,6 +23,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_console_output=False,
         perf_memory_tracking=True,
         perf_breakdown=False,
+        perf_columns=None,
         perf_capture_steps=None,
         perf_max_log_files=10,
         perf_peak_tflops=None,
@@ -59,7 +60,7 @@ def test_every_flag_reaches_its_field():
         ),
     )
     assert config == PerfConfig(
-        True, 7, "d", True, False, True, 20, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
+        True, 7, "d", True, False, True, None, 20, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
     )
 
 
@@ -230,3 +231,12 @@ def test_a_path_that_stdout_cannot_encode_is_handed_to_the_host_with_escapes(mon
     parsed = parser.parse_args(["--perf-log-dir", "/x/日志", "--perf-log-interval", "7"])
     assert (parsed.perf_log_dir, parsed.perf_log_interval) == ("/x/\\u65e5\\u5fd7", 7)
     assert PerfConfig.from_args(parsed, {}).perf_log_dir == "/x/日志"
+
+
+def test_columns_are_a_list_of_keys_each_once():
+    assert parse().columns() == []
+    assert parse("--perf-columns", " MFU , tokens_per_s,mfu").columns() == ["mfu", "tokens_per_s"]
+    assert PerfConfig.from_args({}, {"FLAGSCALE_PERF_COLUMNS": "mfu"}).columns() == ["mfu"]
+    for wrong in ("", "mfu,", "mfu;hfu", "Time(ms)", "[mfu]"):
+        with pytest.raises(PerfError, match="is no list of figures; write for example tokens_per_s,mfu,"):
+            PerfConfig(perf_columns=wrong)

@@ -14,6 +14,7 @@ from flagscale_perf.device.probe import DeviceProbe
 from flagscale_perf.flops_calculator import ModelShape, Packed, step_flops
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import ONE_F_ONE_B
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.ranks.place import Place
@@ -31,7 +32,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
     """The host's facts, completed, and the function that counts a step's FLOPs. Raises PerfError."""
     facts = replace(loop.facts(device.name), device_uuid=device.uuid, device_memory_bytes=device.memory_bytes)
     facts = _with_peak(loop, config, facts)
-    missing = [*facts.missing, *_missing_counters(device), *_missing_ranks(facts)]
+    missing = [*facts.missing, *_missing_counters(device), *_missing_ranks(facts), *_missing_columns(config)]
     if config.perf_breakdown:
         missing += _missing_phases(loop, facts)
     elif config.perf_capture_steps is not None:
@@ -83,6 +84,14 @@ def _missing_ranks(facts: RunFacts) -> list[str]:
     if facts.world_size < 2 or Place.of(os.environ) is not None:
         return []
     return ["other ranks (the environment has no RANK, WORLD_SIZE and LOCAL_RANK)"]
+
+
+def _missing_columns(config: PerfConfig) -> list[str]:
+    try:
+        TABLE.named(config.columns())
+    except PerfError as error:
+        return [f"the columns of --perf-columns ({error}); the logs have the usual ones"]
+    return []
 
 
 def _missing_phases(loop: Loop, facts: RunFacts) -> list[str]:

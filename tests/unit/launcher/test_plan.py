@@ -201,3 +201,12 @@ def test_the_callers_environment_decides_options_that_nobody_else_does(config, t
         make_plan(read_job(config), HERE, {"FLAGSCALE_PERF_LOG_DIR": "from_caller"}).perf.perf_log_dir
         == f"{tmp_path}/exp/from_caller"
     )
+
+
+def test_an_unknown_column_of_the_log_is_refused(config) -> None:
+    config["train"]["system"]["perf_columns"] = "mfu,forward_ns"
+    with pytest.raises(PerfError, match="^perf_columns: 'forward_ns' is no figure; did you mean forward_ms"):
+        make_plan(read_job(config), HERE, {})
+    config["train"]["system"]["perf_columns"] = "MFU, forward_ms"
+    plan = make_plan(read_job(config), HERE, {})
+    assert plan.command[plan.command.index("--perf-columns") + 1] == "mfu,forward_ms"

@@ -78,3 +78,15 @@ def test_the_next_session_goes_on_below_a_separator(tmp_path: Path) -> None:
         ["1"],
         ["2"],
     )
+
+
+def test_each_session_begins_with_the_titles_of_its_own_columns(tmp_path: Path) -> None:
+    for session, columns in (("20240129_103000", None), ("20240129_103000_2", "mfu,tokens_per_s")):
+        sink = RealtimeSink(make_context(make_header(session, perf_columns=columns), tmp_path, print))
+        write(sink, 1)
+        sink.close()
+    first, second = (
+        line for line in (tmp_path / "perf_realtime.log").read_text().splitlines() if "Step" in line
+    )
+    assert first.split()[:4] == ["Timestamp", "Step", "TFLOPS/GPU", "TFLOPS"]
+    assert second.split() == ["Timestamp", "Step", "MFU(%)", "Tokens/s"]

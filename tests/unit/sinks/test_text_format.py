@@ -9,7 +9,9 @@ import pytest
 
 from flagscale_perf.sinks.text_format import TextFormat
 from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import PHASES
+from flagscale_perf.training.records import IntervalRecord
 from tests.fakes import (
     MS,
     SECOND,
@@ -46,27 +48,60 @@ def test_the_whole_log() -> None:
     assert text_of(HEADER, sample_intervals()) == golden("perf_metrics.log")
 
 
-def test_the_whole_log_with_the_breakdown() -> None:
-    header = make_header(facts=make_facts(peak_flop_per_s=2.5e14), perf_breakdown=True)
+def with_phases() -> list[IntervalRecord]:
+    """The sample's two intervals; the first one has phases, of 2355.4 ms: every figure is a share of it."""
     first, second = sample_intervals()
-    # in 2355.4 ms: every figure below is a share of it
     phases_ms = {
-        "data_loading": 23.554,
-        "forward": 706.62,
-        "backward": 1177.7,
-        "pipeline_recv_wait": 235.54,
-        "pipeline_send": 23.554,
-    }
-    phases_ms |= {
-        "optimizer": 23.554,
-        "optimizer_inner_step": 94.216,
-        "forward_backward_other": 11.777,
-        "other": 11.777,
-        "between_steps": 47.108,
-    }
+        "data_loading": 23.554, "forward": 706.62, "backward": 1177.7, "pipeline_recv_wait": 235.54,
+        "pipeline_send": 23.554, "optimizer": 23.554, "optimizer_inner_step": 94.216,
+        "forward_backward_other": 11.777, "other": 11.777, "between_steps": 47.108,
+    }  # fmt: skip
     phases_ns = dict.fromkeys(PHASES) | {phase: round(value * MS) for phase, value in phases_ms.items()}
-    first = replace(first, phases_ns=phases_ns, bubble_ns=round(117.77 * MS), imbalance_ns=round(117.77 * MS))
-    assert text_of(header, [first, second]) == golden("perf_metrics_breakdown.log")
+    bubble = {"bubble_ns": round(117.77 * MS), "imbalance_ns": round(117.77 * MS)}
+    return [replace(first, phases_ns=phases_ns, **bubble), second]
+
+
+def header_with(**config):
+    return make_header(facts=make_facts(peak_flop_per_s=2.5e14), **config)
+
+
+def test_the_whole_log_with_the_breakdown() -> None:
+    assert text_of(header_with(perf_breakdown=True), with_phases()) == golden("perf_metrics_breakdown.log")
+
+
+def test_the_whole_log_with_columns_of_ones_own() -> None:
+    header = header_with(perf_columns="tokens_per_s,mfu,forward_ms,bubble_share", perf_breakdown=True)
+    assert text_of(header, with_phases()) == golden("perf_metrics_columns.log")
+
+
+@pytest.mark.parametrize("breakdown", [False, True])
+def test_a_line_fits_160_characters(breakdown: bool) -> None:
+    warmup = replace(with_phases()[0], warmup_only=True)
+    heading, line = text_of(header_with(perf_breakdown=breakdown), [warmup]).splitlines()[3::3]
+    assert line.endswith("  warm-up")
+    assert max(len(heading), len(line)) <= 160
+
+
+def titles(**config) -> list[str]:
+    return format_of(header_with(**config)).heading().splitlines()[3].split()
+
+
+def test_time_and_step_come_first_and_once() -> None:
+    assert titles(perf_columns="mfu,iteration,timestamp,tflops") == ["Timestamp", "Step", "MFU(%)", "TFLOPS"]
+    assert titles(perf_columns="iteration") == ["Timestamp", "Step"]
+
+
+def test_every_figure_can_be_a_column() -> None:
+    keys = [figure.key for figure in TABLE.figures]
+    layout = format_of(header_with(perf_columns=",".join(keys)))
+    shown = titles(perf_columns=",".join(keys))
+    assert len(shown) == len(keys)  # the time is the one of the log
+    for interval in (make_interval(10), make_interval(10, throttle=None)):
+        assert layout.line(interval).startswith("2024-01-29 10:30:15  10       ")
+
+
+def test_with_an_unknown_key_the_usual_columns_are_shown() -> None:
+    assert titles(perf_columns="mfu,tflopps") == titles()
 
 
 def test_a_log_with_everything_in_it() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
+from flagscale_perf.spine.errors import did_you_mean, raised_by_signal, traceback_lines
 
 
 @pytest.fixture
@@ -51,3 +51,11 @@ def test_a_traceback_is_made_only_where_it_is_asked_for() -> None:
         "Traceback (most recent call last):",
         "ValueError: invalid literal for int() with base 10: 'x'",
     )
+
+
+def test_the_nearest_words_first_whatever_their_case() -> None:
+    known = ["mfu", "hfu", "tokens_per_s", "H200 SXM"]
+    assert did_you_mean("XFU", known) == "; did you mean mfu or hfu?"
+    assert did_you_mean("xfu", known, most=1) == "; did you mean mfu?"
+    assert did_you_mean("h200 sxn", known) == "; did you mean H200 SXM?"
+    assert did_you_mean("something else", known) == did_you_mean("x", []) == ""

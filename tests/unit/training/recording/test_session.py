@@ -60,3 +60,15 @@ def test_who_a_rank_is():
 )  # fmt: skip
 def test_how_a_training_ended(error, reason):
     assert session.end_reason(error) == reason
+
+
+def test_an_unknown_column_is_said_and_changes_nothing_else():
+    config = replace(CONFIG, perf_columns="mfu,tflopps")
+    completed, _ = session.facts_and_flops(FakeLoop(), config, NoDevice())
+    assert completed.missing == [
+        NO_COUNTERS,
+        "the columns of --perf-columns ('tflopps' is no figure; did you mean tflops?); the logs have the "
+        "usual ones",
+    ]
+    known = replace(CONFIG, perf_columns="forward_ms,bubble_share")
+    assert session.facts_and_flops(FakeLoop(), known, NoDevice())[0].missing == [NO_COUNTERS]
