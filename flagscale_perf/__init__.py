@@ -1,3 +1,46 @@
-"""flagscale_perf: know where every GPU-second of a Megatron / FlagScale run goes."""
+"""flagscale_perf: know where every GPU-second of a Megatron / FlagScale run goes.
+
+docs/api.md has the public names. Each is imported when it is first used, so that importing the package costs
+nothing.
+"""
 
 __version__ = "0.1.0"
+
+# Public name -> the module it is in; of a module that is public itself: no name.
+_PUBLIC = {
+    "ModelShape": "flagscale_perf.flops_calculator",
+    "PerfError": "flagscale_perf.spine.errors",
+    "PerfMonitor": "flagscale_perf.hosts.manual",
+    "monitor": "",
+    "open_run": "flagscale_perf.training.analysis.opened",
+    "step_flops": "flagscale_perf.flops_calculator",
+}
+__all__ = ["ModelShape", "PerfError", "PerfMonitor", "monitor", "open_run", "step_flops"]
+
+TYPE_CHECKING = False  # what `typing` calls so; importing it would double the cost of this file
+if TYPE_CHECKING:
+    from flagscale_perf import monitor
+    from flagscale_perf.flops_calculator import ModelShape, step_flops
+    from flagscale_perf.hosts.manual import PerfMonitor
+    from flagscale_perf.spine.errors import PerfError
+    from flagscale_perf.training.analysis.opened import open_run
+else:  # not seen by type checkers, which would take any name for public
+
+    def __getattr__(name: str) -> object:
+        """A public name, imported now."""
+        import importlib
+
+        if name not in _PUBLIC:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = _PUBLIC[name]
+        found = (
+            getattr(importlib.import_module(module), name)
+            if module
+            else importlib.import_module(f"{__name__}.{name}")
+        )
+        globals()[name] = found
+        return found
+
+    def __dir__() -> list[str]:
+        """For completion."""
+        return sorted({*globals(), *__all__})

@@ -1,8 +1,8 @@
-"""The monitor for a training loop of your own: see `LoopMonitor` and examples/megatron_core_loop."""
+"""The monitor for a training loop of your own: see `PerfMonitor` and examples/megatron_core_loop."""
 
 from __future__ import annotations
 
 from flagscale_perf.hosts.core_loop import Training
-from flagscale_perf.hosts.manual import LoopMonitor, TrainStep
+from flagscale_perf.hosts.manual import PerfMonitor, TrainStep
 
-__all__ = ["LoopMonitor", "TrainStep", "Training"]
+__all__ = ["PerfMonitor", "TrainStep", "Training"]

@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.jsonl import encode
-from flagscale_perf.spine.records import KILLED
 from flagscale_perf.training.records import Record
-from flagscale_perf.training.summary.summary import RUNNING, Summary
-from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import MS, make_facts, make_header, make_phases, make_step
 
 
@@ -20,17 +16,6 @@ def write(path: Path, steps: Sequence[Record], config: dict[str, Any] | None = N
     records = [make_header(facts=make_facts(**facts), **(config or {})), *steps]
     path.write_bytes(b"".join(map(encode, records)))
     return path
-
-
-def rebuilt_summary(path: Path) -> Summary:
-    """The summary made of the run file alone."""
-    run = RunFile(path)
-    totals = RunTotals(run.header)
-    for record in run:
-        totals.add(record)
-    summary = totals.result()
-    was_killed = summary.session_info.end_reason == RUNNING and not run.is_live()
-    return summary.ended(KILLED) if was_killed else summary
 
 
 def steady(count: int, more_backward_ms: float = 0, first: int = 1, **overrides: Any) -> list[Record]:

@@ -20,11 +20,13 @@ directory = sys.argv[1] if len(sys.argv) > 1 else "logs/perf_monitor"
 paths = sorted(glob.glob(f"{directory}/perf_summary_*.json"))
 if not paths:
     sys.exit(f"no perf_summary_*.json in {directory!r}; give the directory of --perf-log-dir")
-with open(paths[-1]) as f:
-    data = json.load(f)
-
-# Make a DataFrame of it.
-df = pd.DataFrame(data["iteration_logs"])
+try:
+    with open(paths[-1]) as f:
+        data = json.load(f)
+    df = pd.DataFrame(data["iteration_logs"])  # a row for each line of the log
+    df[["iteration", "TFLOPS_per_GPU", "tokens_per_sec"]]
+except (OSError, ValueError, KeyError, TypeError) as error:
+    sys.exit(f"{paths[-1]}: no summary of flagscale_perf ({error!r}); give the directory of --perf-log-dir")
 
 # Draw the TFLOPS.
 plt.figure(figsize=(10, 6))

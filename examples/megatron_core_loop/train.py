@@ -31,7 +31,7 @@ from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
 from megatron.core.transformer.transformer_config import TransformerConfig
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments  # monitor
-from flagscale_perf.monitor import LoopMonitor, Training  # monitor
+from flagscale_perf.monitor import PerfMonitor, Training  # monitor
 
 VOCABULARY, SEQ_LENGTH, MICRO_BATCH = 512, 64, 2
 
@@ -54,7 +54,7 @@ def main() -> None:
         SEQ_LENGTH, MICRO_BATCH, global_batch, args.train_iters, start, start * global_batch
     )  # monitor
 
-    monitor = LoopMonitor(model, training, PerfConfig.from_args(args))  # monitor
+    monitor = PerfMonitor(model, training, PerfConfig.from_args(args))  # monitor
     config.timers = optimizer.config.timers = monitor.timers  # monitor: Megatron-Core tells it the phases
 
     with monitor:  # monitor

@@ -19,7 +19,7 @@ from flagscale_perf.hosts.megatron import (
     host_name,
 )
 
-OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.LoopMonitor"
+OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.PerfMonitor"
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,11 @@ from flagscale_perf.spine.units import for_stdout
 from flagscale_perf.training.facts import RunFacts
 
 
-class LoopMonitor:
+class PerfMonitor:
     """The monitor of one training loop, as a context manager around it; the same code runs on every rank.
 
         training = Training(seq_length=2048, micro_batch_size=1, global_batch_size=8)
-        with LoopMonitor(model, training) as monitor:
+        with PerfMonitor(model, training) as monitor:
             for batch in data:
                 with monitor.step():
                     ...  # forward, backward, optimizer
@@ -56,7 +56,7 @@ class LoopMonitor:
         self.timers = SilentTimers()
         self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
 
-    def __enter__(self) -> LoopMonitor:
+    def __enter__(self) -> PerfMonitor:
         """Begins the session: training starts now."""
         self._hooks.train_start(self._loop)
         if self._hooks.active and self._hooks.takes_marks:

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 
 PACKAGE = "flagscale_perf"
+ROOT = "__init__"  # the row of the package's own file
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_PARAMETERS = 440, 60, 5
 MAX_UNTESTED = 40  # statements of a module without a file of unit tests
 MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
@@ -151,7 +152,7 @@ def _room_in(house: dict[str, Rights], path: list[str]) -> str:
 
 
 def _refusal(room: str, target: str, house: dict[str, Rights]) -> str | None:
-    rights = house.get(room, Rights(set(), set()) if room == "" else None)
+    rights = house.get(room or ROOT, Rights(set(), set()) if room == "" else None)
     if rights is None:
         return f"the room {room} has no row in the table"
     top, *below = target.split(".")

@@ -18,6 +18,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
@@ -27,7 +28,6 @@ from flagscale_perf.training.window import IntervalWindow
 from tests.faults.fault import ALL, LATER, NOTHING, REMOVED, Fault
 from tests.faults.job import LOOP, TENSORBOARD, Job
 from tests.processes import flagscale as fs
-from tests.run_files import rebuilt_summary
 
 # beyond the healthy run's: a machine shared with others stalls by itself; a blocked disk does for 5 s and
 # more
@@ -232,7 +232,7 @@ class Promises:
         written = json.loads(
             path.read_text(), parse_constant=lambda name: self._hold(False, f"{name} in the summary")
         )
-        rebuilt = rebuilt_summary(run_file).as_dict()
+        rebuilt = read_summary(run_file).as_dict()
         self._is_rebuilt_the_same(written, rebuilt)
         reason = rebuilt["session_info"]["end_reason"]
         self._hold(re.fullmatch(self._fault.reason, reason) is not None, f"the summary's reason is {reason}")

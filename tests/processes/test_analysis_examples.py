@@ -38,14 +38,36 @@ def test_the_documented_one(tmp_path: Path) -> None:
     ), result.stderr
 
 
-def test_the_report_in_python(tmp_path: Path) -> None:
+def test_a_run_in_python(tmp_path: Path) -> None:
     write(TROUBLED, tmp_path)
     result = run("read_report.py", str(tmp_path), cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines()[1] == (
-        "data_stall: Waiting for data takes 9.5 % of the steps' time on ranks 0 to 5 (at most +10.6% "
-        "tokens/s)"
+    findings, slowest, phases, ranks = (part.splitlines() for part in result.stdout.split("\n\n"))
+    assert any(line.startswith("data_stall: Waiting for data takes ") for line in findings)
+    assert (slowest[0], slowest[1].split()) == (
+        "slowest iterations",
+        ["iteration", "iteration_ms", "outcome"],
     )
-    assert [line.split()[0] for line in result.stdout.splitlines()[-8:]] == [
-        "Data", "Forward", "Backward", "Pipe", "Comm", "Optim", "Other", "Between",
-    ]  # fmt: skip
+    assert len(slowest) == 5
+    assert [line.split()[0] for line in phases[1:4]] == ["data_loading_ms", "forward_ms", "backward_ms"]
+    assert (ranks[0], [line.split()[0] for line in ranks[2:]]) == (
+        "median work of each rank, ms",
+        [str(rank) for rank in range(8)],
+    )
+
+
+def test_wrong_input_is_said_in_one_line(tmp_path: Path) -> None:
+    def said(script: str, *words: str) -> str:
+        """The one line on stderr of an example that ends with 1."""
+        result = run(script, *words, cwd=tmp_path)
+        assert (result.returncode, result.stdout, result.stderr.count("\n")) == (1, "", 1), result.stderr
+        return result.stderr
+
+    assert said("read_report.py").startswith("'logs/perf_monitor' does not exist; give the directory of")
+    assert said("read_report.py", "a", "b").startswith("one run at a time: python ")
+    (tmp_path / "perf_summary_20240129_103000.json").write_text('{"a": 1}')
+    assert said("read_report.py", str(tmp_path)).startswith(f"no perf_records_*.jsonl in '{tmp_path}'; give ")
+    assert said("plot_summary.py", str(tmp_path)) == (
+        f"{tmp_path}/perf_summary_20240129_103000.json: no summary of flagscale_perf "
+        "(KeyError('iteration_logs')); give the directory of --perf-log-dir\n"
+    )

@@ -14,10 +14,10 @@ from flagscale_perf.sinks import realtime
 from flagscale_perf.sinks.realtime import RealtimeSink
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import SLOTS
+from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.records import StepRecord
 from tests.fakes import make_context, make_header, make_interval
 from tests.processes.trainer import Trainer, ended_summary, records_in, steps_in, text_of, trainer, wait_for
-from tests.run_files import rebuilt_summary
 
 
 def test_the_writer_knows_no_torch_and_no_terminal(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
     )
     assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
     (run_file,) = tmp_path.glob("perf_records_*")
-    assert rebuilt_summary(run_file).as_dict() == summary
+    assert read_summary(run_file).as_dict() == summary
 
 
 def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_path: Path) -> None:

@@ -59,13 +59,24 @@ def read_report(path: Path) -> TrainingReport:
 
     A run that never wrote its end is "running" while a writer holds the file, else "killed".
     """
+    run, fold = _folded(path)
+    skipped = [SkippedLine(bad.number, bad.reason) for bad in run.bad_lines]
+    reading = Reading(str(path), fold.records(), run.skipped, skipped)
+    return fold.report(reading, fold.end is not None or run.is_live())
+
+
+def read_summary(path: Path) -> Summary:
+    """What `perf_summary_*.json` says, of one run file; as `read_report`."""
+    run, fold = _folded(path)
+    return fold.summary(fold.end is not None or run.is_live())
+
+
+def _folded(path: Path) -> tuple[RunFile, RunFold]:
     run = RunFile(path)
     fold = RunFold(run.header)
     for record in run:
         fold.add(record)
-    skipped = [SkippedLine(bad.number, bad.reason) for bad in run.bad_lines]
-    reading = Reading(str(path), fold.records(), run.skipped, skipped)
-    return fold.report(reading, is_live=fold.end is not None or run.is_live())
+    return run, fold
 
 
 class RunFold:
@@ -107,11 +118,15 @@ class RunFold:
         """How many of each kind so far."""
         return {kind_of(kind): count for kind, count in self._counts.items()}
 
-    def report(self, reading: Reading, is_live: bool) -> TrainingReport:
+    def summary(self, is_live: bool) -> Summary:
         """The run so far; without an end it is "running" or, where it does not live any more, "killed"."""
         summary = self._totals.result()
-        if summary.session_info.end_reason == RUNNING and not is_live:
-            summary = summary.ended(KILLED)
+        was_killed = summary.session_info.end_reason == RUNNING and not is_live
+        return summary.ended(KILLED) if was_killed else summary
+
+    def report(self, reading: Reading, is_live: bool) -> TrainingReport:
+        """The run so far, and what holds it back; `is_live` as for `summary`."""
+        summary = self.summary(is_live)
         rated = self._totals.rated
         report = TrainingReport(
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),

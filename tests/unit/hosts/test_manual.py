@@ -1,4 +1,4 @@
-"""LoopMonitor around loops without Megatron, in processes of their own: the files are what counts."""
+"""PerfMonitor around loops without Megatron, in processes of their own: the files are what counts."""
 
 import json
 from types import SimpleNamespace
@@ -6,12 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from flagscale_perf.arguments import PerfConfig
-from flagscale_perf.monitor import LoopMonitor, Training
+from flagscale_perf.monitor import PerfMonitor, Training
 from flagscale_perf.spine.errors import PerfError
 
 LOOP = """
 from types import SimpleNamespace
-from flagscale_perf.monitor import LoopMonitor, Training
+from flagscale_perf.monitor import PerfMonitor, Training
 sizes = {f"{name}_model_parallel_size": 1 for name in ("tensor", "pipeline", "expert")}
 config = SimpleNamespace(bf16=True, fp16=False, context_parallel_size=1, **sizes)
 model = SimpleNamespace(config=config)
@@ -41,7 +41,7 @@ def sessions(run_python, tmp_path):
 def test_repeated_training_in_one_process_is_one_history_in_two_sessions(sessions):
     done, ((first, before, ended), (second, after, completed)) = sessions("""
 try:
-    with LoopMonitor(model, Training(8, 2, 4, 5)) as monitor:
+    with PerfMonitor(model, Training(8, 2, 4, 5)) as monitor:
         for iteration in range(1, 5):
             with monitor.step() as step:
                 step.updated = iteration != 2
@@ -49,7 +49,7 @@ try:
                     raise ConnectionError("a rank was lost")
 except ConnectionError:
     pass
-with LoopMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) as monitor:
+with PerfMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) as monitor:
     for iteration in (4, 5):
         with monitor.step() as step:
             step.samples, step.tokens = 2, 9
@@ -83,7 +83,7 @@ def test_a_loop_with_the_monitors_timers_has_phases(run_python, tmp_path):
         "-c",
         LOOP
         + """
-monitor = LoopMonitor(model, Training(8, 2, 4))
+monitor = PerfMonitor(model, Training(8, 2, 4))
 config.timers = timers = monitor.timers
 timers("optimizer").start()  # nothing yet
 with monitor:
@@ -115,7 +115,7 @@ with monitor:
 
 def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
     code = (
-        "with LoopMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), "
+        "with PerfMonitor(model, Training(8, 2, 4)) as monitor:\n    with monitor.step(), "
         "monitor.evaluation(), monitor.checkpoint(): pass"
     )
     for env in ({"RANK": "1"}, {"FLAGSCALE_PERF_ENABLE_MONITOR": "0"}):
@@ -127,13 +127,13 @@ def test_other_ranks_and_a_monitor_that_is_off_write_nothing(sessions):
 def test_a_wrong_size_is_refused_before_training(name):
     sizes = {"seq_length": 8, "micro_batch_size": 2, "global_batch_size": 4} | {name: 0}
     with pytest.raises(PerfError, match=f"Training.{name} is 0; give a whole number above 0"):
-        LoopMonitor(SimpleNamespace(), Training(**sizes), PerfConfig())
+        PerfMonitor(SimpleNamespace(), Training(**sizes), PerfConfig())
 
 
 def test_a_wrong_variable_is_refused_before_training(monkeypatch):
     monkeypatch.setenv("FLAGSCALE_PERF_LOG_INTERVAL", "never")
     with pytest.raises(PerfError, match="FLAGSCALE_PERF_LOG_INTERVAL"):
-        LoopMonitor(SimpleNamespace(), Training(8, 2, 4))
+        PerfMonitor(SimpleNamespace(), Training(8, 2, 4))
 
 
 def test_trainings_of_one_process_leave_neither_models_nor_memory_behind(run_python):
@@ -148,7 +148,7 @@ class Model:
 
 def train():
     model = Model()
-    with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+    with PerfMonitor(model, Training(8, 2, 4)) as monitor:
         with monitor.step():
             pass
     return weakref.ref(model)
@@ -176,7 +176,7 @@ print(rings())
 def test_a_child_forked_in_a_step_that_leaves_through_the_loop_says_and_writes_nothing(sessions):
     done, ((_, steps, ended),) = sessions("""
 import os, sys
-with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+with PerfMonitor(model, Training(8, 2, 4)) as monitor:
     numbers = monitor._loop.numbers
     monitor._loop.numbers = lambda result: 1 / 0 if os.getpid() != pid else numbers(result)
     pid = os.getpid()
@@ -200,7 +200,7 @@ with LoopMonitor(model, Training(8, 2, 4)) as monitor:
 def test_what_a_step_is_told_wrongly_is_no_reason_to_end_a_training(sessions, env):
     done, _ = sessions(
         """
-with LoopMonitor(model, Training(8, 2, 4)) as monitor:
+with PerfMonitor(model, Training(8, 2, 4)) as monitor:
     with monitor.step() as step:
         step.samples = None
 print("trained")

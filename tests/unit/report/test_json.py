@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.report.json import render
+from flagscale_perf.training.analysis.fold import read_summary
 from tests.fakes import make_header, make_step, sample_run
 from tests.golden import golden
-from tests.run_files import rebuilt_summary
 from tests.unit.report.test_text import NAME, report_of
 
 
@@ -29,7 +29,7 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 def test_its_figures_are_the_summary_s(tmp_path: Path) -> None:
     report = parsed(render(report_of(tmp_path, sample_run())))
-    summary = rebuilt_summary(tmp_path / NAME).as_dict()
+    summary = read_summary(tmp_path / NAME).as_dict()
     statistics = summary["final_statistics"]
     figures = report["figures"]
     names = {

@@ -1,0 +1,213 @@
+"""A run's records as tables of pandas: units in the names of their columns, NaN for what is not known.
+
+Names and units are those of the figures: milliseconds for nanoseconds, GB for bytes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import Rows
+from flagscale_perf.spine.records import EventRecord, Record, RunHeader
+from flagscale_perf.spine.session import Labels
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.phases import PhaseJoin
+from flagscale_perf.training.rank_records import RanksRecord
+from flagscale_perf.training.ranks.totals import Place, RankTotals
+from flagscale_perf.training.rates import as_gb
+from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+ROWS = 4096  # are held as Python objects before they go into the columns
+EXACT = 1 << 53  # the whole numbers up to it are exact in a column of floating point
+NAN = float("nan")
+TIME = "timestamp"
+_UNITS = {"_ns": ("_ms", 1 / NS_PER_MS), "_bytes": ("_gb", 1e-9)}
+_EVENT = ("event", TIME, "elapsed_s", "iteration", "text")
+_RANK = ("first_iteration", "iteration", "rank", "ranks", "hostname", "device", "stage")
+_RANK_TIMES = ("iteration_ms", "work_ms", "wait_ms", "data_ms")
+
+Row = Sequence[Any]
+
+
+class Field(NamedTuple):
+    """A field of a record type as a column.
+
+    Attributes:
+        name: of the column.
+        factor: from what is recorded.
+    """
+
+    name: str
+    factor: float | None
+
+    @classmethod
+    def of(cls, name: str) -> Field:
+        """By the unit in the field's name."""
+        for ending, (shown, factor) in _UNITS.items():
+            if name.endswith(ending):
+                return cls(name.removesuffix(ending) + shown, factor)
+        return cls(name, None)
+
+    def value(self, recorded: Any) -> Any:
+        """In the column's unit."""
+        return recorded if recorded is None or self.factor is None else recorded * self.factor
+
+
+_STEP = tuple(map(Field.of, StepRecord._fields))
+_PHASES = tuple(map(Field.of, PhaseRecord._fields))
+_OUTCOMES = {int(outcome): outcome.name.lower() for outcome in Outcome}
+
+
+def steps(records: Iterable[Record], header: RunHeader) -> DataFrame:
+    """A row for each step: its fields; its start as seconds since the session's, its outcome as a word."""
+    special: dict[str, Callable[[Any], Any]] = {
+        "start_ms": lambda ms: ms / 1e3 - header.start_mono_ns / NS_PER_S,
+        "outcome": lambda number: _OUTCOMES.get(number, str(number)),
+        "warmup": bool,
+    }
+    makers = [(each.value, special.get(each.name)) for each in _STEP]
+
+    def rows() -> Iterator[Row]:
+        for step in records:
+            if isinstance(step, StepRecord):
+                yield [
+                    then(convert(value)) if then else convert(value)
+                    for (convert, then), value in zip(makers, step, strict=True)
+                ]
+
+    names = ["elapsed_s" if each.name == "start_ms" else each.name for each in _STEP]
+    return _frame(names, rows())
+
+
+def phases(records: Iterable[Record], facts: RunFacts) -> DataFrame:
+    """A row for each step whose phases were measured."""
+
+    def rows() -> Iterator[Row]:
+        join = PhaseJoin(facts)
+        for record in records:
+            if isinstance(record, PhaseRecord):
+                join.hold(record)
+            elif isinstance(record, StepRecord) and (found := join.take(record)) is not None:
+                own = [each.value(value) for each, value in zip(_PHASES, found.record, strict=True)]
+                yield [*own, _ms(found.bubble_ns), _ms(found.imbalance_ns)]
+
+    return _frame([*(each.name for each in _PHASES), "bubble_ms", "imbalance_ms"], rows())
+
+
+def intervals(records: Iterable[Record], header: RunHeader) -> DataFrame:
+    """A row for each interval: its figures."""
+    figures = Rows(TABLE, header)
+    rows = (list(figures.csv(record).values()) for record in records if isinstance(record, IntervalRecord))
+    return _frame(TABLE.csv_keys(), rows)
+
+
+def ranks(records: Iterable[Record], facts: RunFacts) -> DataFrame:
+    """A row for each rank and stretch; of ranks that share an entry the first and how many they are."""
+
+    def rows() -> Iterator[Row]:
+        totals = RankTotals(facts.world_size)
+        for record in records:
+            totals.add(record)
+            if isinstance(record, RanksRecord):
+                yield from _stretch(record, totals.places, facts.world_size)
+
+    return _frame([*_RANK, *_RANK_TIMES, "memory_peak_gb"], rows())
+
+
+def _stretch(record: RanksRecord, places: dict[int, Place], world_size: int) -> Iterator[Row]:
+    times = zip(record.iteration_ns, record.work_ns, record.wait_ns, record.data_ns, strict=True)
+    for entry, (of_entry, peak_bytes) in enumerate(zip(times, record.memory_peak_bytes, strict=True)):
+        rank = entry * record.ranks_per_entry
+        sharing = max(1, min(record.ranks_per_entry, world_size - rank))
+        place = places.get(rank, (None, None, None))
+        yield [
+            record.first_iteration, record.iteration, rank, sharing, *place, *map(_ms, of_entry),
+            as_gb(peak_bytes),
+        ]  # fmt: skip
+
+
+def events(records: Iterable[Record], header: RunHeader) -> DataFrame:
+    """A row for each event."""
+    labels, anchor = Labels(header), Anchor(header.start_wall_ns, header.start_mono_ns)
+    rows = (
+        [
+            event.name,
+            labels.at(anchor.wall_of(event.at_ns)).isoformat(sep=" "),
+            (event.at_ns - header.start_mono_ns) / NS_PER_S,
+            event.iteration,
+            event.text,
+        ]
+        for event in records
+        if isinstance(event, EventRecord)
+    )
+    return _frame(_EVENT, rows)
+
+
+def _ms(dur_ns: int | None) -> float | None:
+    return None if dur_ns is None else dur_ns / NS_PER_MS
+
+
+class _Column:
+    """Values as they come: 8 bytes each while they are numbers, whatever they are in a record."""
+
+    def __init__(self) -> None:
+        self._kinds: set[type] = set()
+        self._is_exact = True
+        self._values: Any = array("d")
+
+    def extend(self, values: Sequence[Any]) -> None:
+        """Further values: numbers, texts, None."""
+        self._kinds |= set(map(type, values))
+        if str in self._kinds and isinstance(self._values, array):
+            self._values = [None if value != value else value for value in self._values]
+        if isinstance(self._values, list):
+            self._values.extend(values)
+            return
+        self._is_exact &= all(abs(value) <= EXACT for value in values if value is not None)
+        self._values.extend(NAN if value is None else value for value in values)
+
+    def content(self, numpy: Any) -> Any:
+        """The column as an array: of texts, booleans, whole numbers where all are known, or numbers."""
+        if isinstance(self._values, list):
+            return numpy.array([NAN if value is None else value for value in self._values], dtype=object)
+        numbers = numpy.frombuffer(self._values) if self._values else numpy.empty(0)
+        if self._kinds == {bool}:
+            return numbers.astype(bool)
+        return numbers.astype("int64") if self._kinds == {int} and self._is_exact else numbers.copy()
+
+
+def _frame(names: Sequence[str], rows: Iterable[Row]) -> DataFrame:
+    """Raises PerfError without pandas."""
+    try:
+        import numpy
+        import pandas
+    except ImportError:
+        raise PerfError(
+            "the tables of a run need pandas: pip install pandas; `records()` and `report()` need nothing"
+        ) from None
+    columns, held = [_Column() for _ in names], []
+    for row in rows:
+        held.append(row)
+        if len(held) == ROWS:
+            _take(columns, held)
+    _take(columns, held)
+    frame = pandas.DataFrame(
+        {name: column.content(numpy) for name, column in zip(names, columns, strict=True)}, copy=False
+    )
+    if TIME in frame:
+        frame[TIME] = pandas.to_datetime(frame[TIME])
+    return frame
+
+
+def _take(columns: Sequence[_Column], held: list[Row]) -> None:
+    for column, values in zip(columns, zip(*held, strict=True), strict=bool(held)):
+        column.extend(values)
+    held.clear()
