@@ -78,7 +78,7 @@ def test_its_time_is_in_every_output_of_a_run(changed: PackageCopy, tmp_path: Pa
     (log,) = logs.glob("perf_metrics_*.log")
     titles = next(line for line in log.read_text().splitlines() if line.startswith("Timestamp"))
     first = next(line for line in log.read_text().splitlines() if line.startswith("20"))
-    assert first[titles.index("Forward(%)") :].split()[0] == "20.0", "its group: 15 ms and 5 of 100"
+    assert first[titles.index("Fwd%") :].split()[0] == "20.0", "its group: 15 ms and 5 of 100"
     (path,) = logs.glob("perf_summary_*.json")
     summary = json.loads(path.read_text())["phases"]
     assert (summary["total_s"]["loss"], summary["share"]["loss"]) == (0.095, 0.05), "19 of 20 steps"
