@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import subprocess
 import sys
@@ -28,7 +27,7 @@ def start() -> None:
         return
     from flagscale_perf.hosts.install import Installation  # not at the top: only a worker pays for it
 
-    atexit.register(Installation(argv, os.environ).install().report_at_exit)
+    Installation(argv, os.environ).install().report_at_exit()
 
 
 def pth_path() -> Path:

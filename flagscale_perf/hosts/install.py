@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments
 from flagscale_perf.hooks import TrainingHooks
@@ -40,6 +41,7 @@ class Installation:
         self._rank = environ.get("RANK", "0")
         self._patches = Patches()
         self._announced: set[str] = set()
+        self._exit_code: object = None
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
         after[PRETRAIN_MODULE] = self._patch_bridge
@@ -72,8 +74,24 @@ class Installation:
             )
 
     def report_at_exit(self) -> None:
-        """The same at the interpreter's exit, if Megatron was imported and no exception ended the script."""
-        if "megatron" in sys.modules and not hasattr(sys, "last_value"):  # set by an uncaught exception
+        """Has the same done at the interpreter's exit, if Megatron was imported and the script ended well.
+
+        What runs at the exit cannot learn the exit code: `sys.exit`, argparse's way out, too, notes it.
+        """
+        leave = sys.exit
+
+        @functools.wraps(leave)
+        def noted(code: Any = None, /) -> NoReturn:
+            """Leaves as before."""
+            self._exit_code = code
+            leave(code)
+
+        self._patches.set(sys, "exit", noted)
+        atexit.register(self._report_at_exit)
+
+    def _report_at_exit(self) -> None:
+        failed = hasattr(sys, "last_value")  # set by an uncaught exception
+        if "megatron" in sys.modules and not failed and self._exit_code in (None, 0):
             self.report_if_unused()
 
     def _rehearse(self) -> None:
@@ -150,7 +168,7 @@ def _refuse_wrong(given: Any) -> PerfConfig:
         return PerfConfig.from_args(given)
     except PerfError as error:
         print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
-        raise SystemExit(2) from None
+        sys.exit(2)
 
 
 def _has_accelerator() -> bool:

@@ -2,7 +2,7 @@
 (the writer).
 
     page 0, 1   header: magic, sizes, tail, beats, dropped; as checksummed texts end reason, session id,
-                summary path, producer
+                summary path, producer, trouble
     then        65,536 slots of 256 bytes, see `spine.slots`
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is
@@ -31,17 +31,18 @@ _WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL, _WORD_BEAT
 
 
 class _Text(NamedTuple):
-    """A text in the header that one side writes once and the other waits for: crc32, length + 1, bytes."""
+    """A text in the header that one side writes and the other waits for: crc32, length + 1, bytes."""
 
     offset: int
     size: int
 
 
-_REASON, _SESSION, _SUMMARY, _PRODUCER = (
+_REASON, _SESSION, _SUMMARY, _PRODUCER, _TROUBLE = (
     _Text(512, 248),
     _Text(768, 248),
     _Text(1024, 4096),
     _Text(5120, 2048),
+    _Text(7168, 1024),
 )
 ANONYMOUS = "flagscale_perf"
 
@@ -151,6 +152,11 @@ class Ring:
         self._words[_WORD_TAIL] += count
 
     @property
+    def stored(self) -> int:
+        """Records that this end's `put` has stored so far."""
+        return self._head
+
+    @property
     def saved(self) -> int:
         """Records given back by `commit` so far."""
         return self._words[_WORD_TAIL]
@@ -206,6 +212,15 @@ class Ring:
     @summary.setter
     def summary(self, path: str) -> None:
         self._set_text(_SUMMARY, path)
+
+    @property
+    def trouble(self) -> str:
+        """What the consumer cannot write now, and why; "" while all is well."""
+        return self._text(_TROUBLE) or ""
+
+    @trouble.setter
+    def trouble(self, text: str) -> None:
+        self._set_text(_TROUBLE, text)
 
     def release(self) -> None:
         """Gives the mapping and the descriptor back."""

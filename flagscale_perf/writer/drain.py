@@ -12,7 +12,8 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.fanout import describe
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal
-from flagscale_perf.writer.messages import Send
+from flagscale_perf.writer.losses import described
+from flagscale_perf.writer.messages import Line, Send
 from flagscale_perf.writer.notices import Notices
 from flagscale_perf.writer.replay import NOTHING, recover
 from flagscale_perf.writer.retention import prune
@@ -52,6 +53,8 @@ class Drain:
         self._earlier = NOTHING
         self._batch: _Batch | None = None
         self._has_pruned = self._is_run_file_failing = False
+        self._run_file_error: OSError | None = None  # of the last try
+        self._trouble: str | None = None  # as the ring has it
         self._run_file_troubles: set[str] = set()
         self._reported_of_views: set[str] = set()
 
@@ -75,6 +78,7 @@ class Drain:
         self._notices.look()
         is_safe = self._save()
         is_shown = self._session is None or self._session.views.flush()
+        self._note_trouble()
         self._notices.beat()
         return is_shown and is_safe and not self._journal.waiting
 
@@ -90,6 +94,7 @@ class Drain:
         except OSError as error:
             self._run_file_fails(error)
             return False
+        self._run_file_error = None
         if self._is_run_file_failing:
             self._is_run_file_failing = False
             self._journal.report("note", f"{RecordsSink.name} works again")
@@ -101,11 +106,21 @@ class Drain:
         """Reports it unless the same has been reported: a disk that comes and goes must not flood the
         console.
         """
+        self._run_file_error = error
+        self._note_trouble()
         trouble = f"{type(error).__name__} {error.errno}"
         if trouble not in self._run_file_troubles:
             self._run_file_troubles.add(trouble)
             self._is_run_file_failing = True
             self._journal.report("failure", describe(RecordsSink, error))
+
+    def _note_trouble(self) -> None:
+        """Leaves in the ring what is not written as things stand: it outlives this writer."""
+        troubles: dict[str, Exception] = {} if self._session is None else self._session.views.troubles()
+        if self._run_file_error is not None:
+            troubles = {RecordsSink.name: self._run_file_error} | troubles
+        if (trouble := described(troubles)) != self._trouble:
+            self._ring.trouble = self._trouble = trouble
 
     def _begin(self) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
@@ -122,13 +137,20 @@ class Drain:
 
     def _prune(self) -> None:
         self._has_pruned = True
+        keep = self._task.options.perf_max_log_files
         try:
-            prune(self._task.directory, self._task.options.perf_max_log_files)
+            removed = prune(self._task.directory, keep)
         except OSError as error:
             self._journal.report(
                 "failure",
                 f"old sessions: {type(error).__name__}: {error}; more than --perf-max-log-files of them stay",
             )
+            return
+        if removed:
+            which = removed[0] if len(removed) == 1 else f"{len(removed)} from {removed[-1]} to {removed[0]}"
+            text = f"--perf-max-log-files {keep}: old sessions removed from {self._task.directory}: {which}"
+            self._journal.report("note", text)
+            self._send(Line(f"flagscale_perf: {text}"))
 
     def _fill(self, session: Session) -> bool:
         """Makes the next batch unless one is waiting; False if there is nothing to do."""
@@ -180,12 +202,15 @@ class Drain:
     def _close(self) -> None:
         """Closes every file and gives the trainer the summary's path."""
         if self._session is None:
+            self._note_trouble()
             self._ring.summary = ""
             return
         try:
             self._session.close()
         except OSError as error:
+            self._run_file_error = error
             self._journal.complain(describe(RecordsSink, error))
+        self._note_trouble()
         self._ring.summary = self._session.summary()
 
     def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], deadline_ns: int) -> bool:

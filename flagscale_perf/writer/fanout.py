@@ -37,6 +37,7 @@ class FanOut:
         self._report = report
         self._reported: set[tuple[str, str]] = set()
         self._members: list[_Member] = []
+        self._incomplete: dict[str, Exception] = {}  # sinks that have left something out for good
         for kind in kinds:
             self._open(kind, context)
 
@@ -66,6 +67,11 @@ class FanOut:
             self._report("failure", describe(type(member.sink), member.error))
         return bool(silent)
 
+    def troubles(self) -> dict[str, Exception]:
+        """Of each sink that is not whole as it stands, by its name: what keeps it from that."""
+        failing = {member.sink.name: member.error for member in self._members if member.error is not None}
+        return self._incomplete | failing
+
     def close(self) -> None:
         """Closes every sink, whatever the others do: a network file system may only then report that it is
         full.
@@ -74,13 +80,13 @@ class FanOut:
             try:
                 member.sink.close()
             except Exception as error:  # a bug in one sink must not leave the others open
-                self._fail(type(member.sink), error)
+                self._lose(type(member.sink), error)
 
     def _open(self, kind: type[Sink], context: SinkContext) -> None:
         try:
             sink = kind.open(context)
         except Exception as error:  # also of an optional package's import; the other sinks go on
-            self._fail(kind, error)
+            self._lose(kind, error)
             return
         if sink is not None:
             self._members.append(_Member(sink))
@@ -90,7 +96,7 @@ class FanOut:
             try:
                 sink.write(record)
             except Exception as error:  # a bug in one sink must not cost the others their records
-                self._fail(type(sink), error)
+                self._lose(type(sink), error)
 
     def _flush(self, member: _Member) -> bool:
         try:
@@ -113,6 +119,11 @@ class FanOut:
             self._reported.add(trouble)
             self._report("failure", describe(sink, error))
         return is_new
+
+    def _lose(self, sink: type[Sink], error: Exception) -> None:
+        """The same where it is not tried again."""
+        self._incomplete[sink.name] = error
+        self._fail(sink, error)
 
 
 def describe(sink: type[Sink], error: Exception | None) -> str:

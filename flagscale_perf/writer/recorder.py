@@ -15,6 +15,7 @@ from flagscale_perf.spine.producer import Producer
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.instrument import MakeInstrument
+from flagscale_perf.writer.losses import say_at_exit
 from flagscale_perf.writer.supervisor import Supervisor
 from flagscale_perf.writer.task import WriterTask
 
@@ -61,10 +62,9 @@ class Recorder(Producer):
             supervisor = Supervisor(ring, make_task(), writing.module, writing.make_instrument, console)
             supervisor.start()
         except Exception as error:  # out of memory or threads: no files, but the program goes on
-            complain(
-                f"flagscale_perf: nothing is recorded: {type(error).__name__}: {error}",
-                *traceback_lines(debug),
-            )
+            why = f"{type(error).__name__}: {error}"
+            complain(f"flagscale_perf: nothing is recorded: {why}", *traceback_lines(debug))
+            say_at_exit(lambda: f"nothing was recorded: {why}")
             if ring is not None:
                 ring.release()
             return cls(None, None)
@@ -78,7 +78,8 @@ class Recorder(Producer):
             self._supervisor.end()
 
     def close(self, reason: str, timeout_s: float = 2.0) -> str | None:
-        """Ends the session unless `end` has, and waits for its files, at most `timeout_s`.
+        """Ends the session unless `end` has, and waits for its files, at most `timeout_s`. What is missing
+        from them then, and at the end of the program still is, the program's last line says.
 
         Returns the summary's path; None if it is not there in time (the writer goes on without us). Calling
         it again returns the same; in a forked child it does nothing.
@@ -87,6 +88,8 @@ class Recorder(Producer):
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             self._summary = supervisor.wait(timeout_s)
+            if self._summary is None or supervisor.losses():
+                say_at_exit(supervisor.losses)
         return self._summary
 
     def _abandon(self) -> None:

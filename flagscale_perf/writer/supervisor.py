@@ -18,6 +18,7 @@ from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.drain import Drain
 from flagscale_perf.writer.instrument import MakeInstrument
+from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Stray
 from flagscale_perf.writer.outlet import messages_of
 from flagscale_perf.writer.pulse import Watcher
@@ -42,7 +43,8 @@ class Supervisor:
         self._lock = threading.Lock()  # of `_writer`
         self._writer: subprocess.Popen[bytes] | None = None
         self._summary: str | None = None
-        self._has_reported_hang = False
+        self._outcome: Outcome | None = None
+        self._why = ""  # records may wait for ever, once that has been reported
         self._thread = threading.Thread(target=self._run, name="flagscale_perf", daemon=True)
 
     def start(self) -> None:
@@ -67,6 +69,13 @@ class Supervisor:
             )
         return None
 
+    def losses(self) -> str:
+        """What is missing from the session's files, see `Outcome.losses`; "" while it is on its way."""
+        if self._outcome is None:
+            with contextlib.suppress(ValueError):  # the thread has just given the ring back
+                return Outcome.of(self._ring).losses(self._task.directory, self._why)
+        return "" if self._outcome is None else self._outcome.losses(self._task.directory, self._why)
+
     def _beats(self) -> int:
         with contextlib.suppress(ValueError):  # the thread has just given the ring back
             return self._ring.beats
@@ -74,14 +83,11 @@ class Supervisor:
 
     def _report_hang(self, cost: str) -> None:
         """Prints once a session that the writer stands still."""
-        if not self._has_reported_hang:
-            self._has_reported_hang = True
+        if not self._why:
             with self._lock:
                 who = "" if self._writer is None else f", or process {self._writer.pid} was stopped"
-            complain(
-                f"flagscale_perf: the writer stands still: the disk of {self._task.directory} does not "
-                f"answer{who}; {cost}"
-            )
+            self._why = f"the writer stands still: the disk of {self._task.directory} does not answer{who}"
+            complain(f"flagscale_perf: {self._why}; {cost}")
 
     def _release(self) -> str:
         """Gives the ring back; also by the thread, as the process may end without waiting for it. Returns
@@ -89,6 +95,7 @@ class Supervisor:
         """
         if self._summary is None:
             self._summary = self._ring.summary or ""
+            self._outcome = Outcome.of(self._ring)
             self._ring.release()
         return self._summary
 
@@ -100,10 +107,8 @@ class Supervisor:
             if self._ring.summary is None:
                 self._run_here()
         except Exception as error:  # whatever it is, it must not reach the host as a traceback of a thread
-            complain(
-                f"flagscale_perf: recording has ended: {type(error).__name__}: {error}",
-                *traceback_lines(self._task.options.perf_debug),
-            )
+            self._why = f"recording has ended: {type(error).__name__}: {error}"
+            complain(f"flagscale_perf: {self._why}", *traceback_lines(self._task.options.perf_debug))
         if self._ending.is_set():
             self._release()
 

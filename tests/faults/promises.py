@@ -39,6 +39,11 @@ HEALTHY = (
     "not available: ",
     "summary in ",
 )  # what every run says
+# the last line of a run whose files are not whole; `late` records may still come after it
+CLOSING = re.compile(
+    r"nothing was recorded|not everything was written: "
+    r"|(?P<lost>\d+) of \d+ records are missing from |(?P<late>\d+) of \d+ records are not yet in "
+)
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,7 @@ class Promises:
         """All of them."""
         self._training_is_untouched()
         kept = self._records()
+        self._last_line(sum(self._done) - sum(len(each.steps) for each in kept))
         self._console([event for each in kept for event in each.events])
         stall_s = self._ended.longest_gap_s - self._healthy.longest_gap_s - self._fault.stops_s
         exit_s = self._ended.exit_s - self._healthy.exit_s
@@ -277,6 +283,18 @@ class Promises:
             (code, err.getvalue()) == (0, "") and bool(out.getvalue()),
             f"flagscale-perf report: {code} {err.getvalue()}",
         )
+
+    def _last_line(self, lost: int) -> None:
+        """What is missing at the end, the last line says, and nothing else does."""
+        closing = [line for line in self._said if CLOSING.match(line)]
+        last = self._ended.output.rstrip("\n").rpartition("\n")[2].removeprefix("flagscale_perf: ")
+        self._hold(closing in ([], [last]), f"not the last line: {closing}")
+        if not lost:
+            self._hold(not closing or CLOSING.match(last)["lost"] is None, f"nothing is lost: {closing}")
+        elif not self._fault.ends_early and self._fault.loses != REMOVED:
+            found = CLOSING.match(last)
+            says = found is not None and (found["lost"] or found["late"] or str(lost))
+            self._hold(says and int(says) >= lost, f"{lost} steps are lost, the last line is {last!r}")
 
     def _console(self, events: list[str]) -> None:
         kinds = [kind_of(line) for line in self._said]

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.records import StepRecord
-from flagscale_perf.writer import supervisor
+from flagscale_perf.writer import losses, supervisor
 from tests.fakes import make_facts, make_identity, make_step
 
 LONG_S = 60.0
@@ -196,6 +197,8 @@ def test_where_nothing_can_be_started_training_goes_on(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(broken, refuse)
+    at_exit: list[Callable[[], str]] = []
+    monkeypatch.setattr(losses, "_to_ask", at_exit)
     logger = start(tmp_path, said)
     logger.step(make_step(1))
     logger.event("note", 1, "x")
@@ -204,6 +207,7 @@ def test_where_nothing_can_be_started_training_goes_on(
         capfd.readouterr().err
         == "flagscale_perf: nothing is recorded: RuntimeError: can't start new thread\n"
     )
+    assert [why() for why in at_exit] == ["nothing was recorded: RuntimeError: can't start new thread"]
     assert list(tmp_path.iterdir()) == []
 
 

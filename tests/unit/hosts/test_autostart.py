@@ -67,6 +67,9 @@ def test_the_line_installs_the_hooks_in_a_worker_once(tmp_path):
     [
         ("import megatron", True),
         ("import megatron; raise SystemExit(0)", True),
+        ("import megatron, sys; sys.exit()", True),
+        ("import megatron, sys; sys.exit(1)", False),
+        ("import megatron, argparse; argparse.ArgumentParser().parse_args()", False),  # ON is unknown to it
         ("pass", False),
         ("import megatron; raise ValueError('own fault')", False),
     ],

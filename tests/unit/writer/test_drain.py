@@ -375,7 +375,9 @@ def test_only_the_newest_sessions_are_kept(tmp_path: Path, said: list[str]) -> N
     kept = [path.stem.removeprefix("perf_records_") for path in sorted(tmp_path.glob("perf_records_*"))]
     assert kept == sessions[2:]
     assert len(list(tmp_path.glob("perf_summary_*"))) == 2
-    assert said == []
+    text = f"--perf-max-log-files 2: old sessions removed from {tmp_path}: "
+    assert said == [f"flagscale_perf: {text}{session}" for session in sessions[:2]]
+    assert f'"{text}{sessions[1]}"' in (tmp_path / f"perf_records_{sessions[3]}.jsonl").read_text()
 
 
 class TestSuspect:

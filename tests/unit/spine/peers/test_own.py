@@ -20,8 +20,8 @@ from flagscale_perf.spine.peers.search import Peer, Search
 from flagscale_perf.spine.ring import Ring
 from tests.toy_peers import TOYS, Toy, make_toy, number
 
-MEMBER = Member("0123456789abcdef", "worker-9")
-TASK = CollectorTask(TOYS.path, MEMBER.key, MEMBER.name, 8, "logs/.toys_0123456789abcdef")
+MEMBER = Member(f"{os.getpid():016x}", "worker-9")  # no other test's that runs now
+TASK = CollectorTask(TOYS.path, MEMBER.key, MEMBER.name, 8, f"logs/.toys_{MEMBER.key}")
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from flagscale_perf.spine.peers.search import Peer, Search
 from flagscale_perf.spine.ring import Ring
 from tests.toy_peers import TOYS, Toy, make_toy, number
 
-KEY = "0123456789abcdef"
+KEY = f"{os.getpid():016x}"  # no other test's that runs now
 START_NS = 1000
 
 
