@@ -8,13 +8,18 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import hydra
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-
 from flagscale_perf.hosts.flagscale_runner import train_runner
 from flagscale_perf.launcher.actions import perform
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
+
+try:
+    import hydra
+    from omegaconf import DictConfig, OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+except ImportError as error:
+    print(missing("hydra", error, "run.py"), file=sys.stderr)
+    sys.exit(2)
 
 
 @hydra.main(version_base=None, config_path="conf", config_name="train")  # type: ignore[untyped-decorator]

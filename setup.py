@@ -10,6 +10,8 @@ README = HERE / "README.md"
 VERSION = re.search(
     r'^__version__ = "(.+)"$', (HERE / "flagscale_perf/__init__.py").read_text(encoding="utf-8"), re.MULTILINE
 )
+MEGATRON = ["torch", "megatron-core>=0.15"]
+SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 
 setup(
     name="flagscale-perf",
@@ -25,18 +27,24 @@ setup(
         "flagscale_perf": ["py.typed"],
         "flagscale_perf.report": ["page.css", "page.html", "page.js"],
     },
-    # monitoring, reading and reporting need the standard library and, for training, the host's torch
-    install_requires=[],
+    # Each is imported only where it is needed; flagscale_perf/spine/packages.py says what for.
+    # Without them (pip install --no-deps) the monitor, the report as text and most commands still work.
+    install_requires=[
+        "hydra-core>=1.3",
+        "omegaconf>=2.3",
+        "PyYAML>=6.0",
+        "tensorboard>=2.14",
+        "nvidia-ml-py>=12.535",
+        "rich>=13",
+        "plotly>=6.0",
+        "matplotlib>=3.8",
+        "prometheus-client>=0.20",
+    ],
     extras_require={
-        "run": ["hydra-core>=1.3", "omegaconf>=2.3"],  # run.py
-        "tensorboard": ["tensorboard>=2.14"],
-        "prometheus": ["prometheus-client>=0.20"],
-        "watch": ["rich>=13"],
-        "serve": ["starlette>=0.40", "uvicorn>=0.30"],  # flagscale-perf serve
-        "figures": ["matplotlib>=3.8"],  # flagscale-perf report --format png
-        "report": ["plotly>=6.0"],  # flagscale-perf report --format html
-        "nvml": ["nvidia-ml-py>=12.535"],
-        "dev": ["hypothesis", "matplotlib", "mypy", "pandas", "pytest", "ruff"],
+        "megatron": MEGATRON,
+        "serve": SERVE,  # flagscale-perf serve
+        "all": [*MEGATRON, *SERVE, "pandas", "wandb"],
+        "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={"console_scripts": ["flagscale-perf = flagscale_perf.cli:main"]},
     classifiers=[

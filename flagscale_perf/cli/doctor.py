@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import sys
 from argparse import Namespace
@@ -12,6 +11,8 @@ from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
 from flagscale_perf.hosts.doctor import Host, find_hosts
+from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
+from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
 
@@ -30,22 +31,26 @@ class DoctorCommand(Command):
         )
         for line in _device_lines():
             _line("device", line)
-        _line(
-            "tensorboard",
-            _version_or("tensorboard", "not installed: no TensorBoard scalars; pip install tensorboard"),
-        )
-        _line(
-            "hydra", _version_or("hydra-core", "not installed: run.py does not work; pip install hydra-core")
-        )
+        _print_parts()
         hosts = find_hosts()
         for host in hosts:
             _print_host(host)
         if not hosts:
             _line(
                 "host",
-                "none found; pip install --no-deps flag-scale==0.8.0, or put Megatron-LM on PYTHONPATH",
+                f"none found; {HOW_TO_INSTALL}, or put Megatron-LM on PYTHONPATH",
             )
         return 0 if any(host.works for host in hosts) else 1
+
+
+def _print_parts() -> None:
+    """The optional parts: a line each, and below one that is missing what to type."""
+    width = max(len(part.name) for part in PARTS) + 2
+    for number, part in enumerate(PARTS):
+        version = part.version
+        _line("" if number else "parts", f"{part.name:{width}}{version or 'MISSING':12}{part.purpose}")
+        if version is None:
+            _line("", f"{'':{width}}{part.line}")
 
 
 def _print_host(host: Host) -> None:
@@ -78,13 +83,6 @@ def _device_lines() -> list[str]:
     peak = find_peak(name, "bf16")
     rate = f"bf16 peak {peak.flop_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak.flop_per_s else peak.source
     return [f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}", rate]
-
-
-def _version_or(distribution: str, otherwise: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return otherwise
 
 
 def _line(label: str, text: str) -> None:

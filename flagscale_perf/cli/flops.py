@@ -14,6 +14,7 @@ from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 
 _EXAMPLE = "model.json"
 _PARTS = {"fwd": "forward", "bwd": "backward", "recompute": "recompute", "padding": "padding"}
@@ -137,8 +138,8 @@ def _parse(path: Path) -> Mapping[str, Any]:
 def _parse_yaml(text: str) -> Any:
     try:
         import yaml  # type: ignore[import-untyped]
-    except ImportError:
-        raise PerfError("a yaml needs PyYAML, which is not installed; install it or give JSON") from None
+    except ImportError as error:
+        raise missing("yaml", error, "--args FILE.yaml", "give the file as JSON") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

@@ -10,6 +10,7 @@ from typing import Any
 from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 
 _TERA = 1e12
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -93,9 +94,7 @@ def _torch() -> Any:
     try:
         import torch
     except (ImportError, OSError) as error:  # OSError: one of its libraries
-        raise PerfError(
-            f"measuring needs torch, which cannot be imported ({error}); look a device up with --device NAME"
-        ) from None
+        raise missing("torch", error, "measuring", "look a device up with --device NAME") from None
     return torch
 
 

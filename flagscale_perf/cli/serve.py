@@ -16,6 +16,7 @@ from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 
 LOOPBACK = "127.0.0.1"
 MAX_PORT = 65535
@@ -52,9 +53,8 @@ class ServeCommand(Command):
 
             from flagscale_perf.report.server import Feed, Secret, application
         except ImportError as error:
-            raise PerfError(
-                f"serve needs the package {error.name}, which is not installed; pip install "
-                "'flagscale-perf[serve]', or use `flagscale-perf report --format html -o report.html`"
+            raise missing(
+                "starlette", error, "serve", "use flagscale-perf report --format html -o report.html"
             ) from None
         source = _Source(args.run, args.session)
         source.read()  # a mistake is said here, and not in the browser

@@ -21,6 +21,7 @@ from flagscale_perf.analysis.instrument import Live
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import instrument_of
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
 
 PERIOD_S = 1.0
@@ -45,11 +46,8 @@ class WatchCommand(Command):
         """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
         try:
             from flagscale_perf.report.watch import Frame, as_text
-        except ImportError:
-            raise PerfError(
-                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use "
-                "`flagscale-perf report`"
-            ) from None
+        except ImportError as error:
+            raise missing("rich", error, "watch", "use flagscale-perf report") from None
         follower = Follower(args.run, args.session)
         view = _View(follower)
         with contextlib.closing(follower):

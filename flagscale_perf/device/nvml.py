@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from flagscale_perf.device.counters import HardwareRecord, NoCountersError, plausible
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.packages import missing
 
 # Bits of nvmlDeviceGetCurrentClocksEventReasons, nvml.h.
 _REASONS = {
@@ -46,10 +47,8 @@ class NvmlReader:
         """Finds the device by its uuid. Raises NoCountersError."""
         try:
             import pynvml
-        except ImportError:
-            raise NoCountersError(
-                "the package nvidia-ml-py is not installed; pip install nvidia-ml-py"
-            ) from None
+        except ImportError as error:
+            raise NoCountersError(str(missing("pynvml", error, "reading them")).replace("\n", "; ")) from None
         try:
             pynvml.nvmlInit()
             return cls(pynvml, _find(pynvml, device_uuid))

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import find_part, install_line
 
 
 def train_runner(root: str, config: Any) -> Any:
@@ -22,9 +23,10 @@ def train_runner(root: str, config: Any) -> Any:
     try:
         from flagscale.runner.runner_train import SSHTrainRunner
     except ImportError as error:
+        part = find_part(error.name)
+        package = part.wanted if part else error.name or "PACKAGE"
         raise PerfError(
             f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: {error}; install"
-            " what is missing:"
-            f" pip install {error.name or 'PACKAGE'}"
+            f" what is missing: {install_line(package)}"
         ) from None
     return SSHTrainRunner(config)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import install_line
 
 DEFAULT_ENTRYPOINT = os.path.join("flagscale", "train", "train_gpt.py")
-HOW_TO_INSTALL = "pip install --no-deps flag-scale==0.8.0"
+HOW_TO_INSTALL = install_line("flag-scale==0.8.0", "--no-deps")
 
 
 def find_flagscale(configured: str | None, environ: Mapping[str, str]) -> str | None:

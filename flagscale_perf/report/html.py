@@ -23,7 +23,7 @@ from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag, text
 from flagscale_perf.report.page_blocks import HINT, blocks, findings, note, tiles
 from flagscale_perf.report.palette import variables
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,8 @@ def library() -> str:
     """plotly.js as the Python package brings it along. Raises PerfError where that is not installed."""
     try:
         from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise PerfError(
-            "--format html needs plotly, which is not installed; "
-            "pip install 'flagscale-perf[report]', or plotly alone"
-        ) from None
+    except ImportError as error:
+        raise missing("plotly", error, "--format html", "take another format") from None
     return str(get_plotlyjs())
 
 

@@ -22,7 +22,7 @@ from flagscale_perf.analysis.blocks import (
 from flagscale_perf.report import findings
 from flagscale_perf.report.format import bar_rows, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.units import duration, percent, printable
 
 if TYPE_CHECKING:
@@ -47,10 +47,8 @@ def render(report: Report) -> bytes:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError:
-        raise PerfError(
-            "--format png needs matplotlib; pip install 'flagscale_perf[figures]', or take another format"
-        ) from None
+    except ImportError as error:
+        raise missing("matplotlib", error, "--format png", "take another format") from None
     panels, bars = _panels(report), _bars(report)
     rows = -(-len(panels) // _COLUMNS)
     height = _HEAD_INCH + _ROW_INCH * rows + _BAR_INCH * len(bars) + _FOOT_INCH

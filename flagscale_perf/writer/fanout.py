@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.sinks.base import Sink, SinkContext
+from flagscale_perf.spine.packages import find_part, how_missing
 from flagscale_perf.spine.records import Record
 
 # called with "failure" or "note", and one line
@@ -127,5 +128,10 @@ class FanOut:
 
 
 def describe(sink: type[Sink], error: Exception | None) -> str:
-    """One line: what failed, how, what that costs."""
-    return f"{sink.name}: {type(error).__name__}: {error}; {sink.cost}"
+    """One line: what failed, how, what that costs; of a package that is missing also how to get it."""
+    part = find_part(error.name) if isinstance(error, ImportError) else None
+    if part is None:
+        return f"{sink.name}: {type(error).__name__}: {error}; {sink.cost}"
+    assert isinstance(error, ImportError)
+    what, line = how_missing(part, error)
+    return f"{sink.name}: the package {part.name} {what}; {line}; {sink.cost}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
@@ -189,10 +189,8 @@ def _frame(names: Sequence[str], rows: Iterable[Row]) -> DataFrame:
     try:
         import numpy
         import pandas
-    except ImportError:
-        raise PerfError(
-            "the tables of a run need pandas: pip install pandas; `records()` and `report()` need nothing"
-        ) from None
+    except ImportError as error:
+        raise missing("pandas", error, "a table of a run", "use records() or report()") from None
     columns, held = [_Column() for _ in names], []
     for row in rows:
         held.append(row)

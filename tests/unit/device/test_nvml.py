@@ -5,6 +5,7 @@ nonsense.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,5 +129,6 @@ def test_without_the_package_it_says_what_to_install(run_python) -> None:
     code = "import sys; sys.modules['pynvml'] = None\n" + READ
     assert (
         run_python("-c", code, "1").stdout
-        == '"the package nvidia-ml-py is not installed; pip install nvidia-ml-py"\n'
+        == '"reading them needs nvidia-ml-py, which is not installed; install it: '
+        f"{sys.executable} -m pip install 'nvidia-ml-py>=12.535'\"\n"
     )

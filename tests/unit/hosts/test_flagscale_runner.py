@@ -37,5 +37,5 @@ def test_missing_package_is_named(tree) -> None:
     assert str(refusal.value) == (
         f"experiment.runner.hostfile: FlagScale's runner in {root} cannot be imported: No module named "
         "'no_such_package_of_flagscale';"
-        " install what is missing: pip install no_such_package_of_flagscale"
+        f" install what is missing: {sys.executable} -m pip install no_such_package_of_flagscale"
     )

@@ -220,7 +220,8 @@ def test_missing_interval_hostfile_devices_and_flagscale_are_refused(
         dispatched(job, "run", opened[1])
     monkeypatch.setattr(cluster, "find_flagscale", lambda task, environ: None)
     with pytest.raises(
-        PerfError, match="several machines need FlagScale, which is not installed; pip install"
+        PerfError,
+        match="several machines need FlagScale, which is not installed; .* -m pip install --no-deps ",
     ):
         dispatched(job, "run", opened[1])
     job["experiment"]["runner"]["hostfile"] = str(tmp_path / "none")

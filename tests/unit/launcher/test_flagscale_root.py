@@ -1,3 +1,5 @@
+import sys
+
 import pytest
 
 from flagscale_perf.launcher import flagscale_root
@@ -39,8 +41,8 @@ def test_missing_flagscale_says_how_to_install_it(monkeypatch, tmp_path) -> None
     assert str(refusal.value) == (
         f"experiment.task.entrypoint: no file 'flagscale/train/train_gpt.py' in {tmp_path}, and "
         "FlagScale is not installed;"
-        " install it with\n    pip install --no-deps flag-scale==0.8.0\nor name a checkout with "
-        "experiment.task.flagscale_root=DIR"
+        f" install it with\n    {sys.executable} -m pip install --no-deps flag-scale==0.8.0\n"
+        "or name a checkout with experiment.task.flagscale_root=DIR"
     )
 
 

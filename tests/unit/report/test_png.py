@@ -63,7 +63,9 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
 
 def test_without_matplotlib_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(PerfError, match=r"needs matplotlib; pip install 'flagscale_perf\[figures\]'"):
+    with pytest.raises(
+        PerfError, match=r"^--format png needs matplotlib, which is not installed\ninstall it: "
+    ):
         png.render(report_of(tmp_path, sample_run()))
 
 

@@ -90,5 +90,6 @@ def test_without_pandas_everything_but_the_tables_is_there(
         with pytest.raises(PerfError) as refused:
             table()
         assert str(refused.value) == (
-            "the tables of a run need pandas: pip install pandas; `records()` and `report()` need nothing"
+            "a table of a run needs pandas, which is not installed\n"
+            f"install it: {sys.executable} -m pip install pandas, or use records() or report()"
         )

@@ -1,0 +1,110 @@
+"""The optional parts: packages that parts of the monitor use, what for, and what to type to get each."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import re
+import shlex
+import sys
+from dataclasses import dataclass
+
+from flagscale_perf.spine.errors import PerfError
+
+
+@dataclass(frozen=True)
+class Part:
+    """One optional part. `flagscale-perf doctor` lists them all; setup.py asks pip for the same versions.
+
+    Attributes:
+        module: what is imported.
+        wanted: what pip is asked for: a package's name, with the lowest version that will do.
+        purpose: what is not there without it.
+        extra: of setup.py, which brings it along; None for what every installation brings along.
+    """
+
+    module: str
+    wanted: str
+    purpose: str
+    extra: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The package's, as pip knows it."""
+        return re.split(r"[<>=!~ ]", self.wanted)[0]
+
+    @property
+    def version(self) -> str | None:
+        """The installed one, without importing the package: None where it is not installed, `found` where it
+        is and pip knows of no version.
+        """
+        try:
+            if importlib.util.find_spec(self.module) is None:
+                return None
+            return importlib.metadata.version(self.name)
+        except importlib.metadata.PackageNotFoundError:
+            return "found"
+        except ImportError:  # of the package around the module
+            return None
+
+    @property
+    def line(self) -> str:
+        """What to type to get it."""
+        return install_line(self.wanted)
+
+
+MEGATRON, SERVE, ALL = "megatron", "serve", "all"
+PARTS = (
+    Part("hydra", "hydra-core>=1.3", "run.py"),
+    Part("omegaconf", "omegaconf>=2.3", "run.py"),
+    Part("yaml", "PyYAML>=6.0", "flagscale-perf flops --args FILE.yaml"),
+    Part("tensorboard", "tensorboard>=2.14", "the monitor's curves in TensorBoard"),
+    Part("pynvml", "nvidia-ml-py>=12.535", "power, clocks, temperature and errors of NVIDIA's GPUs"),
+    Part("rich", "rich>=13", "flagscale-perf watch"),
+    Part("plotly", "plotly>=6.0", "pages with charts: --format html"),
+    Part("matplotlib", "matplotlib>=3.8", "flagscale-perf report --format png"),
+    Part("prometheus_client", "prometheus-client>=0.20", "--perf-prometheus-port and -textfile"),
+    Part("torch", "torch", "training; flagscale-perf peak, unless with --device", MEGATRON),
+    Part("megatron", "megatron-core>=0.15",
+         "training loops of your own (FlagScale and Megatron-LM bring theirs along)", MEGATRON),
+    Part("starlette", "starlette>=0.40", "flagscale-perf serve", SERVE),
+    Part("uvicorn", "uvicorn>=0.30", "flagscale-perf serve", SERVE),
+    Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
+    Part("wandb", "wandb", "--perf-wandb", ALL),
+)  # fmt: skip
+
+
+def install_line(package: str, *options: str) -> str:
+    """What to type to get a package into the Python environment that is running."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *options, package])
+
+
+def find_part(module: str | None) -> Part | None:
+    """The part that a module belongs to, such as `ImportError.name` says it; None for anything else."""
+    top = (module or "").partition(".")[0]
+    return next((part for part in PARTS if part.module == top), None)
+
+
+def missing(module: str, error: ImportError | OSError, user: str, instead: str = "") -> PerfError:
+    """Two lines for the user of a command: what is missing, and what to type.
+
+    Args:
+        module: of the part that was to be imported; if another part is missing for it, that one is named.
+        error: what its import raised; OSError where one of its libraries cannot be loaded.
+        user: what needs it, such as `--format html`.
+        instead: what else would do, such as `take another --format`.
+    """
+    part = find_part(error.name if isinstance(error, ImportError) else None) or find_part(module)
+    assert part is not None
+    what, line = how_missing(part, error)
+    return PerfError(f"{user} needs {part.name}, which {what}\n{line}{instead and f', or {instead}'}")
+
+
+def how_missing(part: Part, error: ImportError | OSError) -> tuple[str, str]:
+    """Whether it `is not installed` or `cannot be imported`, and the line to type against it."""
+    if isinstance(error, ModuleNotFoundError) and find_part(error.name) == part:
+        return "is not installed", f"install it: {part.line}"
+    return (
+        f"cannot be imported: {error}",
+        f"install it again: {install_line(part.wanted, '--force-reinstall')}",
+    )

@@ -1,0 +1,130 @@
+"""Every optional part absent, for everything that uses it: two lines, an exit code, no traceback."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.sinks.registry import VIEWS
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.packages import PARTS, find_part
+from flagscale_perf.writer.fanout import FanOut
+from tests.fakes import make_context, make_header, sample_run
+from tests.run_files import steady, write
+
+REPO = Path(__file__).parents[2]
+# Runs what follows on the command line as `python ...` would, the named parts not to be imported.
+BLOCKED = """
+import runpy, sys
+sys.modules |= dict.fromkeys(sys.argv[1].split(","))
+sys.argv = sys.argv[2:]
+if sys.argv[0].endswith(".py"):
+    runpy.run_path(sys.argv[0], run_name="__main__")
+else:
+    from flagscale_perf.cli import main
+    sys.exit(main(sys.argv))
+"""
+RUN_PY = str(REPO / "run.py")
+MODEL = REPO / "conf/train/demo_llama.yaml"
+# Part -> what uses it, as typed in a directory with a run in logs/.
+USERS = {
+    "hydra": [[RUN_PY]],
+    "omegaconf": [[RUN_PY]],
+    "yaml": [["flops", "--args", str(MODEL)]],
+    "rich": [["watch", "logs", "--once"], ["watch", "logs"]],
+    "plotly": [["report", "logs", "--format", "html"]],
+    "matplotlib": [["report", "logs", "--format", "png", "-o", "report.png"]],
+    "torch": [["peak"]],
+    "starlette": [["serve", "logs"]],
+    "uvicorn": [["serve", "logs"]],
+}  # fmt: skip
+# What is there for a run without a command, and the examples: tested below.
+NO_COMMAND = {"tensorboard", "pynvml", "prometheus_client", "megatron", "pandas", "wandb"}
+# Everything that needs none of them.
+PLAIN = [
+    ["report", "logs"],
+    ["report", "logs", "--format", "markdown"],
+    ["report", "logs", "--format", "json"],
+    ["report", "logs", "--format", "csv"],
+    ["report", "logs", "--all-sessions"],
+    ["compare", "base.jsonl", "base.jsonl"],
+    ["trace-export", "logs", "-o", "trace.json"],
+    ["flops", "--args", "model.json"],
+    ["peak", "--device", "NVIDIA H100"],
+    ["disable"],
+]
+EVERYTHING = ",".join(part.module for part in PARTS)
+
+
+@pytest.fixture
+def type_without(run_python, tmp_path):
+    """Types a command where these parts cannot be imported."""
+    (tmp_path / "logs").mkdir()
+    write(tmp_path / "base.jsonl", steady(64))
+    (tmp_path / "logs/perf_records_20240129_103000.jsonl").write_bytes(b"".join(map(encode, sample_run())))
+    model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 64,
+             "padded_vocab_size": 8000, "global_batch_size": 4}  # fmt: skip
+    (tmp_path / "model.json").write_text(json.dumps(model))
+
+    def type_(parts: str, words: list[str]):
+        return run_python("-c", BLOCKED, parts, *words)
+
+    return type_
+
+
+def test_every_part_is_tried() -> None:
+    assert set(USERS) | NO_COMMAND == {part.module for part in PARTS}
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [(module, words) for module, users in USERS.items() for words in users],
+    ids=lambda each: each if isinstance(each, str) else Path(each[0]).name,
+)
+def test_a_command_without_its_part_says_so_in_two_lines(type_without, module, words) -> None:
+    done = type_without(module, words)
+    part = find_part(module)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    needs, line = done.stderr.splitlines()
+    assert needs.endswith(f" needs {part.name}, which is not installed")
+    assert line.startswith(f"install it: {sys.executable} -m pip install ") and part.name in line
+
+
+@pytest.mark.parametrize("words", PLAIN, ids=" ".join)
+def test_everything_else_needs_none_of_them(type_without, words) -> None:
+    done = type_without(EVERYTHING, words)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_doctor_lists_every_part_and_how_to_get_what_is_missing(type_without) -> None:
+    done = type_without(EVERYTHING, ["doctor"])
+    assert done.stderr == ""
+    lines = done.stdout.splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("parts "))
+    listed = [line[12:].split(maxsplit=2) for line in lines[first : first + 2 * len(PARTS) : 2]]
+    assert listed == [[part.name, "MISSING", part.purpose] for part in PARTS]
+    assert [line.strip() for line in lines[first + 1 : first + 2 * len(PARTS) : 2]] == [
+        part.line for part in PARTS
+    ]
+    found = type_without("wandb", ["doctor"]).stdout
+    assert f"plotly             {find_part('plotly').version}" in found
+
+
+def test_a_view_without_its_package_says_how_to_get_it_and_the_others_go_on(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("tensorboard", "prometheus_client"):
+        for module in [each for each in sys.modules if each.partition(".")[0] == name]:
+            monkeypatch.delitem(sys.modules, module)
+        monkeypatch.setitem(sys.modules, name, None)
+    said: list[str] = []
+    options = {"perf_prometheus_port": "9400", "perf_prometheus_textfile": str(tmp_path / "x.prom")}
+    context = make_context(make_header(**options), tmp_path, print, may_serve=True)
+    FanOut(VIEWS, context, lambda kind, line: said.append(line)).close()
+    assert len(said) == 3
+    for line, module in zip(said, ("tensorboard", "prometheus_client", "prometheus_client"), strict=True):
+        part = find_part(module)
+        assert f"the package {part.name} is not installed; install it: {part.line}; " in line
