@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast golden cite faults fuzz oracle bench soak lint format lock audit clean
+.PHONY: help venv install demo test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,7 +25,10 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 	$(BIN)/python -m pytest $(ARGS)
 
 test-fast: $(READY) ## run the tests that start no training
-	$(BIN)/python -m pytest -m 'not host and not gpu and not faults' $(ARGS)
+	$(BIN)/python -m pytest -m 'not host and not gpu and not faults and not walk' $(ARGS)
+
+walk: $(READY) ## type every command of the README in fresh Python environments that have the wheel (minutes; needs a package index)
+	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)
 
 golden: $(READY) ## write every golden file of tests/golden anew from the code, and print what changed
 	$(BIN)/python -m tests.golden

@@ -1,0 +1,174 @@
+"""What is typed for each command of the README, where, and what must come of it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from enum import Enum
+
+from tests.processes import flagscale as fs
+
+
+class Place(Enum):
+    """Where a command is typed."""
+
+    WHEEL = "an empty environment into which the wheel was installed, with what it asks for"
+    BARE = "an empty environment into which the wheel alone was installed"
+    HOST = "an environment with FlagScale and torch, into which the wheel was installed"
+    CHECKOUT = "this checkout"
+
+
+@dataclass(frozen=True)
+class Typed:
+    """One command line.
+
+    Attributes:
+        words: for a shell.
+        shows: text in what it prints.
+        codes: exit codes that are right.
+        is_left: it goes on until the user leaves it with Ctrl-C, as soon as it shows the text.
+    """
+
+    words: str
+    shows: str = ""
+    codes: tuple[int, ...] = (0,)
+    is_left: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command of the README.
+
+    Attributes:
+        command: as it stands there.
+        place: where it is typed; None for nowhere.
+        typed: what is typed, with a value for each thing that the README leaves open.
+        instead: why it is typed nowhere.
+    """
+
+    command: str
+    place: Place | None
+    typed: tuple[Typed, ...] = ()
+    instead: str = ""
+
+
+def as_it_stands(place: Place, command: str, shows: str, *codes: int) -> Step:
+    """A command that leaves nothing open."""
+    return Step(command, place, (Typed(command, shows, codes or (0,)),))
+
+
+TRAIN = f"{shlex.quote(str(fs.train_gpt()))} {shlex.join(fs.TINY)} --train-iters 30 --perf-log-interval 5"
+TORCHRUN = f"torchrun --nproc_per_node=2 --master_port={fs.free_port()}"
+RUN = "logs/perf_monitor"  # of the first training
+AGAIN = "enabled"  # of the second one, which is the same
+
+LAUNCH = Step(
+    "torchrun --nproc_per_node=8 -m flagscale_perf.launch pretrain_gpt.py ... --enable-perf-monitor",
+    Place.HOST,
+    (Typed(f"{TORCHRUN} -m flagscale_perf.launch {TRAIN} --enable-perf-monitor", "iteration       30/"),),
+)
+ENABLE = Step(
+    "flagscale-perf enable",
+    Place.HOST,
+    (
+        Typed("flagscale-perf enable", "enabled: "),
+        Typed(f"{TORCHRUN} {TRAIN} --enable-perf-monitor --perf-log-dir {AGAIN}", "iteration       30/"),
+    ),
+)
+DEMO = Step("make demo", Place.HOST, (Typed("python run.py train.model.train_iters=12", "exit status 0"),))
+TRAININGS = (LAUNCH, ENABLE, DEMO)  # what the commands that read find
+
+WHEEL_STEPS = (
+    Step(
+        "pip install .",
+        Place.WHEEL,
+        (Typed("pip check", "No broken requirements"), Typed("flagscale-perf --version", "flagscale-perf ")),
+    ),
+    as_it_stands(Place.WHEEL, "flagscale-perf doctor", "none found; ", 1),
+    Step(
+        ".venv/bin/tensorboard --logdir outputs/tensorboard",
+        Place.WHEEL,
+        (Typed("tensorboard --logdir outputs/tensorboard --port 0", "http://localhost:", is_left=True),),
+    ),
+    Step(
+        f"tail -f {RUN}/perf_realtime.log",
+        Place.WHEEL,
+        (Typed(f"tail -f {RUN}/perf_realtime.log", "end: completed", is_left=True),),
+    ),
+    Step(
+        f"flagscale-perf watch {RUN}",
+        Place.WHEEL,
+        (Typed(f"flagscale-perf watch {RUN}", "COMPLETED", is_left=True),),
+    ),
+    as_it_stands(Place.WHEEL, f"flagscale-perf report {RUN}", "iterations        30 (1 to 30) of 30"),
+    Step(
+        f"flagscale-perf report {RUN} --format html -o report.html",
+        Place.WHEEL,
+        (
+            Typed(f"flagscale-perf report {RUN} --format html -o report.html"),
+            Typed("head -c 15 report.html", "<!DOCTYPE html>"),
+            Typed(f"flagscale-perf report {RUN} --format png -o report.png"),
+            Typed("head -c 4 report.png", "PNG"),
+            Typed(f"flagscale-perf report {RUN} --format markdown", "# Run"),
+            Typed(f"flagscale-perf report {RUN} --format json", '"overview"'),
+            Typed(f"flagscale-perf report {RUN} --format csv", "tflops_per_gpu"),
+        ),
+    ),
+    as_it_stands(Place.WHEEL, f"flagscale-perf report {RUN} --all-sessions", "wall time"),
+    Step(
+        "flagscale-perf compare BASE NEW --fail-if-slower 3%",
+        Place.WHEEL,
+        # Noise decides which it is: not slower, slower, or too few steps to say.
+        (
+            Typed(
+                f"flagscale-perf compare {RUN} {AGAIN} --fail-if-slower 3%", "NEW against BASE: ", (0, 1, 3)
+            ),
+        ),
+    ),
+)
+DRYRUN = "action=dryrun"
+HOST_STEPS = (
+    *TRAININGS,
+    Step(
+        "flagscale-perf disable",
+        Place.HOST,
+        (
+            Typed("flagscale-perf disable", "disabled: "),
+            Typed(f"{TORCHRUN} {TRAIN} --enable-perf-monitor", "Error", codes=(1,)),
+        ),
+    ),
+    Step(
+        "python run.py train=7b_with_perf_monitor train.data.data_path=...",
+        Place.HOST,
+        (
+            Typed(
+                f"python run.py train=7b_with_perf_monitor train.data.data_path=data {DRYRUN}",
+                "host_0_localhost_run.sh",
+            ),
+        ),
+    ),
+    Step(
+        "python run.py train.system.enable_perf_monitor=true",
+        Place.HOST,
+        (Typed(f"python run.py train.system.enable_perf_monitor=true {DRYRUN}", "host_0_localhost_run.sh"),),
+    ),
+)
+OTHER_STEPS = (
+    Step(
+        "pip install --no-deps .",
+        Place.BARE,
+        (
+            Typed("flagscale-perf doctor", "MISSING", codes=(1,)),
+            Typed(f"flagscale-perf report {RUN}", "Key figures"),
+            Typed("python run.py", "run.py needs hydra-core, which is not installed", codes=(2,)),
+        ),
+    ),
+    Step(
+        "make help",
+        Place.CHECKOUT,
+        (Typed("make help", "make demo"), Typed("make -n demo", ".venv/bin/python run.py")),
+    ),
+    Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
+    Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
+)
+STEPS = (*WHEEL_STEPS, *HOST_STEPS, *OTHER_STEPS)
