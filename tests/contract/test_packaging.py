@@ -54,9 +54,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path) -> None:
 def wanted_of_pip() -> list[str]:
     """What the metadata of the wheel must say: every part of the table that `doctor` shows, and `dev`."""
     always = [part.wanted for part in PARTS if part.extra is None]
-    megatron, serve = (
-        [part.wanted for part in PARTS if part.extra == extra] for extra in (MEGATRON, SERVE)
-    )
+    megatron, serve = ([part.wanted for part in PARTS if part.extra == extra] for extra in (MEGATRON, SERVE))
     extras = {
         MEGATRON: megatron,
         SERVE: serve,

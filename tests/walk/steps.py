@@ -116,6 +116,15 @@ WHEEL_STEPS = (
     ),
     as_it_stands(Place.WHEEL, f"flagscale-perf report {RUN} --all-sessions", "wall time"),
     Step(
+        f"flagscale-perf serve {RUN}",
+        Place.WHEEL,
+        (
+            Typed(f"flagscale-perf serve {RUN}", "serve needs uvicorn, which is not installed", (2,)),
+            Typed('pip install --disable-pip-version-check "$WHEEL[serve]"'),
+            Typed(f"flagscale-perf serve {RUN}", "http://127.0.0.1:", is_left=True),
+        ),
+    ),
+    Step(
         "flagscale-perf compare BASE NEW --fail-if-slower 3%",
         Place.WHEEL,
         # Noise decides which it is: not slower, slower, or too few steps to say.

@@ -66,6 +66,7 @@ class Walker:
         except places.NoIndexError as error:
             return error
         terminal = places.Terminal(self.directory, binaries)
+        terminal.environment["WHEEL"] = str(self._wheel)
         if place is Place.HOST:
             terminal.environment["PYTHONPATH"] = places.host_path()
         return terminal

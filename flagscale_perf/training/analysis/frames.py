@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S, Anchor
-from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.figures import Rows
+from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import EventRecord, Record, RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.facts import RunFacts
