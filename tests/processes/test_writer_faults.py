@@ -107,7 +107,9 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
     summary = ended_summary(tmp_path)
     assert (code, summary["dropped_records"], summary["totals"]["train_steps"]) == (0, 1000, SLOTS + 10)
     told = "1000 records lost so far: more came than the disk took"
-    assert stderr == f"flagscale_perf: {told}\n"
+    (run_file,) = tmp_path.glob("perf_records_*")
+    last = f"1000 of {SLOTS + 1010} records are missing from {run_file}: more came than the disk took"
+    assert stderr.splitlines() == [f"flagscale_perf: {told}", f"flagscale_perf: {last}"]
     records = records_in(tmp_path)
     place = next(
         place
@@ -115,7 +117,6 @@ def test_what_finds_no_room_is_counted_and_told_as_soon_as_writing_works_again(t
         if isinstance(record, EventRecord) and record.text == told
     )
     assert any(isinstance(record, StepRecord) and record.iteration > SLOTS for record in records[place:])
-    (run_file,) = tmp_path.glob("perf_records_*")
     assert read_summary(run_file).as_dict() == summary
 
 
@@ -128,20 +129,25 @@ def test_a_fifo_with_a_reader_in_the_place_of_the_live_log_is_left_alone(tmp_pat
         code, _, stderr = training.end("return")
     assert (code, steps_in(tmp_path), os.read(reader, 100)) == (0, list(range(1, 26)), b"")
     os.close(reader)
-    assert [line.partition(": ")[2].partition(":")[0] for line in stderr.splitlines()] == ["live log"]
+    said, last = [line.partition(": ")[2] for line in stderr.splitlines()]
+    assert said.startswith("live log: NotRegularError: ")
+    assert last.startswith("not everything was written: live log: NotRegularError: ")
+    assert last.endswith(f"; all 25 records are in {next(tmp_path.glob('perf_records_*'))}")
     assert ended_summary(tmp_path)["failure_count"] == 1
 
 
-def test_a_file_in_the_place_of_the_directory_costs_one_line(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_directory_costs_the_records_alone(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("precious")
     with trainer(tmp_path / "logs") as training:
         training.tell("put", 25)
         code, stdout, stderr = training.end("return")
     assert (code, stdout) == (0, "None\n")
-    assert stderr == (
-        f"flagscale_perf: run file: NotADirectoryError: {tmp_path}/logs is no directory; "
-        "records wait in memory; make room or give another --perf-log-dir\n"
-    )
+    why = f"run file: NotADirectoryError: {tmp_path}/logs is no directory"
+    assert stderr.splitlines() == [
+        f"flagscale_perf: {why}; records wait in memory; make room or give another --perf-log-dir",
+        f"flagscale_perf: nothing was recorded in {tmp_path}/logs: {why}; "
+        "give a --perf-log-dir that can be written",
+    ]
     assert (tmp_path / "logs").read_text() == "precious"
 
 
