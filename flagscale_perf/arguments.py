@@ -20,11 +20,15 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
 
 from flagscale_perf.device.peak_option import PeakOption
+from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.nearest import did_you_mean
 from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
+# From one part of the package to another: the first is that of `launcher/entrypoint.py`.
+_OWN_VARIABLES = ("FLAGSCALE_PERF_ENTRYPOINT", stop_note.VARIABLE)
 REHEARSAL_MODES = ("auto", "always", "never")
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
@@ -231,6 +235,22 @@ def flag_of(name: str) -> str:
 def env_of(name: str) -> str:
     """`perf_log_dir` -> FLAGSCALE_PERF_LOG_DIR, `enable_perf_monitor` -> FLAGSCALE_PERF_ENABLE_MONITOR."""
     return ENV_PREFIX + name.replace("perf_", "").upper()
+
+
+def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that look like an option's and are none, each with what is wrong about it."""
+    options = [env_of(option.name) for option in fields(PerfConfig)]
+    return {
+        name: f"no option of the monitor has this variable{did_you_mean(name, options, ENV_PREFIX)}"
+        for name in sorted(environ)
+        if name.startswith(ENV_PREFIX) and name not in options and name not in _OWN_VARIABLES
+    }
+
+
+def check_option(name: str, value: Any, label: str) -> None:
+    """Raises PerfError that begins with `label` for a value that the option cannot have."""
+    if not _is_unset(value):
+        _checked(next(option for option in fields(PerfConfig) if option.name == name), value, label)
 
 
 def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, unknown_variables
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
@@ -39,6 +39,7 @@ class Installation:
         self._mode = rehearsal_mode(argv, environ)
         self._pid = os.getpid()
         self._rank = environ.get("RANK", "0")
+        self._unknown = unknown_variables(environ) if self._rank == "0" else {}
         self._patches = Patches()
         self._announced: set[str] = set()
         self._exit_code: object = None
@@ -51,6 +52,8 @@ class Installation:
 
     def install(self) -> Installation:
         """Starts to watch imports: the host's modules are patched as they come."""
+        for name, wrong in self._unknown.items():
+            _print_safely(f"{name}: {wrong}; it changes nothing", sys.stderr)
         self._import_hook.install()
         return self
 

@@ -19,14 +19,26 @@ from flagscale_perf.launcher.config import (
     read_job,
     read_settings,
 )
-from flagscale_perf.launcher.follow import Follower, is_row, iteration_of
-from flagscale_perf.launcher.job import exit_code, refuse_if_running, running_job, start_job, stop_job
+from flagscale_perf.launcher.ended import explain
+from flagscale_perf.launcher.follow import Follower, is_row_since, iteration_of
+from flagscale_perf.launcher.job import (
+    exit_code,
+    refuse_if_running,
+    running_job,
+    start_job,
+    started_at,
+    stop_job,
+    was_stopped,
+)
+from flagscale_perf.launcher.machine import Machine
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
+from flagscale_perf.launcher.preflight import check
 from flagscale_perf.launcher.results import reason, results, sessions
 from flagscale_perf.launcher.script import write_script
 from flagscale_perf.launcher.settings import Setting
 from flagscale_perf.launcher.tail import last_lines
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.session import REALTIME_FILE
 
 _TEST_ITERATIONS = 2
@@ -67,6 +79,7 @@ def _run(config: Mapping[str, Any]) -> int:
 def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     earlier = sessions(plan.perf.perf_log_dir)
     follower = Follower(plan.paths.output, plan.perf.perf_log_dir, sys.stdout)
+    kills = Machine().kills()
     process = start_job(plan.paths)
     _say(f"started (pid {process.pid}); output: {plan.paths.output}")
     try:
@@ -74,14 +87,19 @@ def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     except KeyboardInterrupt:
         _say("", f"left it running (pid {process.pid}); output: {plan.paths.output}", *_how_to_go_on(plan))
         return 130, follower
-    if code != 0:
+    stopped = was_stopped(plan.paths)
+    if code != 0 and not stopped:
         _say("", f"last lines of {plan.paths.output}:", *reason(plan.paths.output))
-    _say(*results(plan, earlier, with_log=sys.stdout.isatty()), f"the job ended with exit status {code}")
+    _say(
+        *results(plan, earlier, with_log=sys.stdout.isatty()),
+        *([] if code == 0 or stopped else explain(code, reason(plan.paths.output), kills, Machine().kills())),
+        f"the job {'was stopped by the user' if stopped else 'ended'} with exit status {code}",
+    )
     return code, follower
 
 
 def _dryrun(config: Mapping[str, Any]) -> int:
-    plan = _prepare(read_job(config))
+    plan = _prepare(read_job(config), starts=False)
     _say(
         "command:",
         shlex.join(plan.command),
@@ -122,14 +140,10 @@ def _stop(config: Mapping[str, Any]) -> int:
 
 def _query(config: Mapping[str, Any]) -> int:
     paths = ExperimentPaths.of(read_directories(config), os.getcwd())
-    job, code = running_job(paths), exit_code(paths)
-    if job is not None:
-        state = f"running (pid {job.pid})"
-    elif code is not None:
-        state = f"finished, exit status {code}"
-    else:
-        state = "ended without an exit status (killed)" if os.path.exists(paths.pid_file) else "never started"
-    _say(f"{paths.exp_dir}: {state}")
+    _say(f"{paths.exp_dir}: {_state(paths)}")
+    code = exit_code(paths)
+    if code and not was_stopped(paths):
+        _say(*explain(code, reason(paths.output), None, Machine().kills()))
     lines = last_lines(paths.output, 1000)
     iterations = [found for line in lines if (found := iteration_of(line))]
     if iterations:
@@ -137,15 +151,34 @@ def _query(config: Mapping[str, Any]) -> int:
     realtime = os.path.join(
         perf_options(read_settings(config), paths, os.environ).perf_log_dir, REALTIME_FILE
     )
-    rows = [line for line in last_lines(realtime, 100) if is_row(line)]
+    start = started_at(paths)
+    rows = [line for line in last_lines(realtime, 100) if is_row_since(line, start)]
     _say(*(rows or lines)[-1:])
     return 0
 
 
-def _prepare(job: Job) -> Plan:
+def _state(paths: ExperimentPaths) -> str:
+    job, code, start = running_job(paths), exit_code(paths), started_at(paths)
+    if job is not None:
+        return f"running (pid {job.pid})"
+    if was_stopped(paths):
+        return "stopped by the user" + ("" if code is None else f", exit status {code}")
+    if code is not None:
+        return f"finished, exit status {code}"
+    return "never started" if start is None else "ended without an exit status (killed)"
+
+
+def _prepare(job: Job, starts: bool = True) -> Plan:
+    """Checks the job and writes its script. What could not work here is refused only if it `starts` here."""
     plan = make_plan(job, os.getcwd(), os.environ)
     refuse_if_running(plan.paths)  # before its script is replaced
-    _say(*plan.resolved, f"script: {write_script(plan)}")
+    try:
+        notes = check(plan)
+    except PerfError as error:
+        if starts:
+            raise
+        notes = [f"action=run would refuse this job here: {error}"]
+    _say(*plan.resolved, *notes, f"script: {write_script(plan)}")
     return plan
 
 
@@ -155,7 +188,8 @@ def _how_to_go_on(plan: Plan) -> list[str]:
 
 
 def _say(*lines: str) -> None:
-    print(*lines, sep="\n", flush=True)
+    for line in lines:
+        print(line, flush=True)
 
 
 _ACTIONS: dict[str, Callable[[Mapping[str, Any]], int]] = {

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.arguments import flag_of
 from flagscale_perf.launcher.settings import Setting, Settings, as_text
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.nearest import did_you_mean, is_misspelt
 
 ACTIONS = ("run", "dryrun", "test", "stop", "query")
 SECTIONS = ("system", "model", "data")
@@ -26,8 +27,30 @@ _OWN_KEYS = {
     "scripts_dir",
     "pids_dir",
 }  # of the launcher, not of the training script
-_OWN_RUNNER_KEYS = {"type", "backend", "hostfile", "background"} | {
+_OF_RUN_PY = {"background", "check_memory"}  # keys of the runner that nobody else knows
+_OWN_RUNNER_KEYS = {"type", "backend", "hostfile"} | _OF_RUN_PY | {
     "enable_monitoring", "ssh_port", "no_shared_fs", "per_node_task",
+}  # fmt: skip
+_TORCHRUN_KEYS = {
+    "duplicate_stderr_filters", "duplicate_stdout_filters", "event_log_handler", "local_addr",
+    "local_ranks_filter", "log_dir", "logs_specs", "master_addr", "master_port", "max_restarts", "module",
+    "monitor_interval", "nnodes", "no_python", "node_rank", "nproc_per_node", "numa_binding", "rdzv_backend",
+    "rdzv_conf", "rdzv_endpoint", "rdzv_id", "redirects", "role", "run_path", "shutdown_timeout",
+    "signals_to_handle", "standalone", "start_method", "tee", "virtual_local_rank",
+}  # fmt: skip
+_TASK_KEYS = {"type", "backend", "entrypoint", "flagscale_root", "python"}
+_EXPERIMENT_KEYS = {"exp_name", "exp_dir", "seed", "task", "runner", "envs", "cmds"}
+_COUNT = r"[1-9]\d{0,8}"
+_FROM_ZERO = ("0|" + _COUNT, "a whole number from 0 on", "0")
+# Option of torchrun -> what it may be, in a pattern and in words, and an example.
+_TORCHRUN_VALUES = {
+    "nproc_per_node": (f"{_COUNT}|auto|cpu|gpu|xpu|npu|mlu|musa",
+                       "a whole number above 0, auto, gpu or cpu", "8"),
+    "nnodes": (f"{_COUNT}(:{_COUNT})?", "a whole number above 0, or MIN:MAX", "2"),
+    "node_rank": _FROM_ZERO,
+    "max_restarts": _FROM_ZERO,
+    "master_port": (r"\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]",
+                    "a port from 0 to 65535", "29500"),
 }  # fmt: skip
 _SUPPORTED = (
     ("task", "type", "train"),
@@ -62,8 +85,9 @@ class Job:
         flagscale_root, entrypoint: of `experiment.task`; None if they are not given.
         python: the interpreter of the job.
         background: whether run.py returns once the job is started.
+        check_memory: whether a job that cannot fit into this machine's memory is refused.
         torchrun: its options by name; None for one without a value.
-        runner: `experiment.runner` for FlagScale's own runner, without `background`.
+        runner: `experiment.runner` for FlagScale's own runner, without the keys of run.py alone.
         env: variables of the job; None unsets one.
         before_start: shell command of the user, run first; "" for none.
         settings: options of the training script.
@@ -75,6 +99,7 @@ class Job:
     entrypoint: str | None
     python: str
     background: bool
+    check_memory: bool
     torchrun: dict[str, str | None]
     runner: dict[str, Any]
     env: dict[str, str | None]
@@ -108,6 +133,9 @@ def read_directories(config: Mapping[str, Any]) -> Directories:
 def read_job(config: Mapping[str, Any]) -> Job:
     """The whole configuration. Raises PerfError naming key, value and cure."""
     task, runner = _section(config, "experiment.task"), _section(config, "experiment.runner")
+    refuse_misspelt(_section(config, "experiment"), "experiment", _EXPERIMENT_KEYS)
+    refuse_misspelt(task, "experiment.task", _TASK_KEYS)
+    refuse_misspelt(runner, "experiment.runner", _TORCHRUN_KEYS | _OWN_RUNNER_KEYS)
     for name, key, known in _SUPPORTED:
         value = (task if name == "task" else runner).get(key, known)
         if value != known:
@@ -123,35 +151,48 @@ def read_job(config: Mapping[str, Any]) -> Job:
         flagscale_root=str(root) if root else None,
         entrypoint=str(entrypoint) if entrypoint else None,
         python=as_text(task.get("python") or sys.executable, "experiment.task.python"),
-        background=_background(runner),
+        background=_switch(runner, "background", False),
+        check_memory=_switch(runner, "check_memory", True),
         torchrun=_torchrun(runner),
-        runner={key: value for key, value in runner.items() if key != "background"},
+        runner={key: value for key, value in runner.items() if key not in _OF_RUN_PY},
         env=_environment(_section(config, "experiment.envs")),
         before_start="" if before_start is None else as_text(before_start, "experiment.cmds.before_start"),
         settings=read_settings(config),
     )
 
 
-def _background(runner: Mapping[str, Any]) -> bool:
-    value = runner.get("background", False)
+def refuse_misspelt(section: Mapping[str, Any], path: str, known: Set[str]) -> None:
+    """Raises PerfError for a key that is so like a known one that it can hardly mean anything else."""
+    for key in section:
+        if key not in known and is_misspelt(str(key), known):
+            raise PerfError(f"{path}.{key}: there is no such key{did_you_mean(str(key), known)}")
+
+
+def _switch(runner: Mapping[str, Any], key: str, default: bool) -> bool:
+    value = runner.get(key, default)
     if not isinstance(value, bool):
-        raise PerfError(
-            f"experiment.runner.background: {value!r} is neither true nor false; write true or false"
-        )
+        raise PerfError(f"experiment.runner.{key}: {value!r} is neither true nor false; write true or false")
     return value
 
 
 def _torchrun(runner: Mapping[str, Any]) -> dict[str, str | None]:
     options: dict[str, str | None] = {}
     for key, value in runner.items():
+        path = f"experiment.runner.{key}"
+        if key in _TORCHRUN_VALUES and value is not None:
+            _check_torchrun(path, value, *_TORCHRUN_VALUES[key])
         if key in _OWN_RUNNER_KEYS or value is None or value is False:
             continue
-        path = f"experiment.runner.{key}"
         text = as_text(value, path)
         if not _ENV_NAME.fullmatch(str(key)):
             raise PerfError(f"{path!r}: {key!r} cannot be an option of torchrun; use letters, digits and _")
         options[key] = None if value is True else text
     return options
+
+
+def _check_torchrun(path: str, value: Any, pattern: str, what: str, example: str) -> None:
+    if isinstance(value, bool) or not re.fullmatch(pattern, as_text(value, path), re.ASCII):
+        raise PerfError(f"{path}: {value!r} is not {what}; write for example {example}")
 
 
 def _environment(section: Mapping[str, Any]) -> dict[str, str | None]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TextIO
 
 from flagscale_perf.launcher.tail import Tail, size_of
@@ -31,6 +32,14 @@ def iteration_of(line: str) -> tuple[int, int] | None:
 def is_row(line: str) -> bool:
     """Whether a line of the performance log holds numbers (not a heading or a rule)."""
     return _ROW.match(line) is not None
+
+
+def is_row_since(line: str, start: datetime | None) -> bool:
+    """Whether it is a row of a job that was started then, local time; any row without a time."""
+    found = _ROW.match(line)
+    if found is None or start is None:
+        return found is not None
+    return found[0].strip() >= f"{start:%Y-%m-%d %H:%M:%S}"
 
 
 @dataclass
@@ -80,7 +89,8 @@ class Progress:
 
 @dataclass
 class Follower:
-    """Follows one job; to be made before the job starts, so as to leave out what earlier jobs wrote.
+    """Follows one job; to be made before the job starts, so as to leave out what earlier sessions wrote into
+    the live log that all of them share.
 
     Attributes:
         output: path of the job's output.
@@ -94,9 +104,9 @@ class Follower:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        """Remembers how long the files are now."""
+        """Remembers how long the live log is now."""
         realtime = os.path.join(self.perf_log_dir, REALTIME_FILE)
-        self._output = Tail(self.output, size_of(self.output))
+        self._output = Tail(self.output, 0)
         self._perf = Tail(realtime, size_of(realtime))
         self._clear = ""  # erases the lines drawn last
 

@@ -1,4 +1,5 @@
-"""One running job: started in a session of its own, found again by its pid file, stopped.
+"""One running job: started in a session of its own with an output file of its own, found again by its pid
+file, stopped.
 
 The pid file holds the process id and its start time by the kernel, so that a process id used again is never
 mistaken for the job.
@@ -14,8 +15,10 @@ import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 
 from flagscale_perf.launcher.paths import ExperimentPaths
+from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.processes import ProcessStat, process_stat
 
@@ -56,6 +59,19 @@ def exit_code(paths: ExperimentPaths) -> int | None:
         return None
 
 
+def started_at(paths: ExperimentPaths) -> datetime | None:
+    """When the last job was started, local time; None before the first."""
+    try:
+        return datetime.fromtimestamp(os.stat(paths.pid_file).st_mtime)
+    except OSError:
+        return None
+
+
+def was_stopped(paths: ExperimentPaths) -> bool:
+    """Whether `action=stop` has ended the last job, or is just doing so."""
+    return os.path.exists(paths.stop_file)
+
+
 def refuse_if_running(paths: ExperimentPaths) -> None:
     """Raises PerfError while a job of this experiment runs."""
     job = running_job(paths)
@@ -68,7 +84,7 @@ def refuse_if_running(paths: ExperimentPaths) -> None:
 
 
 def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
-    """Starts the script once, in a session of its own, output appended to the output log.
+    """Starts the script once, in a session of its own, with a new output file.
 
     Raises PerfError while a job of this experiment runs, and where its files cannot be written.
     """
@@ -84,13 +100,15 @@ def start_job(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
 def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
     with _lock(paths):
         refuse_if_running(paths)
-        for stale in (paths.pid_file, paths.exit_file):
+        for stale in (paths.pid_file, paths.exit_file, paths.stop_file):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(stale)
+        _put_aside(paths.output)
         with open(paths.output, "ab") as output:
             process = subprocess.Popen(
                 ["bash", "-c", _WRAPPER, "run.py", paths.script, paths.exit_file],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+                env={**os.environ, stop_note.VARIABLE: paths.stop_file},
             )  # fmt: skip
         try:
             _write_pid_file(paths, process.pid)
@@ -99,6 +117,19 @@ def _start(paths: ExperimentPaths) -> subprocess.Popen[bytes]:
             process.wait()
             raise
     return process
+
+
+def _put_aside(output: str) -> None:
+    """Gives what the job before has written a name of its own, with the time of its last line."""
+    path = os.path.realpath(output)  # of a link the file behind it: the link stays where the user put it
+    if not os.path.isfile(path) or os.path.getsize(path) == 0:
+        return
+    aside = base = f"{path}.{datetime.fromtimestamp(os.stat(path).st_mtime):%Y%m%d_%H%M%S}"
+    number = 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = f"{base}_{number}"
+    os.rename(path, aside)
 
 
 def _write_pid_file(paths: ExperimentPaths, pid: int) -> None:
@@ -130,7 +161,7 @@ def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
     if job is None:
         return f"nothing running in {paths.exp_dir}"
     try:
-        os.killpg(job.pid, signal.SIGTERM)
+        _signal(paths, job)
     except ProcessLookupError:
         return f"nothing running in {paths.exp_dir}"
     except PermissionError:
@@ -147,6 +178,18 @@ def stop_job(paths: ExperimentPaths, wait_s: float = STOP_WAIT_S) -> str:
             return f"killed the job of {paths.exp_dir} (pid {job.pid}): {why}"
         time.sleep(_POLL_S)
     return f"stopped the job of {paths.exp_dir} (pid {job.pid})"
+
+
+def _signal(paths: ExperimentPaths, job: ProcessId) -> None:
+    """The note first: the monitor's writer looks for it when the training has ended."""
+    with contextlib.suppress(OSError):  # without room for the note the job is stopped all the same
+        stop_note.leave(paths.stop_file)
+    try:
+        os.killpg(job.pid, signal.SIGTERM)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(paths.stop_file)
+        raise
 
 
 def _is_alive(process: ProcessId) -> bool:

@@ -40,7 +40,7 @@ class ExperimentPaths:
 
     @property
     def output(self) -> str:
-        """What the job writes to stdout and stderr."""
+        """What the last job writes to stdout and stderr."""
         return os.path.join(self.log_dir, f"{_HOST}.output")
 
     @property
@@ -52,6 +52,11 @@ class ExperimentPaths:
     def exit_file(self) -> str:
         """The job's exit status, once it has one."""
         return os.path.join(self.log_dir, "pids", f"{_HOST}.exit")
+
+    @property
+    def stop_file(self) -> str:
+        """Left by `action=stop` before its signal: the end of the job was the user's wish."""
+        return os.path.join(self.log_dir, "pids", f"{_HOST}.stop")
 
     @property
     def lock_file(self) -> str:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import site
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import flagscale_perf
-from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.arguments import PerfConfig, check_option, unknown_variables
 from flagscale_perf.launcher.config import Job
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.settings import PERF_KEYS, Setting, Settings, option, to_argv
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.spine.nearest import did_you_mean, is_misspelt
 
+_NEGATED = {f"no_{option.name}" for option in fields(PerfConfig) if isinstance(option.default, bool)}
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
 _FILE_KEYS = ("tokenizer_model", "tokenizer_path")  # and every *_file
 _RENDEZVOUS = {
@@ -57,7 +59,9 @@ class Plan:
 def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
     """Decides everything and writes nothing. Raises PerfError for whatever cannot work."""
     paths = ExperimentPaths.of(job.directories, cwd)
-    job_environ = {**environ, **{name: value for name, value in job.env.items() if value is not None}}
+    job_environ = {name: text for name, text in {**environ, **job.env}.items() if text is not None}
+    _refuse_unknown(job, job_environ)
+    _perf_settings(job.settings)  # before paths in them are resolved, so that a wrong one is shown as typed
     root = find_flagscale(job.flagscale_root, job_environ)
     entrypoint = find_entrypoint(job.entrypoint, root, cwd)
     settings, resolved = _resolve(_with_default_outputs(job.settings), paths, root)
@@ -72,9 +76,7 @@ def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
 
 def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[str, str]) -> PerfConfig:
     """The monitor's options, perf_log_dir absolute. Raises PerfError naming option, value and cure."""
-    given = {key: settings[key] for key in PERF_KEYS if key in settings and settings[key].value is not None}
-    for setting in given.values():
-        setting.text()  # refuses what is no single value, by its path
+    given = _perf_settings(settings)
     perf = PerfConfig.from_args({key: setting.value for key, setting in given.items()}, environ)
     _check_columns(perf)
     return replace(perf, perf_log_dir=paths.resolve(perf.perf_log_dir))
@@ -85,6 +87,26 @@ def _check_columns(perf: PerfConfig) -> None:
         TABLE.named(perf.columns())
     except PerfError as error:
         raise PerfError(f"perf_columns: {error}") from None
+
+
+def _perf_settings(settings: Settings) -> Settings:
+    """The monitor's options that have a value. Raises PerfError for a wrong one, by its path in the yaml."""
+    given = {key: settings[key] for key in PERF_KEYS if key in settings and settings[key].value is not None}
+    for key, setting in given.items():
+        setting.text()  # refuses what is no single value
+        check_option(key, setting.value, setting.path)
+    return given
+
+
+def _refuse_unknown(job: Job, environ: Mapping[str, str]) -> None:
+    """What looks like an option of the monitor and is none would change nothing, and nobody would notice."""
+    for key, setting in job.settings.items():
+        of_monitor = key.startswith(("perf_", "no_perf_")) or is_misspelt(key, PERF_KEYS)
+        if of_monitor and key not in PERF_KEYS and key not in _NEGATED:
+            raise PerfError(f"{setting.path}: the monitor has no such option{did_you_mean(key, PERF_KEYS)}")
+    for name, wrong in unknown_variables(environ).items():
+        where = f"experiment.envs.{name}" if name in job.env else f"environment variable {name}"
+        raise PerfError(f"{where}: {wrong}; correct it or unset it")
 
 
 def _with_default_outputs(settings: Settings) -> Settings:
@@ -110,6 +132,8 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
         if setting.value is None or not (is_file or key in OUTPUT_KEYS):
             continue
         text = setting.text()
+        if not text.strip():
+            raise PerfError(f"{setting.path}: {text!r} is no path; write one, or null to leave it out")
         path = _input_file(text, paths.cwd, root) if is_file else paths.resolve(text)
         if path != text:
             notes.append(f"{setting.path}: {text} -> {path}")

@@ -6,13 +6,13 @@ import os
 import subprocess
 import sys
 
+from flagscale_perf.launcher.ended import FAILED
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.launcher.tail import last_lines
 from flagscale_perf.spine.session import age_key, file_names, session_of
 
 _LOG_LINES = 12
 _OUTPUT_LINES = 30
-_TORCHRUN_EPILOGUE = "failed (exitcode: "
 _REPORT_TIMEOUT_S = 60
 
 
@@ -26,10 +26,13 @@ def sessions(perf_log_dir: str) -> set[str]:
 
 
 def reason(output: str) -> list[str]:
-    """The last lines of a failed job's output, up to where torchrun begins to speak of itself."""
+    """The last lines of a failed job's output, up to where torchrun begins to speak of itself; of a job that
+    torchrun has restarted, those of the last start.
+    """
     lines = last_lines(output, 1000)
-    ends = [index for index, line in enumerate(lines) if _TORCHRUN_EPILOGUE in line]
-    return lines[: ends[0] + 1 if ends else None][-_OUTPUT_LINES:]
+    ends = [index + 1 for index, line in enumerate(lines) if FAILED.search(line)]
+    begin, end = ([0, *ends] if ends else [0, len(lines)])[-2:]
+    return lines[begin:end][-_OUTPUT_LINES:]
 
 
 def results(plan: Plan, earlier: set[str], with_log: bool) -> list[str]:

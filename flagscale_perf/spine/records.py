@@ -14,6 +14,8 @@ from flagscale_perf.spine.slots import Bytes, Layout
 
 SCHEMA_VERSION = 1
 KILLED = "killed"  # the reason of an end that a run did not record itself
+STOPPED = "stopped by the user"  # the reason of every end that `run.py action=stop` brought about
+GOOD_ENDS = frozenset({"completed", STOPPED})  # what nobody has to look into
 
 # An instance of a registered type. NamedTuples and frozen dataclasses have no base class in common.
 Record: TypeAlias = Any
@@ -191,7 +193,7 @@ class RunEnd:
     the run lives, or if the writer died with it.
 
     Attributes:
-        reason: "completed", "exit CODE", "exception NAME", "interrupted" or "killed".
+        reason: "completed", "exit CODE", "exception NAME", "interrupted", "killed" or "stopped by the user".
         end_wall_ns: Unix time.
         last_iteration: last finished iteration; 0 if none.
         dropped: records lost because the ring was full.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from flagscale_perf.sinks.run_file import RecordsSink
+from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
-from flagscale_perf.spine.records import KILLED, Record, RunEnd
-from flagscale_perf.spine.ring import Ring
+from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
+from flagscale_perf.spine.ring import Ring, RingEnd
 from flagscale_perf.writer.fanout import describe
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal
@@ -192,8 +194,10 @@ class Drain:
                 dropped = self._ring.dropped
                 self._journal.waiting += self._journal.recorded(self._instrument.close(dropped))
                 self._notices.anchor()
-                reason, wall_ns = end.reason if end else KILLED, self._task.anchor.wall_of(at_ns)
-                self._journal.waiting.append(RunEnd(reason, wall_ns, self._instrument.position, dropped))
+                wall_ns = self._task.anchor.wall_of(at_ns)
+                self._journal.waiting.append(
+                    RunEnd(_reason(end), wall_ns, self._instrument.position, dropped)
+                )
             is_done = self._insist(self.cycle, wait, deadline_ns)
             if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
@@ -226,3 +230,12 @@ class Drain:
         if name != "failure" or text not in self._reported_of_views:
             self._reported_of_views.add(text)
             self._journal.report(name, text)
+
+
+def _reason(end: RingEnd | None) -> str:
+    """Why the session ended. What the producer says of it, if anything, is what the stop did to it: nothing,
+    an orderly exit, or an exception because another rank was gone first.
+    """
+    if stop_note.is_left(os.environ):
+        return STOPPED
+    return end.reason if end else KILLED

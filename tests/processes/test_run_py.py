@@ -4,6 +4,7 @@ FlagScale itself is named.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ RUN_PY = Path(__file__).parents[2] / "run.py"
 DEADLINE_S = 120
 AQUILA = ["--config-path", "./examples/aquila/conf", "--config-name", "train"]
 DATA = "train.data.data_path=../pile_wikipedia_demo/pile_wikipedia_demo"
+ANY_SIZE = ["experiment.runner.check_memory=false"]
 STAND_IN = """
 import json, os, sys, time
 with open("starts", "a") as file:
@@ -29,6 +31,9 @@ while os.path.exists("hold"):
     time.sleep(0.02)
 sys.exit(int(os.environ.get("EXIT_WITH", "0")))
 """
+
+
+WAIT_FOR_HOLD = "import os, time\nwhile os.path.exists('hold'):\n    time.sleep(0.02)\n"
 
 
 @pytest.fixture
@@ -53,6 +58,14 @@ def starts(tmp_path):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     return read
+
+
+@pytest.fixture
+def data(tmp_path):
+    """Typed: a data set that is there."""
+    for suffix in (".bin", ".idx"):
+        (tmp_path / f"pile_wikipedia_demo{suffix}").write_text("")
+    return "train.data.data_path=pile_wikipedia_demo"
 
 
 STAND_IN_TASK = ["experiment.task.entrypoint=stand_in.py", "train.system.enable_perf_monitor=false"]
@@ -97,17 +110,38 @@ def test_command_lines_of_the_requirement(run_py, starts, tmp_path, typed) -> No
     ]
 
 
-def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_path) -> None:
+def test_what_cannot_be_rehearsed_here_is_refused_with_figures_and_a_line_that_works(
+    run_py, starts, tmp_path, data
+) -> None:
+    typed = [*AQUILA, "action=run", "train.system.enable_perf_monitor=true", data]
+    refused = run_py(*typed)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    first, rank, proposal, *_ = refused.stderr.splitlines()[:1] + refused.stderr.splitlines()[2:]
+    wanted = r"8 ranks of this model on the CPU need about \d{3,4} GB"
+    assert re.fullmatch(rf"run.py: memory: {wanted}, and [\d.]+ GB is free \(.*\)\.", first)
+    # 7.3e9 parameters of 2 + 4 bytes, and 12 bytes of the optimizer's over 8 ranks
+    assert rank.startswith("    a rank: 55 GB for weights, gradients and optimizer, ")
+    assert not (tmp_path / "outputs").exists()
+    smaller = proposal.removeprefix("    to try it here, add: ").split()
+    assert "experiment.runner.nproc_per_node=1" in smaller
+    written = run_py(*typed, "action=dryrun")
+    assert written.returncode == 0
+    assert "action=run would refuse this job here: memory: 8 ranks" in written.stdout
+    done = run_py(*typed, *smaller, "experiment.task.entrypoint=stand_in.py")
+    assert (done.returncode, done.stderr, len(starts())) == (0, "", 1)
+
+
+def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_path, data) -> None:
     result = run_py(
-        *AQUILA, "action=run", "train.system.enable_perf_monitor=true", DATA,
-        "experiment.task.entrypoint=stand_in.py", "experiment.runner.nproc_per_node=1",
+        *AQUILA, "action=run", "train.system.enable_perf_monitor=true", data,
+        "experiment.task.entrypoint=stand_in.py", "experiment.runner.nproc_per_node=1", *ANY_SIZE,
         "+train.model.hostile='$(touch pwned) `touch pwned` \"x\" é'", "+experiment.envs.TOLD='a  $HOME'",
     )  # fmt: skip
     assert (result.returncode, result.stderr) == (0, "")
     (start,) = starts()
     argv = start["argv"]
     assert argv[argv.index("--hostile") + 1] == '$(touch pwned) `touch pwned` "x" é'
-    assert argv[argv.index("--data-path") + 1] == "../pile_wikipedia_demo/pile_wikipedia_demo"
+    assert argv[argv.index("--data-path") + 1] == "pile_wikipedia_demo"
     assert start["env"]["TOLD"] == "a  $HOME"
     assert start["env"]["CUDA_DEVICE_MAX_CONNECTIONS"] == "1"
     root = start["env"]["PYTHONPATH"].split(":")[0]
@@ -183,6 +217,30 @@ def test_exit_status_is_the_jobs(run_py, tmp_path) -> None:
     ]
 
 
+def test_each_start_shows_its_own_error_and_its_own_iteration(run_py, tmp_path) -> None:
+    first = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=3")
+    assert "failed (exitcode: 3)" in first.stdout
+    second = run_py(*STAND_IN_TASK, "+experiment.envs.EXIT_WITH=4")
+    assert "failed (exitcode: 4)" in second.stdout and "exitcode: 3" not in second.stdout
+    output = tmp_path / "outputs/logs/host_0_localhost.output"
+    assert "exitcode: 3" not in output.read_text()
+    (earlier,) = output.parent.glob("host_0_localhost.output.*")
+    assert "failed (exitcode: 3)" in earlier.read_text()
+    (tmp_path / "stand_in.py").write_text("print('starting', flush=True)\n" + WAIT_FOR_HOLD)
+    (tmp_path / "hold").touch()
+    assert run_py(*STAND_IN_TASK, "experiment.runner.background=true").returncode == 0
+    wait_for(lambda: "starting" in output.read_text())
+    state, *rest = run_py("action=query").stdout.splitlines()
+    assert state.startswith(f"{tmp_path}/outputs: running (pid ") and rest == ["starting"]
+
+
+def test_a_rank_that_is_killed_is_explained(run_py, tmp_path) -> None:
+    (tmp_path / "stand_in.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    lines = run_py(*STAND_IN_TASK).stdout.splitlines()
+    assert lines[-1] == "the job ended with exit status 1"
+    assert re.match(r"local rank 0 \(pid \d+\) was ended by signal 9 \(SIGKILL\): ", lines[-2])
+
+
 def test_script_can_be_started_by_hand(run_py, starts, tmp_path) -> None:
     assert run_py(*STAND_IN_TASK, "action=dryrun").returncode == 0
     script = tmp_path / "outputs/logs/scripts/host_0_localhost_run.sh"
@@ -221,6 +279,11 @@ def test_background_query_refusal_and_stop(run_py, starts, tmp_path) -> None:
             f"stopped the job of {tmp_path}/outputs (pid {pid})\n",
         )
         assert run_py("action=stop").stdout == f"nothing running in {tmp_path}/outputs\n"
+        assert (
+            run_py("action=query")
+            .stdout.splitlines()[0]
+            .startswith(f"{tmp_path}/outputs: stopped by the user, exit status ")
+        )
         assert len(starts()) == 1
         assert bystander.poll() is None
     finally:
@@ -287,7 +350,34 @@ def test_trial(run_py, starts, tmp_path) -> None:
         ),
         (
             ["train.system.perf_log_interval=0"],
-            "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10",
+            "train.system.perf_log_interval: 0 is not a whole number from 1 to 1000000000; write for"
+            " example 10",
+        ),
+        (
+            ["train.system.perf_log_dir=/proc/nope"],
+            "train.system.perf_log_dir: nothing can be written into '/proc/nope': /proc: No such file or"
+            " directory; give a directory that can be written, for example"
+            " train.system.perf_log_dir=./outputs/logs/perf_monitor",
+        ),
+        (
+            ["train.system.perf_log_dir="],
+            "train.system.perf_log_dir: '' is not a usable directory name; write for example"
+            " logs/perf_monitor",
+        ),
+        (
+            ["+train.system.perf_log_intervall=5"],
+            "train.system.perf_log_intervall: the monitor has no such option (did you mean"
+            " perf_log_interval?)",
+        ),
+        (
+            ["experiment.runner.nproc_per_node=two"],
+            "experiment.runner.nproc_per_node: 'two' is not a whole number above 0, auto, gpu or cpu; write"
+            " for example 8",
+        ),
+        (
+            ["+experiment.envs.FLAGSCALE_PERF_INTERVAL=5"],
+            "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable (did you"
+            " mean FLAGSCALE_PERF_LOG_INTERVAL?); correct it or unset it",
         ),
         (
             ["train=7b"],
@@ -329,7 +419,7 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
 
 
 @pytest.mark.host
-def test_stop_keeps_every_step_but_at_most_the_last(run_py, tmp_path) -> None:
+def test_stop_keeps_every_step_but_at_most_the_last(run_py, run_python, tmp_path) -> None:
     started = run_py("train.model.train_iters=3000", "experiment.runner.background=true")
     assert started.returncode == 0, started.stdout + started.stderr
     output, perf_logs = (
@@ -343,4 +433,20 @@ def test_stop_keeps_every_step_but_at_most_the_last(run_py, tmp_path) -> None:
     printed = int(fs.ITERATION.findall(output.read_text())[-1][0])
     assert steps == list(range(1, len(steps) + 1)) and printed - 1 <= len(steps) <= printed + 1
     summary = fs.summary(perf_logs)["session_info"]
-    assert (summary["end_reason"], summary["total_iterations"]) == ("killed", len(steps))
+    assert (summary["end_reason"], summary["total_iterations"]) == ("stopped by the user", len(steps))
+    assert run_py("action=query").stdout.startswith(f"{tmp_path}/outputs: stopped by the user, exit status ")
+    report = run_python("-m", "flagscale_perf", "report", perf_logs)
+    assert "stopped by the user" in report.stdout
+
+
+@pytest.mark.host
+def test_sigterm_from_elsewhere_is_no_stop_by_the_user(run_py, tmp_path) -> None:
+    assert run_py("train.model.train_iters=3000", "experiment.runner.background=true").returncode == 0
+    logs = tmp_path / "outputs/logs"
+    wait_for(lambda: "iteration        5/" in (logs / "host_0_localhost.output").read_text())
+    os.killpg(int((logs / "pids/host_0_localhost.pid").read_text().split()[0]), signal.SIGTERM)
+    wait_for(lambda: fs.records(logs / "perf_monitor", "end"))
+    assert fs.records(logs / "perf_monitor", "end")[0]["reason"] == "killed"
+    wait_for((logs / "pids/host_0_localhost.exit").exists)
+    query = run_py("action=query").stdout
+    assert query.startswith(f"{tmp_path}/outputs: finished, exit status ")

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of, unknown_variables
+from flagscale_perf.launcher.entrypoint import SCRIPT_VARIABLE
+from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -240,3 +242,15 @@ def test_columns_are_a_list_of_keys_each_once():
     for wrong in ("", "mfu,", "mfu;hfu", "Time(ms)", "[mfu]"):
         with pytest.raises(PerfError, match="is no list of figures; write for example tokens_per_s,mfu,"):
             PerfConfig(perf_columns=wrong)
+
+
+def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
+    environ = {
+        "FLAGSCALE_PERF_LOG_INTERVALL": "5", "FLAGSCALE_PERF_LOG_DIR": "x", "FLAGSCALE_PERF_QUUX_FLURB": "",
+        SCRIPT_VARIABLE: "train.py", stop_note.VARIABLE: "note", "FLAGSCALE_HOME": "y",
+    }  # fmt: skip
+    assert unknown_variables(environ) == {
+        "FLAGSCALE_PERF_LOG_INTERVALL":
+            "no option of the monitor has this variable (did you mean FLAGSCALE_PERF_LOG_INTERVAL?)",
+        "FLAGSCALE_PERF_QUUX_FLURB": "no option of the monitor has this variable",
+    }  # fmt: skip

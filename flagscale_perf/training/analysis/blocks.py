@@ -21,6 +21,7 @@ from flagscale_perf.analysis.blocks import (
     Tile,
     span,
 )
+from flagscale_perf.spine.records import GOOD_ENDS
 from flagscale_perf.spine.units import ranges
 from flagscale_perf.training.analysis import series
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
@@ -36,8 +37,8 @@ from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.phases import GROUPS
+from flagscale_perf.training.summary.summary import RUNNING
 
-_GOOD_ENDS = ("completed", "running")
 _GROUP_OF = {phase: group for group, names in GROUPS.items() for phase in names}
 _MOST, _MOST_RANKS, _MOST_EVENTS = 10, 16, 20
 _MANY_EVENTS = 12
@@ -51,7 +52,7 @@ def report_of(found: TrainingReport) -> Report:
         title=f"Run {seen.session_id}",
         subject=f"{seen.model_family or 'Training'} on {_devices(seen)}",
         state=seen.end_reason,
-        tone="good" if seen.end_reason in _GOOD_ENDS else "bad",
+        tone="good" if seen.end_reason in GOOD_ENDS | {RUNNING} else "bad",
         facts=[Pairs(_facts(seen))],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged),

@@ -23,7 +23,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.figures import Rows
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import as_ms, numbered, ranges
 from flagscale_perf.training.analysis.overview import sizes_of
@@ -133,7 +133,7 @@ class LiveRun:
         return Report(
             title=f"session {self.header.session_id}",
             state=state,
-            tone="good" if state in (RUNNING, "completed") else "bad",
+            tone="good" if state in GOOD_ENDS | {RUNNING} else "bad",
             facts=[Note(killed, "bad")] * (self.end is None and state == KILLED) + [Note(self._facts())],
             sections=[
                 Section("progress", "", "", [self._progress(state, now_wall_ns)]),

@@ -37,6 +37,16 @@ def installed(arguments_module, monkeypatch):
     installation.undo()
 
 
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_a_variable_that_no_option_has_is_said_once_and_the_run_goes_on(rank, lines, capsys):
+    environ = {"FLAGSCALE_PERF_LOG_INTERVALL": "5", "FLAGSCALE_PERF_LOG_DIR": "x", "RANK": rank}
+    Installation([], environ).install().undo()
+    assert capsys.readouterr().err.splitlines() == lines * [
+        "flagscale_perf: FLAGSCALE_PERF_LOG_INTERVALL: no option of the monitor has this variable"
+        " (did you mean FLAGSCALE_PERF_LOG_INTERVAL?); it changes nothing"
+    ]
+
+
 def test_flags_get_into_the_hosts_parser(installed, arguments_module):
     parsed = arguments_module.parse_args(["--enable-perf-monitor", "--perf-log-interval", "3"])
     assert (parsed.enable_perf_monitor, parsed.perf_log_interval, parsed.distributed_backend) == (

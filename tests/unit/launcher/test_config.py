@@ -41,6 +41,7 @@ def test_the_whole_configuration() -> None:
         entrypoint="my.py",
         python=sys.executable,
         background=True,
+        check_memory=True,
         torchrun={"nnodes": "1", "no_python": None},
         runner=runner,
         env={"CUDA_DEVICE_MAX_CONNECTIONS": "1", "A": "3", "B": "1", "C": None},
@@ -129,3 +130,44 @@ def test_settings_remember_where_they_are_written() -> None:
     assert read_settings({"train": {"system": {"checkpoint": {"save-interval": 5}}}}) == {
         "save_interval": Setting("train.system.checkpoint.save-interval", 5)
     }
+
+
+@pytest.mark.parametrize(
+    ("where", "key", "value", "message"),
+    [
+        ("runner", "nproc_per_node", 0,
+         "0 is not a whole number above 0, auto, gpu or cpu; write for example 8"),
+        ("runner", "nproc_per_node", "two",
+         "'two' is not a whole number above 0, auto, gpu or cpu; write for example 8"),
+        ("runner", "nproc_per_node", True,
+         "True is not a whole number above 0, auto, gpu or cpu; write for example 8"),
+        ("runner", "nproc_per_node", False,
+         "False is not a whole number above 0, auto, gpu or cpu; write for example 8"),
+        ("runner", "nnodes", 0, "0 is not a whole number above 0, or MIN:MAX; write for example 2"),
+        ("runner", "nnodes", "2-4", "'2-4' is not a whole number above 0, or MIN:MAX; write for example 2"),
+        ("runner", "node_rank", -1, "-1 is not a whole number from 0 on; write for example 0"),
+        ("runner", "max_restarts", 1.5, "1.5 is not a whole number from 0 on; write for example 0"),
+        ("runner", "master_port", 65536, "65536 is not a port from 0 to 65535; write for example 29500"),
+        ("runner", "nproc_pernode", 8, "there is no such key (did you mean nproc_per_node?)"),
+        ("runner", "hostfle", "hosts", "there is no such key (did you mean hostfile?)"),
+        ("runner", "check_memory", "no", "'no' is neither true nor false; write true or false"),
+        ("task", "entrypont", "my.py", "there is no such key (did you mean entrypoint?)"),
+    ],
+)  # fmt: skip
+def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, value, message) -> None:
+    config["experiment"][where][key] = value
+    with pytest.raises(PerfError) as refusal:
+        read_job(config)
+    assert str(refusal.value) == f"experiment.{where}.{key}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("nproc_per_node", "auto"), ("nproc_per_node", "2"), ("nproc_per_node", 16), ("nnodes", "1:4"),
+        ("node_rank", 0), ("max_restarts", 0), ("master_port", 65535), ("rdzv_timeout", 5),
+    ],
+)  # fmt: skip
+def test_right_values_and_unknown_options_of_torchrun_are_passed_on(config, key, value) -> None:
+    config["experiment"]["runner"][key] = value
+    assert read_job(config).torchrun[key] == str(value)

@@ -2,10 +2,11 @@ import io
 import os
 import shutil
 import subprocess
+from datetime import datetime
 
 import pytest
 
-from flagscale_perf.launcher.follow import Follower, Progress, is_row, iteration_of
+from flagscale_perf.launcher.follow import Follower, Progress, is_row, is_row_since, iteration_of
 
 HOST = (
     " [2026-11-21 01:10:57] iteration       34/      60 | consumed samples:          136 | lm loss: 6.5E+00 |"
@@ -33,6 +34,13 @@ def test_iteration_of_the_hosts_line() -> None:
 
 def test_rows_and_other_lines() -> None:
     assert [is_row(line) for line in (ROW, HEADING, "-" * 80, "")] == [True, False, False, False]
+
+
+def test_rows_of_an_earlier_job_are_told_by_their_time() -> None:
+    start = datetime(2024, 1, 29, 10, 30, 15, 999)
+    lines = [ROW, ROW.replace("10:30:15", "10:30:14"), HEADING]
+    assert [is_row_since(line, start) for line in lines] == [True, False, False]
+    assert [is_row_since(line, None) for line in lines] == [True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,6 @@ def follow(tmp_path, is_terminal, code):
     screen = Screen(is_terminal)
     output, perf = tmp_path / "output", tmp_path / "perf"
     perf.mkdir()
-    output.write_text("iteration 1/ 2 |\n")  # of an earlier job
     (perf / "perf_realtime.log").write_text("earlier\n")
     follower = Follower(str(output), str(perf), screen)
     process = subprocess.Popen(

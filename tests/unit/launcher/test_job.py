@@ -4,6 +4,8 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from flagscale_perf.launcher.job import (
     running_job,
     start_job,
     stop_job,
+    was_stopped,
 )
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.spine.errors import PerfError
@@ -68,8 +71,39 @@ def test_job_has_its_own_session_and_leaves_output_and_exit_status(paths, start)
         assert file.read() == "out\nerr\n"
     assert start("ps -o sid= -p $$; ps -o pid= -p $PPID").wait() == 0
     with open(paths.output) as file:
-        session, parent = file.read().split()[2:]
+        session, parent = file.read().split()
     assert session == parent != str(os.getsid(0))
+
+
+def outputs(paths):
+    """Names and contents of all output files."""
+    names = [name for name in os.listdir(paths.log_dir) if ".output" in name]
+    return {name: Path(paths.log_dir, name).read_text() for name in names}
+
+
+def test_every_job_has_an_output_file_of_its_own(paths, start) -> None:
+    for word in ("one", "two", "three"):
+        assert start(f"echo {word}").wait() == 0
+        os.utime(paths.output, (1_700_000_000, 1_700_000_000))
+    ended = f"{datetime.fromtimestamp(1_700_000_000):%Y%m%d_%H%M%S}"
+    assert outputs(paths) == {
+        "host_0_localhost.output": "three\n",
+        f"host_0_localhost.output.{ended}": "one\n",
+        f"host_0_localhost.output.{ended}_2": "two\n",
+    }
+
+
+def test_a_job_that_printed_nothing_leaves_no_file_behind(paths, start) -> None:
+    assert start("exit 0").wait() == start("echo two").wait() == 0
+    assert outputs(paths) == {"host_0_localhost.output": "two\n"}
+
+
+def test_a_link_to_a_larger_disk_stays_a_link(paths, start, tmp_path) -> None:
+    os.symlink(tmp_path / "big", paths.output)
+    assert start("echo one").wait() == start("echo two").wait() == 0
+    assert os.path.islink(paths.output)
+    assert (tmp_path / "big").read_text() == "two\n"
+    assert [path.read_text() for path in tmp_path.glob("big.*")] == ["one\n"]
 
 
 def test_process_that_reads_its_input_does_not_wait_for_it(start) -> None:
@@ -127,7 +161,30 @@ def test_stop_ends_the_job_with_sigterm_and_keeps_its_exit_status(paths, start, 
     assert stop_job(paths, DEADLINE_S) == f"stopped the job of {paths.exp_dir} (pid {process.pid})"
     assert process.wait() == 9
     assert exit_code(paths) == 9
+    assert was_stopped(paths)
     assert stop_job(paths) == f"nothing running in {paths.exp_dir}"
+
+
+@pytest.mark.parametrize("by_user", [True, False])
+def test_the_job_can_tell_a_stop_from_any_other_sigterm(paths, start, tmp_path, by_user) -> None:
+    code = "trap 'test -e $FLAGSCALE_PERF_STOP_NOTE && exit 9; exit 8' TERM"
+    process = start(f"{code}; touch {tmp_path}/up; while :; do sleep 0.05; done")
+    wait_for((tmp_path / "up").exists)
+    if by_user:
+        stop_job(paths, DEADLINE_S)
+    else:
+        os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait() == (9 if by_user else 8)
+    assert was_stopped(paths) == by_user
+
+
+def test_the_next_job_is_not_taken_for_stopped(paths, start, tmp_path) -> None:
+    start(f"touch {tmp_path}/up; sleep 60")
+    wait_for((tmp_path / "up").exists)
+    stop_job(paths, DEADLINE_S)
+    assert was_stopped(paths)
+    assert start("test ! -e $FLAGSCALE_PERF_STOP_NOTE").wait() == 0
+    assert not was_stopped(paths)
 
 
 def test_stop_kills_a_job_that_stays_and_its_workers_in_sessions_of_their_own(paths, start, tmp_path) -> None:

@@ -173,10 +173,8 @@ def test_wrong_option_of_the_monitor_is_refused(config) -> None:
     config["train"]["system"]["perf_log_interval"] = 0
     with pytest.raises(PerfError) as refusal:
         make_plan(read_job(config), HERE, {})
-    assert (
-        str(refusal.value)
-        == "--perf-log-interval: 0 is not a whole number from 1 to 1000000000; write for example 10"
-    )
+    wrong = "0 is not a whole number from 1 to 1000000000; write for example 10"
+    assert str(refusal.value) == f"train.system.perf_log_interval: {wrong}"
 
 
 def test_one_machine_needs_no_rendezvous_of_its_own(config) -> None:
@@ -210,3 +208,64 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
     config["train"]["system"]["perf_columns"] = "MFU, forward_ms"
     plan = make_plan(read_job(config), HERE, {})
     assert plan.command[plan.command.index("--perf-columns") + 1] == "mfu,forward_ms"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("perf_log_intervall", 5, "the monitor has no such option (did you mean perf_log_interval?)"),
+        ("perf-log-intervall", 5, "the monitor has no such option (did you mean perf_log_interval?)"),
+        ("perf_quux_flurb", None, "the monitor has no such option"),
+        ("enable_perf_monitr", True, "the monitor has no such option (did you mean enable_perf_monitor?)"),
+        ("no_perf_memory", True, "the monitor has no such option (did you mean perf_memory_tracking?)"),
+        ("perf_log_interval", -3, "-3 is not a whole number from 1 to 1000000000; write for example 10"),
+        ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
+        ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),
+        ("perf_log_dir", "", "'' is not a usable directory name; write for example logs/perf_monitor"),
+        ("save", " ", "' ' is no path; write one, or null to leave it out"),
+        (
+            "perf_log_dir",
+            "a\nb",
+            "'a\\nb' is not a usable directory name; write for example logs/perf_monitor",
+        ),
+        ("perf_breakdown", "maybe", "'maybe' is neither true nor false; write true or false"),
+        ("perf_log_dir", ["a"], "['a'] is not a single value; write a number, a text, true or false"),
+    ],
+)
+def test_wrong_options_are_refused_as_the_yaml_spells_them(config, key, value, message) -> None:
+    config["train"]["system"][key] = value
+    with pytest.raises(PerfError) as refusal:
+        make_plan(read_job(config), HERE, {})
+    assert str(refusal.value) == f"train.system.{key}: {message}"
+
+
+def test_options_of_the_host_that_look_similar_are_left_to_it(config) -> None:
+    config["train"]["system"] |= {"perform_initialization": True, "no_perf_memory_tracking": True}
+    command = make_plan(read_job(config), HERE, {}).command
+    assert {"--perform-initialization", "--no-perf-memory-tracking"} <= set(command)
+
+
+@pytest.mark.parametrize(
+    ("envs", "environ", "message"),
+    [
+        ({"FLAGSCALE_PERF_INTERVAL": 5}, {},
+         "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable (did you mean"
+         " FLAGSCALE_PERF_LOG_INTERVAL?); correct it or unset it"),
+        ({}, {"FLAGSCALE_PERF_LOGDIR": "x"},
+         "environment variable FLAGSCALE_PERF_LOGDIR: no option of the monitor has this variable (did you"
+         " mean FLAGSCALE_PERF_LOG_DIR?); correct it or unset it"),
+        ({}, {"FLAGSCALE_PERF_LOG_INTERVAL": "x"},
+         "FLAGSCALE_PERF_LOG_INTERVAL: 'x' is not a whole number from 1 to 1000000000; write for example 10"),
+    ],
+)  # fmt: skip
+def test_unknown_and_wrong_variables_are_refused(config, envs, environ, message) -> None:
+    config["experiment"]["envs"] = envs
+    with pytest.raises(PerfError) as refusal:
+        make_plan(read_job(config), HERE, environ)
+    assert str(refusal.value) == message
+
+
+def test_a_variable_that_the_job_unsets_does_not_count(config, tmp_path) -> None:
+    environ = {"FLAGSCALE_PERF_LOGDIR": "x", "FLAGSCALE_PERF_LOG_DIR": "from_caller"}
+    config["experiment"]["envs"] = dict.fromkeys(environ)
+    assert make_plan(read_job(config), HERE, environ).perf.perf_log_dir == f"{tmp_path}/exp/logs/perf_monitor"

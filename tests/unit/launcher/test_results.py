@@ -91,3 +91,18 @@ def test_reason_of_a_failure_ends_where_torchrun_speaks_of_itself(tmp_path) -> N
     assert reason(str(output)) == [*before[-29:], "E api.py:1002] failed (exitcode: 1) local_rank: 0"]
     output.write_text("only this")
     assert reason(str(output)) == ["only this"]
+
+
+def test_reason_of_a_job_that_was_restarted_is_that_of_its_last_start(tmp_path) -> None:
+    output = tmp_path / "output"
+    end = "E api.py:1002] failed (exitcode: {}) local_rank: 0 (pid: {}) of binary: python"
+    lines = [
+        "ValueError: one",
+        end.format(1, 7),
+        "will restart",
+        "ValueError: two",
+        end.format(3, 8),
+        "Traceback",
+    ]
+    output.write_text("\n".join(lines))
+    assert reason(str(output)) == ["will restart", "ValueError: two", end.format(3, 8)]

@@ -1,0 +1,197 @@
+"""How much memory a training needs on the ranks of one machine, from its shape, before anything is started.
+
+    state        weights, gradients and the optimizer's state, which all ranks of a replica share
+    activations  what the forward pass keeps for the backward pass, of as many micro batches as a stage has
+                 on their way, and the logits with their loss
+    processes    the interpreter and its libraries, once a rank
+
+Activations are those of unfused kernels, which is what runs on a CPU: attention scores are kept. With fused
+kernels they are less, so for a GPU only `state_bytes` is a lower bound. Means over the ranks: the first and
+the last pipeline stage have more than others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.shape import Shape
+from flagscale_perf.spine.errors import PerfError
+
+PROCESS_BYTES = 500_000_000  # torch and Megatron, measured without a model
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model is laid over ranks, and what a rank computes at once.
+
+    Attributes:
+        local_ranks, ranks: on this machine, and of the job.
+        tensor, pipeline, context, expert: parallel sizes.
+        sequence_parallel: what tensor parallelism leaves whole is divided, too.
+        micro_batch: sequences of a forward pass.
+        micro_batches: of a step, for each replica.
+        seq_length: tokens of a sequence.
+        weight_bytes, gradient_bytes: of one parameter.
+        optimizer_bytes: of one parameter: the copy in fp32, where the weights are shorter, and the moments.
+        shards_optimizer: over the replicas.
+        attention_dropout, hidden_dropout: whether there is any.
+    """
+
+    local_ranks: int
+    ranks: int
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    sequence_parallel: bool
+    micro_batch: int
+    micro_batches: int
+    seq_length: int
+    weight_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    shards_optimizer: bool
+    attention_dropout: bool
+    hidden_dropout: bool
+
+    @classmethod
+    def from_args(cls, given: Mapping[str, Any], local_ranks: int, ranks: int) -> Layout:
+        """From Megatron's arguments. Raises PerfError for sizes that are missing or do not fit together."""
+        args = Arguments(given)
+        tensor, pipeline, context = (
+            args.integer(f"{name}_parallel_size", 1) for name in ("tensor_model", "pipeline_model", "context")
+        )
+        if ranks % (tensor * pipeline * context):
+            raise PerfError(
+                f"{ranks} ranks cannot be divided by tensor x pipeline x context parallel sizes"
+                f" ({tensor} x {pipeline} x {context}); start a multiple of {tensor * pipeline * context}"
+            )
+        micro_batch = args.integer("micro_batch_size")
+        replicas = ranks // (tensor * pipeline * context)
+        is_half = args.flag("fp16") or args.flag("bf16")
+        long_gradients = args.flag("accumulate_allreduce_grads_in_fp32") or not args.flag("fp16")
+        moments = 4 if args.get("optimizer") == "sgd" else 8
+        return cls(
+            local_ranks=local_ranks,
+            ranks=ranks,
+            tensor=tensor,
+            pipeline=pipeline,
+            context=context,
+            expert=args.integer("expert_model_parallel_size", 1),
+            sequence_parallel=args.flag("sequence_parallel"),
+            micro_batch=micro_batch,
+            micro_batches=max(
+                1, args.integer("global_batch_size", micro_batch * replicas) // (micro_batch * replicas)
+            ),
+            seq_length=args.integer("seq_length"),
+            weight_bytes=2 if is_half else 4,
+            gradient_bytes=4 if long_gradients else 2,
+            optimizer_bytes=moments + 4 * is_half,
+            shards_optimizer=args.flag("use_distributed_optimizer"),
+            attention_dropout=args.get("attention_dropout") not in (0, "0", "0.0"),
+            hidden_dropout=args.get("hidden_dropout") not in (0, "0", "0.0"),
+        )
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """Bytes of one rank, in the mean over the job's ranks.
+
+    Attributes:
+        ranks: on this machine.
+        state_bytes, activation_bytes, process_bytes: see above.
+    """
+
+    ranks: int
+    state_bytes: int
+    activation_bytes: int
+    process_bytes: int
+
+    @property
+    def rank_bytes(self) -> int:
+        """Of one rank."""
+        return self.state_bytes + self.activation_bytes + self.process_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all ranks on this machine."""
+        return self.ranks * self.rank_bytes
+
+
+def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
+    """What a training of this shape, with so many parameters, needs."""
+    experts, divided = min(_expert_parameters(shape), parameters), layout.tensor * layout.pipeline
+    state = _state(parameters - experts, layout, divided) + _state(experts, layout, divided * layout.expert)
+    return MemoryNeed(layout.local_ranks, state, _activations(shape, layout), PROCESS_BYTES)
+
+
+def _state(parameters: int, layout: Layout, divided: int) -> int:
+    """Of one rank, where each copy of the parameters is divided over so many ranks."""
+    held = parameters / divided
+    copies = max(1, layout.ranks // divided) if layout.shards_optimizer else 1
+    return int(held * (layout.weight_bytes + layout.gradient_bytes + layout.optimizer_bytes / copies))
+
+
+def _expert_parameters(shape: Shape) -> int:
+    moe = shape.experts
+    if moe is None:
+        return 0
+    matrices = 3 if shape.gated else 2
+    return sum(moe.layers) * moe.count * matrices * (moe.latent_size or shape.hidden) * moe.ffn_hidden_size
+
+
+def _activations(shape: Shape, layout: Layout) -> int:
+    tokens = layout.micro_batch * layout.seq_length / layout.context
+    layers = [_layer_bytes(shape, layout, layer) for layer in range(shape.layers)]
+    whole = shape.recompute.full_layers or (False,) * shape.layers
+    kept_input = layout.weight_bytes * shape.hidden
+    kept = sum(kept_input if again else size for size, again in zip(layers, whole, strict=True))
+    again = max((size for size, repeated in zip(layers, whole, strict=True) if repeated), default=0.0)
+    # stage p of P has P - p micro batches on their way, so a rank's mean over its L / P layers
+    stages = range(1, layout.pipeline + 1)
+    in_flight = sum(min(stage, layout.micro_batches) for stage in stages) / layout.pipeline
+    logits = _logit_bytes(shape, layout) / layout.pipeline
+    return int(tokens * (kept * in_flight / layout.pipeline + again + logits))
+
+
+def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
+    """What one layer keeps of one token."""
+    width, divided = layout.weight_bytes, layout.tensor
+    queries, keys = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
+    if shape.latent is not None:
+        queries, keys = shape.heads * shape.latent.q_dim, shape.heads * shape.latent.v_head_dim
+    # norms: their inputs in fp32 and their outputs; then the input of each residual connection
+    whole = shape.hidden * (2 * (8 + width) + 2 * layout.hidden_dropout * (1 + width))
+    # projections, rotary copies, keys and values repeated for each head, context
+    attention = width * (queries + 2 * keys + 4 * queries)
+    if "core_attn" not in shape.recompute.modules:
+        attention += _score_bytes(layout) * shape.heads * layout.seq_length
+    feed_forward = width * _feed_forward_width(shape, layer)
+    return whole / (divided if layout.sequence_parallel else 1) + (attention + feed_forward) / divided
+
+
+def _score_bytes(layout: Layout) -> int:
+    """Of one query and key: the softmax in fp32, its copy in the weights' type, and dropout's mask."""
+    copies = layout.weight_bytes if layout.weight_bytes < 4 else 0
+    return 4 + copies + layout.attention_dropout * (1 + layout.weight_bytes)
+
+
+def _feed_forward_width(shape: Shape, layer: int) -> int:
+    """Numbers kept of one token between the two projections: both halves of a gate, what the activation makes
+    of one, and their product.
+    """
+    each = 4 if shape.gated else 2
+    moe = shape.experts
+    if moe is None or not shape.is_moe(layer):
+        return each * shape.ffn
+    routed = moe.topk * (each * moe.ffn_hidden_size + 3 * shape.hidden)
+    return routed + each * moe.shared_ffn_hidden_size + moe.count
+
+
+def _logit_bytes(shape: Shape, layout: Layout) -> float:
+    """Of one token: the logits and their gradient in the weights' type, and both again in fp32."""
+    copies = 2 * layout.weight_bytes if layout.weight_bytes < 4 else 0
+    return shape.vocab / layout.tensor * (3 * 4 + copies)

@@ -1,0 +1,131 @@
+"""What this machine says of its memory: how much is free, and whom the kernel has killed for want of it.
+
+A process in a control group (a container, a batch job) has the memory that its groups leave, which may be far
+less than the machine's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_NO_LIMIT = 1 << 60  # version 1 has a number near 2**63 where there is no limit
+_KIB = 1024
+
+
+class Free(NamedTuple):
+    """Memory that processes started now can use.
+
+    Attributes:
+        free_bytes: so much.
+        source: who says so.
+    """
+
+    free_bytes: int
+    source: str
+
+
+@dataclass(frozen=True)
+class Kills:
+    """How many processes the kernel has killed for want of memory; None where it does not say.
+
+    Attributes:
+        group: of this process's control group.
+        machine: of the whole machine since it started.
+    """
+
+    group: int | None
+    machine: int | None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The files in which Linux says it.
+
+    Attributes:
+        proc, cgroup: where these file systems are mounted.
+    """
+
+    proc: str = "/proc"
+    cgroup: str = "/sys/fs/cgroup"
+
+    def free(self) -> Free | None:
+        """The least of what the machine and each control group around this process leave; None if unknown."""
+        available = self._field(os.path.join(self.proc, "meminfo"), "MemAvailable:")
+        found = [] if available is None else [Free(available * _KIB, "MemAvailable of /proc/meminfo")]
+        for directory in self._groups():
+            found += self._left(directory)
+        return min(found, default=None)
+
+    def kills(self) -> Kills:
+        """The counters, to be compared with those of a later moment."""
+        group = next(self._groups(), None)
+        in_group = None
+        if group is not None:
+            for name in ("memory.events", "memory.oom_control"):
+                counted = self._field(os.path.join(group, name), "oom_kill")
+                in_group = counted if in_group is None else in_group
+        return Kills(in_group, self._field(os.path.join(self.proc, "vmstat"), "oom_kill"))
+
+    def _left(self, directory: str) -> list[Free]:
+        for limit_name, used_name, cache in (
+            ("memory.max", "memory.current", "inactive_file"),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            limit = _number(os.path.join(directory, limit_name))
+            used = _number(os.path.join(directory, used_name))
+            if limit is not None and used is not None and limit < _NO_LIMIT:
+                # what it holds of files can be given back
+                cached = self._field(os.path.join(directory, "memory.stat"), cache) or 0
+                return [Free(max(0, limit - used + cached), f"the limit in {directory}/{limit_name}")]
+        return []
+
+    def _groups(self) -> Iterator[str]:
+        """The memory control group of this process, and those around it. Inside a container the path that
+        the kernel names may not be there; then the mount itself is the group.
+        """
+        for line in _lines(os.path.join(self.proc, "self", "cgroup")):
+            number, _, rest = line.partition(":")
+            controllers, _, path = rest.partition(":")
+            if number == "0" and not controllers:
+                roots = [self.cgroup, os.path.join(self.cgroup, "unified")]
+            elif "memory" in controllers.split(","):
+                roots = [os.path.join(self.cgroup, "memory")]
+            else:
+                continue
+            for root in roots:
+                yield from self._up(root, path.strip("/"))
+
+    def _up(self, root: str, path: str) -> Iterator[str]:
+        while True:
+            directory = os.path.join(root, path) if path else root
+            if any(
+                os.path.isfile(os.path.join(directory, name)) for name in ("memory.stat", "memory.events")
+            ):
+                yield directory
+            if not path:
+                return
+            path = os.path.dirname(path)
+
+    def _field(self, path: str, name: str) -> int | None:
+        """The number behind a name at the beginning of a line."""
+        for line in _lines(path):
+            words = line.split()
+            if len(words) >= 2 and words[0] == name and words[1].isdecimal():
+                return int(words[1])
+        return None
+
+
+def _number(path: str) -> int | None:
+    words = next(iter(_lines(path)), "").split()
+    return int(words[0]) if words and words[0].isdecimal() else None
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().splitlines()
+    except OSError:
+        return []
