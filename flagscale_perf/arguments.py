@@ -22,8 +22,7 @@ from typing import Any
 from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.address import parse_address
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.nearest import did_you_mean
+from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
@@ -241,7 +240,7 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that look like an option's and are none, each with what is wrong about it."""
     options = [env_of(option.name) for option in fields(PerfConfig)]
     return {
-        name: f"no option of the monitor has this variable{did_you_mean(name, options, ENV_PREFIX)}"
+        name: f"no option of the monitor has this variable{did_you_mean(name, options, 1, ENV_PREFIX)}"
         for name in sorted(environ)
         if name.startswith(ENV_PREFIX) and name not in options and name not in _OWN_VARIABLES
     }

@@ -37,6 +37,7 @@ class Layout:
         weight_bytes, gradient_bytes: of one parameter.
         optimizer_bytes: of one parameter: the copy in fp32, where the weights are shorter, and the moments.
         shards_optimizer: over the replicas.
+        long_softmax: attention's softmax is in fp32, whatever the weights are.
         attention_dropout, hidden_dropout: whether there is any.
     """
 
@@ -54,6 +55,7 @@ class Layout:
     gradient_bytes: int
     optimizer_bytes: int
     shards_optimizer: bool
+    long_softmax: bool
     attention_dropout: bool
     hidden_dropout: bool
 
@@ -91,6 +93,7 @@ class Layout:
             gradient_bytes=4 if long_gradients else 2,
             optimizer_bytes=moments + 4 * is_half,
             shards_optimizer=args.flag("use_distributed_optimizer"),
+            long_softmax=is_half and args.flag("attention_softmax_in_fp32"),
             attention_dropout=args.get("attention_dropout") not in (0, "0", "0.0"),
             hidden_dropout=args.get("hidden_dropout") not in (0, "0", "0.0"),
         )
@@ -150,6 +153,8 @@ def _activations(shape: Shape, layout: Layout) -> int:
     kept_input = layout.weight_bytes * shape.hidden
     kept = sum(kept_input if again else size for size, again in zip(layers, whole, strict=True))
     again = max((size for size, repeated in zip(layers, whole, strict=True) if repeated), default=0.0)
+    # the backward pass of one layer: gradients of the softmax's output and of its input
+    again += 2 * _score_bytes(layout) * shape.heads * layout.seq_length / layout.tensor
     # stage p of P has P - p micro batches on their way, so a rank's mean over its L / P layers
     stages = range(1, layout.pipeline + 1)
     in_flight = sum(min(stage, layout.micro_batches) for stage in stages) / layout.pipeline
@@ -174,9 +179,11 @@ def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
 
 
 def _score_bytes(layout: Layout) -> int:
-    """Of one query and key: the softmax in fp32, its copy in the weights' type, and dropout's mask."""
-    copies = layout.weight_bytes if layout.weight_bytes < 4 else 0
-    return 4 + copies + layout.attention_dropout * (1 + layout.weight_bytes)
+    """Of one query and key: the softmax and, where it is in fp32, its copy in the weights' type; with dropout
+    its mask and its result.
+    """
+    width = layout.weight_bytes
+    return width + 4 * layout.long_softmax + layout.attention_dropout * (1 + width)
 
 
 def _feed_forward_width(shape: Shape, layer: int) -> int:
@@ -192,6 +199,8 @@ def _feed_forward_width(shape: Shape, layer: int) -> int:
 
 
 def _logit_bytes(shape: Shape, layout: Layout) -> float:
-    """Of one token: the logits and their gradient in the weights' type, and both again in fp32."""
-    copies = 2 * layout.weight_bytes if layout.weight_bytes < 4 else 0
-    return shape.vocab / layout.tensor * (3 * 4 + copies)
+    """Of one token: the logits in fp32, which become their gradient in place, and a part of them at work;
+    with shorter weights the logits and their gradient in that type, too.
+    """
+    copies = 2 * layout.weight_bytes if layout.weight_bytes < 4 else 2
+    return shape.vocab / layout.tensor * (4 + copies)

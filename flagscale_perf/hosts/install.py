@@ -53,7 +53,7 @@ class Installation:
     def install(self) -> Installation:
         """Starts to watch imports: the host's modules are patched as they come."""
         for name, wrong in self._unknown.items():
-            _print_safely(f"{name}: {wrong}; it changes nothing", sys.stderr)
+            _print_safely(f"{name} changes nothing: {wrong}", sys.stderr)
         self._import_hook.install()
         return self
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from flagscale_perf.arguments import flag_of
 from flagscale_perf.launcher.settings import Setting, Settings, as_text
-from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.nearest import did_you_mean, is_misspelt
+from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
 
 ACTIONS = ("run", "dryrun", "test", "stop", "query")
 SECTIONS = ("system", "model", "data")
@@ -164,8 +163,8 @@ def read_job(config: Mapping[str, Any]) -> Job:
 def refuse_misspelt(section: Mapping[str, Any], path: str, known: Set[str]) -> None:
     """Raises PerfError for a key that is so like a known one that it can hardly mean anything else."""
     for key in section:
-        if key not in known and is_misspelt(str(key), known):
-            raise PerfError(f"{path}.{key}: there is no such key{did_you_mean(str(key), known)}")
+        if is_misspelt(str(key), known):
+            raise PerfError(f"{path}.{key}: there is no such key{did_you_mean(str(key), known, 1)}")
 
 
 def _switch(runner: Mapping[str, Any], key: str, default: bool) -> bool:

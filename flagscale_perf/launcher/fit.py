@@ -109,8 +109,8 @@ def _of_device(need: MemoryNeed, devices: Devices | None) -> list[str]:
 
 
 def _of_machine(plan: Plan, given: Mapping[str, Any], need: MemoryNeed, free: Free | None) -> list[str]:
-    ranks = "1 rank" if need.ranks == 1 else f"{need.ranks} ranks"
-    wanted = f"{ranks} of this model on the CPU need about {_gb(need.total_bytes)}"
+    ranks = "1 rank of this model needs" if need.ranks == 1 else f"{need.ranks} ranks of this model need"
+    wanted = f"{ranks} about {_gb(need.total_bytes)} on the CPU"
     if free is None:
         return [f"memory: {wanted}; how much is free cannot be read here"]
     if need.total_bytes < free.free_bytes * TOLERANCE:

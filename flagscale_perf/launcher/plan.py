@@ -13,9 +13,8 @@ from flagscale_perf.launcher.config import Job
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.settings import PERF_KEYS, Setting, Settings, option, to_argv
-from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
 from flagscale_perf.training.figures import TABLE
-from flagscale_perf.spine.nearest import did_you_mean, is_misspelt
 
 _NEGATED = {f"no_{option.name}" for option in fields(PerfConfig) if isinstance(option.default, bool)}
 OUTPUT_KEYS = ("perf_log_dir", "save", "load", "tensorboard_dir", "wandb_save_dir")
@@ -103,10 +102,12 @@ def _refuse_unknown(job: Job, environ: Mapping[str, str]) -> None:
     for key, setting in job.settings.items():
         of_monitor = key.startswith(("perf_", "no_perf_")) or is_misspelt(key, PERF_KEYS)
         if of_monitor and key not in PERF_KEYS and key not in _NEGATED:
-            raise PerfError(f"{setting.path}: the monitor has no such option{did_you_mean(key, PERF_KEYS)}")
+            raise PerfError(
+                f"{setting.path}: the monitor has no such option{did_you_mean(key, PERF_KEYS, 1)}"
+            )
     for name, wrong in unknown_variables(environ).items():
         where = f"experiment.envs.{name}" if name in job.env else f"environment variable {name}"
-        raise PerfError(f"{where}: {wrong}; correct it or unset it")
+        raise PerfError(f"{where}: {wrong}")
 
 
 def _with_default_outputs(settings: Settings) -> Settings:

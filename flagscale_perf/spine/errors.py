@@ -14,13 +14,25 @@ class PerfError(Exception):
     """
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 3) -> str:
-    """The known words nearest to a wrong one, as in `; did you mean mfu or hfu?`; "" where none is near."""
+def did_you_mean(word: str, known: Iterable[str], most: int = 3, prefix: str = "") -> str:
+    """The known words nearest to a wrong one, as in `; did you mean mfu or hfu?`; "" where none is near. What
+    all of them begin with does not count.
+    """
+    by_lower = {name.removeprefix(prefix).lower(): name for name in known}
+    near = [by_lower[name] for name in _matches(word.removeprefix(prefix), by_lower, most, 0.6)]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def is_misspelt(word: str, known: Iterable[str]) -> bool:
+    """Whether a word that is not known is so like a known one that it can hardly mean anything else."""
+    known = list(known)
+    return word not in known and bool(_matches(word, known, 1, 0.85))
+
+
+def _matches(word: str, known: Iterable[str], most: int, likeness: float) -> list[str]:
     import difflib  # here: nothing needs it in a training
 
-    by_lower = {name.lower(): name for name in known}
-    near = [by_lower[name] for name in difflib.get_close_matches(word.lower(), by_lower, most)]
-    return f"; did you mean {' or '.join(near)}?" if near else ""
+    return difflib.get_close_matches(word.lower(), list(known), most, likeness)
 
 
 def raised_by_signal(error: BaseException) -> bool:

@@ -251,6 +251,6 @@ def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
     }  # fmt: skip
     assert unknown_variables(environ) == {
         "FLAGSCALE_PERF_LOG_INTERVALL":
-            "no option of the monitor has this variable (did you mean FLAGSCALE_PERF_LOG_INTERVAL?)",
+            "no option of the monitor has this variable; did you mean FLAGSCALE_PERF_LOG_INTERVAL?",
         "FLAGSCALE_PERF_QUUX_FLURB": "no option of the monitor has this variable",
     }  # fmt: skip

@@ -42,8 +42,8 @@ def test_a_variable_that_no_option_has_is_said_once_and_the_run_goes_on(rank, li
     environ = {"FLAGSCALE_PERF_LOG_INTERVALL": "5", "FLAGSCALE_PERF_LOG_DIR": "x", "RANK": rank}
     Installation([], environ).install().undo()
     assert capsys.readouterr().err.splitlines() == lines * [
-        "flagscale_perf: FLAGSCALE_PERF_LOG_INTERVALL: no option of the monitor has this variable"
-        " (did you mean FLAGSCALE_PERF_LOG_INTERVAL?); it changes nothing"
+        "flagscale_perf: FLAGSCALE_PERF_LOG_INTERVALL changes nothing: no option of the monitor has this"
+        " variable; did you mean FLAGSCALE_PERF_LOG_INTERVAL?"
     ]
 
 

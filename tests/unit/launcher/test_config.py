@@ -148,10 +148,10 @@ def test_settings_remember_where_they_are_written() -> None:
         ("runner", "node_rank", -1, "-1 is not a whole number from 0 on; write for example 0"),
         ("runner", "max_restarts", 1.5, "1.5 is not a whole number from 0 on; write for example 0"),
         ("runner", "master_port", 65536, "65536 is not a port from 0 to 65535; write for example 29500"),
-        ("runner", "nproc_pernode", 8, "there is no such key (did you mean nproc_per_node?)"),
-        ("runner", "hostfle", "hosts", "there is no such key (did you mean hostfile?)"),
+        ("runner", "nproc_pernode", 8, "there is no such key; did you mean nproc_per_node?"),
+        ("runner", "hostfle", "hosts", "there is no such key; did you mean hostfile?"),
         ("runner", "check_memory", "no", "'no' is neither true nor false; write true or false"),
-        ("task", "entrypont", "my.py", "there is no such key (did you mean entrypoint?)"),
+        ("task", "entrypont", "my.py", "there is no such key; did you mean entrypoint?"),
     ],
 )  # fmt: skip
 def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, value, message) -> None:

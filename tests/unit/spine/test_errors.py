@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flagscale_perf.spine.errors import did_you_mean, raised_by_signal, traceback_lines
+from flagscale_perf.spine.errors import did_you_mean, is_misspelt, raised_by_signal, traceback_lines
 
 
 @pytest.fixture
@@ -59,3 +59,18 @@ def test_the_nearest_words_first_whatever_their_case() -> None:
     assert did_you_mean("xfu", known, most=1) == "; did you mean mfu?"
     assert did_you_mean("h200 sxn", known) == "; did you mean H200 SXM?"
     assert did_you_mean("something else", known) == did_you_mean("x", []) == ""
+
+
+def test_what_all_words_begin_with_does_not_count() -> None:
+    known = ["LONG_PREFIX_INTERVAL", "LONG_PREFIX_DIR"]
+    assert did_you_mean("LONG_PREFIX_QUUX", known, 1, "LONG_PREFIX_") == ""
+    assert (
+        did_you_mean("LONG_PREFIX_INTERVALL", known, 1, "LONG_PREFIX_")
+        == "; did you mean LONG_PREFIX_INTERVAL?"
+    )
+
+
+def test_a_slip_is_told_from_another_word() -> None:
+    known = ["perf_log_interval", "enable_perf_monitor"]
+    words = ["perf_log_intervall", "enable_perf_monitr", "perf_log_interval", "enable_monitor", "hidden_size"]
+    assert [is_misspelt(word, known) for word in words] == [True, True, False, False, False]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.spine import files, stop_note
+from flagscale_perf.spine import files
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import decode
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
@@ -123,21 +123,6 @@ def test_a_producer_that_vanishes_was_killed(ring: Ring, tmp_path: Path, said: l
     assert steps_in(tmp_path) == [1, 2, 3]
     end = records_in(tmp_path)[-1]
     assert (end.reason, end.last_iteration) == ("killed", 3)
-
-
-@pytest.mark.parametrize("said_by_host", [None, "completed", "exception RuntimeError"])
-def test_an_end_that_the_user_asked_for_is_no_kill(
-    ring: Ring, tmp_path: Path, said: list[str], monkeypatch, said_by_host
-) -> None:
-    monkeypatch.setenv(stop_note.VARIABLE, str(tmp_path / "note"))
-    drain = make_drain(ring, tmp_path / "logs", said)
-    put(ring, 1)
-    drain.cycle()
-    stop_note.leave(str(tmp_path / "note"))
-    if said_by_host is not None:
-        ring.close(said_by_host, drain._task.anchor.mono_ns)
-    drain.run(never_waits, lambda: True)
-    assert records_in(tmp_path / "logs")[-1].reason == "stopped by the user"
 
 
 def test_what_comes_between_the_last_look_and_the_end_is_not_lost(

@@ -13,7 +13,7 @@ import pytest
 
 from flagscale_perf.sinks import registry
 from flagscale_perf.sinks.summary import SummarySink
-from flagscale_perf.spine import files
+from flagscale_perf.spine import files, stop_note
 from flagscale_perf.spine.records import EventRecord, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.training.marks import in_slots
@@ -319,3 +319,18 @@ def test_a_third_writer_repeats_neither_what_the_second_had_to_say_nor_the_headi
         sum(word in line for line in said)
         for word in ("Session Started", "the first has died", "the second has died")
     ] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("said_by_host", [None, "completed", "exception RuntimeError"])
+def test_an_end_that_the_user_asked_for_is_no_kill(
+    ring: Ring, tmp_path: Path, said: list[str], monkeypatch, said_by_host
+) -> None:
+    monkeypatch.setenv(stop_note.VARIABLE, str(tmp_path / "note"))
+    drain = make_drain(ring, tmp_path / "logs", said)
+    put(ring, 1)
+    drain.cycle()
+    stop_note.leave(str(tmp_path / "note"))
+    if said_by_host is not None:
+        ring.close(said_by_host, drain._task.anchor.mono_ns)
+    drain.run(never_waits, lambda: True)
+    assert records_in(tmp_path / "logs")[-1].reason == "stopped by the user"
