@@ -42,7 +42,7 @@ def size(layers: int, hidden: int, seq: int, batch: int, of_step: int) -> str:
     )
 
 
-# Ruled by the state, by attention's scores, by the loss, by dropout, by experts; and by each kind of parallelism.
+# Ruled by the state, the scores of attention, the loss, dropout, experts; and each kind of parallelism.
 @pytest.mark.parametrize(
     ("ranks", "words"),
     [
