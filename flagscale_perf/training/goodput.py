@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader
@@ -11,6 +11,7 @@ from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import Outcome, PhaseRecord, Record, StepRecord
+from flagscale_perf.training.settled import Settling, is_judged
 from flagscale_perf.training.window import end_mono_ns
 
 MAX_AGE_NS = 10 * 365 * 24 * 3600 * NS_PER_S  # no process begins its training later
@@ -22,8 +23,8 @@ class Goodput:
 
     Attributes:
         wall_ns: all of it.
-        startup_ns: from the process's start to the first iteration's start, and what that took longer than a
-            usual one.
+        startup_ns: from the process's start to the first iteration's start, and what that and the others of
+            the start took longer than usual ones (`training.settled`).
         productive_ns: iterations that trained, less the data stall in them.
         evaluation_ns: between iterations.
         checkpoint_ns: between iterations, as far as training waited for it.
@@ -71,6 +72,14 @@ class Goodput:
         return in_s | {"ettr": self.ettr}
 
 
+class _Judged(NamedTuple):
+    """A step as far as it may belong to the start."""
+
+    iteration_ns: int
+    is_lost: bool
+    loading_ns: int
+
+
 class SessionGoodput:
     """Folds one session's records.
 
@@ -96,6 +105,8 @@ class SessionGoodput:
         self._usual = Reservoir()
         self._has_begun = self._has_ended = False
         self._warmup: StepRecord | None = None
+        self._settling = Settling()
+        self._judged: list[_Judged] = []
         self._phases: PhaseRecord | None = None
         self._data_stall_ns: int | None = 0
         self._productive_ns = self._lost_ns = self._evaluation_ns = self._checkpoint_ns = self._before_ns = 0
@@ -140,14 +151,26 @@ class SessionGoodput:
             self._warmup = step
         elif is_redone or step.outcome != Outcome.TRAINED:
             self._lost_ns += step.iteration_ns
+            self._hold(_Judged(step.iteration_ns, True, 0), step)
         else:
             self._productive_ns += step.iteration_ns
             self._usual.add(step.iteration_ns)
-            self._data_stall_ns = plus(self._data_stall_ns, _loading_ns(step, self._phases))
+            loading_ns = _loading_ns(step, self._phases)
+            self._data_stall_ns = plus(self._data_stall_ns, loading_ns)
+            self._hold(_Judged(step.iteration_ns, False, loading_ns or 0), step)
+
+    def _hold(self, judged: _Judged, step: StepRecord) -> None:
+        """A step that may belong to the start."""
+        if is_judged(step) and not self._settling.is_final:
+            self._settling.add(step)
+            self._judged.append(judged)
 
     def result(self) -> Goodput:
         """The session so far."""
         excess_ns, trained_ns, lost_ns = self._warmup_shares()
+        more_ns, less_trained_ns, less_stall_ns = self._start_shares()
+        excess_ns, trained_ns = excess_ns + more_ns, trained_ns - less_trained_ns
+        lost_ns -= more_ns - less_trained_ns
         # As long as no iteration is finished, all is start-up.
         before_ns = (
             self._before_ns if self._has_begun else max(0, self._end_ns - self._start_ns - self._lost_ns)
@@ -162,8 +185,18 @@ class SessionGoodput:
         )
         wall_ns = max(self._end_ns - self._start_ns, sum(known))
         whole = Goodput(wall_ns, *known[:4], lost_ns=known[4], idle_ns=wall_ns - sum(known))
-        stall_ns = self._data_stall_ns
+        stall_ns = None if self._data_stall_ns is None else self._data_stall_ns - less_stall_ns
         return replace(whole, productive_ns=whole.productive_ns - (stall_ns or 0), data_stall_ns=stall_ns)
+
+    def _start_shares(self) -> tuple[int, int, int]:
+        """Of the start after the first iteration: what it took longer than usual; how much of that was
+        trained in, the rest was lost; and its data stall, which is part of it.
+        """
+        start = self._settling.result()
+        held = self._judged[: start.steps]
+        excess = [(max(0, step.iteration_ns - (start.usual_ns or 0)), step.is_lost) for step in held]
+        trained_ns = sum(excess_ns for excess_ns, is_lost in excess if not is_lost)
+        return sum(excess_ns for excess_ns, _ in excess), trained_ns, sum(step.loading_ns for step in held)
 
     def _warmup_shares(self) -> tuple[int, int, int]:
         """The first iteration as start-up, productive, lost: it trains as long as the median later one."""

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.host
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 ITERATIONS, SAMPLES = 26, 4
-SAMPLE_S, CHECKPOINT_S, EXCESS_S = 0.025, 2, 0.08
+SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.025, 2, 0.08, 2.0
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.03"}
 
 
@@ -65,6 +65,31 @@ def test_a_slow_data_loader(tmp_path):
     planted_s = (ITERATIONS - 1) * SAMPLES * SAMPLE_S
     assert found.name == "data_stall"
     assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)
+
+
+def test_a_slow_start(tmp_path):
+    """Steps 2 to 10 take 2 s more; how long the host itself starts is the machine's.
+    The advice is of this run: it has phases, no dataset and a CPU.
+    """
+    iterations = 60
+    found = train(tmp_path, "start", START_S, "--train-iters", iterations, **PADS)
+    summary = fs.summary(tmp_path / "perf")
+    settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
+    planted_s = 9 * START_S
+    assert (found.name, found.first_iteration) == ("slow_start", 2)
+    assert 10 <= found.iteration < iterations / 2
+    assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
+    assert settled["excess_s"] == pytest.approx(planted_s, rel=0.2)
+    assert settled["avg_iteration_ms"] < summary["final_statistics"]["avg_iteration_ms"]
+    assert [change.flags for change in found.changes] == [["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"], []]
+    (header,) = fs.records(tmp_path / "perf", "header")
+    arguments = header["facts"]["arguments"]
+    assert (arguments["num_workers"], arguments["mock_data"], arguments["train_iters"]) == (
+        0,
+        True,
+        iterations,
+    )
+    assert len(arguments) > 400
 
 
 def test_a_slow_checkpoint(tmp_path):

@@ -23,7 +23,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.spine.records import GOOD_ENDS
 from flagscale_perf.spine.units import ranges
-from flagscale_perf.training.analysis import series
+from flagscale_perf.training.analysis import series, settled
 from flagscale_perf.training.analysis.report import Figures, Overview, Point, TrainingReport, Trend
 from flagscale_perf.training.analysis.tables import (
     GoodputBar,
@@ -64,13 +64,13 @@ def report_of(found: TrainingReport) -> Report:
 
 
 def _sections(found: TrainingReport) -> list[Section]:
-    warm_up = (
-        f"Phases of {found.phases.steps:,} iterations, without the first" if found.phases.steps else "Phases"
-    )
+    start = found.settled
+    which = f"from {start.first_iteration:,} on" if start.has_slow_start else "without the first"
+    phases = f"Phases of {found.phases.steps:,} iterations, {which}" if found.phases.steps else "Phases"
     return [
         Section("goodput", "Goodput", "Goodput of this session", goodput(found.goodput)),
         Section("trend", "Trend", "Iterations", _trend(found)),
-        Section("phases", "Phases", warm_up, _phases(found)),
+        Section("phases", "Phases", phases, _phases(found)),
         Section("ranks", "Ranks", "Ranks", _ranks(found)),
         Section("memory", "Memory", "Memory of rank 0's device", _memory(found)),
         Section("hardware", "Hardware", "Hardware of rank 0's device", _hardware(found)),
@@ -119,14 +119,15 @@ def _tiles(found: TrainingReport) -> list[Tile]:
     no_peak = "no peak known" if found.overview.peak_tflops is None else None
     low, high = (Quantity(value, "", 1) for value in (figures.min_tflops_per_gpu, figures.max_tflops_per_gpu))
     power: Cell = (Quantity(device.power_w, "W"), ", rank 0's device") if device.power_w else "not read"
+    rates = settled.rates_of(found)
     return [
-        Tile("MFU", Quantity(figures.mfu, "share"), no_peak or found.overview.flops_convention),
-        Tile("HFU", Quantity(figures.hfu, "share"), no_peak or "recomputation included"),
-        Tile("TFLOPS/GPU", Quantity(figures.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
-        Tile("tokens/s", Quantity(figures.tokens_per_s, "", 0),
-             (Quantity(figures.samples_per_s, "", 1), " samples/s")),
-        Tile("iteration, p50", _ms(figures.p50_ms),
-             ("p95 ", _ms(figures.p95_ms), ", max ", _ms(figures.max_ms))),
+        Tile("MFU", Quantity(rates.mfu, "share"), no_peak or found.overview.flops_convention),
+        Tile("HFU", Quantity(rates.hfu, "share"), no_peak or "recomputation included"),
+        Tile("TFLOPS/GPU", Quantity(rates.tflops_per_gpu, "", 1), ("intervals ", low, " to ", high)),
+        Tile("tokens/s", Quantity(rates.tokens_per_s, "", 0),
+             (Quantity(rates.samples_per_s, "", 1), " samples/s")),
+        Tile("iteration, p50", _ms(rates.p50_ms),
+             ("p95 ", _ms(rates.p95_ms), ", max ", _ms(figures.max_ms))),
         Tile("goodput (ETTR)", Quantity(found.goodput.ettr, "share"),
              ("of ", Quantity(found.goodput.wall_s, "s"))),
         Tile("peak memory", _gb(held.peak_gb, 1),
@@ -152,7 +153,9 @@ def _trend(found: TrainingReport) -> list[Block]:
             Note("No trend: no interval after the warm-up is finished yet."),
             Pairs(_totals(found.figures)),
         ]
-    blocks: list[Block] = [drawn, Pairs([*_speed(found), *_totals(found.figures)])]
+    blocks: list[Block] = [
+        drawn, Pairs([*_speed(found), *_totals(found.figures)]), *settled.side_by_side(found),
+    ]  # fmt: skip
     shown = len(found.trend.points)
     if shown < found.trend.intervals:
         blocks.append(Note(f"{shown:,} of {found.trend.intervals:,} intervals are drawn."))
@@ -163,11 +166,12 @@ def _trend(found: TrainingReport) -> list[Block]:
 
 
 def _speed(found: TrainingReport) -> list[tuple[str, Cell]]:
-    """Of the iterations after the first."""
+    """Of the iterations after the start."""
     figures, trend = found.figures, found.trend
     rows: list[tuple[str, Cell]] = [
-        ("mean iteration", _ms(figures.iteration_ms)),
+        ("mean iteration", _ms(settled.rates_of(found).iteration_ms)),
         ("first iteration", (_ms(figures.first_iteration_ms), ", left out of the rates")),
+        ("settled", settled.state(found.settled)),
     ]
     if trend.slow_step_count:
         excess = Quantity(trend.slow_excess_s, "s")

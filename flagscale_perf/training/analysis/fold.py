@@ -132,6 +132,7 @@ class RunFold:
             overview=overview_of(summary, self._at(self._header.start_wall_ns), self._totals.ranks.nodes()),
             findings=[],
             figures=_figures(summary),
+            settled=summary.settled,
             trend=self._trend.result(self._signals.slow_steps),
             phases=_phases(summary),
             ranks=self._ranks.result(

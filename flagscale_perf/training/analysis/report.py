@@ -24,6 +24,7 @@ from flagscale_perf.training.analysis.tables import (
     Straggler,
 )
 from flagscale_perf.training.hardware import HardwareSummary
+from flagscale_perf.training.summary.settled import NOT_SETTLED, SettledSummary
 
 REPORT_VERSION = 1
 
@@ -97,8 +98,8 @@ class Overview:
 
 @dataclass(frozen=True)
 class Figures:
-    """The run in numbers, without the first iteration, except `first_iteration_ms` and what is a total: those
-    are of all iterations.
+    """The run in numbers, a slow start included, but without the first iteration, except `first_iteration_ms`
+    and what is a total: those are of all iterations.
     """
 
     tflops_per_gpu: float | None
@@ -191,6 +192,8 @@ class TrainingReport:
     Attributes:
         findings: in the order of their cost, those without a cost last; none where nothing is wrong.
         unjudged: what no finding could be looked for in, and why, one phrase each.
+        figures: of all iterations but the first.
+        settled: the same of those after the start.
     """
 
     overview: Overview
@@ -207,6 +210,7 @@ class TrainingReport:
     files: dict[str, str]
     reading: Reading
     unjudged: list[str] = field(default_factory=list)
+    settled: SettledSummary = NOT_SETTLED
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `report_version` first."""

@@ -18,6 +18,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.settled import Settling
 
 MAX_STEPS = 2048
 TAIL_BYTES = 1 << 18
@@ -26,6 +27,7 @@ MIN_STEPS = 16
 PAUSE_SHARE = 0.01  # of the iteration, from which on an evaluation or a checkpoint counts as one
 
 WARMUP = "warm-up"
+SLOW_START = "slow start"
 UNTRAINED = "trained nothing"
 TIMELESS = "without a time"
 PAUSE = "evaluation or checkpoint there or just before"
@@ -95,6 +97,12 @@ class _Sample:
             self.thinned += len(self.steps) - len(kept)
             self.steps = kept
 
+    def drop_before(self, iteration: int) -> int:
+        """Forgets the steps before that one; returns how many there were."""
+        count = len(self.steps)
+        self.steps = {number: step for number, step in self.steps.items() if number >= iteration}
+        return count - len(self.steps)
+
     def _keeps(self, iteration: int) -> bool:
         return iteration // STRETCH % self._every == 0
 
@@ -123,22 +131,26 @@ def _span(path: Path) -> range:
 
 
 def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
-    """The run's steps in the span, without the first `warmup` iterations after its start.
+    """The run's steps in the span that are settled, without the first `warmup` iterations in any case.
 
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
     run = RunFile(path)
     phases, sample, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Sample(), _Choice(warmup, span)
+    settling = Settling()
     for record in run:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
         elif isinstance(record, StepRecord):
+            settling.add(record)
             joined = phases.take(record)
             if choice.takes(record):
                 sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
     left_out = choice.left_out
     if sample.thinned:
         left_out[THINNED] = sample.thinned
+    if unsettled := sample.drop_before(settling.result().settled_iteration or 0):
+        left_out[SLOW_START] = unsettled
     if len(sample.steps) < MIN_STEPS:
         found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")

@@ -21,7 +21,7 @@ def no_phases(found: TrainingReport) -> str:
 
 def no_counters(found: TrainingReport) -> str:
     """One phrase."""
-    if _is_cpu(found):
+    if is_cpu(found):
         return "a CPU has none that are read"
     told = [one.text for one in found.monitor.events if one.text.startswith(NO_COUNTERS)]
     if told:
@@ -35,14 +35,15 @@ def no_memory(found: TrainingReport) -> str:
     """One phrase."""
     if not _options(found).perf_memory_tracking:
         return "--perf-memory-tracking is off"
-    return "a CPU has no allocator to read" if _is_cpu(found) else "the allocator was not read"
+    return "a CPU has no allocator to read" if is_cpu(found) else "the allocator was not read"
 
 
 def _options(found: TrainingReport) -> PerfConfig:
     return PerfConfig.of(found.overview.config)
 
 
-def _is_cpu(found: TrainingReport) -> bool:
+def is_cpu(found: TrainingReport) -> bool:
+    """Whether rank 0's device is a CPU."""
     return (found.overview.device or "").startswith("CPU")
 
 

@@ -15,6 +15,7 @@ from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.memory import MemorySummary
 from flagscale_perf.training.ranks.totals import RanksSummary
+from flagscale_perf.training.summary.settled import SettledSummary
 
 RUNNING = "running"
 
@@ -36,7 +37,9 @@ class SessionInfo:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Rates over the steps without warm-up; the extremes are those of intervals, MFU and HFU shares of 1."""
+    """Rates over all steps but the first, a slow start included; the extremes are those of intervals, MFU and
+    HFU shares of 1.
+    """
 
     avg_tflops_per_gpu: float | None
     max_tflops_per_gpu: float | None
@@ -73,7 +76,9 @@ class Totals:
 
 @dataclass(frozen=True)
 class PhaseSummary:
-    """Time and share of each phase, over the `steps` in which they were measured, warm-up aside."""
+    """Time and share of each phase, over the settled `steps` in which they were measured; over all but the
+    first where the run has not settled.
+    """
 
     steps: int
     total_s: dict[str, float | None]
@@ -114,6 +119,7 @@ class Summary:
     schema_version: int
     session_info: SessionInfo
     final_statistics: Statistics
+    settled: SettledSummary
     totals: Totals
     phases: PhaseSummary
     bubble: BubbleSummary

@@ -28,6 +28,7 @@ from flagscale_perf.training.records import (
     Record,
     StepRecord,
 )
+from flagscale_perf.training.summary.settled import SettledTotals
 from flagscale_perf.training.summary.summary import (
     RUNNING,
     BubbleSummary,
@@ -62,6 +63,7 @@ class RunTotals:
         self._facts = RunFacts.of(header.facts)
         self._scale = Scale.of(self._facts)
         self._rated, self._warmup = StepSums(), StepSums()
+        self._settled = SettledTotals(self._scale)
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
@@ -82,8 +84,9 @@ class RunTotals:
 
     @property
     def rated(self) -> StepSums:
-        """Sums over the steps that rates are made of."""
-        return self._rated
+        """Sums over the settled steps; over all but the first where the run has not settled."""
+        settled = self._settled.sums()
+        return self._rated if settled is None else settled
 
     def add(self, record: Record) -> None:
         """The next record of the run; a header adds nothing."""
@@ -112,6 +115,7 @@ class RunTotals:
         phases = self._phases.take(step)
         if not step.warmup:
             self._rated.add(step, phases)
+            self._settled.add(step, phases)
             if step.outcome != Outcome.DATA_SKIPPED:
                 self._trusted.add_step(step)
         else:
@@ -146,11 +150,12 @@ class RunTotals:
 
     def result(self) -> Summary:
         """The summary so far."""
-        header, phases, all_steps = self._header, self._rated.phases, self._rated.with_steps_of(self._warmup)
+        header, phases, all_steps = self._header, self.rated.phases, self._rated.with_steps_of(self._warmup)
         return Summary(
             schema_version=header.schema_version,
             session_info=self._session_info(),
             final_statistics=_finite(self._statistics()),
+            settled=_finite(self._settled.result(is_trusted=not self._trusted.suspect_intervals)),
             totals=_finite(self._totals(all_steps)),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),

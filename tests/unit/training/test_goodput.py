@@ -75,6 +75,32 @@ def test_a_session_from_its_process_start_to_its_end() -> None:
     }  # fmt: skip
 
 
+def test_a_slow_start_is_start_up_as_far_as_it_takes_longer_than_usual() -> None:
+    """5 s to the first step, which takes 2 s more; nine steps of 3 s, one of them in vain, 30 of 1 s. The
+    slow ones load data for 2 s, the others for 0.1 s.
+    """
+    records = [make_step(1, warmup=1, start_ns=3 * SECOND, iteration_ns=3 * SECOND)]
+    for number in range(2, 41):
+        is_slow, start_s = number <= 10, 6 + 3 * min(number - 2, 9) + max(0, number - 11)
+        records += [
+            make_phases(number, data_loading_ns=2 * SECOND if is_slow else SECOND // 10),
+            make_step(
+                number, start_ns=start_s * SECOND, iteration_ns=(3 if is_slow else 1) * SECOND,
+                outcome=int(Outcome.UPDATE_SKIPPED if number == 4 else Outcome.TRAINED),
+            ),
+        ]  # fmt: skip
+    goodput = session(*records, end_at(63)).result()
+    assert goodput == Goodput(
+        wall_ns=65 * SECOND,
+        startup_ns=(5 + 2 + 9 * 2) * SECOND,
+        productive_ns=(1 + 8 + 30 - 3) * SECOND,
+        data_stall_ns=3 * SECOND,
+        lost_ns=SECOND,
+        idle_ns=0,
+    )
+    assert adds_up(goodput)
+
+
 def test_what_the_writer_tells_after_the_end_is_no_time_of_the_session() -> None:
     ended = [*steps(1, 4, 3), end_at(20)]
     late = make_event("failure", at_ns=90 * SECOND)

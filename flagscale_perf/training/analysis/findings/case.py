@@ -71,10 +71,14 @@ class TrainingCase(Case):
         """Of the steps' time; None if one of them is not known."""
         return None if dur_s is None or self.rated_s <= 0 else dur_s / self.rated_s
 
-    def part(self, name: str) -> tuple[float, float]:
-        """Seconds and share of a class of goodput; zero where it is not known."""
-        part = next(part for part in self.report.goodput.parts if part.name == name)
-        return part.dur_s or 0.0, part.share or 0.0
+    def part(self, name: str) -> float:
+        """Seconds of a class of goodput; zero where they are not known."""
+        return next(part for part in self.report.goodput.parts if part.name == name).dur_s or 0.0
+
+    def share_of_wall(self, dur_s: float) -> float:
+        """Of the session's time; 0 where none has passed."""
+        wall_s = self.report.goodput.wall_s
+        return dur_s / wall_s if wall_s > 0 else 0.0
 
     def phase_share(self, *names: str) -> float:
         """Of these phases together, of the iterations' time; zero where they were not measured."""
@@ -133,10 +137,11 @@ def slows(
     )
 
 
-def interrupts(rule: TrainingRule, case: TrainingCase, title: str, evidence: list[Evidence]) -> Finding:
-    """A finding that takes the whole class of goodput of that name."""
-    dur_s, share = case.part(rule.name)
-    share = min(share, _MAX_SHARE)
+def interrupts(
+    rule: TrainingRule, case: TrainingCase, title: str, evidence: list[Evidence], dur_s: float
+) -> Finding:
+    """A finding that takes so much time in which less was trained than could be."""
+    share = min(case.share_of_wall(dur_s), _MAX_SHARE)
     return replace(
         rule.finding(title, evidence, SOONER), cost_s=dur_s, cost_share=share, gain=share / (1 - share)
     )

@@ -8,7 +8,7 @@ from flagscale_perf.analysis import rules
 from flagscale_perf.training.analysis.findings import data, device, memory, pauses, pipeline, ranks, steps
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.report import TrainingReport
-from flagscale_perf.training.analysis.why_not import no_counters, no_memory, no_phases
+from flagscale_perf.training.analysis.why_not import is_cpu, no_counters, no_memory, no_phases
 
 _PHASES = "data loading, communication and the pipeline"
 
@@ -39,5 +39,5 @@ def _no_mfu(report: TrainingReport) -> str:
     """Why there is none: the FLOPs are not known, or the peak."""
     reason = next((each for each in report.overview.missing if each.startswith("TFLOPS, MFU")), None)
     if reason is None and report.overview.peak_tflops is None:
-        reason = report.overview.peak_source
+        reason = "the peak of a CPU is in no table" if is_cpu(report) else report.overview.peak_source
     return reason or "not known"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
@@ -16,6 +18,7 @@ from flagscale_perf.training.analysis.findings.advice import (
 )
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, interrupts
 
+MS_PER_S = 1000
 _DISTRIBUTED = "torch_dist"
 
 
@@ -78,6 +81,20 @@ def evaluation(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return _pause(this, case, "Evaluation takes")
 
 
+def _kept_kernels(case: TrainingCase) -> Change | None:
+    """Those of the caches' directories that the environment does not set; PyTorch itself sets a temporary
+    one, `torchinductor_USER`.
+    """
+    in_force = {name: str(value) for name, value in (case.facts.environment or {}).items()}
+    unset = [
+        name
+        for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+        if not in_force.get(name) or "/torchinductor_" in in_force[name]
+    ]
+    text = "in the environment: keep compiled kernels on a disk that outlives the job"
+    return Change(unset, text) if unset else None
+
+
 def _loads(case: TrainingCase) -> bool:
     return bool(case.argument("load") or case.argument("pretrained_checkpoint"))
 
@@ -113,12 +130,62 @@ def _loads(case: TrainingCase) -> bool:
     ],
 )
 def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """The way to the first step, as a share and in seconds."""
-    dur_s, _ = case.part("startup")
+    """The way to the first step and what that took longer, as a share and in seconds."""
+    dur_s = case.part("startup") - (case.report.settled.excess_s or 0.0)
     if not this.exceeds(dur_s, "startup_s"):
         return None
     title = f"{number(dur_s, 0)} s pass before the first step has begun to run at its usual speed:"
-    return _pause(this, case, title)
+    return _pause(this, case, title, dur_s)
+
+
+@rule(
+    explains={"jitter"},
+    limits={
+        "slow_start": Limit(0.05, "share", "ours: of the wall time so far, as for the way to the first step")
+    },
+    causes=[
+        "kernels are compiled, or tuned for each new shape",
+        "data is read for the first time: page cache, the loader's processes, tokenising",
+        "memory is touched and the allocator's cache filled for the first time",
+        "communicators are set up at their first use",
+    ],
+    changes=[
+        Advice(
+            ["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"],
+            "in the environment: keep compiled kernels on a disk that outlives the job",
+            make=_kept_kernels,
+        ),
+        provided(
+            give("--data-cache-path", "where it is data: keep the dataset's index files on a local disk"),
+            lambda case: not case.argument("mock_data"),
+        ),
+        provided(
+            Change(
+                [], "where it is data: read the dataset's files once before the start, into the page cache"
+            ),
+            lambda case: not case.argument("mock_data"),
+        ),
+        Change([], "train longer between restarts: each of them starts like this again"),
+    ],
+)
+def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Steps after the first one that are slower than settled ones."""
+    settled = case.report.settled
+    steps, excess_s = settled.start_steps, settled.excess_s or 0.0
+    share = case.share_of_wall(excess_s)
+    if not steps or settled.first_iteration is None or not this.exceeds(share, "slow_start"):
+        return None
+    mean_ms = (settled.start_s or 0.0) / steps * MS_PER_S
+    title = (
+        f"The first {steps} steps after the first one take {number(mean_ms, 1)} ms in the mean, "
+        f"later ones {number(settled.usual_ms, 1)} ms: {percent(share)} of the session"
+    )
+    evidence = [this.broke("steps of the start above the usual, of the wall time", share, "slow_start")]
+    return replace(
+        interrupts(this, case, title, evidence, excess_s),
+        first_iteration=settled.first_iteration - steps,
+        iteration=settled.first_iteration - 1,
+    )
 
 
 def _lower_scale(case: TrainingCase, now: float) -> float | None:
@@ -169,14 +236,16 @@ def lost(this: TrainingRule, case: TrainingCase) -> Finding | None:
 )
 def idle(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Time in no iteration and no known pause."""
-    dur_s, _ = case.part("idle")
-    return _pause(this, case, "Nothing that is known happened for") if this.exceeds(dur_s, "idle_s") else None
+    if not this.exceeds(case.part("idle"), "idle_s"):
+        return None
+    return _pause(this, case, "Nothing that is known happened for")
 
 
-def _pause(this: TrainingRule, case: TrainingCase, title: str) -> Finding | None:
-    """Judges the share of the class that is called like the rule."""
-    _, share = case.part(this.name)
+def _pause(this: TrainingRule, case: TrainingCase, title: str, dur_s: float | None = None) -> Finding | None:
+    """Judges the share of this time; without it, of the class that is called like the rule."""
+    dur_s = case.part(this.name) if dur_s is None else dur_s
+    share = case.share_of_wall(dur_s)
     if not this.exceeds(share, this.name):
         return None
     evidence = [this.broke(f"{this.name}, of the wall time", share, this.name)]
-    return interrupts(this, case, f"{title} {percent(share)} of the session", evidence)
+    return interrupts(this, case, f"{title} {percent(share)} of the session", evidence, dur_s)

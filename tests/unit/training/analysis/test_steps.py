@@ -28,6 +28,16 @@ def test_what_is_left_out_is_counted_by_the_reason(tmp_path) -> None:
     assert run.memory_peak_bytes == 3 * 10**9
 
 
+def test_a_slow_start_longer_than_the_warm_up_is_left_out(tmp_path) -> None:
+    records = [
+        make_step(number, warmup=int(number == 1), iteration_ns=(300 if number <= 21 else 100) * MS)
+        for number in range(1, 81)
+    ]
+    run = steps.read_steps(write(tmp_path / "run", records), 10, None)
+    assert run.left_out == {steps.WARMUP: 10, steps.SLOW_START: 11}
+    assert list(run.steps) == list(range(22, 81))
+
+
 def test_phases_come_with_their_step(tmp_path) -> None:
     run = steps.read_steps(write(tmp_path / "run", steady(20)), 0, None)
     assert run.left_out == {steps.WARMUP: 1}

@@ -71,6 +71,7 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     "checkpoint": (Plan(step=lambda n: when(n % 100 == 0, checkpoint_ns=20 * SECOND)), 120 / 605),
     "evaluation": (Plan(step=lambda n: when(n % 100 == 0, eval_ns=15 * SECOND)), 90 / 605),
     "startup": (Plan(facts={"process_start_ns": -400 * SECOND}), 400 / 601),
+    "slow_start": (Plan(extra=lambda n: when(2 <= n <= 40, forward_ns=2 * SECOND)), 39 * 2 / 606),
     "gc_pauses": (Plan(extra=lambda n: when(n % 40 == 7, other_ns=500 * MS)), 15 * 0.5 / 600),
     "jitter": (Plan(extra=lambda n: when(n in UNEVEN, forward_ns=600 * MS)), 45 * 0.6 / 601),
     "small_micro_batch": (

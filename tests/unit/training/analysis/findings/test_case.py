@@ -40,11 +40,10 @@ def test_what_slows_the_steps_costs_its_share_of_their_time() -> None:
     assert slows(RULE, CASE, "slower than possible", 3.0, []).gain == pytest.approx(99.0)
 
 
-def test_what_stands_between_the_steps_costs_its_class_of_goodput() -> None:
-    dur_s, share = CASE.part("checkpoint")
-    found = interrupts(RULE, CASE, "pauses", [])
-    assert (found.cost_s, found.cost_share) == (dur_s, share)
-    assert found.gain == pytest.approx(share / (1 - share))
+def test_what_stands_between_the_steps_costs_its_share_of_the_session() -> None:
+    found = interrupts(RULE, CASE, "pauses", [], CASE.report.goodput.wall_s / 4)
+    assert (found.cost_s, found.cost_share) == (20.0, 0.25)
+    assert found.gain == pytest.approx(1 / 3)
 
 
 def test_a_risk_costs_nothing_yet() -> None:

@@ -1,0 +1,88 @@
+"""The settled steps in a report: its rates are theirs, and stand beside those of all steps where a slow start
+makes a difference.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flagscale_perf.analysis.blocks import Block, Cell, Quantity, Table
+from flagscale_perf.training.analysis.report import Figures, TrainingReport
+from flagscale_perf.training.summary.settled import SettledSummary
+
+
+class Rates(NamedTuple):
+    """Of some steps; None where not known."""
+
+    mfu: float | None
+    hfu: float | None
+    tflops_per_gpu: float | None
+    tokens_per_s: float | None
+    samples_per_s: float | None
+    iteration_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+
+
+# Label, unit and decimals of the rows side by side, in the order of `Rates`.
+_ROWS = [
+    ("MFU", "share", None),
+    ("HFU", "share", None),
+    ("TFLOPS/GPU", "", 1),
+    ("tokens/s", "", 0),
+    ("samples/s", "", 1),
+    ("mean iteration", "ms", None),
+    ("iteration, p50", "ms", None),
+    ("iteration, p95", "ms", None),
+]
+
+
+def rates_of(found: TrainingReport) -> Rates:
+    """Of the settled steps; of all but the first where there is no slow start, or none that is known."""
+    if not found.settled.has_slow_start:
+        return _of_all(found.figures)
+    return _of_settled(found.settled)
+
+
+def state(settled: SettledSummary) -> Cell:
+    """In words: from where on, and what the start took."""
+    if settled.first_iteration is None:
+        return f"not known: {settled.reason}; rates are of all iterations but the first"
+    since = f"from iteration {settled.first_iteration:,} on"
+    if not settled.has_slow_start:
+        return since
+    excess = Quantity(settled.excess_s, "s")
+    return (f"{since}; the {settled.start_steps:,} before it take ", excess, " longer than usual")
+
+
+def side_by_side(found: TrainingReport) -> list[Block]:
+    """Rates of the settled iterations beside those of all but the first; nothing where they are the same."""
+    settled = found.settled
+    if not settled.has_slow_start:
+        return []
+    rows = [
+        (label, Quantity(one, unit, decimals), Quantity(all_, unit, decimals))
+        for (label, unit, decimals), one, all_ in zip(
+            _ROWS, _of_settled(settled), _of_all(found.figures), strict=True
+        )
+        if one is not None or all_ is not None
+    ]
+    head = ("", f"settled, from {settled.first_iteration:,} on", "all but the first")
+    return [Table(head, rows, 2, "Rates with and without the slow start")]
+
+
+def _of_all(figures: Figures) -> Rates:
+    return Rates(*(getattr(figures, name) for name in Rates._fields))
+
+
+def _of_settled(settled: SettledSummary) -> Rates:
+    return Rates(
+        mfu=settled.avg_mfu,
+        hfu=settled.avg_hfu,
+        tflops_per_gpu=settled.avg_tflops_per_gpu,
+        tokens_per_s=settled.avg_throughput_tokens,
+        samples_per_s=settled.avg_throughput_samples,
+        iteration_ms=settled.avg_iteration_ms,
+        p50_ms=settled.p50_iteration_ms,
+        p95_ms=settled.p95_iteration_ms,
+    )
