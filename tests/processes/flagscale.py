@@ -63,6 +63,24 @@ def train_gpt() -> Path:
     return root() / "flagscale" / "train" / "train_gpt.py"
 
 
+def make_later_tree(tree: Path) -> Path:
+    """A tree shaped like FlagScale 1.x, of the installed one's files; returns its root."""
+    megatron, scripts = root() / "third_party" / "Megatron-LM", tree / "flagscale" / "train" / "megatron"
+    scripts.mkdir(parents=True)
+    for name in ("megatron", "gpt_builders.py", "model_provider.py"):
+        (tree / name).symlink_to(megatron / name)
+    for package in ("", "train"):
+        for path in (root() / "flagscale" / package).iterdir():
+            if path.name not in ("train", "train.py", "train_gpt.py", "__pycache__"):
+                (tree / "flagscale" / package / path.name).symlink_to(path)
+    text = (megatron / "pretrain_gpt.py").read_text()
+    head, imported, tail = text.partition("get_tokenizer, pretrain, print_rank_0\n")
+    assert imported
+    own_loop = "get_tokenizer, print_rank_0\nfrom megatron.training.training import pretrain\n"
+    (scripts / "train_gpt.py").write_text(head + own_loop + tail)
+    return tree
+
+
 def environment(**more: str) -> dict[str, str]:
     """What FlagScale's own runner would export."""
     megatron = root() / "third_party" / "Megatron-LM"

@@ -21,21 +21,7 @@ WORDS += ["--perf-breakdown", "--perf-max-overhead", "100"]
 @pytest.fixture
 def tree(tmp_path):
     """The tree's root."""
-    root, megatron = tmp_path / "tree", fs.root() / "third_party" / "Megatron-LM"
-    scripts = root / "flagscale" / "train" / "megatron"
-    scripts.mkdir(parents=True)
-    for name in ("megatron", "gpt_builders.py", "model_provider.py"):
-        (root / name).symlink_to(megatron / name)
-    for package in ("", "train"):
-        for path in (fs.root() / "flagscale" / package).iterdir():
-            if path.name not in ("train", "train.py", "train_gpt.py", "__pycache__"):
-                (root / "flagscale" / package / path.name).symlink_to(path)
-    text = (megatron / "pretrain_gpt.py").read_text()
-    head, imported, tail = text.partition("get_tokenizer, pretrain, print_rank_0\n")
-    assert imported
-    own_loop = "get_tokenizer, print_rank_0\nfrom megatron.training.training import pretrain\n"
-    (scripts / "train_gpt.py").write_text(head + own_loop + tail)
-    return root
+    return fs.make_later_tree(tmp_path / "tree")
 
 
 def check(finished, directory):

@@ -364,3 +364,13 @@ def test_sigterm_from_elsewhere_is_no_stop_by_the_user(run_py, tmp_path) -> None
     wait_for((logs / "pids/host_0_localhost.exit").exists)
     query = run_py("action=query").stdout
     assert query.startswith(f"{tmp_path}/outputs: finished, exit status ")
+
+
+@pytest.mark.host
+def test_the_integration_test(tmp_path) -> None:
+    script = RUN_PY.parent / "test_perf_monitor.sh"
+    done = subprocess.run(
+        [script], cwd=tmp_path, env=os.environ | {"PYTHON": sys.executable}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "test passed"

@@ -1,0 +1,112 @@
+"""What the documentation of FlagScale's own monitor names is here, or docs/from_perf_monitor.md says what is
+instead; and each row is tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments
+from flagscale_perf.training.figures import TABLE
+
+REPO = Path(__file__).parents[2]
+PAGE = (REPO / "docs/from_perf_monitor.md").read_text(encoding="utf-8")
+ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.partition("\n## ")[0], re.MULTILINE)[2:])
+HERE = "tests/contract/test_from_perf_monitor.py"
+RUN_PY = "tests/processes/test_run_py.py"
+MODULE = f"{HERE}::test_a_module_is_where_the_page_says"
+# Words of a row's first cell -> the test that does what its second cell says.
+PROOFS = {
+    "train.system.enable_perf_monitor=true": f"{RUN_PY}::test_command_lines_of_the_requirement",
+    "train=7b_with_perf_monitor": f"{RUN_PY}::test_command_lines_of_the_requirement",
+    "host_0_localhost_run.sh": f"{RUN_PY}::test_script_can_be_started_by_hand",
+    "train/7b.yaml": "tests/contract/test_options.py::test_every_option_has_its_key_in_every_task",
+    "--enable-perf-monitor` and": f"{HERE}::test_the_flags_and_their_defaults_are_the_documented_ones",
+    "tail -f": "tests/unit/sinks/test_realtime.py::test_the_next_session_goes_on_below_a_separator",
+    "pandas": "tests/processes/test_analysis_examples.py::test_the_documented_one",
+    "train_gpt.py": "tests/processes/test_flagscale_outputs.py::"
+    "test_the_curves_come_from_rank_0_beside_the_hosts_own",
+    "--logdir": f"{HERE}::test_the_curves_have_the_documented_tags",
+    "test_perf_simple.py": f"{HERE}::test_a_script_of_tests_runs_them",
+    "test_perf_monitor_unit.py": f"{HERE}::test_a_script_of_tests_runs_them",
+    "test_perf_monitor.sh": f"{RUN_PY}::test_the_integration_test",
+    "perf_metrics.py": MODULE,
+    "perf_logger.py": MODULE,
+    "flops_calculator.py": MODULE,
+    "arguments.py": MODULE,
+    "hooks.py": MODULE,
+    "integration.py": MODULE,
+    "monitor_example.py": "tests/processes/test_core_loop_example.py::"
+    "test_two_ranks_train_the_same_and_every_block_is_in_the_records",
+    "calculate_new_model_flops": "tests/contract/test_new_family.py::"
+    "test_the_new_family_counts_what_the_page_says_and_the_others_stay_what_they_were",
+    "log_metrics": "tests/unit/sinks/test_realtime.py::"
+    "test_each_session_begins_with_the_titles_of_its_own_columns",
+}
+
+
+def row_of(words: str) -> str:
+    (found,) = [here for there, here in ROWS.items() if words in there]
+    return found
+
+
+def test_every_row_has_a_test_and_every_name_a_row() -> None:
+    assert len(ROWS) == len(PROOFS)
+    for words, proof in PROOFS.items():
+        assert row_of(words)
+        path, _, name = proof.partition("::")
+        assert f"def {name}(" in (REPO / path).read_text(encoding="utf-8"), proof
+
+
+def test_every_file_on_the_page_is_there() -> None:
+    spans = re.findall(r"`((?:conf|examples|flagscale_perf)/[\w./]+)`", "".join(ROWS.values()))
+    assert [span for span in spans if not (REPO / span).is_file()] == []
+
+
+@pytest.mark.parametrize("name", [words for words, proof in PROOFS.items() if proof == MODULE])
+def test_a_module_is_where_the_page_says(name: str) -> None:
+    modules = re.findall(r"`(flagscale_perf[./]\w+)(?:\.py)?`", row_of(name))
+    assert modules
+    for module in modules:
+        assert importlib.util.find_spec(module.replace("/", "."))
+
+
+def test_the_flags_and_their_defaults_are_the_documented_ones() -> None:
+    assert set(DOCUMENTED) <= set(add_perf_arguments(argparse.ArgumentParser())._option_string_actions)
+    assert {name: getattr(PerfConfig(), name[2:].replace("-", "_")) for name in DOCUMENTED} == DOCUMENTED
+
+
+DOCUMENTED = {
+    "--enable-perf-monitor": False,
+    "--perf-log-interval": 10,
+    "--perf-log-dir": "logs/perf_monitor",
+    "--perf-console-output": False,
+    "--perf-memory-tracking": True,
+    "--perf-breakdown": False,
+    "--perf-max-log-files": 10,
+}
+
+
+def test_the_curves_have_the_documented_tags() -> None:
+    tags = {tag for page in TABLE.charts().values() for chart in page.values() for tag in chart}
+    assert tags >= {
+        "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
+        "performance/tokens_per_second", "memory/current_gb", "memory/peak_gb",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("script", "one"),
+    [
+        ("test_perf_simple.py", "test_no_two_rooms_import_each_other"),
+        ("test_perf_monitor_unit.py", "test_what_is_missing_is_two_lines"),
+    ],
+)
+def test_a_script_of_tests_runs_them(run_python, script: str, one: str) -> None:
+    done = run_python(REPO / script, "-q", "-k", one, "-p", "no:cacheprovider")
+    assert (done.returncode, done.stdout.splitlines()[-1].split(",")[0]) == (0, "1 passed"), done.stdout
