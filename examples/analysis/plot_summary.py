@@ -11,8 +11,11 @@ import glob
 import json
 import sys
 
-import matplotlib.pyplot as plt
-import pandas as pd
+try:
+    import matplotlib.pyplot as plt
+    import pandas as pd
+except ImportError as error:
+    sys.exit(f"this needs {error.name}: {error}\n{sys.executable} -m pip install pandas matplotlib")
 
 directory = sys.argv[1] if len(sys.argv) > 1 else "logs/perf_monitor"
 

@@ -93,6 +93,14 @@ def test_a_command_without_its_part_says_so_in_two_lines(type_without, module, w
     assert line.startswith(f"install it: {sys.executable} -m pip install ") and part.name in line
 
 
+@pytest.mark.parametrize("example", ["plot_summary.py", "read_report.py"])
+def test_an_example_without_pandas_says_so_in_two_lines(type_without, example) -> None:
+    done = type_without("pandas", [str(REPO / "examples/analysis" / example), "logs"])
+    needs, line = done.stderr.splitlines()
+    assert done.returncode in (1, 2) and "pandas" in needs
+    assert f"{sys.executable} -m pip install pandas" in line
+
+
 @pytest.mark.parametrize("words", PLAIN, ids=" ".join)
 def test_everything_else_needs_none_of_them(type_without, words) -> None:
     done = type_without(EVERYTHING, words)

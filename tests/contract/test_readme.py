@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from tests.walk.places import NoIndexError, ask_index
 from tests.walk.readme import commands
 from tests.walk.steps import STEPS
 
@@ -30,6 +32,13 @@ def test_every_command_is_walked_and_nothing_else_is() -> None:
 
 def test_what_is_not_walked_says_why() -> None:
     assert all(bool(step.instead) == (step.place is None) == (not step.typed) for step in STEPS)
+
+
+def test_without_an_index_the_walk_has_a_reason_to_skip(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(NoIndexError, match="^ERROR: No matching distribution found for mdurl$"):
+        ask_index(Path(sys.executable).parent, tmp_path)
 
 
 @pytest.mark.parametrize(

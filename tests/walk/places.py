@@ -108,7 +108,7 @@ def make(place: Place, home: Path, wheel: Path) -> Path:
     venv.create(home, with_pip=True)
     binaries = home / "bin"
     if place is Place.WHEEL:
-        _ask_index(binaries, home)
+        ask_index(binaries, home)
         _pip(binaries, str(wheel))
     elif place is Place.BARE:
         _pip(binaries, "--no-deps", "--no-index", str(wheel))
@@ -131,8 +131,10 @@ def _run_pip(binaries: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def _ask_index(binaries: Path, home: Path) -> None:
-    """A small package, alone: where even that cannot be had, nothing is said about ours."""
+def ask_index(binaries: Path, home: Path) -> None:
+    """Asks for a small package alone. Raises NoIndexError where even that cannot be had: then it would say
+    nothing about ours.
+    """
     words = ("--retries", "0", "--no-deps", "--no-cache-dir", "--dest", str(home / "probe"), "mdurl")
     asked = _run_pip(binaries, "download", *words)
     if asked.returncode:
