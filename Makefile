@@ -9,7 +9,7 @@ READY := .venv/.ready
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): scripts/make_venv setup.py requirements/torch.txt $(wildcard requirements/lock/*.txt)
+$(READY): scripts/make_venv setup.py flagscale_perf/spine/_hot.c requirements/torch.txt $(wildcard requirements/lock/*.txt)
 	scripts/make_venv "$(PYTHON)" .venv
 	@touch $@
 

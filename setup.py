@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -23,8 +23,18 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.11",
     packages=find_packages(include=["flagscale_perf", "flagscale_perf.*"]),
+    # the hot path in C; where it cannot be built, Python does the same (`flagscale-perf doctor` says it)
+    ext_modules=[
+        Extension(
+            "flagscale_perf.spine._hot",
+            ["flagscale_perf/spine/_hot.c"],
+            define_macros=[("VERSION", f'"{VERSION[1]}"')],
+            optional=True,
+        )
+    ],
     package_data={
         "flagscale_perf": ["py.typed"],
+        "flagscale_perf.spine": ["_hot.c", "_hot.pyi"],
         "flagscale_perf.report": ["page.css", "page.html", "page.js"],
     },
     # Each is imported only where it is needed; flagscale_perf/spine/packages.py says what for.

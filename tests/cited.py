@@ -13,7 +13,7 @@ from pathlib import Path
 
 REPO = Path(__file__).parents[1]
 PLACE = re.compile(
-    r"^<!-- cited: (?P<file>\S+)(?: \| (?P<lines>.+))? -->\n```\n(?P<shown>.*?)^```$",
+    r"^<!-- cited: (?P<file>\S+)(?: \| (?P<lines>[^\n]+))? -->\n```\n(?P<shown>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
 MARK = "<!-- cited:"

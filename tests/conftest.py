@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from flagscale_perf.spine import hot
 from tests.golden import explain_mismatch
 from tests.leaks import Traces, left_behind
 
@@ -52,6 +53,17 @@ def nothing_left_behind() -> Iterator[None]:
 def repo() -> Path:
     """Root of this repository."""
     return REPO
+
+
+@pytest.fixture(scope="module", params=["extension", "plain Python"])
+def either_way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The hot path by its C extension, then in plain Python. Of a module's scope: Hypothesis asks for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "plain Python":
+            patch.setattr(hot, "extension", None)
+        elif hot.extension is None:
+            pytest.skip("the extension is not built")
+        yield
 
 
 @pytest.fixture

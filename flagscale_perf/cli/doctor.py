@@ -12,9 +12,15 @@ from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
 from flagscale_perf.hosts.doctor import Host, find_hosts
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
+from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
+BUILT = "built: the monitor's part of a step runs in C"
+NOT_BUILT = (
+    "not in use: the monitor takes up to half as much again of each step; install again with a C compiler"
+    f" and Python's headers, and without {hot.PLAIN_VARIABLE}"
+)
 
 
 class DoctorCommand(Command):
@@ -29,6 +35,7 @@ class DoctorCommand(Command):
             if autostart.is_enabled()
             else "off; flagscale-perf enable switches it on",
         )
+        _line("extension", BUILT if hot.extension is not None else NOT_BUILT)
         for line in _device_lines():
             _line("device", line)
         _print_parts()

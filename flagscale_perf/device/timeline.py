@@ -4,11 +4,11 @@ Nothing here waits for a device.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from flagscale_perf.device.marks import END, kind_of, time_of
+from flagscale_perf.spine import hot
 from flagscale_perf.spine.clock import monotonic_ns
 
 MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
@@ -55,8 +55,8 @@ class HostTimeline:
         self.trouble = ""
         self.cost_ns = 0
         self._mark_ns = mark_ns
-        self._marks: deque[int] = deque(maxlen=MAX_MARKS + 1)
-        self.mark: Callable[[int], None] = self._marks.append
+        self._marks = hot.new_marks(MAX_MARKS + 1)
+        self.mark: Callable[[int], None] = self._marks.add
 
     def begin(self, now_ns: int) -> None:
         """Begins a step."""
@@ -64,7 +64,7 @@ class HostTimeline:
 
     def end(self, now_ns: int) -> tuple[int, ...] | None:
         """Ends the step."""
-        marks = tuple(self._marks)
+        marks = self._marks.take()
         count = len(marks)
         self.cost_ns = count * self._mark_ns
         self.trouble = "" if 0 < count <= MAX_MARKS else TOO_MANY if count else NOTHING_NAMED

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections import deque
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine import hot
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import NUMBER_OF
@@ -66,7 +66,9 @@ def mark_phases(timers: Any, hooks: TrainingHooks, patches: Patches) -> None:
 
 def phase_timer(hooks: TrainingHooks, name: str) -> SilentTimer:
     """A timer that marks the phase of that name and does nothing else."""
-    timer: SilentTimer = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), NUMBER_OF[name])
+    timer: SilentTimer = _silent_shadow(
+        SilentTimer(), _silent_shadows(SilentTimer, hooks), hooks, NUMBER_OF[name]
+    )
     return timer
 
 
@@ -130,22 +132,36 @@ class _Answers:
         host_class = type(timer)
         if host_class not in self._kinds:
             self._kinds[host_class] = _silent_shadows(host_class, self._hooks)
-        return _silent_shadow(timer, self._kinds[host_class], number)
+        return _silent_shadow(timer, self._kinds[host_class], self._hooks, number)
 
 
-def _silent_shadow(timer: Any, kind: type, number: int) -> Any:
+def _silent_shadow(timer: Any, kind: Any, hooks: TrainingHooks, number: int) -> Any:
     shadow: Any = object.__new__(kind)
     vars(shadow).update(vars(timer))
-    shadow.starts, shadow.stops = STARTS[number], STOPS[number]
+    given: tuple[Any, Any] = (STARTS[number], STOPS[number])
+    if kind.__slots__ == _STAMPS and hot.extension is not None:
+        given = hot.extension.Stamp(hooks, given[0]), hot.extension.Stamp(hooks, given[1])
+    for name, value in zip(kind.__slots__, given, strict=True):
+        setattr(shadow, name, value)
     return shadow
+
+
+# What each shadow of a silent timer has of its own: what marks the phase (C), or its codes (Python)
+_STAMPS, _CODES = ("start", "stop"), ("starts", "stops")
 
 
 def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
     """Of a class whose start and stop do nothing, one whose start and stop mark the phase, and which is the
     same otherwise.
-
-    The two are written out because they run for every mark, to which a common function would add a call.
     """
+    own: dict[str, Any] = {"__slots__": _STAMPS}
+    if hot.extension is None:
+        own = {"__slots__": _CODES} | _marking_methods(hooks)
+    return type(host_class.__name__, (host_class,), own | {"__reduce__": _as_of(host_class)})
+
+
+def _marking_methods(hooks: TrainingHooks) -> dict[str, Callable[..., None]]:
+    """Both are written out because they run for every mark, to which a common function would add a call."""
 
     def start(self: Any, barrier: bool = False) -> None:
         """Marks the phase's start."""
@@ -165,13 +181,7 @@ def _silent_shadows(host_class: type, hooks: TrainingHooks) -> type:
             except Exception as error:  # no failure of the monitor may end a training
                 hooks.phase_failed(error)
 
-    members = {
-        "start": start,
-        "stop": stop,
-        "__reduce__": _as_of(host_class),
-        "__slots__": ("starts", "stops"),
-    }
-    return type(host_class.__name__, (host_class,), members)
+    return {"start": start, "stop": stop}
 
 
 def _measures_nothing(timer: Any) -> bool:
@@ -210,7 +220,7 @@ class Shadow:
     __slots__ = ("host_timer", "start", "stop")
 
     def __init__(self, host_timer: Any, hooks: TrainingHooks, number: int) -> None:
-        marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), number)
+        marking = _silent_shadow(SilentTimer(), _silent_shadows(SilentTimer, hooks), hooks, number)
 
         def start(*args: Any, **kwargs: Any) -> Any:
             """Starts the host's timer, then marks the phase's start."""
@@ -246,7 +256,7 @@ def time_mark() -> int:
     start and stop adds, at best.
     """
     hooks, timers = TrainingHooks(), SilentTimers()
-    hooks.mark = deque[int](maxlen=1).append
+    hooks.mark = hot.new_marks(1).add
     mark_phases(timers, hooks, Patches())
     return max(
         0,

@@ -15,7 +15,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import sys
 import tempfile
 import zlib
 from typing import NamedTuple
@@ -77,12 +76,11 @@ class Ring:
         self._memory = memory
         self._view = memoryview(memory)
         self._words = self._view[:_HEADER_BYTES].cast("Q")
-        self._checksums = self._view.cast("I")  # one of each slot, and whatever else is in the memory
         self.slots = self._words[_WORD_SLOTS]
         self._head = self._known_tail = 0  # the producer's
         layouts = [registered.layout for registered in TYPES.values() if registered.layout]
         self._packers = {
-            type_: registered.layout.pack_into for type_, registered in TYPES.items() if registered.layout
+            type_: registered.layout.packer() for type_, registered in TYPES.items() if registered.layout
         }
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
@@ -129,9 +127,7 @@ class Ring:
                     self._words[_WORD_DROPPED] += 1
                     return
             offset = _HEADER_BYTES + head % self.slots * SLOT_BYTES
-            start, view = offset + CRC_BYTES, self._view
-            end = self._packers[type(record)](view, start, head + 1, record)
-            self._checksums[offset // CRC_BYTES] = zlib.crc32(view[start:end])
+            self._packers[type(record)](self._view, offset, head + 1, record)
             self._head = head + 1
         except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
             self._words[_WORD_DROPPED] += 1
@@ -224,7 +220,7 @@ class Ring:
 
     def release(self) -> None:
         """Gives the mapping and the descriptor back."""
-        for view in (self._words, self._checksums, self._view):
+        for view in (self._words, self._view):
             view.release()
         self._memory.close()
         if self.fd is not None:
@@ -238,7 +234,7 @@ class Ring:
         if sequence != number + 1 or kind not in self._unpackers or length > MAX_PAYLOAD:
             return None
         body = slot[CRC_BYTES : CRC_BYTES + PREFIX.size + length]
-        if zlib.crc32(body) != int.from_bytes(slot[:CRC_BYTES], sys.byteorder):
+        if zlib.crc32(body) != int.from_bytes(slot[:CRC_BYTES], "little"):
             return None
         return self._unpackers[kind](body)
 

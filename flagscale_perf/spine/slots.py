@@ -9,16 +9,20 @@ last field of many integers the rest of the slot. The lowest integer stands for 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from flagscale_perf.spine import hot
 
 SLOT_BYTES = 256
 CRC_BYTES = 4
 PREFIX = struct.Struct("<BxHQ")  # slot number, length, sequence number; the checksum goes before it
 MAX_PAYLOAD = SLOT_BYTES - CRC_BYTES - PREFIX.size
 _PREFIX_FIELDS = 3
+_CRC = struct.Struct("<I")
 _INTEGER_BYTES, _WIDE_BYTES = 8, 16
 _NONE = -(2**63)
 _NONE_WIDE = (-(2**127)).to_bytes(_WIDE_BYTES, "little", signed=True)
@@ -33,9 +37,13 @@ class Bytes:
 
 Wide = Annotated[int, Bytes(_WIDE_BYTES)]  # an integer of 128 bits
 
-PackInto = Callable[[memoryview, int, int, Any], int]
+Pack = Callable[[memoryview, int, int, Any], None]
 Unpack = Callable[[bytes], Any]
 _Make = Callable[[Iterable[Any]], Any]
+
+
+# What the extension knows the sorts of fields by.
+_INTEGER, _OPTIONAL, _WIDE, _TEXT, _MANY = "i", "o", "w", "s", "t"
 
 
 class _Field(NamedTuple):
@@ -43,6 +51,15 @@ class _Field(NamedTuple):
     type: Any  # int, str or tuple
     is_optional: bool
     size: int | None  # None if it is not declared
+
+    @property
+    def stored(self) -> tuple[str, int]:
+        """Of which sort it is, and how many bytes it takes, those of a field of many integers aside."""
+        if self.type is tuple:
+            return _MANY, 0
+        if self.size is not None:
+            return _TEXT if self.type is str else _WIDE, self.size
+        return _OPTIONAL if self.is_optional else _INTEGER, _INTEGER_BYTES
 
 
 class Layout:
@@ -52,9 +69,6 @@ class Layout:
         slot: the type's number.
         size: bytes of a slot that a record fills, without the values of a last field of many integers.
         room: how many integers the last field may hold; 0 if it is no field of many integers.
-        pack_into: memory, offset, sequence number and record -> where the record ends; stores the slot after
-            its checksum. Raises struct.error, OverflowError, AttributeError, TypeError or IndexError for a
-            value that does not fit.
         unpack: the record again, of the bytes so stored.
     """
 
@@ -69,6 +83,7 @@ class Layout:
         fixed = _before_tail(fields, record_type.__name__) if has_tail else fields
         packed = PREFIX.format + "".join(map(_format, fixed))
         self.slot = slot
+        self._fields = [field.stored for field in fields]
         self.size = CRC_BYTES + struct.calcsize(packed)
         if self.size > SLOT_BYTES:
             raise TypeError(
@@ -77,11 +92,20 @@ class Layout:
         self.room = (SLOT_BYTES - self.size) // _INTEGER_BYTES if has_tail else 0
         if has_tail:
             structs = [struct.Struct(f"{packed}{count}q") for count in range(self.room + 1)]
-            self.pack_into, self.unpack = _with_tail(slot, structs, record_type._make)
+            self._pack, self.unpack = _with_tail(slot, structs, record_type._make)
         else:
-            layout, stored = struct.Struct(packed), _stored(fields)
-            self.pack_into = _packer(slot, layout, stored)
+            layout, stored = struct.Struct(packed), _stored(self._fields)
+            self._pack = _packer(slot, layout, stored)
             self.unpack = _unpacker(layout, stored, record_type._make)
+
+    def packer(self) -> Pack:
+        """Memory, offset of the slot, sequence number and record -> None: stores the slot, its checksum last.
+
+        For a value that does not fit it raises struct.error, OverflowError, AttributeError, TypeError or
+        IndexError.
+        """
+        extension = hot.extension
+        return self._pack if extension is None else extension.Packer(self.slot, self._fields)
 
 
 def _field_of(name: str, hint: Any) -> _Field:
@@ -126,28 +150,29 @@ class _Stored(NamedTuple):
     texts: list[tuple[int, int]]  # with their sizes
 
 
-def _stored(fields: list[_Field]) -> _Stored:
+def _stored(fields: list[tuple[str, int]]) -> _Stored:
     stored = _Stored([], [], [])
-    for i, field in enumerate(fields):
-        if field.type is str and field.size is not None:
-            stored.texts.append((i, field.size))
-        elif field.size is not None:
+    for i, (kind, size) in enumerate(fields):
+        if kind == _TEXT:
+            stored.texts.append((i, size))
+        elif kind == _WIDE:
             stored.wide.append(i)
-        elif field.is_optional:
+        elif kind == _OPTIONAL:
             stored.optional.append(i)
     return stored
 
 
-def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> PackInto:
+def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> Pack:
     """What it returns runs on the training thread for every step: a list of which a few values are replaced
     costs no more than naming all fields by hand, and no bytes are made that only have to be copied.
     """
     optional, _, texts = stored
     wide = [(i, [None, _NONE_WIDE]) for i in stored.wide]
     size, length, pack_all = layout.size, layout.size - PREFIX.size, layout.pack_into
+    pack_crc, crc32 = _CRC.pack_into, zlib.crc32
 
-    def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
-        """Stores the record; see `Layout.pack_into`."""
+    def pack(memory: memoryview, offset: int, sequence: int, record: Any) -> None:
+        """Stores the record; see `Layout.packer`."""
         values = list(record)
         for i in optional:
             if values[i] is None:
@@ -158,10 +183,11 @@ def _packer(slot: int, layout: struct.Struct, stored: _Stored) -> PackInto:
             values[i] = last[1]
         for i, room in texts:
             values[i] = fit_utf8(str(values[i]), room)
-        pack_all(memory, offset, slot, length, sequence, *values)
-        return offset + size
+        start = offset + CRC_BYTES
+        pack_all(memory, start, slot, length, sequence, *values)
+        pack_crc(memory, offset, crc32(memory[start : start + size]))
 
-    return pack_into
+    return pack
 
 
 def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
@@ -182,17 +208,19 @@ def _unpacker(layout: struct.Struct, stored: _Stored, make: _Make) -> Unpack:
     return unpack
 
 
-def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[PackInto, Unpack]:
+def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pack, Unpack]:
     """`layouts[n]` is for n values in the last field."""
     packers = [(each.pack_into, each.size) for each in layouts]
     shortest = layouts[0].size
+    pack_crc, crc32 = _CRC.pack_into, zlib.crc32
 
-    def pack_into(memory: memoryview, offset: int, sequence: int, record: Any) -> int:
-        """Stores the record; see `Layout.pack_into`."""
+    def pack(memory: memoryview, offset: int, sequence: int, record: Any) -> None:
+        """Stores the record; see `Layout.packer`."""
         tail = record[-1]
         pack_all, size = packers[len(tail)]
-        pack_all(memory, offset, slot, size - PREFIX.size, sequence, *record[:-1], *tail)
-        return offset + size
+        start = offset + CRC_BYTES
+        pack_all(memory, start, slot, size - PREFIX.size, sequence, *record[:-1], *tail)
+        pack_crc(memory, offset, crc32(memory[start : start + size]))
 
     def unpack(body: bytes) -> Any:
         """The record of these bytes; see `Layout.unpack`."""
@@ -201,7 +229,7 @@ def _with_tail(slot: int, layouts: list[struct.Struct], make: _Make) -> tuple[Pa
         end = len(values) - count
         return make((*values[:end], values[end:]))
 
-    return pack_into, unpack
+    return pack, unpack
 
 
 def _wide(value: int | None) -> bytes:

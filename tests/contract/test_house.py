@@ -21,7 +21,6 @@ CONTRACT_DATA = (
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
     "cli/__init__.py": "tests/contract/test_cli.py",
-    "cli/doctor.py": "tests/processes/test_flagscale_enable.py",
     "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",
     "report/server.py": "tests/processes/test_serve.py",

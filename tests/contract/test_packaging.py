@@ -1,9 +1,12 @@
 """What is installed, and with which versions."""
 
 import re
+import sysconfig
 import zipfile
 from email.parser import Parser
 from pathlib import Path
+
+import pytest
 
 import flagscale_perf
 from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, SERVE
@@ -31,7 +34,13 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_the_wheel_holds_the_package_and_nothing_else(tmp_path) -> None:
+EXTENSION = f"flagscale_perf/spine/_hot{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+@pytest.mark.parametrize(("compiler", "built"), [(None, {EXTENSION}), ("false", set())])
+def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, compiler, built) -> None:
+    if compiler is not None:
+        monkeypatch.setenv("CC", compiler)  # every file it is given is one that it cannot compile
     wheel = build_wheel(tmp_path)
     source = tmp_path / "source"
     with zipfile.ZipFile(wheel) as archive:
@@ -39,10 +48,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path) -> None:
         info = f"flagscale_perf-{flagscale_perf.__version__}.dist-info"
         metadata = Parser().parsestr(archive.read(f"{info}/METADATA").decode())
         scripts = archive.read(f"{info}/entry_points.txt").decode()
-    assert held == {
+    assert held == built | {
         str(path.relative_to(source))
         for path in (source / "flagscale_perf").rglob("*")
-        if path.suffix in (".py", ".typed", ".css", ".html", ".js")
+        if path.suffix in (".py", ".pyi", ".typed", ".c", ".css", ".html", ".js")
     }
     assert scripts.split() == ["[console_scripts]", "flagscale-perf", "=", "flagscale_perf.cli:main"]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")

@@ -23,6 +23,8 @@ from flagscale_perf.hosts.timers import Shadow, mark_phases
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASE_OF_NUMBER, PHASES
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 NAMES = ["forward-backward", "forward-compute", "optimizer", "interval-time"]
 
 

@@ -17,6 +17,8 @@ from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import PhaseRecord, StepRecord
 from tests.unit.test_hooks import FACTS, NO_COUNTERS, FakeLogger, FakeLoop
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 FORWARD, OPTIMIZER = PHASES.index("forward"), PHASES.index("optimizer")
 MS = 1_000_000
 

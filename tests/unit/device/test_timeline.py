@@ -10,6 +10,8 @@ from flagscale_perf.device.timeline import CAPTURING, NOTHING_NAMED, TOO_MANY, C
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASES
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 FORWARD, BACKWARD, DATA, AROUND, OPTIMIZER = map(
     PHASES.index, ("forward", "backward", "data_loading", "forward_backward_other", "optimizer")
 )

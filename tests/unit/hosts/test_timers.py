@@ -13,6 +13,8 @@ from flagscale_perf.hosts.timers import SilentTimers, can_mark_phases, mark_phas
 from flagscale_perf.training.marks import STARTS, STOPS
 from flagscale_perf.training.phases import PHASE_OF
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 FORWARD = PHASE_OF["forward-compute"]
 
 

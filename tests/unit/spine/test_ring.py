@@ -19,6 +19,8 @@ from flagscale_perf.spine.slots import Wide
 from flagscale_perf.training.records import MARKS_PER_SLOT, MarksRecord, StepRecord
 from tests.fakes import make_event, make_step
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
 WIDE = st.integers(-(2**127) + 1, 2**127 - 1)
 

@@ -9,10 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from flagscale_perf.spine import hot
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.slots import SLOT_BYTES
@@ -120,8 +122,19 @@ class RingBesideAList(RuleBasedStateMachine):
         self.producer.release()
 
 
+class PlainRingBesideAList(RingBesideAList):
+    """The producer without the extension."""
+
+    def __init__(self) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hot, "extension", None)
+            super().__init__()
+
+
 TestRingBesideAList = RingBesideAList.TestCase
 TestRingBesideAList.settings = settings(settings.default, stateful_step_count=30)
+TestPlainRingBesideAList = PlainRingBesideAList.TestCase
+TestPlainRingBesideAList.settings = settings(settings.default, stateful_step_count=30)
 
 
 @given(st.lists(st.binary(min_size=SLOT_BYTES, max_size=SLOT_BYTES), min_size=1, max_size=3))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Annotated, Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.slots import CRC_BYTES, SLOT_BYTES, Bytes, Layout, Wide, fit_utf8
+from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES, Bytes, Layout, Wide, fit_utf8
+
+pytestmark = pytest.mark.usefixtures("either_way")
 
 
 class Small(NamedTuple):
@@ -30,8 +33,10 @@ class Tail(NamedTuple):
 def packed(layout: Layout, sequence: int, record: Any) -> bytes:
     """The slot that is stored, behind its checksum."""
     slot = bytearray(SLOT_BYTES)
-    end = layout.pack_into(memoryview(slot), CRC_BYTES, sequence, record)
-    return bytes(slot[CRC_BYTES:end])
+    layout.packer()(memoryview(slot), 0, sequence, record)
+    body = bytes(slot[CRC_BYTES : CRC_BYTES + PREFIX.size + int.from_bytes(slot[6:8], "little")])
+    assert slot[:CRC_BYTES] == zlib.crc32(body).to_bytes(4, "little")
+    return body
 
 
 def test_the_bytes_of_a_record() -> None:
