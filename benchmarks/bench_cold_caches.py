@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from bench_hot_path import Arm, loop
+from bench_hot_path import PLAIN, Arm, has_extension, in_plain_python, loop
 
 from flagscale_perf.training.records import MarksRecord, StepRecord
 
 EVICTED_BYTES = 96 << 20  # read and written before a step; several times a last-level cache
 ROUNDS = 4
 PAIRS = {"flagscale_perf": ("on", "none"), "flagscale_perf with phases": ("phases", "timers")}
+PLAIN_PAIRS = {label + PLAIN: (on + PLAIN, base) for label, (on, base) in PAIRS.items()}
 
 
 class Cost(NamedTuple):
@@ -74,23 +75,29 @@ def main() -> None:
         f"n        {ROUNDS} rounds of {steps} steps an arm; {EVICTED_BYTES >> 20} MiB written before a "
         "cold step"
     )
-    print(f"{'us a step, least of the rounds':32} {'caches':>8} {'added':>8} {'self':>8}")
+    print(f"{'us a step, least of the rounds':42} {'caches':>8} {'added':>8} {'self':>8}")
     with tempfile.TemporaryDirectory() as scratch:
-        arms: dict[str, Arm] = {}
-        for name in ("none", "timers", "on", "phases"):
-            directory = Path(scratch, name)
-            directory.mkdir()
-            arms[name] = loop(
-                directory, name if name != "timers" else "none", timers=name in ("timers", "phases")
-            )
+        pairs = PAIRS | PLAIN_PAIRS if has_extension() else PAIRS
+        arms = {name: _make(Path(scratch), name) for pair in pairs.values() for name in pair}
         for caches, evicted in (("warm", None), ("cold", memory)):
             rounds = [{name: run(arm, steps, evicted) for name, arm in arms.items()} for _ in range(ROUNDS)]
-            for label, (on, base) in PAIRS.items():
+            for label, (on, base) in pairs.items():
                 added = min(each[on].step - each[base].step for each in rounds)
                 own = min(each[on].own for each in rounds)
-                print(f"{label:32} {caches:>8} {added:8.1f} {own:8.1f}")
+                print(f"{label:42} {caches:>8} {added:8.1f} {own:8.1f}")
         for arm in arms.values():
             arm.close()
+
+
+def _make(scratch: Path, name: str) -> Arm:
+    directory, kind = scratch / name, name.removesuffix(PLAIN)
+    directory.mkdir(exist_ok=True)
+
+    def maker(directory: Path) -> Arm:
+        has_timers = kind in ("timers", "phases")
+        return loop(directory, "none" if kind == "timers" else kind, timers=has_timers)
+
+    return in_plain_python(maker)(directory) if PLAIN in name else maker(directory)
 
 
 if __name__ == "__main__":
