@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from subprocess import DEVNULL
+from typing import NamedTuple
 
 import psutil
 
+from tests.faults.load import Load
 from tests.faults.shim import Shim
 from tests.processes import flagscale as fs
 
@@ -28,6 +30,18 @@ TENSORBOARD = "tb"
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30, RESTARTED: 30}
 MODULES = dict.fromkeys(ITERATIONS, "flagscale_perf.launch") | {LOOP: "tests.faults.loop"}  # that train
+
+
+class Printed(NamedTuple):
+    """An iteration line.
+
+    Attributes:
+        iteration: of it.
+        at_s: when it was printed (monotonic seconds), less the time that the training had waited for a CPU.
+    """
+
+    iteration: int
+    at_s: float
 
 
 @dataclass(frozen=True)
@@ -63,8 +77,8 @@ class Job:
         process: the one started.
         held: let go after the end of every process.
         output: what it has printed so far.
-        printed: of each iteration line: the iteration, and when it was printed (monotonic seconds).
-        ended_s: when the process had ended.
+        printed: the iteration lines.
+        ended_s: when the process had ended, on the same clock.
     """
 
     def __init__(self, directory: Path, shim: Shim, start: Start) -> None:
@@ -72,12 +86,13 @@ class Job:
         self.held = ExitStack()
         self.logs = directory / LOG_DIRECTORY
         self.output = ""
-        self.printed: list[tuple[int, float]] = []
+        self.printed: list[Printed] = []
         self.ended_s = 0.0
         self._family: set[psutil.Process] = set()
         self._start = start
         self._environment = shim.environment | {"PYTHONUNBUFFERED": "1"} | start.environment
         self._others: list[subprocess.Popen[bytes]] = []
+        self._load = Load(self._training)
         self.process = fs.start(start.words(directory), directory, **self._environment)
         self._lines: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -87,8 +102,24 @@ class Job:
         """Puts what it prints into the queue, whatever the test is doing meanwhile: when, must be true."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self._lines.put((line, time.monotonic()))
+            self._lines.put((line, self._now_s() if fs.ITERATION.search(line) else 0.0))
         self._lines.put(None)
+
+    def _now_s(self) -> float:
+        """The time by the clock less what the training, and this process that watches it, waited for a CPU:
+        so a busy machine makes nothing late, and a training that is held up is.
+        """
+        return time.monotonic() - self._load.waited_s()
+
+    def _training(self) -> list[int]:
+        """This process and those that train."""
+        found = [os.getpid()]
+        for pid in (self.process.pid, *(process.pid for process in list(self._family))):
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if self._environment["FAULT_TRAINING"].encode() in words or not words[0]:  # a zombie has none
+                    found.append(pid)
+        return found
 
     def start_another(self) -> None:
         """The same once more in the same directory; nobody reads what it prints."""
@@ -110,7 +141,7 @@ class Job:
             line, at_s = printed
             self.output += line
             if found := fs.ITERATION.search(line):
-                self.printed.append((int(found[1]), at_s))
+                self.printed.append(Printed(int(found[1]), at_s))
                 self._see_family()
                 if self.printed[-1][0] == iteration:
                     return
@@ -118,9 +149,10 @@ class Job:
 
     def end(self) -> int:
         """Waits for the end of it and of everything it has started; returns the exit code."""
-        self.read_until(0)
-        code = self.process.wait(fs.DEADLINE_S)
-        self.ended_s = time.monotonic()
+        with self._load.watched():
+            self.read_until(0)
+            code = self.process.wait(fs.DEADLINE_S)
+            self.ended_s = self._now_s()
         for other in self._others:
             assert other.wait(fs.DEADLINE_S) == code
         fs.wait_until(lambda: not any(map(_is_alive, self._family)), "the end of every process of the job")

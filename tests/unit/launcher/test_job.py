@@ -126,17 +126,17 @@ def test_second_job_is_refused_while_the_first_runs(paths, start, tmp_path) -> N
     refuse_if_running(paths)
 
 
-def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
+def test_only_one_of_two_commands_at_once_starts_a_job(paths, tmp_path) -> None:
     code = (
         "import sys; from flagscale_perf.launcher.job import start_job; "
         "from flagscale_perf.launcher.paths import ExperimentPaths\n"
         "from flagscale_perf.spine.errors import PerfError\n"
-        "sys.stdin.readline()\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
         "try: start_job(ExperimentPaths(*sys.argv[1:])).wait(); print('ran')\n"
         "except PerfError as error: print('refused')"
     )
     with open(paths.script, "w") as file:
-        file.write("sleep 2; echo line")
+        file.write(f"while [ ! -e {tmp_path}/answered ]; do sleep 0.05; done; echo line")
     commands = [
         subprocess.Popen(
             [sys.executable, "-c", code, paths.exp_dir, paths.log_dir, "/"],
@@ -147,8 +147,12 @@ def test_only_one_of_two_commands_at_once_starts_a_job(paths) -> None:
         for _ in range(4)
     ]
     for command in commands:
+        assert command.stdout.readline() == "ready\n"
+    for command in commands:
         command.stdin.write("go\n")
         command.stdin.flush()
+    wait_for(lambda: [command.poll() for command in commands].count(None) == 1)
+    (tmp_path / "answered").touch()
     answers = sorted(command.communicate(timeout=DEADLINE_S)[0] for command in commands)
     assert answers == ["ran\n", "refused\n", "refused\n", "refused\n"]
     with open(paths.output) as file:

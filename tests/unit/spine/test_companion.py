@@ -57,5 +57,7 @@ def test_settled_it_gives_way_and_ignores_what_stops_a_job() -> None:
         "os.kill(os.getpid(), signal.SIGTERM); print(os.nice(0) - before)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG_S)
-    assert (result.returncode, result.stdout) == (0, f"{companion.NICENESS}\n")
+    least_priority = 19  # where these tests give way already
+    gives_way = min(companion.NICENESS, least_priority - os.nice(0))
+    assert (result.returncode, result.stdout) == (0, f"{gives_way}\n")
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

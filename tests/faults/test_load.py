@@ -1,0 +1,40 @@
+"""What a process waits for a CPU is counted; what it waits for anything else is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from tests.faults.load import Load
+
+BUSY = "import time\nwhile time.process_time() < 0.3: pass"
+IDLE = "import time; time.sleep(0.3)"
+
+
+def waited_s(code: str, times: int) -> float:
+    """By the first of so many processes on one CPU."""
+    cpus = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cpus)})
+    try:
+        started = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(times)]
+    finally:
+        os.sched_setaffinity(0, cpus)
+    load = Load(lambda: [started[0].pid])
+    load.waited_s()
+    with load.watched():
+        while os.waitid(os.P_PID, started[0].pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            time.sleep(0.01)
+        waited = load.waited_s()  # it has ended, and nobody has reaped it: the count is still there
+    for each in started:
+        each.wait()
+    return waited
+
+
+def test_of_three_that_share_a_cpu_each_waits_for_the_others() -> None:
+    assert waited_s(BUSY, 3) > 0.3  # two thirds of the time that all three take, of which it has worked 0.3 s
+
+
+def test_sleep_is_no_waiting_for_a_cpu() -> None:
+    assert waited_s(IDLE, 1) < waited_s(BUSY, 3)
