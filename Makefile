@@ -22,10 +22,10 @@ demo: $(READY) ## train a small LLaMA with FlagScale's own script for a minute, 
 	$(BIN)/python run.py $(ARGS)
 
 test: $(READY) ## run every test; ARGS='-k ring' runs some
-	$(BIN)/python -m pytest $(ARGS)
+	scripts/run_tests $(BIN)/python $(ARGS)
 
 test-fast: $(READY) ## run the tests that start no training
-	$(BIN)/python -m pytest -m 'not host and not gpu and not faults and not walk' $(ARGS)
+	scripts/run_tests $(BIN)/python -m 'not host and not gpu and not faults and not walk' $(ARGS)
 
 walk: $(READY) ## type every command of the README in fresh Python environments that have the wheel (minutes; needs a package index)
 	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)

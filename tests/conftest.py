@@ -28,8 +28,32 @@ settings.register_profile("ci", deadline=None, max_examples=200, derandomize=Tru
 settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Where the long ones are: what is begun last should be short, so that two processes end together.
+LONG = ("faults", "processes", "oracle", "fuzz", "contract")
+
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part", choices=("beside", "alone"), help="the tests that run beside others, or those marked alone"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests of one part, see scripts/run_tests."""
+    part = config.getoption("--part")
+    if part is None:
+        return
+    chosen = {item for item in items if (item.get_closest_marker("alone") is not None) == (part == "alone")}
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = sorted((item for item in items if item in chosen), key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    room = item.path.relative_to(REPO / "tests").parts[0]
+    return LONG.index(room) if room in LONG else len(LONG)
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
@@ -75,7 +99,7 @@ def run_python(tmp_path: Path) -> RunPython:
     """
 
     def run(
-        *args: str | Path, timeout_s: float = 120, env: Mapping[str, str] | None = None, cwd: Path = tmp_path
+        *args: str | Path, timeout_s: float = 600, env: Mapping[str, str] | None = None, cwd: Path = tmp_path
     ) -> Completed:
         command = [sys.executable, *map(str, args)]
         process = subprocess.Popen(

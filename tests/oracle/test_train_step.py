@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.flops_calculator import ModelShape, count, step_flops
-from tests.processes.flagscale import LLAMA, TINY, launched, records, run, torchrun, train_gpt
+from tests.processes.flagscale import LLAMA, TINY, launched, records, run, train_gpt, workers
 
 pytestmark = pytest.mark.host
 
@@ -59,7 +59,7 @@ def test_train_steps_multiply_what_the_formulas_say(case: str, tmp_path: Path) -
     monitor = ["--enable-perf-monitor", "--perf-log-dir", str(tmp_path / "perf")]
     script = [Path(__file__).with_name("counted_training.py"), tmp_path, train_gpt()]
     words = [*TINY, *LLAMA, *flags(args), *shlex.split(f"--train-iters {STEPS}"), *monitor]
-    finished = run(torchrun(ranks, *launched(*script, *words)), tmp_path)
+    finished = run(workers(ranks, *launched(*script, *words)), tmp_path)
     assert finished.returncode == 0, finished.output[-4000:]
     counted = [
         sum(map(int, step))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-DEADLINE_S = 240  # far beyond any healthy run: it only ends a hung one
+DEADLINE_S = 600  # far beyond any healthy run on a busy machine: it only ends a hung one
 ITERATION = re.compile(
     r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): (-?[\d.]+)"
 )
@@ -122,6 +122,12 @@ def torchrun(ranks: int, *words: str | Path) -> list[str]:
     ]
 
 
+def workers(ranks: int, *words: str | Path) -> list[str]:
+    """The same training without torchrun, see tests/processes/agent.py."""
+    agent = Path(__file__).with_name("agent.py")
+    return [sys.executable, str(agent), str(ranks), str(free_port()), *map(str, words)]
+
+
 def launched(*words: str | Path) -> list[str]:
     """`-m flagscale_perf.launch` with a script and its arguments."""
     return ["-m", "flagscale_perf.launch", *map(str, words)]
@@ -213,7 +219,7 @@ def summary(directory: Path) -> dict:
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
     """Polls until true; fails with `what` after the deadline."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
         time.sleep(0.05)

@@ -35,7 +35,7 @@ def train(directory, ranks, options, **env):
         map(str, (REPO, SHARE / "megatron-bridge", SHARE / "megatron-core", SCRIPT.parent))
     )
     (directory / "inject.py").write_text(INJECTING)
-    command = fs.torchrun(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
+    command = fs.workers(ranks, *fs.launched("inject.py", SCRIPT, json.dumps(options)))
     return fs.run(command, directory, PYTHONPATH=path, **env)
 
 

@@ -33,7 +33,7 @@ SHAPE = ModelShape.from_args(
 
 def train(directory, ranks, cores, *words):
     path = os.pathsep.join(map(str, (REPO, *cores)))
-    return fs.run(fs.torchrun(ranks, *fs.launched(SCRIPT, *words)), directory, PYTHONPATH=path)
+    return fs.run(fs.workers(ranks, *fs.launched(SCRIPT, *words)), directory, PYTHONPATH=path)
 
 
 def losses(run):

@@ -33,7 +33,7 @@ def calls_of(directory: Path, *more: str) -> list[dict[str, int]]:
         "3",
         *more,
     ]
-    finished = fs.run(fs.torchrun(2, *fs.launched(*map(str, [*words, "--ckpt-format", "torch"]))), directory)
+    finished = fs.run(fs.workers(2, *fs.launched(*map(str, [*words, "--ckpt-format", "torch"]))), directory)
     assert finished.returncode == 0, finished.output[-3000:]
     counts = [json.loads((directory / f"calls_{rank}.json").read_text()) for rank in range(2)]
     return [{name: count for name, count in each.items() if name not in QUERIES} for each in counts]

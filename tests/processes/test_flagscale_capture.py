@@ -26,7 +26,7 @@ MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-dir", "perf"
 
 
 def command(*more: str) -> list[str]:
-    return fs.torchrun(RANKS, *fs.launched(fs.train_gpt(), *fs.TINY, *PIPELINE, *more))
+    return fs.workers(RANKS, *fs.launched(fs.train_gpt(), *fs.TINY, *PIPELINE, *more))
 
 
 def test_a_window_of_all_ranks_marks_with_the_host_s_timers(tmp_path: Path) -> None:

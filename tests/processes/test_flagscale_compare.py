@@ -11,7 +11,7 @@ from flagscale_perf.cli import main
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 ITERATIONS, WARMUP, MICROBATCHES = 28, 5, 2
 PLANTED_S = 0.10  # a step: far beyond the noise of a machine that tests share
@@ -30,7 +30,7 @@ def trained(directory: Path, backward_s: float) -> str:
     ]
     words = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--train-iters", ITERATIONS, *monitor]
     finished = fs.run(
-        fs.torchrun(1, *fs.launched(*map(str, words))), directory, PADDED_BACKWARD_S=str(backward_s)
+        fs.workers(1, *fs.launched(*map(str, words))), directory, PADDED_BACKWARD_S=str(backward_s)
     )
     assert finished.returncode == 0, finished.output[-3000:]
     return str(directory / "perf")

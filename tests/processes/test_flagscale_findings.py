@@ -11,7 +11,7 @@ from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 ITERATIONS, SAMPLES = 26, 4

@@ -13,7 +13,7 @@ import pytest
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 APART = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
 PER_NODE = 2

@@ -35,7 +35,7 @@ def finished(tmp_path_factory):
         "gpu=400,cpu=0.5", "--tensorboard", "--tensorboard-dir", "tb",
     ]  # fmt: skip
     script = [fs.train_gpt(), *fs.TINY, *RECOMPUTE, "--train-iters", "10", *options]
-    run = fs.run(fs.torchrun(2, *fs.launched(*script)), cwd)
+    run = fs.run(fs.workers(2, *fs.launched(*script)), cwd)
     assert run.returncode == 0, run.output[-3000:]
     return cwd, run.output
 
@@ -129,7 +129,7 @@ def test_a_peak_that_any_machine_passes_makes_every_interval_suspect(tmp_path):
         "0.00001",
     ]
     run = fs.run(
-        fs.torchrun(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path
+        fs.workers(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path
     )
     assert run.returncode == 0, run.output[-3000:]
     statistics = fs.summary(tmp_path / "perf")["final_statistics"]
@@ -195,7 +195,7 @@ def test_a_log_directory_that_stdout_cannot_encode_harms_nothing(tmp_path):
         "--perf-log-dir",
         "日志",
     ]
-    run = fs.run(fs.torchrun(1, *fs.launched(*script)), tmp_path, LC_ALL="C.UTF-8", PYTHONIOENCODING="ascii")
+    run = fs.run(fs.workers(1, *fs.launched(*script)), tmp_path, LC_ALL="C.UTF-8", PYTHONIOENCODING="ascii")
     assert run.returncode == 0, run.output[-3000:]
     assert re.search(r"perf_log_dir \.+ \\u65e5\\u5fd7\n", run.output)
     assert re.search(r"flagscale_perf: summary in .*\\u65e5\\u5fd7/perf_summary_\w+\.json\n", run.output)

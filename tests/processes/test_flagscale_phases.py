@@ -7,7 +7,7 @@ import pytest
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 STAGES, MICROBATCHES, ITERATIONS = 2, 4, 6
@@ -41,7 +41,7 @@ def train(tmp_path, slow_part="none", seconds=0):
         "--perf-log-dir",
         "perf",
     ]
-    finished = fs.run(fs.torchrun(STAGES, *fs.launched(*map(str, [*script, *parallel, *monitor]))), tmp_path)
+    finished = fs.run(fs.workers(STAGES, *fs.launched(*map(str, [*script, *parallel, *monitor]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     return fs.summary(tmp_path / "perf")
 

@@ -11,7 +11,7 @@ import pytest
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 RANKS = 2
 MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", 5, "--perf-log-dir", "perf"]
@@ -28,7 +28,7 @@ def command(iterations: int, *more: str) -> list[str]:
         iterations,
         *more,
     ]
-    return fs.torchrun(RANKS, *fs.launched(*map(str, [*script, *MONITOR])))
+    return fs.workers(RANKS, *fs.launched(*map(str, [*script, *MONITOR])))
 
 
 def test_a_rank_that_is_slow_in_its_forward_pass_is_named(tmp_path: Path) -> None:
@@ -59,12 +59,14 @@ def test_a_rank_that_is_slow_in_its_forward_pass_is_named(tmp_path: Path) -> Non
 def test_a_rank_that_is_killed_is_told(tmp_path: Path) -> None:
     process = fs.start(command(1000), tmp_path)
     read = fs.read_until(process, 8)
-    (killed,) = [
-        pid
-        for node in fs.records(tmp_path / "perf", "node")
-        for rank, pid in zip(node["ranks"], node["pids"], strict=True)
-        if rank
-    ]
+
+    def other() -> list[int]:
+        """The process of rank 1, once it has been found."""
+        nodes = fs.records(tmp_path / "perf", "node")
+        return [pid for node in nodes for rank, pid in zip(node["ranks"], node["pids"], strict=True) if rank]
+
+    fs.wait_until(lambda: len(other()) == 1, "rank 1")
+    (killed,) = other()
     os.kill(killed, signal.SIGKILL)
     finished = fs.finish(process, read)
     assert finished.returncode != 0

@@ -43,7 +43,7 @@ def train(tmp_path, ranks, arguments, *monitor):
         "--tensorboard-dir",
         tmp_path / "tb",
     ]
-    return fs.run(fs.torchrun(ranks, *fs.launched(*map(str, script), *monitor)), tmp_path)
+    return fs.run(fs.workers(ranks, *fs.launched(*map(str, script), *monitor)), tmp_path)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -147,7 +147,7 @@ def test_batch_rampup_and_skipped_iterations_count_what_was_trained(tmp_path):
         "--skip-iters-range", "3", "5",
     ]  # fmt: skip
     on = fs.run(
-        fs.torchrun(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path
+        fs.workers(1, *fs.launched(*script, "--enable-perf-monitor", "--perf-log-dir", "perf")), tmp_path
     )
     assert on.returncode == 0, on.output[-3000:]
     steps = fs.records(tmp_path / "perf")
@@ -197,7 +197,7 @@ def test_evaluation_and_checkpoint_are_told_apart_and_a_resume_goes_on(tmp_path)
     ]
 
     def train(*more):
-        finished = fs.run(fs.torchrun(1, *fs.launched(fs.train_gpt(), *arguments, *more)), tmp_path)
+        finished = fs.run(fs.workers(1, *fs.launched(fs.train_gpt(), *arguments, *more)), tmp_path)
         assert finished.returncode == 0, finished.output[-3000:]
 
     train("--perf-log-dir", "perf", "--exit-interval", "6")
@@ -223,7 +223,7 @@ def test_megatrons_own_script_and_its_evaluation(tmp_path):
         "--perf-log-dir",
         "perf",
     ]
-    finished = fs.run(fs.torchrun(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
+    finished = fs.run(fs.workers(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     steps = fs.records(tmp_path / "perf")
     assert (

@@ -6,7 +6,7 @@ import pytest
 
 from tests.processes import flagscale as fs
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 ITERATIONS, SAMPLES = 7, 4
 SAMPLE_S, CHECKPOINT_S = 0.05, 2
@@ -34,7 +34,7 @@ def train(tmp_path, part, seconds):
         "--perf-log-dir",
         "perf",
     ]
-    finished = fs.run(fs.torchrun(1, *fs.launched(*map(str, [*script, *checkpoints, *monitor]))), tmp_path)
+    finished = fs.run(fs.workers(1, *fs.launched(*map(str, [*script, *checkpoints, *monitor]))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     summary = fs.summary(tmp_path / "perf")
     goodput = summary["goodput"]
