@@ -29,7 +29,20 @@ class Quantity:
     is_change: bool = False
 
 
-Part = str | Quantity
+@dataclass(frozen=True)
+class Interval:
+    """A change and the interval that holds it; a page draws it on a line from -`reach` to `reach`, with a
+    mark at `limit`.
+    """
+
+    value: Quantity
+    low: Quantity
+    high: Quantity
+    reach: float
+    limit: float | None = None
+
+
+Part = str | Quantity | Interval
 Cell = Part | tuple[Part, ...] | None  # a tuple reads as one text; None is not known
 
 
@@ -51,6 +64,8 @@ class Table:
         is_folded: a page shows it when it is asked to.
         colours: of each row, a name of the palette; empty for none.
         tones: of each row, "good", "bad" or ""; empty for none.
+        groups: of each row, the group of lines that it shows and hides on a page; empty for none.
+        chosen: groups that are shown at first.
     """
 
     head: Sequence[str]
@@ -61,6 +76,8 @@ class Table:
     is_folded: bool = False
     colours: Sequence[str] = ()
     tones: Sequence[str] = ()
+    groups: Sequence[str] = ()
+    chosen: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -72,6 +89,8 @@ class Line:
         style: "line", "dashed", "area" (stacked on the areas before it), or a mark a point: "dot", "cross",
             "diamond", "triangle".
         texts: a text a point, instead of its value.
+        group: lines of one group (a run's) appear and disappear together on a page where a table has a row
+            for the group; empty for a line that is always there.
     """
 
     label: str
@@ -80,6 +99,7 @@ class Line:
     colour: str
     style: str = "line"
     texts: Sequence[str] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,8 +115,12 @@ class Panel:
 
 @dataclass(frozen=True)
 class Series:
-    """Panels that share an axis, `axis` is its name and `span` its first and last value; without lines where
-    there is nothing to show.
+    """Panels that share an axis.
+
+    Attributes:
+        panels: those that have something to show.
+        axis, span: the axis' name, its first and its last value.
+        missing: of each panel that has nothing to show, its title and why.
     """
 
     key: str
@@ -104,6 +128,7 @@ class Series:
     panels: Sequence[Panel]
     axis: str
     span: tuple[float, float] | None
+    missing: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -118,11 +143,18 @@ class Stripe:
 
 @dataclass(frozen=True)
 class StackedBar:
-    """A whole and its parts."""
+    """A whole and its parts.
+
+    Attributes:
+        room: what the full width stands for, where bars are to be compared; None for the whole.
+        in_words: formats without pictures list the parts; False where a table has them, too.
+    """
 
     title: Cell
     unit: str
     parts: Sequence[Stripe]
+    room: float | None = None
+    in_words: bool = True
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 import importlib
 import math
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
-from flagscale_perf.analysis.compare.compare import DEFAULT_WARMUP, CompareOptions
+from flagscale_perf.analysis.compare.compare import (
+    DEFAULT_WARMUP,
+    MEDIAN,
+    NOT_SLOWER,
+    STATISTICS,
+    CompareOptions,
+    Gate,
+)
+from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 
-EXIT_SLOWER = 1
-FORMATS = ("text", "markdown", "html", "json")
+EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # 2 is a mistake, as for every command
+PASS, FAIL = "pass", "fail"
+FORMATS = ("text", "markdown", "html", "json", "png")
+BINARY = "png"
+_EXIT_CODES = """exit codes:
+  0  not slower: with --fail-if-slower the whole 95 % interval of the change lies below PERCENT;
+     without it always
+  1  slower: by more than noise, and by more than PERCENT
+  2  a mistake: no such run, too few iterations, runs that mean nothing to each other
+  3  undecided: the interval reaches beyond PERCENT, or a run was compared with itself;
+     --undecided pass makes it 0, --undecided fail makes it 1
+"""
 
 
 class CompareCommand(Command):
@@ -25,6 +43,8 @@ class CompareCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Which runs, what is too slow, which form."""
+        parser.formatter_class = RawDescriptionHelpFormatter
+        parser.epilog = _EXIT_CODES
         a_run = "a --perf-log-dir (its newest session) or one perf_records_*.jsonl"
         parser.add_argument("base", type=Path, metavar="BASE", help=f"the run to compare with: {a_run}")
         parser.add_argument("new", type=Path, metavar="NEW", help="the run in question")
@@ -36,7 +56,16 @@ class CompareCommand(Command):
             )  # fmt: skip
         parser.add_argument(
             "--fail-if-slower", type=_share, metavar="PERCENT",
-            help="exit with 1 if NEW is slower by more than noise and by more than this, such as 3%%",
+            help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
+        )  # fmt: skip
+        parser.add_argument(
+            "--undecided", choices=(PASS, FAIL),
+            help="exit with 0 or 1 where --fail-if-slower cannot be answered (default: 3)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--judge", choices=tuple(STATISTICS), default=MEDIAN,
+            help=("of an iteration's times: median, what a usual one takes (default), or mean, in which slow "
+                  "ones count as they do in tokens/s"),
         )  # fmt: skip
         parser.add_argument(
             "--noise", type=_share, metavar="PERCENT",
@@ -57,24 +86,36 @@ class CompareCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
+        if args.undecided and args.fail_if_slower is None:
+            raise PerfError(f"--undecided {args.undecided} answers --fail-if-slower; add one such as 3%")
+        if args.format == BINARY and args.output is None:
+            raise PerfError(f"--format {BINARY} is no text; add -o comparison.{BINARY}")
         base = [find_run_file(path) for path in (args.base, *args.more_base)]
         new = [find_run_file(path) for path in (args.new, *args.more_new)]
         instrument = instrument_for(base[0])
-        options = CompareOptions(args.warmup, args.noise, args.fail_if_slower)
+        options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
-        text = importlib.import_module(f"flagscale_perf.report.{args.format}").render(
+        made = importlib.import_module(f"flagscale_perf.report.{args.format}").render(
             instrument.comparison(result)
         )
         if args.output is None:
-            print(text, end="")
+            print(made, end="")
         else:
-            _write(args.output, text)
-        return EXIT_SLOWER if result.is_failed else 0
+            _write(args.output, made)
+        return _exit_code(result.gate, args.undecided)
 
 
-def _write(path: Path, text: str) -> None:
+def _exit_code(gate: Gate | None, undecided: str | None) -> int:
+    if gate is None or gate.outcome == NOT_SLOWER:
+        return 0
+    if gate.outcome == SLOWER:
+        return EXIT_SLOWER
+    return {PASS: 0, FAIL: EXIT_SLOWER}.get(undecided or "", EXIT_UNDECIDED)
+
+
+def _write(path: Path, made: str | bytes) -> None:
     try:
-        replace_file(path, text.encode())
+        replace_file(path, made.encode() if isinstance(made, str) else made)
     except OSError as error:
         raise PerfError(f"-o {path}: cannot be written ({error.strerror}); name a file") from None
 

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from flagscale_perf.analysis.blocks import HeatMap, Line, Panel, Series
+from flagscale_perf.report.axes import title_of, value_range
 from flagscale_perf.report.palette import HEAT_MAP
 from flagscale_perf.spine.units import printable
 
@@ -43,7 +44,7 @@ def colour(name: str) -> str:
 
 
 def _stacked(series: Series) -> Chart:
-    """The panels under each other over one axis."""
+    """The panels under each other over one axis. A legend names what none above it does."""
     panels = series.panels
     inner_px = len(panels) * _PANEL_PX + (len(panels) - 1) * _GAP_PX
     hover = {
@@ -59,15 +60,18 @@ def _stacked(series: Series) -> Chart:
         "annotations": [],
     }
     drawn: list[Chart] = []
+    named: set[str] = set()
     for row, panel in enumerate(panels):
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
         domain: dict[str, Any] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top]}
         layout[_axis("yaxis", row)] = domain | _values_axis(panel)
-        legend, is_plain = _axis("legend", row), [line.label for line in panel.lines] == [panel.title]
+        labels = {line.label for line in panel.lines}
+        legend, is_plain = _axis("legend", row), labels <= named or labels == {panel.title}
+        named |= labels
         if is_plain:
-            layout["annotations"].append(_title(panel.title, panel.unit) | _AT_LEFT | {"y": top})
+            layout["annotations"].append(_title(title_of(panel)) | _AT_LEFT | {"y": top})
         else:
-            layout[legend] = {"y": top, "title": _title(panel.title, panel.unit)}
+            layout[legend] = {"y": top, "title": _title(title_of(panel))}
         place = {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain}
         drawn += [_trace(line, panel.unit) | place for line in panel.lines]
     return {"data": drawn, "layout": layout}
@@ -77,11 +81,13 @@ def _values_axis(panel: Panel) -> dict[str, Any]:
     axis: dict[str, Any] = (
         {"tickformat": ".0%", "hoverformat": ".2%"} if panel.unit == "share" else {"hoverformat": ",.4~g"}
     )
-    return axis | ({"rangemode": "tozero"} if panel.begins_at_zero else {})
+    shown = value_range(panel)
+    if shown is None or any(line.group for line in panel.lines):  # which lines are shown changes
+        return axis | ({"rangemode": "tozero"} if panel.begins_at_zero else {})
+    return axis | {"range": _compact(shown)}
 
 
-def _title(title: str, unit: str) -> dict[str, Any]:
-    words = title if unit in ("", "share") else f"{title}, {unit}"
+def _title(words: str) -> dict[str, Any]:
     return {"text": f"<b>{label(words)}</b>", "font": {"color": colour("ink"), "size": 13}}
 
 
@@ -98,6 +104,8 @@ def _trace(line: Line, unit: str) -> Chart:
         "marker": {"size": 4},
         "hovertemplate": f"%{{y}} {unit}",
     }
+    if line.group:
+        trace |= {"meta": {"group": line.group}}
     if line.texts:
         trace |= {"text": [label(words) for words in line.texts], "hovertemplate": "%{text}"}
     return trace | _style(line, shade)
@@ -126,7 +134,7 @@ def _map(heat: HeatMap) -> Chart:
             "visible": place == 0,
             "colorscale": HEAT_MAP,
             "hoverongaps": False,
-            "colorbar": {"title": _title(layer.label, layer.unit)} | _COLOUR_BAR,
+            "colorbar": {"title": _title(f"{layer.label}, {layer.unit}")} | _COLOUR_BAR,
             "hovertemplate": f"{heat.row_name} %{{y}}, about {heat.axis} %{{x:.0f}}<br>"
             f"{layer.label} %{{z:.1f}} {layer.unit}<extra></extra>",
         }

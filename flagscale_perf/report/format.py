@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Cell, Part, Quantity, StackedBar, Table
+from flagscale_perf.analysis.blocks import Cell, Interval, Part, Quantity, Series, StackedBar, Table
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
 _WHOLE_MS = 1000
@@ -19,6 +19,8 @@ def shown(cell: Cell) -> str:
 
 
 def _part(part: Part) -> str:
+    if isinstance(part, Interval):
+        return f"{quantity(part.value)} ({quantity(part.low)} to {quantity(part.high)})"
     return part if isinstance(part, str) else quantity(part)
 
 
@@ -84,3 +86,8 @@ def left_out(table: Table) -> str:
     """How many rows do not fit; empty for none."""
     more = len(table.rows) - len(table.rows[: table.most])
     return f"and {more:,} more" if more else ""
+
+
+def not_drawn(series: Series) -> str:
+    """What a chart has nothing to show of, and why; empty where it has everything."""
+    return f"Not drawn: {'; '.join(series.missing)}." if series.missing else ""

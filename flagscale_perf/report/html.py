@@ -119,7 +119,10 @@ def _json(content: dict[str, Any]) -> str:
 
 def _charts(report: Report) -> dict[str, Any]:
     found = (block for section in report.sections for block in section.blocks)
-    return {block.key: chart_of(block) for block in found if isinstance(block, Series | HeatMap)}
+    drawn = (
+        block for block in found if isinstance(block, HeatMap) or isinstance(block, Series) and block.panels
+    )
+    return {block.key: chart_of(block) for block in drawn}
 
 
 def _menu(report: Report) -> Html:

@@ -46,7 +46,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
                 yield _piped([("", ""), *rows])
             case Table():
                 yield from _table(block)
-            case StackedBar():
+            case StackedBar() if block.in_words:
                 yield _piped([("", ""), *bar_rows(block)])
             case Note():
                 yield escaped(shown(block.text)) + "\n"

@@ -9,6 +9,7 @@ from flagscale_perf.analysis.blocks import (
     Cell,
     Findings,
     HeatMap,
+    Interval,
     Note,
     Pairs,
     Quantity,
@@ -20,7 +21,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import RISK, figure, gained, lost, yaml_keys
-from flagscale_perf.report.format import shown
+from flagscale_perf.report.format import not_drawn, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
 from flagscale_perf.spine.units import UNKNOWN, percent, ranges
 
@@ -39,7 +40,7 @@ def _block(block: Block) -> Html:
         case Table():
             return _table(block)
         case Series():
-            return tag("div", class_="chart", id=f"chart-{block.key}", role="figure", aria_label=block.title)
+            return _series(block)
         case StackedBar():
             return _bar(block)
         case HeatMap():
@@ -66,6 +67,12 @@ def tiles(all_of_them: Sequence[Tile]) -> Html:
 def note(words: str, tone: str = "") -> Html:
     """A line of small print."""
     return tag("p", words, class_=f"note {tone}".rstrip())
+
+
+def _series(series: Series) -> Html:
+    """Where page.js draws, and below it what has nothing to show."""
+    place = tag("div", class_="chart", id=f"chart-{series.key}", role="figure", aria_label=series.title)
+    return lines([place if series.panels else "", note(not_drawn(series)) if series.missing else ""])
 
 
 def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
@@ -100,6 +107,10 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     """In a row with a colour, the first cell has it and a share is drawn as a bar."""
     colour = table.colours[row] if table.colours else ""
     parts: list[str] = [shown(cell)]
+    if isinstance(cell, Interval):
+        parts.append(_interval(cell))
+    if table.groups and place == 0:
+        parts = [_choice(table.groups[row], shown(cell), table.groups[row] in table.chosen)]
     if colour and place == 0:
         parts.insert(0, _swatch(colour))
     if colour and isinstance(cell, Quantity) and cell.unit == "share":
@@ -108,13 +119,41 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     return tag("td", *parts, class_=_kind(place, texts))
 
 
+def _interval(change: Interval) -> Html:
+    """The interval as a bar, the change a dot in it, on a line with marks at no change and at the limit."""
+    low, value, high = (_place(one.value, change) for one in (change.low, change.value, change.high))
+    marks = [
+        (_place(0.0, change), "zero"),
+        *([(_place(change.limit, change), "limit")] if change.limit else []),
+    ]
+    return tag(
+        "span",
+        *(tag("i", style=f"left:{place:.1f}%", class_=name) for place, name in marks),
+        tag("i", style=f"left:{low:.1f}%;width:{high - low:.1f}%", class_="held"),
+        tag("i", style=f"left:{value:.1f}%", class_="dot"),
+        class_="interval",
+    )
+
+
+def _place(share: float | None, change: Interval) -> float:
+    """In percent of the line's width; its ends are a little beyond the reach."""
+    place = (share or 0.0) / (1.05 * change.reach) if change.reach else 0.0
+    return 50 + 50 * max(-1.0, min(1.0, place))
+
+
+def _choice(group: str, words: str, is_chosen: bool) -> Html:
+    """A box that shows and hides the group's lines; page.js gives it their colour."""
+    box = tag("input", type="checkbox", data_group=group, checked="checked" if is_chosen else "")
+    return tag("label", box, words, class_="pick")
+
+
 def _swatch(colour: str) -> Html:
     return tag("i", class_="swatch", style=f"background:var(--{colour})")
 
 
 def _bar(bar: StackedBar) -> Html:
     """One bar and its legend."""
-    stripes = (
+    stripes = [
         tag(
             "i",
             style=f"flex-grow:{part.value:.6g};background:var(--{part.colour})",
@@ -122,7 +161,10 @@ def _bar(bar: StackedBar) -> Html:
         )
         for part in bar.parts
         if part.value
-    )
+    ]
+    whole = sum(part.value or 0.0 for part in bar.parts)
+    if bar.room is not None and bar.room > whole:
+        stripes.append(tag("i", style=f"flex-grow:{bar.room - whole:.6g}"))
     legend = (
         tag(
             "div",
@@ -137,7 +179,9 @@ def _bar(bar: StackedBar) -> Html:
         for part in bar.parts
     )
     drawn = tag("div", *stripes, class_="bar", role="img", aria_label=shown(bar.title))
-    return lines([drawn, tag("dl", lines(legend), class_="legend")])
+    name = tag("h3", shown(bar.title), " ", tag("span", shown(Quantity(whole, bar.unit)), class_="small"))
+    legend_of_all = tag("dl", lines(legend), class_="legend")
+    return lines(["" if bar.room is None else name, drawn, legend_of_all])
 
 
 def _amount(value: float | None, unit: str) -> str:

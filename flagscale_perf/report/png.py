@@ -20,21 +20,23 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
 )
 from flagscale_perf.report import findings
-from flagscale_perf.report.format import bar_rows, shown
+from flagscale_perf.report.axes import title_of, value_range
+from flagscale_perf.report.format import bar_rows, not_drawn, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
 from flagscale_perf.spine.packages import missing
-from flagscale_perf.spine.units import duration, percent, printable
+from flagscale_perf.spine.units import duration, printable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.3, 1.7, 0.6, 100
+_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.6, 100
 _LINE_INCH, _TITLE_INCH = 0.2, 0.45
 _COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
 _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
 _SHOWN_FINDINGS = 5
+_SHOWN_LINES = 9  # above the findings
 _LINE_CHARACTERS = 190
 _SOFT, _GRID = "#555555", "#e5e5e5"
 _MARKS = {"dot": "o", "cross": "x", "diamond": "D", "triangle": "v"}
@@ -110,8 +112,9 @@ def _head(figure: Figure, report: Report) -> None:
     height = figure.get_figheight()
     title = printable(shown(report.title))
     figure.text(_LEFT, 1 - 0.3 / height, title, size=17, weight="bold", va="top", parse_math=False)
-    lines = [line for line in (report.subject, *_wrapped(facts)[:3], *_wrapped(tiles)[:1]) if line]
-    _text(figure, lines, _TITLE_INCH + 0.3, _SOFT)
+    notes = [shown(block.text) for block in report.facts if isinstance(block, Note)]
+    lines = [line for line in (report.subject, *_wrapped(facts)[:3], *_wrapped(tiles)[:1], *notes) if line]
+    _text(figure, lines[:_SHOWN_LINES], _TITLE_INCH + 0.3, _SOFT)
     if report.findings is None:
         return
     found = report.findings.found
@@ -149,11 +152,11 @@ def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) 
 
 def _missing(report: Report) -> list[str]:
     """Why sections have nothing to draw, and what could not be read."""
-    reasons = [
-        shown(section.blocks[0].text)
-        for section in report.sections
-        if section.blocks and isinstance(section.blocks[0], Note)
-    ]
+    reasons = []
+    for section in report.sections:
+        if section.blocks and isinstance(section.blocks[0], Note):
+            reasons.append(shown(section.blocks[0].text))
+        reasons += [not_drawn(one) for one in section.blocks if isinstance(one, Series) and one.missing]
     lines = _wrapped(reasons)[:3]
     reading = report.reading
     if reading is not None and reading.skipped:
@@ -163,20 +166,23 @@ def _missing(report: Report) -> list[str]:
 
 
 def _lines(axes: Axes, panel: Panel, series: Series) -> None:
-    _title(axes, panel.title if panel.unit in ("", "share") else f"{panel.title}, {panel.unit}")
+    _title(axes, title_of(panel))
     areas = [line for line in panel.lines if line.style == "area"]
     if areas:
         _stack(axes, areas)
     for line in panel.lines:
         if line.style != "area":
             _line(axes, line)
-    if panel.begins_at_zero:
-        axes.set_ylim(bottom=0)
+    shown_values = value_range(panel)
+    if shown_values is not None:
+        axes.set_ylim(*shown_values)
     if panel.unit == "share":
-        axes.yaxis.set_major_formatter(lambda share, _: percent(share))
+        axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     axes.margins(x=0.01)
     if series.span is not None:
         axes.set_xlim(*series.span)
+    axes.set_xlabel(series.axis, size=9, color=_SOFT)
     if len(panel.lines) > 1:
         _legend(axes)
 
@@ -230,6 +236,7 @@ def _row_label(heat: HeatMap, place: float) -> str:
 
 def _bar(axes: Axes, bar: StackedBar) -> None:
     left, whole = 0.0, sum(part.value or 0.0 for part in bar.parts)
+    room = bar.room or whole
     amount = duration(whole) if bar.unit == "s" else shown(Quantity(whole, bar.unit))
     _title(axes, f"{shown(bar.title)}: {amount}")
     axes.spines[:].set_visible(False)
@@ -237,13 +244,15 @@ def _bar(axes: Axes, bar: StackedBar) -> None:
     for part, (label, text) in zip(bar.parts, bar_rows(bar), strict=True):
         if not part.value:
             continue
-        share = part.value / whole
+        share = part.value / room
         axes.barh(0, share, left=left, color=on_white(part.colour), label=f"{label} {text}", ec="white")
         if share > _LABEL_SHARE:
             axes.text(left, 0, f" {printable(label)}", va="center", size=10, clip_on=True, parse_math=False)
         left += share
     axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(lambda share, _: percent(share))
+    axes.xaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
+    if bar.room is not None:  # drawn to the scale of another one
+        axes.set_xticks([])
     if left:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.5), ncols=7, frameon=False, fontsize=9)
 

@@ -42,7 +42,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
             case Table():
                 yield from [""] * bool(place and block.title)
                 yield from _table(block)
-            case StackedBar():
+            case StackedBar() if block.in_words:
                 yield from _labelled(bar_rows(block))
             case Note():
                 yield from _wrapped(printable(shown(block.text)), "  ")

@@ -7,17 +7,20 @@ parts of 1.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
-from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, WHOLE, Row
+from flagscale_perf.analysis.blocks import Section
+from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare.judge import SLOWER, Needed, Row
 from flagscale_perf.spine.jsonl import finite
 
-COMPARISON_VERSION = 1
+COMPARISON_VERSION = 2
 DEFAULT_WARMUP = 10
+NOT_SLOWER, UNDECIDED = "not slower", "undecided"  # beside SLOWER what a gate can say
+MEDIAN, MEAN = "median", "mean"
+STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.median, MEAN: bootstrap.mean}
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,13 @@ class CompareOptions:
         noise: standard deviation to assume between the medians of two runs of one configuration, as a share;
             None for what is usual.
         fail_if_slower: what NEW may be slower, as a share; None for no limit.
+        judge: what is judged of the times of a run's iterations, a name of `STATISTICS`.
     """
 
     warmup: int = DEFAULT_WARMUP
     noise: float | None = None
     fail_if_slower: float | None = None
+    judge: str = MEDIAN
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,13 @@ class Difference:
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One run: its file, its median in `Comparison.unit`, how many iterations are left out by the reason, and
-    lines that are no records.
+    """One run: its file, what is judged of it in `Comparison.unit`, how many iterations are left out by the
+    reason, and lines that are no records.
     """
 
     path: str
     session_id: str
-    median: float
+    judged: float
     left_out: dict[str, int]
     skipped_lines: int
 
@@ -73,10 +78,27 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Gate:
+    """The answer to `--fail-if-slower`.
+
+    Attributes:
+        limit: what NEW may be slower, a share.
+        outcome: `SLOWER`: by more than noise, and by more than the limit. `NOT_SLOWER`: the whole interval of
+            the change lies below the limit. Else, and where a run is compared with itself, `UNDECIDED`.
+        needed: what would decide it; None where it is decided or nothing could.
+    """
+
+    limit: float
+    outcome: str
+    needed: Needed | None = None
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Everything.
 
     Attributes:
+        judged: a name of `STATISTICS`.
         basis, unit: what the times are divided by, and what they are in then.
         iterations: of each run compared.
         first_iteration, last_iteration: of BASE's first run.
@@ -86,16 +108,17 @@ class Comparison:
         whole: the iteration; at 95 %.
         phases: at 95 % for all of them together; none if not every run measured them.
         culprits: phases that are slower, the worst first; none unless the whole is slower.
-        noise, noise_source: standard deviation between the medians of two runs of one configuration, a share,
-            and where it is from.
+        noise, noise_source: standard deviation between what is judged of two runs of one configuration, a
+            share, and where it is from.
         block_length: iterations of a block of the bootstrap.
         smallest_visible: change of the whole that would just be more than noise.
         differences: facts and options in which the sides differ.
-        fail_if_slower: as asked.
-        is_failed: NEW is slower by more than noise and by more than `fail_if_slower`.
-        could_be_slower: not failed, but the interval reaches beyond `fail_if_slower`.
+        same_run: the session of a run that is on both sides; None where there is none.
+        gate: None where no limit was asked for.
+        charts: the runs drawn over each other; in no JSON.
     """
 
+    judged: str
     basis: str
     unit: str
     iterations: int
@@ -113,22 +136,27 @@ class Comparison:
     block_length: int
     smallest_visible: float
     differences: list[Difference]
-    fail_if_slower: float | None
-    is_failed: bool
-    could_be_slower: bool
+    same_run: str | None
+    gate: Gate | None
+    charts: Sequence[Section] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; `comparison_version` first."""
-        return {"comparison_version": COMPARISON_VERSION} | dict(finite(asdict(self)))
+        content = asdict(replace(self, charts=()))
+        del content["charts"]
+        return {"comparison_version": COMPARISON_VERSION} | dict(finite(content))
 
 
-def gated(result: Comparison) -> Comparison:
-    """With the answer to `fail_if_slower`."""
-    limit, whole = result.fail_if_slower, result.whole
-    if limit is None or whole.share is None or whole.share_high is None:
-        return result
-    is_failed = whole.verdict == SLOWER and whole.share > limit
-    return replace(result, is_failed=is_failed, could_be_slower=not is_failed and whole.share_high > limit)
+def gate(whole: Row, limit: float, needed: Callable[[float], Needed]) -> Gate:
+    """Whether NEW is slower than the limit allows. `needed` says what would make the interval so narrow that
+    it reaches no farther than that from the change.
+    """
+    share, high = whole.share or 0.0, whole.share_high
+    if whole.verdict == SLOWER and share > limit:
+        return Gate(limit, SLOWER)
+    if high is not None and high < limit:
+        return Gate(limit, NOT_SLOWER)
+    return Gate(limit, UNDECIDED, needed(share if share > limit else limit - share))
 
 
 def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
@@ -142,128 +170,3 @@ def culprits(whole: Row, parts: Sequence[Row]) -> list[str]:
 def relative(base: float | None, new: float | None) -> float | None:
     """The change as a part of `base`."""
     return None if new is None or not base else new / base - 1
-
-
-def report_of(result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str]) -> Report:
-    """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
-    are sentences that the instrument adds.
-    """
-    tables = [
-        Table(
-            (
-                f"median, {result.unit}",
-                "BASE",
-                "95 %",
-                "NEW",
-                "95 %",
-                "change",
-                "of BASE's iteration",
-                "verdict",
-            ),
-            [_times(row) for row in (result.whole, *result.phases)],
-            tones=[_tone(row.verdict) for row in (result.whole, *result.phases)],
-        ),
-        Table(
-            ("figure", "BASE", "NEW", "change"),
-            [_figure(one, *labels[one.name], result.unit) for one in result.figures],
-            3,
-        ),
-        Table(
-            ("differs", "BASE", "NEW"),
-            [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences],
-        ),
-        Table(
-            ("side", "run", "median", "left out"),
-            [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)],
-        ),
-    ]
-    keys = ("times", "figures", "differences", "runs")
-    return Report(
-        title=_title(result),
-        tone=_tone(result.whole.verdict),
-        facts=[*map(Note, [*_sentences(result), *remarks]), *_gate(result)],
-        sections=[
-            Section(key, "", "", [table]) for key, table in zip(keys, tables, strict=True) if table.rows
-        ],
-        content=result,
-    )
-
-
-def _title(result: Comparison) -> Cell:
-    """The answer in one line."""
-    whole = result.whole
-    if whole.verdict == SAME:
-        return (f"NEW against BASE: {SAME} (", _change(whole.share), ", less than noise)")
-    named = f", above all in {result.culprits[0]}" if result.culprits else ""
-    return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
-
-
-def _sentences(result: Comparison) -> list[Cell]:
-    """What the answer rests on."""
-    whole = result.whole
-    aligned = "the same iterations" if result.is_by_iteration else "the last iterations (none in common)"
-    visible = Quantity(result.smallest_visible, "share", 2)
-    return [
-        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ",
-         _change(whole.share_high),
-         "; a change of more than ", visible, " would be more than noise"),
-        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to"
-        f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
-        ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
-    ]  # fmt: skip
-
-
-def _gate(result: Comparison) -> list[Note]:
-    if result.fail_if_slower is None:
-        return []
-    limit = Quantity(result.fail_if_slower, "share", 2)
-    if result.is_failed:
-        return [Note(("FAILED: slower by more than noise and by more than ", limit), "bad")]
-    if result.could_be_slower:
-        return [
-            Note(("passed, but the interval reaches beyond ", limit, ": more or longer runs would decide it"))
-        ]
-    return [Note(("passed: not slower by more than ", limit), "good")]
-
-
-def _times(row: Row) -> Sequence[Cell]:
-    interval = (_change(row.share), " (", _change(row.share_low), " to ", _change(row.share_high), ")")
-    return (
-        "whole iteration" if row.name == WHOLE else row.name,
-        _time(row.base), (_time(row.base_low), " to ", _time(row.base_high)),
-        _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
-        Quantity(row.change, "", 2, is_change=True),
-        None if row.share is None else interval,
-        None if row.verdict in (SAME, UNKNOWN) else row.verdict,
-    )  # fmt: skip
-
-
-def _figure(one: Figure, label: str, decimals: int, unit: str) -> Sequence[Cell]:
-    values = (Quantity(value, "", decimals) for value in (one.base, one.new))
-    return (label.format(unit=unit), *values, _change(one.change))
-
-
-def _runs(side: str, runs: Sequence[RunEntry]) -> list[Sequence[Cell]]:
-    rows: list[Sequence[Cell]] = []
-    for run in runs:
-        left_out = [f"{count} {reason}" for reason, count in run.left_out.items()]
-        if run.skipped_lines:
-            left_out.append(f"{run.skipped_lines} lines that are no records")
-        rows.append((side, run.path, _time(run.median), ", ".join(left_out) or "nothing"))
-    return rows
-
-
-def _tone(verdict: str) -> str:
-    return {SLOWER: "bad", FASTER: "good"}.get(verdict, "")
-
-
-def _time(value: float | None) -> Quantity:
-    return Quantity(value, "", 2)
-
-
-def _change(share: float | None) -> Quantity:
-    return Quantity(share, "share", 2, is_change=True)
-
-
-def _fact(value: Any) -> Cell:
-    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -6,19 +6,23 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.blocks import Report, Section
+from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare import compare as comparison
 from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    UNDECIDED,
     CompareOptions,
     Comparison,
     Figure,
+    Gate,
     RunEntry,
     culprits,
-    gated,
+    gate,
     relative,
 )
-from flagscale_perf.analysis.compare.judge import Judge
+from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
     Basis,
@@ -27,11 +31,21 @@ from flagscale_perf.training.analysis.basis import (
     devices_of,
     differences,
 )
-from flagscale_perf.training.analysis.steps import RunSteps, Step, align, common_span, read_steps
+from flagscale_perf.training.analysis.overlay import Curve, trends
+from flagscale_perf.training.analysis.overlay import phases as phases_bar
+from flagscale_perf.training.analysis.steps import (
+    MAX_STEPS,
+    RunSteps,
+    Step,
+    align,
+    common_span,
+    read_steps,
+)
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rates import as_gb, per_second, tflops_per_gpu
 
 NOISE, REHEARSAL_NOISE = 0.01, 0.04  # where the figures are from: docs/comparing.md
+SIDES = ("BASE", "NEW")
 LABELS = {  # and decimals
     "mean": ("mean iteration, {unit}", 2),
     "p95": ("p95 iteration, {unit}", 2),
@@ -65,6 +79,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     runs = [read_steps(path, options.warmup, span) for path in [*base, *new]]
     sides = runs[: len(base)], runs[len(base) :]
     check_sides(*sides)
+    same_run = _on_both_sides(*sides)
     aligned = align(runs)
     basis = choose_basis([run.facts for run in runs], aligned)
     rows, cut = aligned.rows, len(base)
@@ -72,14 +87,19 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     times = [
         _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
     ]
-    judge = Judge([[time or 0.0 for time in row] for row in times], cut, _assumed(options, is_rehearsal))
+    judge = Judge(
+        [[time or 0.0 for time in row] for row in times],
+        cut,
+        _assumed(options, is_rehearsal),
+        STATISTICS[options.judge],
+    )
     whole, phases = judge.whole(), judge.parts(_phases(rows, basis))
     entries = [
         RunEntry(str(run.path), run.header.session_id, middle, left_out, run.skipped_lines)
         for run, middle, left_out in zip(runs, judge.medians, aligned.left_out, strict=True)
     ]
-    result = Comparison(
-        basis=basis[0].name, unit=basis[0].unit,
+    return Comparison(
+        judged=options.judge, basis=basis[0].name, unit=basis[0].unit,
         iterations=len(rows[0]), first_iteration=rows[0][0].iteration, last_iteration=rows[0][-1].iteration,
         is_by_iteration=aligned.is_by_iteration,
         base_runs=entries[:cut], new_runs=entries[cut:],
@@ -87,10 +107,59 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         whole=whole, phases=phases, culprits=culprits(whole, phases),
         noise=judge.noise, noise_source=_noise_source(judge, options, is_rehearsal),
         block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=differences(*sides), fail_if_slower=options.fail_if_slower, is_failed=False,
-        could_be_slower=False,
+        differences=differences(*sides), same_run=same_run,
+        gate=_gate(judge, whole, options.fail_if_slower, same_run is not None),
+        charts=_charts(sides, phases, basis[0].unit),
     )  # fmt: skip
-    return gated(result)
+
+
+def _charts(
+    sides: tuple[Sequence[RunSteps], Sequence[RunSteps]], parts: Sequence[Row], unit: str
+) -> list[Section]:
+    """The runs' trends over each other, and the phases side by side."""
+    curves = [
+        Curve(
+            name if number == 0 else f"{name} {number + 1}",
+            [point.figures for point in run.points],
+            colour,
+            "dashed" if number else "line",
+        )
+        for name, colour, runs in zip(SIDES, ("blue", "orange"), sides, strict=True)
+        for number, run in enumerate(runs)
+    ]
+    sections = [Section("trend", "Trend", "The runs over each other", [trends(curves)])]
+    times = [
+        {row.name: time for row in parts if (time := getattr(row, side)) is not None}
+        for side in ("base", "new")
+    ]
+    room = max(sum(one.values()) for one in times)
+    if room:
+        bars = [phases_bar(name, one, unit, room) for name, one in zip(SIDES, times, strict=True)]
+        sections.append(Section("phases", "Phases", "Phases of an iteration, side by side", bars))
+    return sections
+
+
+def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
+    if limit is None:
+        return None
+    if is_same_run:
+        return Gate(limit, UNDECIDED)
+    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_STEPS))
+
+
+def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:
+    """The session of a run that is in BASE and in NEW. Raises PerfError for one that is in a side twice: one
+    run is no second measurement.
+    """
+    for side in (base, new):
+        for place, run in enumerate(side):
+            twin = next((other for other in side[:place] if other.is_same_as(run)), None)
+            if twin is not None:
+                raise PerfError(
+                    f"'{twin.path}' and '{run.path}' are the same run, and a run counts once;"
+                    " leave one of them out"
+                )
+    return next((run.header.session_id for run in new if any(run.is_same_as(one) for one in base)), None)
 
 
 def _phases(rows: Sequence[Sequence[Step]], basis: Sequence[Basis]) -> Mapping[str, list[list[float | None]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series, StackedBar, Stripe
 from flagscale_perf.training.analysis.report import Point, SlowStep, TrainingReport
@@ -25,8 +26,22 @@ _LAYERS = {
 }
 _MAX_OUTLINES = 50
 _MS_PER_S = 1000
+# Why a panel may have nothing to show; one that stays away without a word is not here.
+_WHY_MISSING = {
+    "TFLOPS per GPU": "no FLOPs were counted",
+    "Share of the peak": "no peak of the device is known, --perf-peak-tflops gives it",
+    "Iteration time": "no interval after the warm-up is finished",
+    "Tokens per second": "no tokens were counted",
+    "Memory": "none was read, which takes a GPU and --perf-memory-tracking (the default)",
+    "Mean step": "not measured, which takes --perf-breakdown",
+    "Waiting for other stages": "one stage, or no phases",
+    "Power": "not read from the device",
+    "SM clock": "not read from the device",
+    "Temperature": "not read from the device",
+    "Tokens per joule": "power was not read from the device",
+}
 _PAUSE_S = 0.001  # what is shorter only looked whether one is due
-_AXIS = "iteration"
+AXIS = "iteration"
 
 Figure = Callable[[Point], float | None]
 
@@ -118,7 +133,7 @@ def rank_map(ranks: Ranks, stragglers: Sequence[Straggler], points: Sequence[Poi
     edges = [*(first for first, _ in ranks.stretches), ranks.stretches[-1][-1]]
     title = "Every rank over the run"
     outlines = _outlines(ranks, stragglers)
-    return HeatMap("ranks", title, "rank", rows, _AXIS, _span(points), edges, layers, outlines)
+    return HeatMap("ranks", title, "rank", rows, AXIS, _span(points), edges, layers, outlines)
 
 
 def goodput(bar: GoodputBar) -> StackedBar:
@@ -144,13 +159,19 @@ def _outlines(ranks: Ranks, stragglers: Sequence[Straggler]) -> list[tuple[int, 
 
 
 def _series(key: str, title: str, panels: Sequence[Panel], found: TrainingReport) -> Series:
-    """With what has anything to show only."""
-    known = [
-        Panel(panel.title, panel.unit, lines, panel.begins_at_zero)
-        for panel in panels
-        if (lines := [line for line in panel.lines if any(value is not None for value in line.y)])
-    ]
-    return Series(key, title, known, _AXIS, _span(found.trend.points))
+    return drawn_of(Series(key, title, panels, AXIS, _span(found.trend.points)))
+
+
+def drawn_of(series: Series) -> Series:
+    """With the panels and lines only that have anything to show, and why the others have not."""
+    panels = []
+    missing = []
+    for panel in series.panels:
+        if lines := [line for line in panel.lines if any(value is not None for value in line.y)]:
+            panels.append(replace(panel, lines=lines))
+        elif panel.title in _WHY_MISSING:
+            missing.append(f"{panel.title}: {_WHY_MISSING[panel.title]}")
+    return replace(series, panels=panels, missing=missing)
 
 
 def _span(points: Sequence[Point]) -> tuple[float, float] | None:

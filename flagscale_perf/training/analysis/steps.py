@@ -15,9 +15,11 @@ from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.analysis.report import Point
+from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
-from flagscale_perf.training.records import Outcome, PhaseRecord, StepRecord
+from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.settled import Settling
 
 MAX_STEPS = 2048
@@ -57,6 +59,7 @@ class RunSteps:
         path: of the run file.
         header: its first record.
         steps: those to compare, by iteration.
+        points: the whole run's intervals, thinned.
         left_out: how many are not, by the reason.
         memory_peak_bytes: highest of the whole run; None without a device.
         skipped_lines: lines of the file that are no records.
@@ -65,6 +68,7 @@ class RunSteps:
     path: Path
     header: RunHeader
     steps: dict[int, Step]
+    points: list[Point]
     left_out: dict[str, int]
     memory_peak_bytes: int | None
     skipped_lines: int
@@ -73,6 +77,10 @@ class RunSteps:
     def facts(self) -> RunFacts:
         """Of the header."""
         return RunFacts.of(self.header.facts)
+
+    def is_same_as(self, other: RunSteps) -> bool:
+        """Whether it is that run, from the same file or a copy of it."""
+        return self.path.samefile(other.path) or (self.header, self.steps) == (other.header, other.steps)
 
 
 class _Sample:
@@ -137,7 +145,7 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     """
     run = RunFile(path)
     phases, sample, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Sample(), _Choice(warmup, span)
-    settling = Settling()
+    settling, trend = Settling(), TrendTotals(run.header)
     for record in run:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
@@ -146,6 +154,8 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
             joined = phases.take(record)
             if choice.takes(record):
                 sample.add(_kept(record, None if joined is None else tuple(joined.record[1:])))
+        elif isinstance(record, IntervalRecord):
+            trend.add(record)
     left_out = choice.left_out
     if sample.thinned:
         left_out[THINNED] = sample.thinned
@@ -154,7 +164,8 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     if len(sample.steps) < MIN_STEPS:
         found = f"{str(path)!r} has {len(sample.steps)} iterations to compare{_listed(left_out)}"
         raise PerfError(f"{found}; {MIN_STEPS} are needed: train longer or lower --warmup")
-    return RunSteps(path, run.header, sample.steps, dict(left_out), choice.memory_peak_bytes, run.skipped)
+    points, peak = trend.points(), choice.memory_peak_bytes
+    return RunSteps(path, run.header, sample.steps, points, dict(left_out), peak, run.skipped)
 
 
 class _Choice:

@@ -38,12 +38,16 @@ class TrendTotals:
     def result(self, slow: SlowSteps) -> Trend:
         """The trend so far."""
         return Trend(
-            points=[self._point(interval, has_slow) for interval, has_slow in self._rows.rows()],
+            points=self.points(),
             intervals=self._count,
             slow_steps=[self._slow_step(step) for step in slow.longest()],
             slow_step_count=slow.count,
             slow_excess_s=slow.excess_ns / NS_PER_S,
         )
+
+    def points(self) -> list[Point]:
+        """The trend's intervals so far, thinned."""
+        return [self._point(interval, has_slow) for interval, has_slow in self._rows.rows()]
 
     def _slow_step(self, step: Slow) -> SlowStep:
         elapsed_s = (step.end_ns - self._anchor.mono_ns) / NS_PER_S

@@ -22,7 +22,17 @@ def runs(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "code"), [([], 0), (["--fail-if-slower", "3%"], 1), (["--fail-if-slower", "7"], 0)]
+    ("words", "code"),
+    [
+        ([], 0),
+        (["--fail-if-slower", "3%"], 1),
+        (["--fail-if-slower", "10"], 0),
+        (["--fail-if-slower", "7"], 3),
+        (["--fail-if-slower", "7", "--undecided", "pass"], 0),
+        (["--fail-if-slower", "7", "--undecided", "fail"], 1),
+        (["--fail-if-slower", "3%", "--undecided", "pass"], 1),
+        (["--fail-if-slower", "10%", "--undecided", "fail"], 0),
+    ],
 )
 def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
     assert main(["compare", *runs, *words]) == code
@@ -32,7 +42,38 @@ def test_the_exit_code_is_for_ci(runs, capsys, words, code) -> None:
 
 def test_faster_never_fails(runs, capsys) -> None:
     assert main(["compare", *reversed(runs), "--fail-if-slower", "0%"]) == 0
-    assert "passed: not slower by more than 0.00 %" in capsys.readouterr().out
+    assert "NOT SLOWER: the whole interval lies below 0.00 %" in capsys.readouterr().out
+
+
+def test_undecided_says_what_would_decide(runs, capsys) -> None:
+    assert main(["compare", *runs, "--fail-if-slower", "7%"]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "UNDECIDED: the interval reaches beyond 7.00 %; if the change is as large as it seems" in out
+    assert "about 18 runs a side would decide it" in out
+
+
+def test_a_run_compared_with_itself_is_said_and_decides_nothing(runs, capsys) -> None:
+    assert main(["compare", runs[0], runs[0], "--fail-if-slower", "50%"]) == 3
+    out = capsys.readouterr().out
+    assert out.startswith("A run is compared with itself: 20240129_103000 is BASE and NEW\n  UNDECIDED: ")
+
+
+def test_undecided_answers_a_question_that_must_be_asked(runs, capsys) -> None:
+    assert main(["compare", *runs, "--undecided", "pass"]) == 2
+    assert capsys.readouterr().err == "--undecided pass answers --fail-if-slower; add one such as 3%\n"
+
+
+def test_a_picture_needs_a_file(runs, tmp_path, capsys) -> None:
+    assert main(["compare", *runs, "--format", "png"]) == 2
+    assert capsys.readouterr().err == "--format png is no text; add -o comparison.png\n"
+    assert main(["compare", *runs, "--format", "png", "-o", str(tmp_path / "out.png")]) == 0
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_help_has_the_exit_codes(capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["compare", "--help"])
+    assert "  3  undecided: the interval reaches beyond PERCENT" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("bad", ["three", "-1%", "nan", "inf%"])
@@ -60,9 +101,12 @@ def test_where_nothing_can_be_compared_it_says_so(runs, tmp_path, capsys) -> Non
     )
 
 
-def test_several_runs_a_side(runs, capsys) -> None:
-    more = ["--more-base", runs[0], runs[0], "--more-new", runs[1], "--more-new", runs[1]]
-    assert main(["compare", *runs, *more, "--format", "json"]) == 0
+def test_several_runs_a_side(runs, tmp_path, capsys) -> None:
+    more = [
+        write(tmp_path / str(pid), steady(60, more_backward_ms=pid // 2 * 6), pid=pid) for pid in range(4)
+    ]
+    words = [f"--more-{side}={path}" for side, path in zip(("base", "base", "new", "new"), more, strict=True)]
+    assert main(["compare", *runs, *words, "--format", "json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (len(result["base_runs"]), len(result["new_runs"])) == (3, 3)
     assert result["noise_source"] == "seen between the runs of each side"

@@ -8,22 +8,25 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, culprits, relative
-from flagscale_perf.report import html, json, markdown, text
+from flagscale_perf.report import html, json, markdown, png, text
 from flagscale_perf.report.format import shown
 from flagscale_perf.training.analysis.compare import compare, report_of
+from tests.fakes import make_interval
 from tests.golden import golden
 from tests.run_files import steady, write
-from tests.unit.report.test_html import Page, without_assets
+from tests.unit.report.test_html import LIBRARY, Page, without_assets
 
 
 def sample(directory: Path) -> Comparison:
     """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files
     without the directory.
     """
-    base = write(directory / "base.jsonl", steady(60))
+    intervals = [make_interval(number) for number in (20, 40, 60)]
+    base = write(directory / "base.jsonl", [*steady(60), *intervals])
     new = write(
-        directory / "new.jsonl", steady(60, more_backward_ms=6), {"perf_breakdown": True}, hostname="node<1>"
-    )
+        directory / "new.jsonl", [*steady(60, more_backward_ms=6), *intervals], {"perf_breakdown": True},
+        hostname="node<1>",
+    )  # fmt: skip
     result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
     runs = [
         [replace(run, path=Path(run.path).name) for run in side]
@@ -50,12 +53,12 @@ def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
 
 def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
     path = write(tmp_path / "run", steady(40))
-    result = compare([path], [path], CompareOptions(fail_if_slower=0.01))
-    assert shown(report_of(result).title) == "NEW against BASE: no difference (+0.00 %, less than noise)"
+    other = write(tmp_path / "other", steady(40), hostname="node1")
+    result = compare([path], [other], CompareOptions(fail_if_slower=0.01))
     assert (
-        "passed, but the interval reaches beyond 1.00 %: more or longer runs would decide it"
-        in text.render(report_of(result))
+        shown(report_of(result).title) == "NEW against BASE: no difference shown (+0.00 %, less than noise)"
     )
+    assert "UNDECIDED: the interval reaches beyond 1.00 %" in text.render(report_of(result))
 
 
 def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
@@ -69,7 +72,11 @@ def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
 
 
 def test_the_page_is_as_promised(tmp_path) -> None:
-    assert without_assets(html.render(report_of(sample(tmp_path)))) == golden("compare.html")
+    assert without_assets(html.render_page(report_of(sample(tmp_path)), LIBRARY)) == golden("compare.html")
+
+
+def test_the_figure_has_both_runs(tmp_path) -> None:
+    assert png.render(report_of(sample(tmp_path))).startswith(b"\x89PNG")
 
 
 def test_nothing_leaves_the_page(tmp_path) -> None:

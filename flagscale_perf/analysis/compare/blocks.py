@@ -1,0 +1,164 @@
+"""A comparison as blocks, which every format shows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Cell, Interval, Note, Quantity, Report, Section, Table
+from flagscale_perf.analysis.compare.compare import (
+    MEAN,
+    MEDIAN,
+    NOT_SLOWER,
+    Comparison,
+    Figure,
+    Gate,
+    RunEntry,
+)
+from flagscale_perf.analysis.compare.judge import FASTER, MAX_RUNS, SAME, SLOWER, UNKNOWN, WHOLE, Needed, Row
+
+_JUDGED = {
+    MEDIAN: "the median time of an iteration: what a usual one takes",
+    MEAN: "the mean time of an iteration: every slow one counts, as in tokens/s",
+}
+
+
+def report_of(result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str]) -> Report:
+    """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
+    are sentences that the instrument adds.
+    """
+    runs = [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)]
+    figures = [_figure(one, *labels[one.name], result.unit) for one in result.figures]
+    differences = [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences]
+    sections = [
+        Section("times", "Times", "", [_times(result)]),
+        *result.charts,
+        Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "change"), figures, 3)]),
+        Section("differences", "Differences", "", [Table(("differs", "BASE", "NEW"), differences)]),
+        Section("runs", "Runs", "", [Table(("side", "run", result.judged, "left out"), runs)]),
+    ]
+    return Report(
+        title=_title(result),
+        tone=_tone(result.whole.verdict),
+        facts=[*_gate(result), *map(Note, [*_sentences(result), *remarks])],
+        sections=sections if differences else [one for one in sections if one.key != "differences"],
+        content=result,
+    )
+
+
+def _title(result: Comparison) -> Cell:
+    """The answer in one line."""
+    whole = result.whole
+    if result.same_run is not None:
+        return f"A run is compared with itself: {result.same_run} is BASE and NEW"
+    if whole.verdict == SAME:
+        return (f"NEW against BASE: {SAME} shown (", _change(whole.share), ", less than noise)")
+    named = f", above all in {result.culprits[0]}" if result.culprits else ""
+    return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
+
+
+def _sentences(result: Comparison) -> list[Cell]:
+    """What the answer rests on."""
+    whole = result.whole
+    aligned = "the same iterations" if result.is_by_iteration else "the last iterations (none in common)"
+    visible = Quantity(result.smallest_visible, "share", 2)
+    return [
+        f"judged is {_JUDGED[result.judged]}",
+        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ",
+         _change(whole.share_high),
+         "; a change of more than ", visible, " would be more than noise"),
+        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to"
+        f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
+        ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
+    ]  # fmt: skip
+
+
+def _gate(result: Comparison) -> list[Note]:
+    """The answer to `--fail-if-slower`."""
+    gate = result.gate
+    if gate is None:
+        return []
+    limit = Quantity(gate.limit, "share", 2)
+    if gate.outcome == SLOWER:
+        return [Note(("SLOWER: by more than noise, and by more than ", limit), "bad")]
+    if gate.outcome == NOT_SLOWER:
+        passed = ("NOT SLOWER: the whole interval lies below ", limit)
+        return [Note(passed, "good"), *_slow_steps(result, gate)]
+    if result.same_run is not None:
+        return [Note("UNDECIDED: a run compared with itself shows nothing; name two runs", "warn")]
+    words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {_needed(gate.needed, result)}")
+    return [Note(words, "warn"), *_slow_steps(result, gate)]
+
+
+def _needed(needed: Needed | None, result: Comparison) -> str:
+    ways = []
+    if needed is not None and needed.iterations is not None:
+        ways.append(f"about {needed.iterations:,} iterations of each run instead of {result.iterations:,}")
+    if needed is not None and needed.runs is not None:
+        ways.append(f"about {needed.runs} runs a side")
+    if not ways:
+        return f"the change is too near to that for {MAX_RUNS} runs a side; take another limit"
+    return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
+
+
+def _slow_steps(result: Comparison, gate: Gate) -> list[Note]:
+    """Where slow steps make of the mean what the median does not show."""
+    mean = next((one for one in result.figures if one.name == MEAN), None)
+    if result.judged == MEAN or mean is None or (mean.change or 0.0) <= gate.limit:
+        return []
+    words = ": slow ones count there, and --judge mean judges it"
+    return [Note(("but the mean iteration changed by ", _change(mean.change), words), "warn")]
+
+
+def _times(result: Comparison) -> Table:
+    """The whole and its parts. The intervals are drawn to one scale."""
+    rows = (result.whole, *result.phases)
+    ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
+    scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
+    head = (f"{result.judged}, {result.unit}", "BASE", "95 %", "NEW", "95 %", "change",
+            "of BASE's iteration", "verdict")  # fmt: skip
+    return Table(head, [_time_row(row, *scale) for row in rows], tones=[_tone(row.verdict) for row in rows])
+
+
+def _time_row(row: Row, reach: float, limit: float | None) -> Sequence[Cell]:
+    ends = _change(row.share), _change(row.share_low), _change(row.share_high)
+    return (
+        "whole iteration" if row.name == WHOLE else row.name,
+        _time(row.base), (_time(row.base_low), " to ", _time(row.base_high)),
+        _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
+        Quantity(row.change, "", 2, is_change=True),
+        None if row.share is None else Interval(*ends, reach, limit if row.name == WHOLE else None),
+        None if row.verdict in (SAME, UNKNOWN) else row.verdict,
+    )  # fmt: skip
+
+
+def _figure(one: Figure, label: str, decimals: int, unit: str) -> Sequence[Cell]:
+    values = (Quantity(value, "", decimals) for value in (one.base, one.new))
+    return (label.format(unit=unit), *values, _change(one.change))
+
+
+def _runs(side: str, runs: Sequence[RunEntry]) -> list[Sequence[Cell]]:
+    rows: list[Sequence[Cell]] = []
+    for run in runs:
+        left_out = [f"{count} {reason}" for reason, count in run.left_out.items()]
+        if run.skipped_lines:
+            left_out.append(f"{run.skipped_lines} lines that are no records")
+        rows.append((side, run.path, _time(run.judged), ", ".join(left_out) or "nothing"))
+    return rows
+
+
+def _tone(verdict: str) -> str:
+    return {SLOWER: "bad", FASTER: "good"}.get(verdict, "")
+
+
+def _time(value: float | None) -> Quantity:
+    return Quantity(value, "", 2)
+
+
+def _change(share: float | None) -> Quantity:
+    return Quantity(share, "share", 2, is_change=True)
+
+
+def _fact(value: Any) -> Cell:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,75 @@
+"""The trends of several runs in one chart, and where their iterations went side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from flagscale_perf.analysis.blocks import Line, Panel, Series, StackedBar, Stripe
+from flagscale_perf.spine.figures import Value
+from flagscale_perf.training.analysis.series import AXIS, GROUP_COLOURS, drawn_of
+from flagscale_perf.training.phases import GROUPS
+
+MAX_POINTS = 400  # of a run; more than a chart has pixels for
+_PANELS = {  # a figure of `training.figures` each: title, unit
+    "iteration_ms": ("Iteration time", "ms"),
+    "tokens_per_s": ("Tokens per second", ""),
+    "tflops_per_gpu": ("TFLOPS per GPU", ""),
+    "mfu": ("Share of the peak", "share"),
+    "memory_peak_gb": ("Memory", "GB"),
+}
+_LIMITED = {"tflops_per_gpu", "mfu"}  # not shown where they cannot be true
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The trend of one run: `points` are the figures of its intervals, `group` as in `Line`."""
+
+    label: str
+    points: Sequence[Mapping[str, Value]]
+    colour: str
+    style: str = "line"
+    group: str = ""
+
+
+def trends(curves: Sequence[Curve]) -> Series:
+    """The runs over each other, figure by figure."""
+    thinned = [(curve, _thinned(curve.points)) for curve in curves]
+    panels = [
+        Panel(title, unit, [_line(curve, points, name) for curve, points in thinned])
+        for name, (title, unit) in _PANELS.items()
+    ]
+    ends = [point for _, points in thinned for point in (points[:1] + points[-1:])]
+    numbers = [number for point in ends if isinstance(number := point.get("iteration"), int | float)]
+    span = (min(numbers), max(numbers)) if len(set(numbers)) > 1 else None
+    return drawn_of(Series("trend", "The runs over each other", panels, AXIS, span))
+
+
+def phases(label: str, times: Mapping[str, float], unit: str, room: float) -> StackedBar:
+    """Where an iteration of one side went, drawn to the same scale as the others'."""
+    whole = sum(times.values())
+    parts = []
+    for group, colour in GROUP_COLOURS.items():
+        known = [times[name] for name in GROUPS[group] if name in times]
+        value = sum(known) if known else None
+        parts.append(Stripe(group, value, value / whole if value is not None and whole else None, colour))
+    return StackedBar(label, unit, [part for part in parts if part.value], room=room, in_words=False)
+
+
+def _thinned(points: Iterable[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+    """The settled ones, so few that a page with many runs stays small, the last one among them."""
+    settled = [point for point in points if not point.get("warmup_only")]
+    stride = -(-len(settled) // MAX_POINTS) or 1
+    return settled[::-1][::stride][::-1]
+
+
+def _line(curve: Curve, points: Sequence[Mapping[str, Value]], name: str) -> Line:
+    numbers = [_number(point.get("iteration")) or 0 for point in points]
+    values = [
+        None if name in _LIMITED and point.get("suspect") else _number(point.get(name)) for point in points
+    ]
+    return Line(curve.label, numbers, values, curve.colour, curve.style, group=curve.group)
+
+
+def _number(value: Value) -> float | None:
+    return value if isinstance(value, int | float) else None
