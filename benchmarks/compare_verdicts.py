@@ -34,10 +34,10 @@ USUAL = Process()
 QUIET = Process(step_noise=0.015, run_noise=0.003)
 
 
-def judged(seed: int, process: Process, runs: int, slower: float, statistic: str, steps: int = STEPS) -> Gate:
+def judged(seed: int, process: Process, runs: int, slower: float, statistic: str) -> Gate:
     """The gate's answer for one pair of sides whose NEW is slower by that share."""
     sides = [
-        [simulate(seed_of(seed, side, number), steps, process, backward=more) for number in range(runs)]
+        [simulate(seed_of(seed, side, number), STEPS, process, backward=more) for number in range(runs)]
         for side, more in enumerate((0.0, slower))
     ]
     times = [[step.iteration_ns / 1e6 for step in run] for side in sides for run in side]

@@ -64,7 +64,9 @@ class Table:
         is_folded: a page shows it when it is asked to.
         colours: of each row, a name of the palette; empty for none.
         tones: of each row, "good", "bad" or ""; empty for none.
-        groups: of each row, the group of lines that it shows and hides on a page; empty for none.
+        notes: of each row, what stands below it in small print; empty for none.
+        groups: of each row, the group of lines that it shows and hides on a page, "" for none; empty where no
+            row has one.
         chosen: groups that are shown at first.
     """
 
@@ -76,6 +78,7 @@ class Table:
     is_folded: bool = False
     colours: Sequence[str] = ()
     tones: Sequence[str] = ()
+    notes: Sequence[Cell] = ()
     groups: Sequence[str] = ()
     chosen: Sequence[str] = ()
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.runs import Found
 from flagscale_perf.analysis.timeline import Timeline
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
@@ -42,6 +43,7 @@ class Instrument:
         sessions: of all sessions of a directory together.
         compare: the run files of BASE with those of NEW.
         comparison: what every format shows of that.
+        runs: a list of runs; whether long files are read whole, too.
         live: a session to be followed, from its header on.
     """
 
@@ -50,4 +52,5 @@ class Instrument:
     sessions: Callable[[Path], Report] = _not_offered
     compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
     comparison: Callable[[Comparison], Report] = _not_offered
+    runs: Callable[[Found, bool], Report] = _not_offered
     live: Callable[[RunHeader], Live] = _not_offered

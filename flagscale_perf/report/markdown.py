@@ -55,15 +55,18 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     if table.title:
         yield f"### {escaped(table.title)}\n"
-    yield _piped(cells(table), table.figures)
+    rows = cells(table)
+    if table.notes:
+        rows = [[*row, shown(note)] for row, note in zip(rows, ("", *table.notes), strict=False)]
+    yield _piped(rows, table.figures, len(rows[0]) - len(table.head))
     if more := left_out(table):
         yield more + "\n"
 
 
-def _piped(rows: Sequence[Sequence[str]], figures: int = 0) -> str:
-    """A table; the first row is its head."""
-    columns = len(rows[0])
-    rule = ["---" if place < columns - figures else "---:" for place in range(columns)]
+def _piped(rows: Sequence[Sequence[str]], figures: int = 0, behind: int = 0) -> str:
+    """A table; the first row is its head. The last columns are figures, but for so many behind them."""
+    texts = len(rows[0]) - figures - behind
+    rule = ["---"] * texts + ["---:"] * figures + ["---"] * behind
     lines = [[escaped(cell) for cell in row] for row in rows]
     return "".join(f"| {' | '.join(row)} |\n" for row in (lines[0], rule, *lines[1:]))
 

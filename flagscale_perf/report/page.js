@@ -62,11 +62,40 @@
     link();
   }
 
-  // A map of the ranks that a button chose stays chosen when the colours change.
+  // A map of the ranks that a button chose stays chosen when the colours change, and so do runs with a ticked box.
   function shown(name, data) {
     const pressed = document.querySelector(`.switch[data-chart="${name}"] [aria-pressed="true"]`);
     if (pressed) data.forEach((trace, number) => { trace.visible = String(number) === pressed.dataset.trace; });
+    const slots = slotsOfTicked();
+    for (const trace of data) {
+      if (trace.meta?.group === undefined) continue;
+      const slot = slots.get(trace.meta.group);
+      trace.visible = slot !== undefined;
+      if (!trace.visible) continue;
+      trace.line = { ...trace.line, color: colour(shadeOf(slot)), dash: DASHES[Math.floor(slot / SHADES.length) % DASHES.length] };
+      trace.marker = { ...trace.marker, color: trace.line.color };
+    }
     return data;
+  }
+
+  // A ticked run keeps its colour, and no other ticked one has it as long as there are enough.
+  const SHADES = ["--blue", "--orange", "--green", "--red", "--sky", "--yellow", "--grey"];
+  const DASHES = ["solid", "5px,3px", "2px,2px"];
+  const shadeOf = (slot) => SHADES[slot % SHADES.length];
+  const taken = new Map();
+  function slotsOfTicked() {
+    const boxes = [...document.querySelectorAll(".pick input")];
+    for (const box of boxes) if (!box.checked) taken.delete(box.dataset.group);
+    for (const box of boxes) {
+      const group = box.dataset.group;
+      if (box.checked && !taken.has(group)) {
+        let slot = 0;
+        while ([...taken.values()].includes(slot)) slot += 1;
+        taken.set(group, slot);
+      }
+      box.style.accentColor = box.checked ? colour(shadeOf(taken.get(group))) : "";
+    }
+    return taken;
   }
 
   // One zoom for all charts over the iterations. It is kept here, for the library forgets those of our own relayout() on the next draw.
@@ -100,6 +129,7 @@
     document.addEventListener("click", (event) => { // also for what an update brings
       if (event.target.matches(".switch [data-trace]")) { press(event.target); draw(); }
       if (event.target.matches(".copy")) copy(event.target);
+      if (event.target.matches(".pick input")) draw();
     });
     let before;
     addEventListener("beforeprint", () => {

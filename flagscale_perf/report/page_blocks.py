@@ -72,7 +72,9 @@ def note(words: str, tone: str = "") -> Html:
 def _series(series: Series) -> Html:
     """Where page.js draws, and below it what has nothing to show."""
     place = tag("div", class_="chart", id=f"chart-{series.key}", role="figure", aria_label=series.title)
-    return lines([place if series.panels else "", note(not_drawn(series)) if series.missing else ""])
+    if not series.missing:
+        return place
+    return place + "\n" + note(not_drawn(series)) if series.panels else note(not_drawn(series))
 
 
 def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
@@ -109,8 +111,10 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
     parts: list[str] = [shown(cell)]
     if isinstance(cell, Interval):
         parts.append(_interval(cell))
-    if table.groups and place == 0:
+    if place == 0 and table.groups and table.groups[row]:
         parts = [_choice(table.groups[row], shown(cell), table.groups[row] in table.chosen)]
+    if place == 0 and table.notes:
+        parts.append(tag("span", shown(table.notes[row]), class_="small"))
     if colour and place == 0:
         parts.insert(0, _swatch(colour))
     if colour and isinstance(cell, Quantity) and cell.unit == "share":

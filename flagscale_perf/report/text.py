@@ -11,7 +11,7 @@ from flagscale_perf.report.format import bar_rows, cells, left_out, shown
 from flagscale_perf.spine.units import aligned, printable
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
-_WIDTH = 120
+_WIDTH, _NOTE_WIDTH = 120, 80
 
 
 def render(report: Report) -> str:
@@ -57,7 +57,12 @@ def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     if table.title:
         yield f"  {printable(table.title)}"
-    yield from (f"  {line}" for line in aligned(cells(table), len(table.head) - table.figures))
+    head, *rows = aligned(cells(table), len(table.head) - table.figures)
+    yield f"  {head}"
+    for place, row in enumerate(rows):
+        yield f"  {row}"
+        if table.notes:
+            yield from _wrapped(printable(shown(table.notes[place])), "    ", _NOTE_WIDTH)
     if more := left_out(table):
         yield f"  {more}"
 
@@ -78,7 +83,7 @@ def _details(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
         yield from _wrapped(printable(value), f"     {printable(label):<{_DETAIL_WIDTH}}")
 
 
-def _wrapped(text: str, first: str) -> list[str]:
+def _wrapped(text: str, first: str, width: int = _WIDTH) -> list[str]:
     rest = " " * len(first)
-    lines = textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    lines = textwrap.wrap(text, width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
     return lines or [first.rstrip()]

@@ -32,16 +32,17 @@ class Curve:
     group: str = ""
 
 
-def trends(curves: Sequence[Curve]) -> Series:
-    """The runs over each other, figure by figure."""
-    thinned = [(curve, _thinned(curve.points)) for curve in curves]
+def trends(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
+    """The runs over each other, figure by figure, with so many points of each at most."""
+    thinned = [(curve, _thinned(curve.points, most)) for curve in curves]
     panels = [
         Panel(title, unit, [_line(curve, points, name) for curve, points in thinned])
         for name, (title, unit) in _PANELS.items()
     ]
     ends = [point for _, points in thinned for point in (points[:1] + points[-1:])]
     numbers = [number for point in ends if isinstance(number := point.get("iteration"), int | float)]
-    span = (min(numbers), max(numbers)) if len(set(numbers)) > 1 else None
+    is_fixed = len(set(numbers)) > 1 and not any(curve.group for curve in curves)
+    span = (min(numbers), max(numbers)) if is_fixed else None
     return drawn_of(Series("trend", "The runs over each other", panels, AXIS, span))
 
 
@@ -56,10 +57,10 @@ def phases(label: str, times: Mapping[str, float], unit: str, room: float) -> St
     return StackedBar(label, unit, [part for part in parts if part.value], room=room, in_words=False)
 
 
-def _thinned(points: Iterable[Mapping[str, Value]]) -> list[Mapping[str, Value]]:
+def _thinned(points: Iterable[Mapping[str, Value]], most: int) -> list[Mapping[str, Value]]:
     """The settled ones, so few that a page with many runs stays small, the last one among them."""
     settled = [point for point in points if not point.get("warmup_only")]
-    stride = -(-len(settled) // MAX_POINTS) or 1
+    stride = -(-len(settled) // most) or 1
     return settled[::-1][::stride][::-1]
 
 

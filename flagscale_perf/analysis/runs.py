@@ -1,0 +1,89 @@
+"""The run files below a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
+
+MAX_DEPTH = 8
+MAX_DIRECTORIES = 20_000
+MAX_RUNS = 1000
+_PREFIX, _SUFFIX = "perf_records_", ".jsonl"
+
+
+@dataclass(frozen=True)
+class Unread:
+    """What is not in a list, and why not; `path` is relative to its directory."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """The run files below a directory.
+
+    Attributes:
+        directory: where they were looked for.
+        paths: of the files, by directory and name; the newest `MAX_RUNS` of them.
+        unread: directories that cannot be read, and what was too much.
+    """
+
+    directory: Path
+    paths: list[Path]
+    unread: list[Unread] = field(default_factory=list)
+
+    def relative(self, path: Path) -> str:
+        """The path as seen from the directory."""
+        return str(path.relative_to(self.directory))
+
+
+def find_runs(directory: Path) -> Found:
+    """Every file that is called as a run file is, `MAX_DEPTH` directories deep; links and hidden directories
+    are not followed. Raises PerfError where there is none.
+    """
+    if not directory.is_dir():
+        what = "is no directory" if directory.exists() else "does not exist"
+        raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
+    found = Found(directory, [])
+    for path in _files(directory, found.unread):
+        found.paths.append(path)
+    if not found.paths:
+        raise PerfError(
+            f"no {_PREFIX}*{_SUFFIX} in or below {str(directory)!r}; give a directory that has"
+            " --perf-log-dir directories below it"
+        )
+    found.paths.sort(key=lambda path: (path.name, path.parent), reverse=True)
+    if len(found.paths) > MAX_RUNS:
+        found.unread.append(Unread(".", f"only the newest {MAX_RUNS:,} of {len(found.paths):,} are listed"))
+        del found.paths[MAX_RUNS:]
+    found.paths.sort(key=lambda path: (path.parent, path.name))
+    return found
+
+
+def _files(directory: Path, unread: list[Unread]) -> Iterator[Path]:
+    waiting, looked_into = [(directory, 0)], 0
+    while waiting:
+        place, depth = waiting.pop()
+        looked_into += 1
+        if looked_into > MAX_DIRECTORIES:
+            unread.append(Unread(".", f"only {MAX_DIRECTORIES:,} directories were looked into"))
+            return
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError as error:
+            unread.append(Unread(str(place.relative_to(directory)), error.strerror or str(error)))
+            continue
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
+                if depth == MAX_DEPTH:
+                    reason = f"deeper than {MAX_DEPTH} directories; give one further down"
+                    unread.append(Unread(str(Path(entry.path).relative_to(directory)), reason))
+                else:
+                    waiting.append((Path(entry.path), depth + 1))
+            elif entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
+                yield Path(entry.path)

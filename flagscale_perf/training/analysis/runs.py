@@ -1,0 +1,258 @@
+"""The trainings below a directory, side by side: what each was, how fast, and what held it back."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Block, Cell, Note, Part, Quantity, Report, Section, Table
+from flagscale_perf.analysis.run_file import RunFile, open_regular
+from flagscale_perf.analysis.runs import Found, Unread
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import Value
+from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.analysis.fold import read_report
+from flagscale_perf.training.analysis.overlay import MAX_POINTS, Curve, trends
+from flagscale_perf.training.analysis.overview import sizes_of
+from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.summary.summary import RUNNING
+
+LONG_BYTES = 4 << 20  # of a run file; a longer one takes longer to read than anybody waits for in a list
+MAX_SUMMARY_BYTES = 32 << 20
+CHOSEN = 3  # runs that a page draws at first
+MAX_DRAWN_POINTS = 20_000  # of all runs together
+_MIN_POINTS = 40
+_KEY_OF: dict[str, str] = {
+    figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
+}
+
+Points = Sequence[Mapping[str, Value]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the list; None is not known.
+
+    Attributes:
+        directory: of its files, as seen from where the list was made; "" for that itself.
+        session_id, end_reason, iterations: as in `report.Overview`, also the following ones.
+        layout: parallel sizes by "TP", "PP", "DP", "CP", "EP".
+        iteration_ms: of a mean one, after the first.
+        goodput: ETTR.
+        findings: how many; None where they were not looked for.
+        first_finding: title of the costliest.
+        skipped_lines: lines that are no records; None where the file was not read whole.
+    """
+
+    directory: str
+    session_id: str
+    end_reason: str
+    model_family: str | None
+    device: str | None
+    world_size: int | None
+    layout: dict[str, int]
+    iterations: int
+    iteration_ms: float | None
+    mfu: float | None
+    tflops_per_gpu: float | None
+    tokens_per_s: float | None
+    goodput: float | None
+    findings: int | None
+    first_finding: str | None
+    skipped_lines: int | None
+
+
+@dataclass(frozen=True)
+class RunList:
+    """The runs below a directory.
+
+    Attributes:
+        directory: it.
+        runs: by directory, the oldest of each first.
+        unread: files and directories that are not in the list, and why.
+        points: the trend of each run, as figures by their keys; in no JSON.
+    """
+
+    directory: str
+    runs: list[Run]
+    unread: list[Unread]
+    points: list[Points] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        runs, unread = ([asdict(one) for one in each] for each in (self.runs, self.unread))
+        return dict(finite({"directory": self.directory, "runs": runs, "unread": unread}))
+
+
+def list_runs(found: Found, is_all_read: bool) -> RunList:
+    """Reads what was found. Of a long file its summary is taken where there is one, unless all is to be
+    read.
+    """
+    listed = RunList(str(found.directory), [], list(found.unread))
+    for path in found.paths:
+        try:
+            run, points = _read(path, found.relative(path.parent), is_all_read)
+        except PerfError as error:
+            listed.unread.append(Unread(found.relative(path), str(error).replace(f"{path}:", "line ", 1)))
+            continue
+        listed.runs.append(run)
+        listed.points.append(points)
+    return listed
+
+
+def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
+    header = RunFile(path).header
+    if getattr(header, "instrument", "training") != "training":
+        raise PerfError("the run of another instrument")
+    facts = RunFacts.of(header.facts)
+    known: dict[str, Any] = {
+        "directory": "" if directory == "." else directory,
+        "session_id": header.session_id,
+        "model_family": facts.model_family,
+        "device": facts.device or None,
+        "world_size": facts.world_size if facts.world_size > 0 else None,
+        "layout": sizes_of(facts),
+    }
+    summary = None if is_all_read or path.stat().st_size <= LONG_BYTES else _summary(path, header)
+    figures, points = _of_records(path) if summary is None else _of_summary(summary)
+    return Run(**known, **figures), points
+
+
+def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
+    report = read_report(path)
+    figures = report.figures
+    return {
+        "end_reason": report.overview.end_reason,
+        "iterations": report.overview.iterations,
+        "iteration_ms": figures.iteration_ms,
+        "mfu": figures.mfu,
+        "tflops_per_gpu": figures.tflops_per_gpu,
+        "tokens_per_s": figures.tokens_per_s,
+        "goodput": report.goodput.ettr,
+        "findings": len(report.findings),
+        "first_finding": report.findings[0].title if report.findings else None,
+        "skipped_lines": report.reading.skipped,
+    }, [point.figures for point in report.trend.points]
+
+
+def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
+    """What the writer summed up at the end of that session; None where there is nothing of the kind."""
+    try:
+        with os.fdopen(open_regular(path.with_name(file_names(header.session_id)["summary"])), "rb") as file:
+            found = json.loads(file.read(MAX_SUMMARY_BYTES))
+    except (PerfError, OSError, ValueError, RecursionError):
+        return None
+    info = _part(found, "session_info")
+    is_of_it = info.get("session_id") == header.session_id and info.get("end_reason") != RUNNING
+    return found if is_of_it and isinstance(info.get("end_reason"), str) else None
+
+
+def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
+    info, means = _part(found, "session_info"), _part(found, "final_statistics")
+    rows = found.get("iteration_logs")
+    points = [
+        {_KEY_OF[name]: value for name, value in row.items() if name in _KEY_OF}
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict)
+    ]
+    return {
+        "end_reason": info["end_reason"],
+        "iterations": int(_number(info, "total_iterations") or 0),
+        "iteration_ms": _number(means, "avg_iteration_ms"),
+        "mfu": _number(means, "avg_mfu"),
+        "tflops_per_gpu": _number(means, "avg_tflops_per_gpu"),
+        "tokens_per_s": _number(means, "avg_throughput_tokens"),
+        "goodput": _number(_part(found, "goodput"), "ettr"),
+        "findings": None,
+        "first_finding": None,
+        "skipped_lines": None,
+    }, points
+
+
+def _part(found: Any, name: str) -> dict[str, Any]:
+    part = found.get(name) if isinstance(found, dict) else None
+    return part if isinstance(part, dict) else {}
+
+
+def _number(part: Mapping[str, Any], name: str) -> float | None:
+    value = part.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def report_of(listed: RunList) -> Report:
+    """What every format shows."""
+    count = len(listed.runs)
+    unjudged = sum(run.findings is None for run in listed.runs)
+    long = (f"Findings of {unjudged:,} runs with files above {LONG_BYTES >> 20} MiB are not looked for;"
+            " --read-all does.")  # fmt: skip
+    return Report(
+        title=f"{count:,} run{'s' * (count != 1)} in {listed.directory}",
+        facts=[Note(long)] if unjudged else [],
+        sections=[section for section in _sections(listed) if section.blocks],
+        content=listed,
+        rows=_rows(listed),
+    )
+
+
+def _sections(listed: RunList) -> list[Section]:
+    names = [_name(run) for run in listed.runs]
+    groups = [f"run{place}" if points else "" for place, points in enumerate(listed.points)]
+    drawn = [group for group in groups if group]
+    newest = sorted(range(len(groups)), key=lambda place: listed.runs[place].session_id, reverse=True)
+    chosen = [groups[place] for place in newest if groups[place]][:CHOSEN]
+    most = max(_MIN_POINTS, min(MAX_POINTS, MAX_DRAWN_POINTS // max(1, len(drawn))))
+    curves = [
+        Curve(name, points, "blue", group=group)
+        for name, points, group in zip(names, listed.points, groups, strict=True)
+        if group
+    ]
+    drawing: list[Block] = [trends(curves, most)] if curves else []
+    head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
+    rows = [_row(run) for run in listed.runs]
+    table = Table(head, rows, 5, notes=[_note(run) for run in listed.runs], groups=groups, chosen=chosen)
+    unread = Table(("not read", "why"), [(one.path, one.reason) for one in listed.unread])
+    return [
+        Section("trend", "Trend", "The runs ticked below, over each other", drawing),
+        Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),
+        Section("unread", "Not read", "", [unread] if listed.unread else []),
+    ]
+
+
+def _name(run: Run) -> str:
+    return f"{run.directory}/{run.session_id}" if run.directory else run.session_id
+
+
+def _row(run: Run) -> Sequence[Cell]:
+    return (
+        run.session_id, run.end_reason, Quantity(run.iterations), Quantity(run.mfu, "share"),
+        Quantity(run.tokens_per_s, "", 0), Quantity(run.goodput, "share"), Quantity(run.findings),
+    )  # fmt: skip
+
+
+def _note(run: Run) -> Cell:
+    """Where it is, what was trained on what, and the first finding."""
+    size = "?" if run.world_size is None else f"{run.world_size:,}"
+    layout = "".join(f", {name} {value}" for name, value in run.layout.items() if value != 1)
+    what = f"{run.model_family or 'a training'} on {size} x {run.device or 'unknown device'}{layout}"
+    parts: list[Part] = [f"{run.directory}: " if run.directory else "", what]
+    if run.first_finding is not None:
+        parts.append(f"; first finding: {run.first_finding}")
+    if run.skipped_lines:
+        parts.append(f"; lines that are no records: {run.skipped_lines:,}")
+    return tuple(parts)
+
+
+def _rows(listed: RunList) -> list[Sequence[Any]]:
+    """A head, and a row of raw values for each run."""
+    rows = [asdict(run) for run in listed.runs]
+    head = list(Run.__dataclass_fields__)
+    for row in rows:
+        row["layout"] = " ".join(f"{name}{size}" for name, size in row["layout"].items())
+    return [head, *([row[name] for name in head] for row in rows)]
