@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.cli import main
 from flagscale_perf.report.html import render
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.report import TrainingReport
-from tests import reports
+from tests import reports, several_runs
 from tests.browser import BROWSERS, Browser, browser, find_browser
 from tests.synthetic import TROUBLED, write
 
@@ -132,3 +133,39 @@ def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
     tab.evaluate("document.querySelector('.copy').click()")
     assert tab.evaluate("getSelection().toString()") == "--num-workers"
+
+
+def test_runs_ticked_are_drawn_over_each_other_each_in_a_colour_of_its_own(
+    tab: Browser, tmp_path: Path
+) -> None:
+    several_runs.write(tmp_path / "runs")
+    page = tmp_path / "runs.html"
+    assert main(["runs", str(tmp_path / "runs"), "--format", "html", "-o", str(page)]) == 0
+    tab.show(page, 1440, "light")
+    lines = (
+        "document.getElementById('chart-trend').data.filter(line => line.visible && line.yaxis === 'y')"
+        ".map(line => [line.meta.group, line.line.color])"
+    )
+    before = dict(tab.evaluate(lines))
+    assert set(before) == {"run3", "run4", "run5"}
+    assert len(set(before.values())) == 3
+    tab.evaluate("document.querySelector('[data-group=run4]').click()")
+    tab.evaluate("document.querySelector('[data-group=run0]').click()")
+    tab.wait_until(lambda: set(dict(tab.evaluate(lines))) == {"run0", "run3", "run5"})
+    after = dict(tab.evaluate(lines))
+    assert {run: after[run] for run in ("run3", "run5")} == {run: before[run] for run in ("run3", "run5")}
+    assert after["run0"] == before["run4"]  # which is free again
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
+def test_a_comparison_draws_both_runs_and_fits(tab: Browser, tmp_path: Path, width: int, theme: str) -> None:
+    several_runs.write(tmp_path / "runs")
+    page = tmp_path / "compare.html"
+    runs = (str(tmp_path / "runs" / name) for name in ("llama_7b_late_data", "llama_7b_tp4"))
+    assert main(["compare", *runs, "--format", "html", "-o", str(page)]) == 0
+    tab.show(page, width, theme)
+    assert tab.evaluate("document.getElementById('chart-trend').data.length") == 10
+    assert tab.evaluate("document.querySelectorAll('.interval').length") == 11
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])

@@ -18,6 +18,7 @@ _PANELS = {  # a figure of `training.figures` each: title, unit
     "mfu": ("Share of the peak", "share"),
     "memory_peak_gb": ("Memory", "GB"),
 }
+_FROM_ZERO = {"memory_peak_gb"}
 _LIMITED = {"tflops_per_gpu", "mfu"}  # not shown where they cannot be true
 
 
@@ -36,7 +37,7 @@ def trends(curves: Sequence[Curve], most: int = MAX_POINTS) -> Series:
     """The runs over each other, figure by figure, with so many points of each at most."""
     thinned = [(curve, _thinned(curve.points, most)) for curve in curves]
     panels = [
-        Panel(title, unit, [_line(curve, points, name) for curve, points in thinned])
+        Panel(title, unit, [_line(curve, points, name) for curve, points in thinned], name in _FROM_ZERO)
         for name, (title, unit) in _PANELS.items()
     ]
     ends = [point for _, points in thinned for point in (points[:1] + points[-1:])]

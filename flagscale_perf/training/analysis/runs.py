@@ -29,6 +29,7 @@ MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together
 _MIN_POINTS = 40
+_NO_RUN = "; this is no run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }
@@ -100,7 +101,8 @@ def list_runs(found: Found, is_all_read: bool) -> RunList:
         try:
             run, points = _read(path, found.relative(path.parent), is_all_read)
         except PerfError as error:
-            listed.unread.append(Unread(found.relative(path), str(error).replace(f"{path}:", "line ", 1)))
+            reason = str(error).replace(f"{path}:", "line ", 1).removesuffix(_NO_RUN)
+            listed.unread.append(Unread(found.relative(path), reason))
             continue
         listed.runs.append(run)
         listed.points.append(points)
@@ -217,7 +219,9 @@ def _sections(listed: RunList) -> list[Section]:
     head = ("run", "end", "iterations", "MFU", "tokens/s", "goodput", "findings")
     rows = [_row(run) for run in listed.runs]
     table = Table(head, rows, 5, notes=[_note(run) for run in listed.runs], groups=groups, chosen=chosen)
-    unread = Table(("not read", "why"), [(one.path, one.reason) for one in listed.unread])
+    unread = Table(
+        ("not read",), [(one.path,) for one in listed.unread], notes=[one.reason for one in listed.unread]
+    )
     return [
         Section("trend", "Trend", "The runs ticked below, over each other", drawing),
         Section("runs", "Runs", "", [table] if rows else [Note("No run could be read.")]),

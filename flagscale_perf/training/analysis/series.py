@@ -32,7 +32,7 @@ _WHY_MISSING = {
     "Share of the peak": "no peak of the device is known, --perf-peak-tflops gives it",
     "Iteration time": "no interval after the warm-up is finished",
     "Tokens per second": "no tokens were counted",
-    "Memory": "none was read, which takes a GPU and --perf-memory-tracking (the default)",
+    "Memory": "the allocator of a GPU was not read",
     "Mean step": "not measured, which takes --perf-breakdown",
     "Waiting for other stages": "one stage, or no phases",
     "Power": "not read from the device",

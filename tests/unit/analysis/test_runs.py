@@ -1,0 +1,78 @@
+"""Run files looked for below a directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis import runs
+from flagscale_perf.analysis.runs import Unread, find_runs
+from flagscale_perf.spine.errors import PerfError
+
+
+def touch(directory: Path, *names: str) -> None:
+    for name in names:
+        path = directory / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+
+
+def found_in(directory: Path) -> tuple[list[str], list[Unread]]:
+    found = find_runs(directory)
+    return [found.relative(path) for path in found.paths], found.unread
+
+
+def test_files_in_it_and_below_by_directory_and_age(tmp_path: Path) -> None:
+    b, a = "perf_records_20240130_000000.jsonl", "perf_records_20240129_000000.jsonl"
+    touch(
+        tmp_path, f"two/{b}", f"two/{a}", f"one/deep/{b}", b, "perf_summary_20240129_000000.json", "x.jsonl"
+    )
+    touch(tmp_path, f".hidden/{a}")
+    (tmp_path / "linked").symlink_to(tmp_path / "two")
+    assert found_in(tmp_path) == ([b, f"one/deep/{b}", f"two/{a}", f"two/{b}"], [])
+
+
+def test_without_any_it_says_what_to_give(tmp_path: Path) -> None:
+    with pytest.raises(
+        PerfError, match=r"no perf_records_\*.jsonl in or below '.*'; give a directory that has"
+    ):
+        find_runs(tmp_path)
+    with pytest.raises(PerfError, match="does not exist; give one that has"):
+        find_runs(tmp_path / "absent")
+    touch(tmp_path, "file")
+    with pytest.raises(PerfError, match="is no directory; give one"):
+        find_runs(tmp_path / "file")
+
+
+def test_its_bounds_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = "perf_records_2024012{}_000000.jsonl"
+    touch(tmp_path, *(f"a/{name.format(day)}" for day in range(5)), f"a/b/c/{name.format(9)}")
+    monkeypatch.setattr(runs, "MAX_DEPTH", 2)
+    monkeypatch.setattr(runs, "MAX_RUNS", 2)
+    assert found_in(tmp_path) == (
+        [f"a/{name.format(3)}", f"a/{name.format(4)}"],
+        [
+            Unread("a/b/c", "deeper than 2 directories; give one further down"),
+            Unread(".", "only the newest 2 of 5 are listed"),
+        ],
+    )
+    monkeypatch.setattr(runs, "MAX_DIRECTORIES", 2)
+    assert Unread(".", "only 2 directories were looked into") in found_in(tmp_path)[1]
+
+
+def test_a_directory_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    touch(tmp_path, "perf_records_20240129_000000.jsonl", "closed/perf_records_20240129_000000.jsonl")
+    scan = os.scandir
+
+    def refuse(place: Path) -> object:
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied")
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert found_in(tmp_path) == (
+        ["perf_records_20240129_000000.jsonl"],
+        [Unread("closed", "Permission denied")],
+    )

@@ -1,0 +1,50 @@
+"""`flagscale-perf runs`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from tests.run_files import steady, write
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two runs."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / "perf_records_20240129_103000.jsonl", steady(40))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("form", "begin"),
+    [("text", "2 runs in "), ("markdown", "# 2 runs in "), ("html", "<!DOCTYPE html>"), ("json", "{"),
+     ("csv", "directory,session_id,end_reason,")],
+)  # fmt: skip
+def test_each_format_is_printed_or_written(directory, tmp_path, capsys, form, begin) -> None:
+    target = tmp_path / "out"
+    assert main(["runs", str(directory), "--format", form]) == 0
+    printed = capsys.readouterr().out
+    assert main(["runs", str(directory), "--format", form, "-o", str(target)]) == 0
+    assert target.read_text() == printed and printed.startswith(begin)
+
+
+def test_nothing_to_list_is_a_mistake(tmp_path, capsys) -> None:
+    assert main(["runs", str(tmp_path)]) == 2
+    assert "no perf_records_*.jsonl in or below" in capsys.readouterr().err
+
+
+def test_where_nothing_can_be_read_the_reasons_are_listed(tmp_path, capsys) -> None:
+    (tmp_path / "perf_records_20240129_103000.jsonl").write_bytes(b"\x00")
+    assert main(["runs", str(tmp_path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["runs"], len(found["unread"])) == ([], 1)
+
+
+def test_a_place_that_cannot_be_written(directory, capsys) -> None:
+    assert main(["runs", str(directory), "-o", str(directory)]) == 2
+    assert "cannot write" in capsys.readouterr().err

@@ -1,0 +1,52 @@
+"""Runs in one chart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flagscale_perf.training.analysis.overlay import Curve, phases, trends
+
+
+def point(iteration: int, **figures: Any) -> dict[str, Any]:
+    return {
+        "iteration": iteration,
+        "iteration_ms": 100.0,
+        "tokens_per_s": 10.0,
+        "warmup_only": False,
+    } | figures
+
+
+def test_each_figure_that_a_run_has_is_a_panel_and_the_others_are_named() -> None:
+    base = Curve("BASE", [point(1, warmup_only=True), point(10), point(20)], "blue")
+    new = Curve("NEW", [point(10, mfu=0.4), point(30, mfu=1.4, suspect=True)], "orange", "dashed")
+    series = trends([base, new])
+    assert [panel.title for panel in series.panels] == [
+        "Iteration time", "Tokens per second", "Share of the peak",
+    ]  # fmt: skip
+    assert [(line.label, line.x, line.colour, line.style) for line in series.panels[0].lines] == [
+        ("BASE", [10, 20], "blue", "line"),
+        ("NEW", [10, 30], "orange", "dashed"),
+    ]
+    assert [(line.label, line.y) for line in series.panels[2].lines] == [("NEW", [0.4, None])]
+    assert series.span == (10, 30)
+    assert series.missing == [
+        "TFLOPS per GPU: no FLOPs were counted",
+        "Memory: the allocator of a GPU was not read",
+    ]
+
+
+def test_lines_that_come_and_go_leave_the_axis_to_the_page() -> None:
+    assert trends([Curve("a", [point(10), point(20)], "blue", group="run0")]).span is None
+
+
+def test_points_are_thinned_and_the_last_one_stays() -> None:
+    series = trends([Curve("a", [point(number) for number in range(1, 1001)], "blue")], most=100)
+    assert series.panels[0].lines[0].x == list(range(10, 1001, 10))
+
+
+def test_phases_are_added_up_by_group_and_drawn_to_one_scale() -> None:
+    bar = phases("BASE", {"forward": 30, "optimizer": 5, "optimizer_inner_step": 15}, "ms", 100)
+    assert [(part.label, part.value, part.share) for part in bar.parts] == [
+        ("Forward", 30, 0.6), ("Optim", 20, 0.4),
+    ]  # fmt: skip
+    assert (bar.room, bar.in_words) == (100, False)

@@ -1,0 +1,135 @@
+"""Trainings below a directory, side by side."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagscale_perf.analysis.runs import Found, Unread, find_runs
+from flagscale_perf.report import csv, html, markdown, text
+from flagscale_perf.report import json as as_json
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.training.analysis import runs
+from flagscale_perf.training.analysis.fold import read_summary
+from flagscale_perf.training.analysis.runs import RunList, list_runs, report_of
+from flagscale_perf.training.summary.totals import RunTotals
+from tests.fakes import SECOND, make_facts, make_header, make_interval
+from tests.golden import golden
+from tests.run_files import steady
+from tests.unit.report.test_html import LIBRARY, Page, charts_of, without_assets
+
+SESSION = "20240129_103000"
+
+
+def put(directory: Path, session_id: str = SESSION, end: str = "completed", **facts: Any) -> Path:
+    """A run of 40 iterations with four intervals."""
+    header = make_header(session_id, make_facts(**facts))
+    records = [header, *steady(40), *map(make_interval, (10, 20, 30, 40))]
+    records += [RunEnd(end, header.start_wall_ns + 10 * SECOND, 40, 0)] if end else []
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / file_names(session_id)["records"]
+    path.write_bytes(b"".join(map(encode, records)))
+    return path
+
+
+def several(directory: Path) -> RunList:
+    """Two runs in one directory, one of them killed, another below it, and three files that are no runs."""
+    put(directory / "llama")
+    put(directory / "llama", "20240129_110000", "", world_size=16, data_parallel=8)
+    put(directory / "moe/mixtral", "20240130_090000", model_family="mixtral", expert_parallel=4)
+    (directory / "moe/mixtral/perf_records_20240130_100000.jsonl").write_bytes(b"")
+    (directory / "moe/perf_records_foreign.jsonl").write_bytes(b'{"some": "thing"}\n')
+    with put(directory / "damaged", "20240131_090000").open("ab") as file:
+        file.write(b'{"kind": "st\n')
+    return replace(list_runs(find_runs(directory), False), directory="outputs")
+
+
+@pytest.mark.parametrize(
+    ("name", "render"),
+    [("runs.txt", text.render), ("runs.md", markdown.render), ("runs.json", as_json.render),
+     ("runs.csv", csv.render)],
+)  # fmt: skip
+def test_every_format_is_as_promised(tmp_path, name, render) -> None:
+    assert render(report_of(several(tmp_path))) == golden(name)
+
+
+def test_the_page_is_as_promised(tmp_path) -> None:
+    assert without_assets(html.render_page(report_of(several(tmp_path)), LIBRARY)) == golden("runs.html")
+
+
+def test_the_list_fits_80_columns(tmp_path) -> None:
+    listed = several(tmp_path)
+    listed.unread.clear()
+    assert max(map(len, text.render(report_of(listed)).splitlines())) <= 80
+
+
+def test_of_a_long_file_the_summary_is_taken_where_there_is_one(tmp_path, monkeypatch) -> None:
+    path = put(tmp_path)
+    found = find_runs(tmp_path)
+    (from_records,) = list_runs(found, False).runs
+    assert (from_records.findings, from_records.skipped_lines) == (3, 0)
+    monkeypatch.setattr(runs, "LONG_BYTES", 100)
+    assert list_runs(found, False).runs == [from_records]  # there is none
+    summary = path.with_name(file_names(SESSION)["summary"])
+    summary.write_text(read_summary(path).text())
+    listed = list_runs(found, False)
+    assert listed.runs == [replace(from_records, findings=None, first_finding=None, skipped_lines=None)]
+    assert [point["iteration_ms"] for point in listed.points[0]] == [100, 100, 100, 100]
+    assert "Findings of 1 runs with files above 0 MiB are not looked for; --read-all does." in text.render(
+        report_of(listed)
+    )
+    assert list_runs(found, True).runs == [from_records]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"session_info": 3}', "[" * 100_000, None],
+    ids=["empty", "list", "dict", "number", "deep", "running"],
+)  # fmt: skip
+def test_a_summary_that_is_none_is_not_believed(tmp_path, monkeypatch, content) -> None:
+    path = put(tmp_path, end="")
+    totals = RunTotals(make_header(SESSION))
+    running = json.dumps(totals.result().as_dict())
+    path.with_name(file_names(SESSION)["summary"]).write_text(running if content is None else content)
+    monkeypatch.setattr(runs, "LONG_BYTES", 100)
+    (run,) = list_runs(find_runs(tmp_path), False).runs
+    assert (run.end_reason, run.iterations) == ("killed", 40)
+
+
+def test_another_instruments_run_is_named(tmp_path) -> None:
+    path = put(tmp_path)
+    first, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps(json.loads(first) | {"instrument": "rpc"}).encode() + b"\n" + rest)
+    assert list_runs(Found(tmp_path, [path]), False).unread == [
+        Unread(path.name, "the run of another instrument")
+    ]
+
+
+def test_the_newest_runs_are_ticked_and_only_runs_with_a_trend_can_be(tmp_path) -> None:
+    for day in range(1, 6):
+        put(tmp_path / str(day), f"2024010{day}_000000")
+    empty = put(tmp_path / "6", "20240106_000000")
+    empty.write_bytes(encode(make_header("20240106_000000")))
+    page = Page(html.render_page(report_of(list_runs(find_runs(tmp_path), False)), LIBRARY))
+    boxes = [found for tag, found in page.elements if tag == "input"]
+    assert [box["data-group"] for box in boxes] == [f"run{place}" for place in range(5)]
+    assert [box["data-group"] for box in boxes if "checked" in box] == ["run2", "run3", "run4"]
+    traces = charts_of(page)["trend"]["data"]
+    assert {trace["meta"]["group"] for trace in traces} == {f"run{place}" for place in range(5)}
+
+
+def test_many_runs_have_fewer_points_each(tmp_path, monkeypatch) -> None:
+    header = make_header()
+    path = tmp_path / file_names(SESSION)["records"]
+    path.write_bytes(b"".join(map(encode, [header, *steady(40), *map(make_interval, range(10, 5010, 10))])))
+    listed = list_runs(find_runs(tmp_path), False)
+    monkeypatch.setattr(runs, "MAX_DRAWN_POINTS", 50)
+    (drawn,) = (section for section in report_of(listed).sections if section.key == "trend")
+    line = drawn.blocks[0].panels[0].lines[0]
+    assert len(line.x) == 50
+    assert line.x[-1] == 5000
