@@ -1,97 +1,44 @@
-"""Comparisons of two sides, in every format."""
+"""What follows from the rows of a comparison."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, culprits, relative
-from flagscale_perf.report import html, json, markdown, png, text
-from flagscale_perf.report.format import shown
-from flagscale_perf.training.analysis.compare import compare, report_of
-from tests.fakes import make_interval
-from tests.golden import golden
-from tests.run_files import steady, write
-from tests.unit.report.test_html import LIBRARY, Page, without_assets
+from flagscale_perf.analysis.compare.compare import Gate, culprits, gate, relative
+from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, Needed, Row
+
+ROW = Row("iteration", 100, 100, 100, 106, 106, 106, 6, 0.06, 0.026, 0.094, SLOWER)
 
 
-def sample(directory: Path) -> Comparison:
-    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files
-    without the directory.
-    """
-    intervals = [make_interval(number) for number in (20, 40, 60)]
-    base = write(directory / "base.jsonl", [*steady(60), *intervals])
-    new = write(
-        directory / "new.jsonl", [*steady(60, more_backward_ms=6), *intervals], {"perf_breakdown": True},
-        hostname="node<1>",
-    )  # fmt: skip
-    result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
-    runs = [
-        [replace(run, path=Path(run.path).name) for run in side]
-        for side in (result.base_runs, result.new_runs)
-    ]
-    return replace(result, base_runs=runs[0], new_runs=runs[1])
+def needed(distance: float) -> Needed:
+    return Needed(round(1 / distance), None)
 
 
 @pytest.mark.parametrize(
-    ("name", "render"),
-    [("compare.txt", text.render), ("compare.md", markdown.render), ("compare.json", json.render)],
+    ("limit", "outcome"),
+    [
+        (0.0, Gate(0.0, "slower")),
+        (0.05, Gate(0.05, "slower")),
+        (0.08, Gate(0.08, "undecided", Needed(50, None))),  # 2 % from the change
+        (0.1, Gate(0.1, "not slower")),
+    ],
 )
-def test_every_format_is_as_promised(tmp_path, name, render) -> None:
-    assert render(report_of(sample(tmp_path))) == golden(name)
+def test_the_gate_of_a_run_that_is_slower(limit: float, outcome: Gate) -> None:
+    assert gate(ROW, limit, needed) == outcome
 
 
-def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
-    result = sample(tmp_path)
-    run = replace(result.new_runs[0], path="a|b\x1b[2J<img src=x>\n# no")
-    hostile = replace(result, new_runs=[run])
-    assert "a|b\\x1b[2J<img src=x>\\x0a# no" in text.render(report_of(hostile))
-    assert r"a\|b\\x1b\[2J&#60;img src=x&#62;\\x0a&#35; no" in markdown.render(report_of(hostile))
+def test_the_gate_of_a_run_that_may_be_slower_asks_for_an_interval_without_0() -> None:
+    row = replace(ROW, share=0.04, share_low=-0.01, share_high=0.09, verdict=SAME)
+    assert gate(row, 0.03, needed) == Gate(0.03, "undecided", Needed(25, None))  # 4 % from 0
+    assert gate(row, 0.05, needed) == Gate(0.05, "undecided", Needed(100, None))  # 1 % from the limit
 
 
-def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
-    path = write(tmp_path / "run", steady(40))
-    other = write(tmp_path / "other", steady(40), hostname="node1")
-    result = compare([path], [other], CompareOptions(fail_if_slower=0.01))
-    assert (
-        shown(report_of(result).title) == "NEW against BASE: no difference shown (+0.00 %, less than noise)"
-    )
-    assert "UNDECIDED: the interval reaches beyond 1.00 %" in text.render(report_of(result))
-
-
-def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
-    base = write(tmp_path / "base", steady(40))
-    new = write(tmp_path / "new", [step for step in steady(40) if hasattr(step, "tokens")], world_size=16)
-    shown = text.render(report_of(compare([base], [new], CompareOptions())))
-    assert (
-        "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
-    )
-    assert "no phases: not every run has them, train with --perf-breakdown" in shown
-
-
-def test_the_page_is_as_promised(tmp_path) -> None:
-    assert without_assets(html.render_page(report_of(sample(tmp_path)), LIBRARY)) == golden("compare.html")
-
-
-def test_the_figure_has_both_runs(tmp_path) -> None:
-    assert png.render(report_of(sample(tmp_path))).startswith(b"\x89PNG")
-
-
-def test_nothing_leaves_the_page(tmp_path) -> None:
-    result = sample(tmp_path)
-    run = replace(result.new_runs[0], path='"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b')
-    page = Page(html.render(report_of(replace(result, new_runs=[run]))))
-    assert len(page.scripts) == 3  # ours
-    assert page.attributes("src") == []
-    assert any("<script>alert(1)</script><img src=x" in shown_text for shown_text in page.texts)
-
-
-def test_a_culprit_is_a_part_of_a_whole_that_is_slower(tmp_path) -> None:
-    result = sample(tmp_path)
-    assert culprits(result.whole, result.phases) == ["backward"]
-    assert culprits(replace(result.whole, verdict="faster"), result.phases) == []
+def test_a_culprit_is_a_part_of_a_whole_that_is_slower() -> None:
+    parts = [replace(ROW, name="small", change=1), replace(ROW, name="same", verdict=SAME), ROW]
+    assert culprits(ROW, parts) == ["iteration", "small"]
+    assert culprits(replace(ROW, verdict=FASTER), parts) == []
 
 
 def test_a_change_needs_both_sides() -> None:

@@ -1,0 +1,126 @@
+"""Comparisons of two sides, in every format."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison, Gate
+from flagscale_perf.analysis.compare.judge import Needed
+from flagscale_perf.report import html, json, markdown, png, text
+from flagscale_perf.report.format import shown
+from flagscale_perf.training.analysis.compare import compare, report_of
+from tests.fakes import make_interval
+from tests.golden import golden
+from tests.run_files import steady, write
+from tests.unit.report.test_html import LIBRARY, Page, without_assets
+
+
+def sample(directory: Path) -> Comparison:
+    """A backward that takes 6 ms more in steps of 100 ms, with two options changed; the names of the files
+    without the directory.
+    """
+    intervals = [make_interval(number) for number in (20, 40, 60)]
+    base = write(directory / "base.jsonl", [*steady(60), *intervals])
+    new = write(
+        directory / "new.jsonl", [*steady(60, more_backward_ms=6), *intervals], {"perf_breakdown": True},
+        hostname="node<1>",
+    )  # fmt: skip
+    result = compare([base], [new], CompareOptions(fail_if_slower=0.03))
+    runs = [
+        [replace(run, path=Path(run.path).name) for run in side]
+        for side in (result.base_runs, result.new_runs)
+    ]
+    return replace(result, base_runs=runs[0], new_runs=runs[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "render"),
+    [("compare.txt", text.render), ("compare.md", markdown.render), ("compare.json", json.render)],
+)
+def test_every_format_is_as_promised(tmp_path, name, render) -> None:
+    assert render(report_of(sample(tmp_path))) == golden(name)
+
+
+def test_hostile_text_moves_no_cursor_and_makes_no_markdown(tmp_path) -> None:
+    result = sample(tmp_path)
+    run = replace(result.new_runs[0], path="a|b\x1b[2J<img src=x>\n# no")
+    hostile = replace(result, new_runs=[run])
+    assert "a|b\\x1b[2J<img src=x>\\x0a# no" in text.render(report_of(hostile))
+    assert r"a\|b\\x1b\[2J&#60;img src=x&#62;\\x0a&#35; no" in markdown.render(report_of(hostile))
+
+
+def test_no_difference_is_said_with_its_limits(tmp_path) -> None:
+    path = write(tmp_path / "run", steady(40))
+    other = write(tmp_path / "other", steady(40), hostname="node1")
+    result = compare([path], [other], CompareOptions(fail_if_slower=0.01))
+    assert (
+        shown(report_of(result).title) == "NEW against BASE: no difference shown (+0.00 %, less than noise)"
+    )
+    assert "UNDECIDED: the interval reaches beyond 1.00 %" in text.render(report_of(result))
+
+
+def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
+    base = write(tmp_path / "base", steady(40))
+    new = write(tmp_path / "new", [step for step in steady(40) if hasattr(step, "tokens")], world_size=16)
+    shown = text.render(report_of(compare([base], [new], CompareOptions())))
+    assert (
+        "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
+    )
+    assert "no phases: not every run has them, train with --perf-breakdown" in shown
+
+
+def test_the_page_is_as_promised(tmp_path) -> None:
+    assert without_assets(html.render_page(report_of(sample(tmp_path)), LIBRARY)) == golden("compare.html")
+
+
+def test_the_figure_has_both_runs(tmp_path) -> None:
+    assert png.render(report_of(sample(tmp_path))).startswith(b"\x89PNG")
+
+
+def test_nothing_leaves_the_page(tmp_path) -> None:
+    result = sample(tmp_path)
+    run = replace(result.new_runs[0], path='"><script>alert(1)</script><img src=x onerror=alert(1)>\x1b')
+    page = Page(html.render(report_of(replace(result, new_runs=[run]))))
+    assert len(page.scripts) == 3  # ours
+    assert page.attributes("src") == []
+    assert any("<script>alert(1)</script><img src=x" in shown_text for shown_text in page.texts)
+
+
+def test_each_answer_of_the_gate_is_said(tmp_path) -> None:
+    def said(gate: Gate, **changed: Any) -> str:
+        report = report_of(replace(sample(tmp_path), gate=gate, **changed))
+        return shown(report.facts[0].text)
+
+    assert said(Gate(0.03, "slower")) == "SLOWER: by more than noise, and by more than 3.00 %"
+    assert said(Gate(0.1, "not slower")) == "NOT SLOWER: the whole interval lies below 10.00 %"
+    reaches = "UNDECIDED: the interval reaches beyond 7.00 %; "
+    both = "about 400 iterations of each run instead of 50 or about 5 runs a side would decide it"
+    assert said(Gate(0.07, "undecided", Needed(5, 400))) == (
+        f"{reaches}if the change is as large as it seems, {both}"
+    )
+    assert said(Gate(0.07, "undecided", Needed(None, None))) == (
+        f"{reaches}the change is too near to that for 100 runs a side; take another limit"
+    )
+    assert said(Gate(0.07, "undecided"), same_run="20240129_103000") == (
+        "UNDECIDED: a run compared with itself shows nothing; name two runs"
+    )
+
+
+def test_a_mean_beyond_the_limit_is_said_beside_a_median_that_is_not(tmp_path) -> None:
+    result = replace(sample(tmp_path), gate=Gate(0.05, "not slower"))  # mean +6 %
+    assert shown(report_of(result).facts[1].text) == (
+        "but the mean iteration changed by +6.00 %: slow ones count there, and --judge mean judges it"
+    )
+    assert "but the mean" not in text.render(report_of(replace(result, judged="mean")))
+
+
+def test_a_phase_shows_its_change_with_the_interval_to_one_scale(tmp_path) -> None:
+    (times,) = report_of(sample(tmp_path)).sections[0].blocks
+    whole, *phases = (row[6] for row in times.rows)
+    assert (shown(whole), whole.limit) == ("+6.00 % (+2.64 % to +9.36 %)", 0.03)
+    assert {phase.limit for phase in phases} == {None}
+    assert {phase.reach for phase in phases} == {whole.reach} == {phases[2].high.value}  # backward's
