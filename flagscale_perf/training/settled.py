@@ -47,6 +47,7 @@ class Start:
         dur_ns: their time.
         excess_ns: what they took longer than usual ones.
         usual_ns: a usual settled step; None where it has not settled.
+        is_too_long: it has not settled as its start takes more than half of its steps.
     """
 
     settled_iteration: int | None
@@ -55,6 +56,7 @@ class Start:
     dur_ns: int = 0
     excess_ns: int = 0
     usual_ns: int | None = None
+    is_too_long: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -104,7 +106,8 @@ def _start_of(steps: Sequence[tuple[int, int]]) -> Start:
     usual_ns = statistics.median_low(times[count // 2 :])
     length = slow_steps_before(times, usual_ns)
     if length > count // 2:
-        return Start(None, f"the slow start takes more than half of the first {count} steps")
+        reason = f"the slow start takes more than half of the first {count} steps"
+        return Start(None, reason, is_too_long=True)
     excess_ns = sum(max(0, time - usual_ns) for time in times[:length])
     return Start(steps[length][0], None, length, sum(times[:length]), excess_ns, usual_ns)
 

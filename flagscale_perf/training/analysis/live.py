@@ -33,6 +33,7 @@ from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.phases import GROUPS, share, total_of
 from flagscale_perf.training.rank_records import RanksRecord, StragglerRecord
 from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
+from flagscale_perf.training.settled import Settling
 from flagscale_perf.training.summary.summary import RUNNING
 from flagscale_perf.training.window import end_mono_ns
 
@@ -66,11 +67,13 @@ class LiveRun:
         self.last: StepRecord | None = None
         self.end: RunEnd | None = None
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._settling = Settling()
 
     def add(self, record: Record) -> None:
         """The next record."""
         if isinstance(record, StepRecord):
             self.last = record
+            self._settling.add(record)
         elif isinstance(record, IntervalRecord):
             if record.steps and not record.warmup_only:
                 self.intervals.append(record)
@@ -189,8 +192,15 @@ class LiveRun:
                 unit = "" if "/" in figure.unit.name else figure.unit.name  # a rate is named by its title
                 line = Line(title, x, values, "sky")
                 panels.append(Panel(title, unit, [line], decimals=figure.unit.decimals))
-        title = f"{len(x)} intervals, to iteration {x[-1]}"
+        title = f"{len(x)} intervals, to iteration {x[-1]}{self._start()}"
         return Series("figures", title, panels, "iteration", (x[0], x[-1]))
+
+    def _start(self) -> str:
+        """What there is to say of a slow start."""
+        start = self._settling.result()
+        if start.is_slow:
+            return f", settled from iteration {start.settled_iteration} on"
+        return ", not settled yet" if start.is_too_long else ""
 
     def _phases(self) -> list[Block]:
         """The mean iteration of the last interval."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.analysis.blocks import Series
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis.live import SHOWN_INTERVALS, LiveRun
@@ -73,3 +74,16 @@ def test_events_have_the_writers_time() -> None:
 def test_a_session_id_that_is_none_is_refused() -> None:
     with pytest.raises(PerfError, match="is no session id"):
         LiveRun(make_header("\x1b[2J"))
+
+
+@pytest.mark.parametrize(
+    ("slow", "usual", "says"),
+    [(9, 30, ", settled from iteration 10 on"), (30, 20, ", not settled yet"), (0, 30, ""), (9, 9, "")],
+)
+def test_a_slow_start_is_in_the_title_of_the_figures(slow: int, usual: int, says: str) -> None:
+    times = [300] * slow + [100] * usual
+    steps = [make_step(number, iteration_ns=time * MS) for number, time in enumerate(times, 1)]
+    report = live_run(*steps, make_interval(10)).report(True, START_NS)
+    (figures,) = next(section for section in report.sections if section.key == "figures").blocks
+    assert isinstance(figures, Series)
+    assert figures.title == f"1 intervals, to iteration 10{says}"
