@@ -20,6 +20,7 @@ from flagscale_perf.spine.session import file_names
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.analysis.overlay import MAX_POINTS, Curve, trends
 from flagscale_perf.training.analysis.overview import sizes_of
+from flagscale_perf.training.analysis.settled import rates_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.figures import TABLE
 from flagscale_perf.training.summary.summary import RUNNING
@@ -129,14 +130,14 @@ def _read(path: Path, directory: str, is_all_read: bool) -> tuple[Run, Points]:
 
 def _of_records(path: Path) -> tuple[dict[str, Any], Points]:
     report = read_report(path)
-    figures = report.figures
+    rates = rates_of(report)
     return {
         "end_reason": report.overview.end_reason,
         "iterations": report.overview.iterations,
-        "iteration_ms": figures.iteration_ms,
-        "mfu": figures.mfu,
-        "tflops_per_gpu": figures.tflops_per_gpu,
-        "tokens_per_s": figures.tokens_per_s,
+        "iteration_ms": rates.iteration_ms,
+        "mfu": rates.mfu,
+        "tflops_per_gpu": rates.tflops_per_gpu,
+        "tokens_per_s": rates.tokens_per_s,
         "goodput": report.goodput.ettr,
         "findings": len(report.findings),
         "first_finding": report.findings[0].title if report.findings else None,
@@ -157,7 +158,9 @@ def _summary(path: Path, header: RunHeader) -> dict[str, Any] | None:
 
 
 def _of_summary(found: dict[str, Any]) -> tuple[dict[str, Any], Points]:
-    info, means = _part(found, "session_info"), _part(found, "final_statistics")
+    info, means, settled = (_part(found, name) for name in ("session_info", "final_statistics", "settled"))
+    if settled.get("start_steps"):
+        means = means | {name: value for name, value in settled.items() if value is not None}
     rows = found.get("iteration_logs")
     points = [
         {_KEY_OF[name]: value for name, value in row.items() if name in _KEY_OF}

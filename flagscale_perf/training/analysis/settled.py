@@ -39,9 +39,13 @@ _ROWS = [
 
 def rates_of(found: TrainingReport) -> Rates:
     """Of the settled steps; of all but the first where there is no slow start, or none that is known."""
+    all_ = _of_all(found.figures)
     if not found.settled.has_slow_start:
-        return _of_all(found.figures)
-    return _of_settled(found.settled)
+        return all_
+    settled = _of_settled(found.settled)
+    if settled.mfu is None:  # suspect intervals are in no average of MFU
+        settled = settled._replace(mfu=all_.mfu, hfu=all_.hfu)
+    return settled
 
 
 def state(settled: SettledSummary) -> Cell:

@@ -23,6 +23,7 @@ from flagscale_perf.training.analysis.findings.case import (
     slows,
     warns,
 )
+from flagscale_perf.training.analysis.settled import rates_of
 from flagscale_perf.training.clocks import LOWER_CLOCK
 
 
@@ -141,7 +142,7 @@ def _twice_the_micro_batch(case: TrainingCase, now: float) -> float | None:
 )
 def small_micro_batch(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Few tokens of a micro-batch on a device with room for more, and a low MFU while it computes."""
-    tokens, mfu = _micro_batch_tokens(case), case.report.figures.mfu
+    tokens, mfu = _micro_batch_tokens(case), rates_of(case.report).mfu
     if tokens is None or mfu is None or not case.has_spare_memory():
         return None
     computing = case.phase_share("forward", "backward")

@@ -19,9 +19,9 @@ from flagscale_perf.training.analysis import runs
 from flagscale_perf.training.analysis.fold import read_summary
 from flagscale_perf.training.analysis.runs import RunList, list_runs, report_of
 from flagscale_perf.training.summary.totals import RunTotals
-from tests.fakes import SECOND, make_facts, make_header, make_interval
+from tests.fakes import MS, SECOND, make_facts, make_header, make_interval, make_step
 from tests.golden import golden
-from tests.run_files import steady
+from tests.run_files import steady, write
 from tests.unit.report.test_html import LIBRARY, Page, charts_of, without_assets
 
 SESSION = "20240129_103000"
@@ -67,6 +67,21 @@ def test_the_list_fits_80_columns(tmp_path) -> None:
     listed = several(tmp_path)
     listed.unread.clear()
     assert max(map(len, text.render(report_of(listed)).splitlines())) <= 80
+
+
+def test_a_slow_start_is_in_neither_figure(tmp_path, monkeypatch) -> None:
+    path = write(tmp_path / file_names(SESSION)["records"], [
+        make_step(number, warmup=int(number == 1), iteration_ns=(300 if number <= 10 else 100) * MS)
+        for number in range(1, 61)
+    ])  # fmt: skip
+    found = find_runs(tmp_path)
+    (from_records,) = list_runs(found, False).runs
+    assert from_records.iteration_ms == 100
+    path.with_name(file_names(SESSION)["summary"]).write_text(read_summary(path).text())
+    monkeypatch.setattr(runs, "LONG_BYTES", 100)
+    (from_summary,) = list_runs(found, False).runs
+    assert from_summary.iteration_ms == 100
+    assert from_summary.tokens_per_s == from_records.tokens_per_s
 
 
 def test_of_a_long_file_the_summary_is_taken_where_there_is_one(tmp_path, monkeypatch) -> None:
