@@ -418,7 +418,7 @@ typedef struct {
     int64_t code; /* added to the clock's reading */
 } Stamp;
 
-static PyObject *name_mark, *name_phase_failed, *name_barrier;
+static PyObject *name_mark, *name_phase_failed, *name_barrier, *name_log_level;
 
 /* What taking a mark has raised, to `taker.phase_failed`, while it counts as being handled, as in an `except`. */
 static PyObject *stamp_failed(Stamp *self)
@@ -441,10 +441,10 @@ static PyObject *stamp_failed(Stamp *self)
     return result;
 }
 
-static int is_barrier(PyObject *keywords)
+static int first_is(PyObject *keywords, PyObject *name)
 {
-    PyObject *name = PyTuple_GET_ITEM(keywords, 0);
-    return name == name_barrier || PyUnicode_Compare(name, name_barrier) == 0;
+    PyObject *first = PyTuple_GET_ITEM(keywords, 0);
+    return first == name || PyUnicode_Compare(first, name) == 0;
 }
 
 static int take_mark(Stamp *self, PyObject *mark)
@@ -468,7 +468,7 @@ static PyObject *stamp_call(PyObject *callable, PyObject *const *args, size_t fl
 {
     Stamp *self = (Stamp *)callable;
     Py_ssize_t named = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
-    if (PyVectorcall_NARGS(flags) + named > 1 || (named && !is_barrier(keywords))) {
+    if (PyVectorcall_NARGS(flags) + named > 1 || (named && !first_is(keywords, name_barrier))) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_TypeError, "a timer's start and stop take nothing but barrier");
         return NULL;
@@ -536,6 +536,84 @@ static PyTypeObject stamp_type = {
     .tp_dealloc = stamp_dealloc,
 };
 
+/* ---- Lookup: a method (self, name, log_level=None) whose answers are known but for the first ones. */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *known, *ask; /* known: log level -> name -> answer; ask: the method that gives what is not there */
+} Lookup;
+
+static PyObject *lookup_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
+{
+    Lookup *self = (Lookup *)callable;
+    Py_ssize_t given = PyVectorcall_NARGS(flags), named = keywords == NULL ? 0 : PyTuple_GET_SIZE(keywords);
+    int has_level = given + named == 3 && given >= 2 && (!named || first_is(keywords, name_log_level));
+    if (has_level || (given == 2 && !named)) {
+        PyObject *level = has_level ? args[2] : Py_None;
+        PyObject *names = PyDict_GetItemWithError(self->known, level);
+        Py_XINCREF(names); /* a name can be of a class whose __eq__ does anything */
+        int is_known = names != NULL && PyDict_CheckExact(names);
+        PyObject *answer = is_known ? Py_XNewRef(PyDict_GetItemWithError(names, args[1])) : NULL;
+        Py_XDECREF(names);
+        if (answer != NULL)
+            return answer;
+    }
+    if (PyErr_Occurred())
+        return NULL;
+    return PyObject_Vectorcall(self->ask, args, flags, keywords);
+}
+
+static PyObject *lookup_get(PyObject *self, PyObject *object, PyObject *type)
+{
+    return object == NULL || object == Py_None ? Py_NewRef(self) : PyMethod_New(self, object);
+}
+
+static PyObject *lookup_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *known, *ask;
+    static char *names[] = {"known", "ask", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O", names, &PyDict_Type, &known, &ask))
+        return NULL;
+    Lookup *self = (Lookup *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = lookup_call;
+    self->known = Py_NewRef(known);
+    self->ask = Py_NewRef(ask);
+    return (PyObject *)self;
+}
+
+static int lookup_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    Py_VISIT(((Lookup *)self)->known);
+    Py_VISIT(((Lookup *)self)->ask);
+    return 0;
+}
+
+static void lookup_dealloc(PyObject *self)
+{
+    PyObject_GC_UnTrack(self);
+    Py_CLEAR(((Lookup *)self)->known);
+    Py_CLEAR(((Lookup *)self)->ask);
+    Py_TYPE(self)->tp_free(self);
+}
+
+/* No tp_clear: what it holds, a dict and a function, can be cleared, so no cycle stays. */
+static PyTypeObject lookup_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "flagscale_perf.spine._hot.Lookup",
+    .tp_doc = "Lookup(known, ask): the method (self, name, log_level=None) of timers, as in `hosts.timers`.",
+    .tp_basicsize = sizeof(Lookup),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(Lookup, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = lookup_get,
+    .tp_new = lookup_new,
+    .tp_traverse = lookup_traverse,
+    .tp_dealloc = lookup_dealloc,
+};
+
 /* ---- The module. */
 
 static int execute(PyObject *module)
@@ -544,10 +622,12 @@ static int execute(PyObject *module)
     name_mark = PyUnicode_InternFromString("mark");
     name_phase_failed = PyUnicode_InternFromString("phase_failed");
     name_barrier = PyUnicode_InternFromString("barrier");
-    if (name_mark == NULL || name_phase_failed == NULL || name_barrier == NULL)
+    name_log_level = PyUnicode_InternFromString("log_level");
+    if (name_mark == NULL || name_phase_failed == NULL || name_barrier == NULL || name_log_level == NULL)
         return -1;
     return PyModule_AddStringConstant(module, "VERSION", VERSION) || PyModule_AddType(module, &packer_type)
         || PyModule_AddType(module, &marks_type) || PyModule_AddType(module, &stamp_type)
+        || PyModule_AddType(module, &lookup_type)
         ? -1
         : 0;
 }
