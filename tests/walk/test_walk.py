@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +17,6 @@ from tests.wheel import REPO, build_wheel
 pytestmark = pytest.mark.walk
 WALKED = [step for step in STEPS if step.place is not None]
 
-Walk = Callable[[Step], None]
-
 
 class Walker:
     """Types steps, each once; makes an environment when the first step needs it."""
@@ -28,7 +26,7 @@ class Walker:
         self.directory = directory / "user"
         self.directory.mkdir()
         places.copy_scripts(self.directory)
-        self._wheel = build_wheel(directory / "wheel")
+        self._wheel = build_wheel(directory / "built")
         self._terminals: dict[Place, places.Terminal | places.NoIndexError] = {}
         self._found: dict[str, list[places.Shown]] = {}
 
