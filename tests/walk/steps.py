@@ -116,6 +116,15 @@ WHEEL_STEPS = (
     ),
     as_it_stands(Place.WHEEL, f"flagscale-perf report {RUN} --all-sessions", "wall time"),
     Step(
+        "flagscale-perf runs outputs --format html -o runs.html",
+        Place.WHEEL,
+        (
+            Typed("flagscale-perf runs outputs", "1 run in "),
+            Typed("flagscale-perf runs outputs --format html -o runs.html"),
+            Typed("head -c 15 runs.html", "<!DOCTYPE html>"),
+        ),
+    ),
+    Step(
         f"flagscale-perf serve {RUN}",
         Place.WHEEL,
         (
