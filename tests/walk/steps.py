@@ -137,11 +137,7 @@ WHEEL_STEPS = (
         "flagscale-perf compare BASE NEW --fail-if-slower 3%",
         Place.WHEEL,
         # Noise decides which it is: not slower, slower, or too few steps to say.
-        (
-            Typed(
-                f"flagscale-perf compare {RUN} {AGAIN} --fail-if-slower 3%", "NEW against BASE: ", (0, 1, 3)
-            ),
-        ),
+        (Typed(f"flagscale-perf compare {RUN} {AGAIN} --fail-if-slower 3%", "judged is ", (0, 1, 3)),),
     ),
 )
 DRYRUN = "action=dryrun"
