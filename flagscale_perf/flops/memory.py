@@ -3,6 +3,7 @@
     state        weights, gradients and the optimizer's state, which all ranks of a replica share
     activations  what the forward pass keeps for the backward pass, of as many micro batches as a stage has
                  on their way, and the logits with their loss
+    exchange     copies that a collective on a CPU makes of what it divides or gathers
     processes    the interpreter and its libraries, once a rank
 
 Activations are those of unfused kernels, which is what runs on a CPU: attention scores are kept. With fused
@@ -105,18 +106,19 @@ class MemoryNeed:
 
     Attributes:
         ranks: on this machine.
-        state_bytes, activation_bytes, process_bytes: see above.
+        state_bytes, activation_bytes, exchange_bytes, process_bytes: see above.
     """
 
     ranks: int
     state_bytes: int
     activation_bytes: int
+    exchange_bytes: int
     process_bytes: int
 
     @property
     def rank_bytes(self) -> int:
         """Of one rank."""
-        return self.state_bytes + self.activation_bytes + self.process_bytes
+        return self.state_bytes + self.activation_bytes + self.exchange_bytes + self.process_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -127,8 +129,14 @@ class MemoryNeed:
 def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
     """What a training of this shape, with so many parameters, needs."""
     experts, divided = min(_expert_parameters(shape), parameters), layout.tensor * layout.pipeline
-    state = _state(parameters - experts, layout, divided) + _state(experts, layout, divided * layout.expert)
-    return MemoryNeed(layout.local_ranks, state, _activations(shape, layout), PROCESS_BYTES)
+    groups = ((parameters - experts, divided), (experts, divided * layout.expert))
+    return MemoryNeed(
+        layout.local_ranks,
+        sum(_state(held, layout, over) for held, over in groups),
+        _activations(shape, layout),
+        sum(_exchange(held, layout, over) for held, over in groups),
+        PROCESS_BYTES,
+    )
 
 
 def _state(parameters: int, layout: Layout, divided: int) -> int:
@@ -136,6 +144,14 @@ def _state(parameters: int, layout: Layout, divided: int) -> int:
     held = parameters / divided
     copies = max(1, layout.ranks // divided) if layout.shards_optimizer else 1
     return int(held * (layout.weight_bytes + layout.gradient_bytes + layout.optimizer_bytes / copies))
+
+
+def _exchange(parameters: int, layout: Layout, divided: int) -> int:
+    """Of the gradients that are divided over the copies of a parameter, and of the weights gathered from
+    them; nothing is copied where each rank keeps the whole optimizer.
+    """
+    is_exchanged = layout.shards_optimizer and layout.ranks > divided
+    return int(is_exchanged * parameters / divided * (layout.weight_bytes + layout.gradient_bytes))
 
 
 def _expert_parameters(shape: Shape) -> int:

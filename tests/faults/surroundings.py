@@ -82,8 +82,8 @@ def limit_memory(mib: int, *who: Callable[[Job], psutil.Process]) -> Act:
     def act(running: Job) -> None:
         running.wait_for_step(1)
         processes = [find(running) for find in who]
-        group, limit = _memory_group()
-        running.held.callback(_remove, group)
+        group, limit = memory_group()
+        running.held.callback(remove_group, group)
         for process in processes:
             (group / "cgroup.procs").write_text(str(process.pid))
         limit.write_text(str(mib << 20))
@@ -91,7 +91,7 @@ def limit_memory(mib: int, *who: Callable[[Job], psutil.Process]) -> Act:
     return act
 
 
-def _memory_group() -> tuple[Path, Path]:
+def memory_group() -> tuple[Path, Path]:
     """A new group of processes, and the file of its limit; skips the test where there can be none."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, own = line.split(":", 2)
@@ -112,7 +112,9 @@ def _memory_group() -> tuple[Path, Path]:
     pytest.skip("needs a cgroup with a memory controller that may be written")
 
 
-def _remove(group: Path) -> None:
+def remove_group(group: Path) -> None:
+    """Waits for the end of all processes in it."""
+
     def is_removed() -> bool:
         with suppress(OSError):  # its last process is still ending
             group.rmdir()

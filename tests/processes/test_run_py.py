@@ -5,6 +5,7 @@ FlagScale itself is named.
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.faults.surroundings import memory_group, remove_group
 from tests.processes import flagscale as fs
 
 RUN_PY = Path(__file__).parents[2] / "run.py"
@@ -218,6 +220,28 @@ def test_a_rank_that_is_killed_is_explained(run_py, tmp_path) -> None:
     lines = run_py(*STAND_IN_TASK).stdout.splitlines()
     assert lines[-1] == "the job ended with exit status 1"
     assert re.match(r"local rank 0 \(pid \d+\) was ended by signal 9 \(SIGKILL\): ", lines[-2])
+
+
+def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_explained(run_py, tmp_path) -> None:
+    (tmp_path / "stand_in.py").write_text("bytes(range(1, 256)) * (4 << 20)\n")  # 1 GiB, all of it touched
+    group, limit = memory_group()
+    try:
+        limit.write_text(str(600 << 20))
+        command = shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])
+        line = f"echo $$ >{group}/cgroup.procs && exec {command}"
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+    finally:
+        remove_group(group)
+    lines = done.stdout.splitlines()
+    assert lines[-1] == "the job ended with exit status 1", done.stdout + done.stderr
+    assert "(SIGKILL): out of memory: the kernel killed 1 process of this control group for it;" in lines[-2]
 
 
 def test_script_can_be_started_by_hand(run_py, starts, tmp_path) -> None:

@@ -59,7 +59,7 @@ TOKENS = 3 * 8
 
 def test_activations() -> None:
     need = memory_need(SHAPE, 1000, layout())
-    assert need == MemoryNeed(1, 16_000, TOKENS * (2 * LAYER + BACKWARD + LOGITS), PROCESS_BYTES)
+    assert need == MemoryNeed(1, 16_000, TOKENS * (2 * LAYER + BACKWARD + LOGITS), 0, PROCESS_BYTES)
     assert need.rank_bytes == need.total_bytes == 16_000 + 24 * (704 + 128 + 600) + PROCESS_BYTES
 
 
@@ -103,3 +103,20 @@ def test_ranks_that_the_parallel_sizes_do_not_divide_are_refused() -> None:
         "6 ranks cannot be divided by tensor x pipeline x context parallel sizes (4 x 1 x 1); start a"
         " multiple of 4"
     )
+
+
+@pytest.mark.parametrize(
+    ("ranks", "changed", "exchanged"),
+    [
+        (2, {}, 0),
+        (1, {"use_distributed_optimizer": True}, 0),
+        (2, {"use_distributed_optimizer": True}, 1000 * (4 + 4)),
+        (
+            4,
+            {"use_distributed_optimizer": True, "tensor_model_parallel_size": 2, "bf16": True},
+            500 * (2 + 4),
+        ),
+    ],
+)
+def test_dividing_gradients_and_gathering_weights_copies_them(ranks, changed, exchanged) -> None:
+    assert memory_need(SHAPE, 1000, layout(ranks, **changed)).exchange_bytes == exchanged

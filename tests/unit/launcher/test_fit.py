@@ -46,8 +46,8 @@ def test_a_rehearsal_that_does_not_fit_is_refused_with_a_line_that_does(notes) -
     assert str(refusal.value).splitlines() == [
         "memory: 8 ranks of this model need about 160 GB on the CPU, and 24 GB is free (MemAvailable).",
         "    There is no GPU here, or rehearse_on_cpu is always: all of it is in this machine's memory.",
-        "    a rank: 14.9 GB for weights, gradients and optimizer, 4.6 GB for activations, 0.5 GB for the"
-        " process",
+        "    a rank: 14.9 GB for weights, gradients and optimizer, 4.6 GB for activations, 0.5 GB for"
+        " collectives and the process",
         "    to try it here, add: experiment.runner.nproc_per_node=1 train.model.global_batch_size=2"
         " train.model.num_layers=2",
         "        (about 5.1 GB)",
