@@ -71,20 +71,32 @@ class SettledTotals:
         self._held.append((step, phases))
         self._sums = None
         if self._settling.is_final:
-            self._sums, self._held = self.sums(), []
+            self._after_start()
+            self._held = []
 
-    def sums(self) -> StepSums | None:
-        """Over the settled steps; None where the session has not settled."""
+    def sums(self, all_: StepSums) -> StepSums | None:
+        """Over the settled steps; None where the session has not settled. `all_`: over all but the first,
+        which they are where there is no slow start.
+        """
         start = self._settling.result()
-        if self._sums is None and start.settled_iteration is not None:
+        if start.settled_iteration is None:
+            return None
+        return self._after_start() if start.is_slow else all_
+
+    def _after_start(self) -> StepSums | None:
+        """Over the steps after a slow start; None where there is none."""
+        start = self._settling.result()
+        if self._sums is None and start.is_slow:
             self._sums = StepSums()
             for step, phases in self._held[start.steps :]:
                 self._sums.add(step, phases)
         return self._sums
 
-    def result(self, is_trusted: bool) -> SettledSummary:
-        """So far. `is_trusted`: no interval is suspect; else there is no MFU and no HFU."""
-        start, sums = self._settling.result(), self.sums()
+    def result(self, all_: StepSums, is_trusted: bool) -> SettledSummary:
+        """So far; `all_` as for `sums`. `is_trusted`: no interval is suspect; else there is no MFU and no
+        HFU.
+        """
+        start, sums = self._settling.result(), self.sums(all_)
         return _summary(start, StepSums() if sums is None else sums, self._scale, is_trusted)
 
 

@@ -85,7 +85,7 @@ class RunTotals:
     @property
     def rated(self) -> StepSums:
         """Sums over the settled steps; over all but the first where the run has not settled."""
-        settled = self._settled.sums()
+        settled = self._settled.sums(self._rated)
         return self._rated if settled is None else settled
 
     def add(self, record: Record) -> None:
@@ -155,7 +155,7 @@ class RunTotals:
             schema_version=header.schema_version,
             session_info=self._session_info(),
             final_statistics=_finite(self._statistics()),
-            settled=_finite(self._settled.result(is_trusted=not self._trusted.suspect_intervals)),
+            settled=_finite(self._settled.result(self._rated, not self._trusted.suspect_intervals)),
             totals=_finite(self._totals(all_steps)),
             phases=_finite(_phases_of(phases)),
             bubble=_finite(_bubble_of(phases)),
