@@ -12,9 +12,17 @@ from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import BadLine, read_records
 from flagscale_perf.spine.records import Record, RunHeader
-from flagscale_perf.spine.session import age_key, file_names, session_of
+from flagscale_perf.spine.session import (
+    REALTIME_FILE,
+    age_key,
+    file_names,
+    session_of,
+    session_shown_by,
+)
 
 MAX_BAD_LINES = 20
+MAX_DEPTH, MAX_VISITED, MAX_BELOW = 4, 1000, 5  # of a search for run files below a directory that has none
+_GIVE = "give the directory of --perf-log-dir"
 
 
 @dataclass(frozen=True)
@@ -44,21 +52,55 @@ class Reading:
 
 def find_run_file(path: Path, session_id: str | None = None) -> Path:
     """The run file meant by a file's or a directory's path: of a directory the newest session, or the one
-    asked for.
+    asked for; of another file of a session the run file beside it.
 
     Raises PerfError naming what is there instead.
     """
     if not path.exists():
-        raise PerfError(
-            f"{str(path)!r} does not exist; give the directory of --perf-log-dir or a perf_records_*.jsonl"
-            " in it"
-        )
+        raise PerfError(f"{str(path)!r} does not exist; {_GIVE} or a perf_records_*.jsonl in it")
     if not path.is_dir():
-        return path
+        return _of_session(_beside(path), session_id)
     sessions = sessions_in(path)
     if session_id is not None and session_id not in sessions:
         raise PerfError(f"no session {session_id!r} in {str(path)!r}; there are {', '.join(sessions[-10:])}")
     return path / file_names(session_id or sessions[-1])["records"]
+
+
+def _beside(path: Path) -> Path:
+    """The run file of a session of which this is any file."""
+    if path.name == REALTIME_FILE:
+        return find_run_file(path.parent)
+    if path.name.startswith("events.out.tfevents"):
+        raise PerfError(f"{str(path)!r} has TensorBoard's curves; {_GIVE}")
+    shown = session_shown_by(path.name)
+    if shown is None:
+        return path
+    records = path.with_name(file_names(shown)["records"])
+    if not records.exists():
+        raise PerfError(
+            f"{str(path)!r} is made of the run file {records.name}, which is not beside it; {_GIVE}"
+        )
+    return records
+
+
+def _of_session(path: Path, session_id: str | None) -> Path:
+    found = session_of(path.name)
+    if session_id is not None and found is not None and session_id != found:
+        raise PerfError(f"{str(path)!r} is of session {found}; leave --session out, or give its directory")
+    return path
+
+
+def runs_below(directory: Path) -> list[Path]:
+    """Directories below it that have run files, in the order of their names: the first few."""
+    found = []
+    for visited, (below, directories, names) in enumerate(os.walk(directory)):
+        depth = len(Path(below).relative_to(directory).parts)
+        directories[:] = sorted(directories) if depth < MAX_DEPTH else []
+        if depth and any(map(session_of, names)):
+            found.append(Path(below))
+        if len(found) == MAX_BELOW or visited == MAX_VISITED:
+            break
+    return found
 
 
 def sessions_in(directory: Path) -> list[str]:
@@ -70,9 +112,9 @@ def sessions_in(directory: Path) -> list[str]:
             f"cannot read {str(directory)!r}: {error.strerror}; give the directory of --perf-log-dir"
         ) from None
     if not sessions:
-        raise PerfError(
-            f"no perf_records_*.jsonl in {str(directory)!r}; give the directory of --perf-log-dir"
-        )
+        below = " or ".join(repr(str(path)) for path in runs_below(directory))
+        cure = f"give {below}" if below else _GIVE
+        raise PerfError(f"no perf_records_*.jsonl in {str(directory)!r}; {cure}")
     return sessions
 
 

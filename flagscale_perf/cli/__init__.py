@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from flagscale_perf import __version__
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.parser import COMMAND, Parser
 from flagscale_perf.spine.errors import PerfError
 
 PROG = "flagscale-perf"
@@ -82,22 +83,24 @@ def _dispatch(words: list[str]) -> int:
     if not words:
         top.print_help(sys.stderr)
         return EXIT_MISTAKE
+    if words[0].startswith("-"):
+        top.parse_args([words[0], next(iter(COMMANDS))])  # ends here, unless it is a command that is missing
     name = top.parse_args(words[:1]).command
     command = load_command(name)
-    parser = argparse.ArgumentParser(prog=f"{PROG} {name}", description=COMMANDS[name])
+    parser = Parser(prog=f"{PROG} {name}", description=COMMANDS[name])
     command.add_arguments(parser)
     return command.run(parser.parse_args(words[1:]))
 
 
-def _top_parser() -> argparse.ArgumentParser:
+def _top_parser() -> Parser:
     width = max(map(len, COMMANDS))
     listing = "\n".join(f"  {name:{width}}  {text}" for name, text in COMMANDS.items())
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=PROG,
         description="Know where every GPU-second of a Megatron / FlagScale run goes.",
         epilog=f"commands:\n{listing}\n\n`{PROG} COMMAND --help` explains one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROG} {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of those below")
+    parser.add_argument("command", choices=COMMANDS, metavar=COMMAND, help="one of those below")
     return parser

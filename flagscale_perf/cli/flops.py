@@ -10,11 +10,11 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.training_yaml import read_training_yaml
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.packages import missing
 
 _EXAMPLE = "model.json"
 _PARTS = {"fwd": "forward", "bwd": "backward", "recompute": "recompute", "padding": "padding"}
@@ -37,8 +37,8 @@ class FlopsCommand(Command):
         """Which model, which step, which form."""
         parser.add_argument(
             "--args", type=Path, required=True, metavar="FILE", dest="model",
-            help=("the model: JSON of Megatron's argument names, a FlagScale training yaml, or a Hugging "
-                  "Face config.json"),
+            help=("the model: JSON of Megatron's argument names, a FlagScale training yaml (its Hydra "
+                  "defaults are followed), or a Hugging Face config.json"),
         )  # fmt: skip
         parser.add_argument(
             "--batch-size",
@@ -119,12 +119,16 @@ def _read_model(path: Path) -> tuple[Mapping[str, Any], ModelShape]:
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
+    if path.suffix in (".yaml", ".yml"):
+        try:
+            return read_training_yaml(path)
+        except PerfError as error:
+            raise PerfError(f"--args {error}") from None
     try:
-        text = path.read_text(encoding="utf-8")
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise PerfError(f"--args {path}: cannot be read ({error}); give a file such as {_EXAMPLE}") from None
-    try:
-        content = _parse_yaml(text) if path.suffix in (".yaml", ".yml") else json.loads(text)
+        why = getattr(error, "strerror", None) or error
+        raise PerfError(f"--args {path}: cannot be read ({why}); give a file such as {_EXAMPLE}") from None
     except (ValueError, RecursionError) as error:
         raise PerfError(f"--args {path}: is neither JSON nor yaml ({error}); mend it") from None
     if not isinstance(content, Mapping):
@@ -133,17 +137,6 @@ def _parse(path: Path) -> Mapping[str, Any]:
             "and values"
         )
     return content
-
-
-def _parse_yaml(text: str) -> Any:
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise missing("yaml", error, "--args FILE.yaml", "give the file as JSON") from None
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error).replace("\n", " ")) from None
 
 
 def _step_size(chosen: int | None, given: Mapping[str, Any], name: str, flag: str) -> int:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import textwrap
 import time
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from typing import Any
 
 from flagscale_perf.cli.base import Command
-from flagscale_perf.device.peaks import find_peak
+from flagscale_perf.device.peaks import find_peak, is_known, known_names, near_names
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
@@ -50,6 +52,9 @@ class PeakCommand(Command):
         """Raises PerfError where there is nothing to measure with."""
         if args.device is not None:
             self._print_datasheet(args.device, args.dtype)
+            if not is_known(args.device):
+                near = near_names(args.device)
+                _print_names("near" if near else "known", near or known_names())
             return 0
         if args.dtype == "fp8":
             raise PerfError(
@@ -88,6 +93,11 @@ class PeakCommand(Command):
         )
         print(f"device     {name}\ndtype      {dtype}\ndatasheet  {figure}")
         return found.flop_per_s
+
+
+def _print_names(label: str, names: Sequence[str]) -> None:
+    listing = textwrap.fill(", ".join(names), 100, subsequent_indent=" " * 11, initial_indent=f"{label:11}")
+    print(listing)
 
 
 def _torch() -> Any:

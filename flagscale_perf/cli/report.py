@@ -5,15 +5,15 @@ from __future__ import annotations
 import importlib
 import sys
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for, instrument_in
+from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.units import printable
 
 FORMATS = (
@@ -24,7 +24,6 @@ FORMATS = (
     "csv",
     "png",
 )  # each a module of flagscale_perf.report with `render(report)`
-BINARY = "png"
 EXIT_NOTHING_READ = 1
 
 
@@ -41,57 +40,38 @@ class ReportCommand(Command):
             help="where the time of all sessions of the directory together went",
         )
         add_session(which)
-        parser.add_argument(
-            "--format",
-            choices=FORMATS,
-            default="text",
-            help="text (default), markdown, html, json, csv (the trend) or png",
-        )
-        parser.add_argument(
-            "-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal"
-        )
+        add_output(parser, FORMATS, "text (default), markdown, html, json, csv (the trend) or png")
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises
         PerfError where there is no run.
         """
+        chosen = format_of(args)
         if args.all_sessions:
-            return _history(args)
-        if args.format == BINARY and args.output is None:
-            raise PerfError(f"--format {BINARY} is no text; add -o report.{BINARY}")
+            return _history(args, chosen)
+        wait_for_start(args.run, args.session, _say)
         path = find_run_file(args.run, args.session)
         report = instrument_for(path).report(path)
-        _put(importlib.import_module(f"flagscale_perf.report.{args.format}").render(report), args.output)
-        return _judged(report, args)
+        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
+        return _judged(report, chosen)
 
 
-def _history(args: Namespace) -> int:
-    if args.format != "text":
-        raise PerfError(
-            f"--all-sessions is text only, not {args.format!r}; leave --format out, or --all-sessions"
-        )
-    _put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
+def _history(args: Namespace, chosen: str) -> int:
+    if chosen != "text":
+        raise PerfError(f"--all-sessions is text only, not {chosen!r}; leave --format out, or --all-sessions")
+    put(text.render(instrument_in(args.run).sessions(args.run)), args.output)
     return 0
 
 
-def _put(content: str | bytes, path: Path | None) -> None:
-    data = content.encode() if isinstance(content, str) else content
-    if path is None:
-        sys.stdout.write(data.decode())
-        return
-    try:
-        replace_file(path, data)
-    except OSError as error:
-        raise PerfError(
-            f"cannot write {str(path)!r}: {error.strerror or error}; give -o another place"
-        ) from None
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _judged(report: Report, args: Namespace) -> int:
+def _judged(report: Report, chosen: str) -> int:
     reading = report.reading
     if reading is None:
         return 0
-    if reading.skipped and args.format == "csv":
+    if reading.skipped and chosen == "csv":
         first = reading.first_skipped[0]
         print(
             (

@@ -10,6 +10,7 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_of
+from flagscale_perf.cli.output import STDOUT, check_place
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
@@ -33,10 +34,12 @@ class TraceExportCommand(Command):
         """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
         room.
         """
+        if args.output not in (None, STDOUT):
+            check_place(args.output)
         run = RunFile(find_run_file(args.run, args.session))
         timeline = instrument_of(run.header).timeline(run.header)
         lines = trace_lines(run.header, timeline.items(run))
-        if str(args.output) == "-":
+        if args.output == STDOUT:
             sys.stdout.writelines(lines)
         else:
             path = args.output or Path(f"perf_trace_{run.path.stem.removeprefix('perf_records_')}.json")

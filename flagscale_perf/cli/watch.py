@@ -13,11 +13,13 @@ import time
 import tty
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live
+from flagscale_perf.analysis.starting import is_without_run
 from flagscale_perf.cli.base import Command, add_run
 from flagscale_perf.cli.instruments import instrument_of
 from flagscale_perf.spine.errors import PerfError
@@ -46,17 +48,27 @@ class WatchCommand(Command):
         """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
         try:
             from flagscale_perf.report.watch import Frame, as_text
+<<<<<<< HEAD
         except ImportError as error:
             raise missing("rich", error, "watch", "use flagscale-perf report") from None
         follower = Follower(args.run, args.session)
         view = _View(follower)
         with contextlib.closing(follower):
+=======
+        except ImportError:
+            raise PerfError(
+                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use "
+                "`flagscale-perf report`"
+            ) from None
+        is_screen = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
+        with contextlib.closing(_View(args.run, args.session, may_wait=is_screen)) as view:
+>>>>>>> f074a14 (The command line answers mistakes in two lines, and waits for a session that is just starting)
             if args.once:
                 view.look()
                 frame = Frame(view.report(), view.notes())
                 print(as_text(frame, shutil.get_terminal_size((100, 40)).columns), end="")
                 return 0
-            if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            if not is_screen:
                 raise PerfError("watch needs a terminal for its keys and its screen; use --once in scripts")
             _show(view)
         return 0
@@ -65,14 +77,20 @@ class WatchCommand(Command):
 class _View:
     """The session shown now, and what there is to say about the file."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, path: Path, session_id: str | None, may_wait: bool) -> None:
+        """Raises PerfError where there is no run, unless it may be waited for and none has begun yet."""
         self.run: Live | None = None
-        self._follower = follower
+        self._path, self._session_id = path, session_id
+        self._follower: Follower | None = None
         self._before = ""
+        if not (may_wait and is_without_run(path)):
+            self._follower = Follower(path, session_id)
 
     def look(self) -> None:
         """Takes in what is new. Raises PerfError for a file that is no run file."""
-        for record in self._follower.poll():
+        if self._follower is None and not is_without_run(self._path):
+            self._follower = Follower(self._path, self._session_id)
+        for record in self._follower.poll() if self._follower else ():
             if isinstance(record, RunHeader):
                 if self.run is not None:
                     self._before = self.run.before()
@@ -82,16 +100,25 @@ class _View:
 
     def report(self) -> Report | None:
         """The screen; None before the session's header is there."""
-        return None if self.run is None else self.run.report(self._follower.has_writer(), time.time_ns())
+        if self.run is None or self._follower is None:
+            return None
+        return self.run.report(self._follower.has_writer(), time.time_ns())
 
     def notes(self) -> tuple[str, ...]:
         """Lines for the foot of the screen: what is missing, and the file."""
         follower = self._follower
+        if follower is None:
+            return (f"no run in {str(self._path)!r} yet; it is shown when its training begins",)
         partial = (
             f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
         )
         skipped = f"{follower.skipped} lines are no records and were left out" if follower.skipped else ""
         return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        if self._follower is not None:
+            self._follower.close()
 
 
 def _show(view: _View) -> None:

@@ -8,6 +8,7 @@ and H100 SXM, GH200 and H200, an A100 and a MIG slice of it.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -147,6 +148,39 @@ ROWS = (
 )
 
 
+def is_known(device_name: str) -> bool:
+    """Whether the table has the chip, with a figure or without."""
+    return _row_of(device_name) is not None
+
+
+def _row_of(device_name: str) -> PeakRow | None:
+    name = " ".join(device_name.lower().split())
+    return next((row for row in ROWS if re.fullmatch(row.pattern, name)), None)
+
+
+def near_names(device_name: str) -> list[str]:
+    """The known names nearest to one that is not known: those with the same model number, or else that look
+    alike; none where none does.
+    """
+    names = known_names()
+    words = re.split(r"[^a-z0-9]+", device_name.lower())
+    numbers = [word for word in words if re.search(r"\d\d", word)]
+    alike = [name for name in names if any(word in name.lower() for word in numbers)]
+    return alike or difflib.get_close_matches(device_name.upper(), names)
+
+
+def known_names() -> list[str]:
+    """A name of every chip of the table, as a driver reports it."""
+    return [_example_of(row) for row in ROWS]
+
+
+def _example_of(row: PeakRow) -> str:
+    """A name that the row's pattern matches: the first of alternatives, without what may be left out."""
+    name = re.sub(r"\([^()]*\)\?|\\d\?|.\?|\.\*", "", row.pattern)
+    name = re.sub(r"\[(.)[^]]*\]", r"\1", re.sub(r"\(([^()|]*)[^()]*\)", r"\1", name)).split("|")[0]
+    return name.replace(r"\d+", "80").strip().upper()
+
+
 def peak_in_force(given: PeakOption | None, device_name: str, dtype: str) -> Peak:
     """The user's figure for this device if there is one, else the table's. Arguments as for `find_peak`."""
     if given is None:
@@ -199,8 +233,7 @@ def find_peak(device_name: str, dtype: str) -> Peak:
         device_name: as the driver reports it, e.g. "NVIDIA H100 80GB HBM3".
         dtype: "bf16", "fp16", "fp8" or "fp32".
     """
-    name = " ".join(device_name.lower().split())
-    row = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None)
+    row = _row_of(device_name)
     if row is None:
         return Peak(None, f"no peak is known for {device_name!r}; {HINT}")
     if row.trust == "C":

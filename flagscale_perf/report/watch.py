@@ -10,12 +10,24 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.table import Table
 from rich.text import Text
 
-from flagscale_perf.analysis.blocks import Block, HeatMap, Note, Quantity, Report, Series, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import (
+    Block,
+    HeatMap,
+    Note,
+    Panel,
+    Quantity,
+    Report,
+    Series,
+    StackedBar,
+    Stripe,
+)
 from flagscale_perf.report.format import shown
 from flagscale_perf.report.sparkline import sparkline, squeezed
 from flagscale_perf.spine.units import percent, printable
 
-NARROW, WIDE = 60, 100
+WIDE = 100
+LEAST_SPARKLINE = 8
+_GAP = 2  # between columns
 _FILLS = "█▓▒░"  # so that parts differ without colours, too
 _STYLES = {
     "blue": "blue", "sky": "cyan", "green": "green", "orange": "magenta", "red": "red",
@@ -68,22 +80,33 @@ def _lines(block: Block, width: int) -> Iterator[RenderableType]:
 
 
 def _series(series: Series, width: int) -> Table:
-    """A row for each panel: the last value, the lowest and the highest, and all as a sparkline."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style=_FAINT)
-    table.add_column("last interval")
-    table.add_column("now", justify="right", style=_HEAD)
-    if width >= NARROW:
-        for title in ("min", "max"):
-            table.add_column(title, justify="right", style=_FAINT)
-        table.add_column(printable(series.title), style="cyan", no_wrap=True)
-    for panel in series.panels:
-        values = panel.lines[0].y
-        known = [value for value in values if value is not None]
-        figures = [values[-1], *((min(known), max(known)) if width >= NARROW else ())]
-        cells = [shown(Quantity(figure, panel.unit, panel.decimals)) for figure in figures]
-        line = [sparkline(values, width - NARROW + 8)] if width >= NARROW else []
-        table.add_row(panel.title, *cells, *line)
+    """A row for each panel: the last value, the lowest and the highest, and all as a sparkline; on a narrow
+    terminal as many of these as fit.
+    """
+    rows = [_row(panel) for panel in series.panels]
+    values = [panel.lines[0].y for panel in series.panels]
+    titles = ["last interval", "now", "min", "max"]
+    needed = [max(map(len, column)) + _GAP for column in zip(titles, *rows, strict=True)]
+    columns = next((count for count in (4, 2) if width - sum(needed[:count]) >= LEAST_SPARKLINE), 2)
+    room = width - sum(needed[:columns])
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style=_FAINT)
+    for number, title in enumerate(titles[:columns]):
+        style = {1: _HEAD, 2: _FAINT, 3: _FAINT}.get(number, "")
+        table.add_column(title, justify="right" if number else "left", style=style)
+    if room >= LEAST_SPARKLINE:
+        title = printable(series.title)
+        table.add_column(title if len(title) <= room else "", style="cyan", no_wrap=True)
+    for row, line in zip(rows, values, strict=True):
+        table.add_row(*row[:columns], *([sparkline(line, room)] if room >= LEAST_SPARKLINE else []))
     return table
+
+
+def _row(panel: Panel) -> list[str]:
+    """Label, and the figures as text."""
+    values = panel.lines[0].y
+    known = [value for value in values if value is not None]
+    figures = (values[-1], min(known), max(known))
+    return [panel.title, *(shown(Quantity(figure, panel.unit, panel.decimals)) for figure in figures)]
 
 
 def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
@@ -109,14 +132,17 @@ def _fill(place: int, part: Stripe) -> str:
 
 
 def _map(heat: HeatMap, width: int) -> Iterator[Text]:
-    """The last column of the first layer as a sparkline over the rows."""
+    """The last column of the first layer as a sparkline over the rows, where there is room for one."""
     layer = heat.layers[0]
     values = [row[-1] for row in layer.values]
     known = [value for value in values if value is not None]
-    line = Text(f"{printable(layer.label)}  ")
-    line.append(sparkline(squeezed(values, width - 48), width - 48), style="cyan")
     low, high = (shown(Quantity(value, layer.unit)) for value in (min(known), max(known)))
-    yield line.append(f"  {low} to {high}")
+    line, ends = Text(f"{printable(layer.label)}  "), f"{low} to {high}"
+    room = width - len(line) - len(ends) - _GAP
+    if room >= LEAST_SPARKLINE:
+        line.append(sparkline(squeezed(values, room), room), style="cyan")
+        line.append(" " * _GAP)
+    yield line.append(ends)
 
 
 def as_text(frame: Frame, width: int) -> str:

@@ -12,7 +12,11 @@ from flagscale_perf.spine.records import RunHeader
 REALTIME_FILE = "perf_realtime.log"
 _TIME_FORMAT = "%Y%m%d_%H%M%S"
 _TIME_LENGTH = len("20240129_103000")
-_RECORDS = re.compile(r"perf_records_(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)\.jsonl", re.ASCII)
+_ID = r"(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)"
+_RECORDS = re.compile(rf"perf_records_{_ID}\.jsonl", re.ASCII)
+_VIEWS = re.compile(
+    rf"perf_(?:summary_{_ID}\.json|metrics_{_ID}(?:\.\d+)?\.log|intervals_{_ID}\.csv)", re.ASCII
+)
 
 
 def new_session_id(start: datetime, attempt: int) -> str:
@@ -49,6 +53,12 @@ def session_of(name: str) -> str | None:
     """The session whose run file has exactly this name; None if it is not a run file's name."""
     match = _RECORDS.fullmatch(name)
     return match[1] if match else None
+
+
+def session_shown_by(name: str) -> str | None:
+    """The session of which a file of this name is a view, such as its summary; None if it is none."""
+    match = _VIEWS.fullmatch(name)
+    return next(filter(None, match.groups()), None) if match else None
 
 
 def age_key(session_id: str) -> tuple[str, int]:

@@ -76,3 +76,16 @@ def test_a_run_whose_writer_is_killed_too(tmp_path: Path) -> None:
             wait_for_text(screen, "KILLED", "no end was recorded and nobody writes the run file any more")
             screen.press("C-c")
             wait_for_text(screen, "exit status 130, terminal: echo")
+
+
+def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with watching(tmp_path, logs) as screen:
+        wait_for_text(screen, "waiting for the first record", "it is shown when its training begins")
+        logs.mkdir()
+        wait_for_text(screen, "waiting for the first record", "it is shown when its training begins")
+        with trainer(logs) as training:
+            training.tell("put", 20)
+            wait_for_text(screen, "RUNNING", "iteration 20 of 100")
+            screen.press("q")
+            wait_for_text(screen, "exit status 0, terminal: echo")

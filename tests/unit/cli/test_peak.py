@@ -18,12 +18,24 @@ def test_a_name_is_looked_up_without_measuring(capsys):
     )
 
 
-def test_an_unknown_name_has_a_hint_and_no_figure(capsys):
+def test_an_unknown_name_has_a_hint_and_the_nearest_ones(capsys):
+    assert main(["peak", "--device", "H100"]) == 0
+    unknown, near = capsys.readouterr().out.splitlines()[2:]
+    assert unknown.startswith("datasheet  unknown (no peak is known for 'H100'; set --perf-peak-tflops")
+    assert near == "near       NVIDIA H100 80GB HBM3, NVIDIA H100 PCIE, NVIDIA H100 NVL"
     assert main(["peak", "--device", "NVIDIA H200 NVL"]) == 0
-    assert (
-        "datasheet  unknown (no peak is known for 'NVIDIA H200 NVL'; set --perf-peak-tflops"
-        in capsys.readouterr().out
-    )
+    assert capsys.readouterr().out.splitlines()[-1] == "near       NVIDIA H200"
+    assert main(["peak", "--device", "Ascend 910B2"]) == 0  # it is known: that no figure can be trusted
+    assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_where_no_name_is_near_all_are_listed(capsys):
+    assert main(["peak", "--device", "something else"]) == 0
+    first, *others = capsys.readouterr().out.splitlines()[3:]
+    assert first.startswith("known      TESLA V100-SXM2-80GB, ")
+    assert others[-1].endswith("MTT S5000")
+    assert all(line.startswith(" " * 11) for line in others)
+    assert max(map(len, (first, *others))) <= 100
 
 
 def test_measured_on_the_cpu(capsys, monkeypatch):

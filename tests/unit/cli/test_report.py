@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from flagscale_perf.cli import main
+from flagscale_perf.cli.output import SUFFIXES
 from flagscale_perf.report import csv, json, markdown
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.blocks import report_of
@@ -16,7 +19,8 @@ from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
 from tests.golden import golden
 
-NAME = "perf_records_20240129_103000.jsonl"
+SESSION = "20240129_103000"
+NAME = f"perf_records_{SESSION}.jsonl"
 
 
 @pytest.fixture
@@ -63,21 +67,70 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
     expected = module.render(report_of(read_report(run_dir / NAME)))
     assert main(["report", str(run_dir), "--format", name]) == 0
     assert capsys.readouterr() == (expected, "")
-    out = run_dir / "out" / "report"
-    assert main(["report", str(run_dir), "--format", name, "-o", str(out)]) == 0
-    assert (capsys.readouterr(), out.read_text()) == (("", ""), expected)
+    out = run_dir / f"a{SUFFIXES[name][0]}"
+    for words in (
+        ["--format", name, "-o", str(out)],
+        ["-o", str(out)],
+        ["--format", name, "-o", str(run_dir / "a")],
+    ):
+        assert main(["report", str(run_dir), *words]) == 0
+        assert Path(words[-1]).read_text() == expected
+        size = f"{len(expected.encode()) / 1e3:.1f} kB"
+        assert capsys.readouterr() == ("", f"wrote {words[-1]} ({size})\n")
+    assert main(["report", str(run_dir), "--format", name, "-o", "-"]) == 0
+    assert capsys.readouterr() == (expected, "")
 
 
-def test_a_figure_goes_to_a_file_only(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run_dir), "--format", "png"]) == 2
-    assert capsys.readouterr() == ("", "--format png is no text; add -o report.png\n")
-    assert main(["report", str(run_dir), "--format", "png", "--output", str(run_dir / "a.png")]) == 0
-    assert (run_dir / "a.png").read_bytes().startswith(b"\x89PNG")
+def test_a_picture_goes_to_a_file_or_through_a_pipe(run_dir: Path, capfdbinary, monkeypatch) -> None:
+    assert main(["report", str(run_dir), "--output", str(run_dir / "a.png")]) == 0
+    picture = (run_dir / "a.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    capfdbinary.readouterr()
+    assert main(["report", str(run_dir), "--format", "png"]) == 0
+    assert capfdbinary.readouterr().out[:8] == picture[:8]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, what in (("png", "a picture"), ("html", "a page of 2 MB and more")):
+        assert main(["report", str(run_dir), "--format", name]) == 2
+        told = f"--format {name} makes {what}, nothing for a terminal; add -o report.{name}\n"
+        assert capfdbinary.readouterr() == (b"", told.encode())
 
 
-def test_what_cannot_be_written_is_told(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", str(run_dir), "-o", str(run_dir / NAME / "x")]) == 2
-    assert "give -o another place" in capsys.readouterr().err
+def test_a_device_is_written_to_and_not_replaced(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(run_dir / "pipe")
+    reader = os.open(run_dir / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["report", str(run_dir), "--format", "json", "-o", str(run_dir / "pipe")]) == 0
+        assert b'"report_version"' in os.read(reader, 1 << 20)[:100]
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO((run_dir / "pipe").stat().st_mode)
+    assert main(["report", str(run_dir), "-o", os.devnull]) == 0
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_what_cannot_be_written_is_said(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flagscale_perf.cli.output.replace_file", full)
+    assert main(["report", str(run_dir), "-o", str(run_dir / "x.txt")]) == 2
+    assert capsys.readouterr().err == (
+        f"-o {run_dir}/x.txt: cannot be written (No space left on device); name another file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [f"perf_{view.format(SESSION)}" for view in (
+        "summary_{}.json", "metrics_{}.log", "metrics_{}.12.log", "intervals_{}.csv", "realtime.log",
+    )],
+)  # fmt: skip
+def test_any_file_of_a_session_stands_for_it(run_dir: Path, capsys, name: str) -> None:
+    (run_dir / name).write_text("not read")
+    assert main(["report", str(run_dir / name)]) == 0
+    assert capsys.readouterr() == (golden("report.txt"), "")
 
 
 def test_all_sessions_are_text_only(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from flagscale_perf.device import peaks
 from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.device.peaks import HINT, ROWS, Peak, find_peak, mean_peak, peak_in_force
 
@@ -187,3 +188,23 @@ class TestMeanPeak:
     def test_ranks_that_say_nothing_leave_none(self):
         peak = mean_peak(PeakOption.parse("A800=312,BI-V150=192"), self.RANKS, 16)
         assert peak == Peak(None, "devices differ, and 8 of 16 ranks say which they have")
+
+
+def test_every_known_name_is_known() -> None:
+    names = peaks.known_names()
+    assert len(set(names)) == len(peaks.ROWS)
+    assert [name for name in names if not peaks.is_known(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("H100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIE", "NVIDIA H100 NVL"]),
+        ("A100-SXM4", ["NVIDIA A100-SXM4-80GB"]),
+        ("RTX 4090", ["NVIDIA GEFORCE RTX 4090"]),
+        ("B-V150", ["BI-V150"]),
+        ("something else", []),
+    ],
+)
+def test_the_names_nearest_to_an_unknown_one(name: str, near: list[str]) -> None:
+    assert peaks.near_names(name) == near

@@ -58,7 +58,9 @@ def troubled_run() -> LiveRun:
     return run
 
 
-@pytest.mark.parametrize(("width", "name"), [(100, "watch.txt"), (48, "watch_narrow.txt")])
+@pytest.mark.parametrize(
+    ("width", "name"), [(100, "watch.txt"), (60, "watch_60.txt"), (48, "watch_narrow.txt")]
+)
 def test_the_whole_screen(width: int, name: str) -> None:
     shown = as_text(
         Frame(troubled_run().report(True, NOW_NS), ("perf_records_20240129_103000.jsonl",)), width
@@ -95,3 +97,14 @@ def test_nothing_in_it_moves_the_cursor_or_is_taken_for_markup() -> None:
     assert not set(shown) & set("\x1b\x07\u202e")
     assert shown.count("\\x1b]0;evil\\x07[bold]\\u202e") == 6
     assert shown.splitlines()[0].startswith("\\X1B]0;EVIL")
+
+
+@pytest.mark.parametrize("width", range(20, 121))
+def test_nothing_is_wider_than_the_terminal_and_no_figure_is_cut(width: int) -> None:
+    lines = as_text(Frame(troubled_run().report(True, NOW_NS), ("a note",)), width).splitlines()
+    assert max(map(len, lines)) <= width
+    if width >= 26:
+        rows = {" ".join(line.split()[:4]) for line in lines}
+        assert any(row.startswith("iteration 100.0 ms") for row in rows)
+        assert any(row.startswith("peak memory 3.00 GB") for row in rows)
+        assert "…" not in "".join(lines)

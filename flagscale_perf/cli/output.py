@@ -1,0 +1,115 @@
+"""Where a command puts what it has made: the terminal, or the file that -o names."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace, _ActionsContainer
+from collections.abc import Sequence
+from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
+
+# What a file of each format is called; of a format that is not here: anything.
+SUFFIXES = {
+    "text": (".txt", ".log"),
+    "markdown": (".md", ".markdown"),
+    "html": (".html", ".htm"),
+    "json": (".json",),
+    "csv": (".csv",),
+    "png": (".png",),
+}
+NOT_FOR_TERMINALS = {"html": "a page of 2 MB and more", "png": "a picture"}
+STDOUT = Path("-")
+
+
+def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) -> None:
+    """Adds the options that choose a format and a file."""
+    parser.add_argument("--format", choices=formats, help=about)
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="write it there, in the format that its name ends in unless --format says another; - for stdout",
+    )
+
+
+def format_of(args: Namespace) -> str:
+    """The format asked for. Raises PerfError for a file whose name is that of another one, for a place where
+    no file can be, and for what is nothing for a terminal.
+    """
+    path: Path | None = None if args.output == STDOUT else args.output
+    chosen: str = args.format or _named_by(path)
+    if path is None:
+        if chosen in NOT_FOR_TERMINALS and args.output is None and sys.stdout.isatty():
+            what, suffix = NOT_FOR_TERMINALS[chosen], SUFFIXES[chosen][0]
+            raise PerfError(f"--format {chosen} makes {what}, nothing for a terminal; add -o report{suffix}")
+        return chosen
+    known = SUFFIXES.get(chosen, ())
+    if known and path.suffix and path.suffix.lower() not in known and not _is_special(path):
+        raise PerfError(
+            f"-o {path}: a file of {chosen} does not end in {path.suffix}; write -o"
+            f" {path.with_suffix(known[0])}{_other_format(path)}"
+        )
+    check_place(path)
+    return chosen
+
+
+def check_place(path: Path) -> None:
+    """Raises PerfError where no file of that name can be written: for a directory, and in one that is not
+    there.
+    """
+    if path.is_dir():
+        raise PerfError(f"-o {path}: is a directory; name a file in it")
+    if not path.parent.is_dir():
+        raise PerfError(
+            f"-o {path}: there is no directory {str(path.parent)!r}; make it, or name another one"
+        )
+
+
+def put(content: str | bytes, path: Path | None) -> None:
+    """Writes it to stdout, or to the file as a whole, and says on stderr what was written. Raises
+    PerfError.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path is None or path == STDOUT:
+        _print(content, data)
+        return
+    try:
+        if _is_special(path):  # such as /dev/null, which must not be replaced by a file
+            path.write_bytes(data)
+        else:
+            replace_file(path, data)
+    except OSError as error:
+        raise PerfError(
+            f"-o {path}: cannot be written ({error.strerror or error}); name another file"
+        ) from None
+    print(f"wrote {path} ({_size(len(data))})", file=sys.stderr)
+
+
+def _print(content: str | bytes, data: bytes) -> None:
+    if isinstance(content, str):
+        sys.stdout.write(content)
+    else:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+
+
+def _named_by(path: Path | None) -> str:
+    suffix = "" if path is None else path.suffix.lower()
+    return next((name for name, known in SUFFIXES.items() if suffix in known), "text")
+
+
+def _other_format(path: Path) -> str:
+    other = [name for name, known in SUFFIXES.items() if path.suffix.lower() in known]
+    return f" or --format {other[0]}" if other else ""
+
+
+def _is_special(path: Path) -> bool:
+    """A device or a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.1f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.1f} kB"
