@@ -48,21 +48,10 @@ class WatchCommand(Command):
         """Until q is pressed. Raises PerfError where there is no run, no terminal or no package rich."""
         try:
             from flagscale_perf.report.watch import Frame, as_text
-<<<<<<< HEAD
         except ImportError as error:
             raise missing("rich", error, "watch", "use flagscale-perf report") from None
-        follower = Follower(args.run, args.session)
-        view = _View(follower)
-        with contextlib.closing(follower):
-=======
-        except ImportError:
-            raise PerfError(
-                "watch needs the package rich; pip install 'flagscale-perf[watch]', or use "
-                "`flagscale-perf report`"
-            ) from None
         is_screen = not args.once and sys.stdin.isatty() and sys.stdout.isatty()
         with contextlib.closing(_View(args.run, args.session, may_wait=is_screen)) as view:
->>>>>>> f074a14 (The command line answers mistakes in two lines, and waits for a session that is just starting)
             if args.once:
                 view.look()
                 frame = Frame(view.report(), view.notes())
