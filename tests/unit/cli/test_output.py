@@ -1,0 +1,58 @@
+"""Where what a command makes goes; the refusals are in tests/golden/wrong_input.txt."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from tests.golden import golden
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "perf_records_20240129_103000.jsonl").write_text(golden("perf_records.jsonl"))
+    return tmp_path
+
+
+def test_a_picture_goes_to_a_file_or_through_a_pipe(run_dir: Path, capfdbinary, monkeypatch) -> None:
+    assert main(["report", str(run_dir), "--output", str(run_dir / "a.png")]) == 0
+    picture = (run_dir / "a.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    capfdbinary.readouterr()
+    assert main(["report", str(run_dir), "--format", "png"]) == 0
+    assert capfdbinary.readouterr().out[:8] == picture[:8]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    for name, what in (("png", "a picture"), ("html", "a page of 2 MB and more")):
+        assert main(["report", str(run_dir), "--format", name]) == 2
+        told = f"--format {name} makes {what}, nothing for a terminal; add -o report.{name}\n"
+        assert capfdbinary.readouterr() == (b"", told.encode())
+
+
+def test_a_device_is_written_to_and_not_replaced(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(run_dir / "pipe")
+    reader = os.open(run_dir / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert main(["report", str(run_dir), "--format", "json", "-o", str(run_dir / "pipe")]) == 0
+        assert b'"report_version"' in os.read(reader, 1 << 20)[:100]
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO((run_dir / "pipe").stat().st_mode)
+    assert main(["report", str(run_dir), "-o", os.devnull]) == 0
+    assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
+
+
+def test_what_cannot_be_written_is_said(
+    run_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("flagscale_perf.cli.output.replace_file", full)
+    assert main(["report", str(run_dir), "-o", str(run_dir / "x.txt")]) == 2
+    assert capsys.readouterr().err == (
+        f"-o {run_dir}/x.txt: cannot be written (No space left on device); name another file\n"
+    )
