@@ -81,9 +81,9 @@ def test_a_run_whose_writer_is_killed_too(tmp_path: Path) -> None:
 def test_a_run_that_has_not_begun_is_waited_for(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with watching(tmp_path, logs) as screen:
-        wait_for_text(screen, "waiting for the first record", "it is shown when its training begins")
+        wait_for_text(screen, "waiting for the first record of the run", "no run in")
         logs.mkdir()
-        wait_for_text(screen, "waiting for the first record", "it is shown when its training begins")
+        wait_for_text(screen, "waiting for the first record of the run", "no run in")
         with trainer(logs) as training:
             training.tell("put", 20)
             wait_for_text(screen, "RUNNING", "iteration 20 of 100")
