@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from flagscale_perf.analysis.blocks import Cell, Interval, Part, Quantity, Series, StackedBar, Table
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
@@ -88,6 +90,7 @@ def left_out(table: Table) -> str:
     return f"and {more:,} more" if more else ""
 
 
-def not_drawn(series: Series) -> str:
-    """What a chart has nothing to show of, and why; empty where it has everything."""
-    return f"Not drawn: {'; '.join(series.missing)}." if series.missing else ""
+def not_drawn(charts: Iterable[Series]) -> str:
+    """What charts have nothing to show of, and why; empty where they have everything."""
+    missing = [phrase for chart in charts for phrase in chart.missing]
+    return f"Not drawn: {'; '.join(missing)}." if missing else ""

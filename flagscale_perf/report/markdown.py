@@ -57,7 +57,7 @@ def _table(table: Table) -> Iterator[str]:
         yield f"### {escaped(table.title)}\n"
     rows = cells(table)
     if table.notes:
-        rows = [[*row, shown(note)] for row, note in zip(rows, ("", *table.notes), strict=False)]
+        rows = [[*row, shown(note or "")] for row, note in zip(rows, ("", *table.notes), strict=False)]
     yield _piped(rows, table.figures, len(rows[0]) - len(table.head))
     if more := left_out(table):
         yield more + "\n"

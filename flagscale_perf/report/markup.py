@@ -7,6 +7,8 @@ from html import escape
 
 from flagscale_perf.spine.units import printable
 
+_VOID = {"input"}  # have no content and no end
+
 
 class Html(str):
     """HTML. Any other text is escaped when it becomes a part of one."""
@@ -39,6 +41,8 @@ def tag(name: str, /, *children: str, **attributes: str) -> Html:
     left out.
     """
     written = "".join(_attribute(key, value) for key, value in attributes.items() if value)
+    if name in _VOID:
+        return Html(f"<{name}{written}>")
     return Html(f"<{name}{written}>{join(children)}</{name}>")
 
 

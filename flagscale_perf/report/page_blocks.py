@@ -72,9 +72,8 @@ def note(words: str, tone: str = "") -> Html:
 def _series(series: Series) -> Html:
     """Where page.js draws, and below it what has nothing to show."""
     place = tag("div", class_="chart", id=f"chart-{series.key}", role="figure", aria_label=series.title)
-    if not series.missing:
-        return place
-    return place + "\n" + note(not_drawn(series)) if series.panels else note(not_drawn(series))
+    said = note(not_drawn([series])) if series.missing else ""
+    return join([one for one in (place if series.panels else "", said) if one], Html("\n"))
 
 
 def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
@@ -113,7 +112,7 @@ def _cell(table: Table, row: int, place: int, cell: Cell, texts: int) -> Html:
         parts.append(_interval(cell))
     if place == 0 and table.groups and table.groups[row]:
         parts = [_choice(table.groups[row], shown(cell), table.groups[row] in table.chosen)]
-    if place == 0 and table.notes:
+    if place == 0 and table.notes and table.notes[row] is not None:
         parts.append(tag("span", shown(table.notes[row]), class_="small"))
     if colour and place == 0:
         parts.insert(0, _swatch(colour))

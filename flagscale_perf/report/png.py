@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.6, 100
-_LINE_INCH, _TITLE_INCH = 0.2, 0.45
+_LINE_INCH, _TITLE_INCH, _GAP_INCH = 0.2, 0.45, 0.2
 _COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
 _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
@@ -53,7 +53,7 @@ def render(report: Report) -> bytes:
         raise missing("matplotlib", error, "--format png", "take another format") from None
     panels, bars = _panels(report), _bars(report)
     rows = -(-len(panels) // _COLUMNS)
-    height = _HEAD_INCH + _ROW_INCH * rows + _BAR_INCH * len(bars) + _FOOT_INCH
+    height = _HEAD_INCH + _ROW_INCH * rows + _GAP_INCH + _BAR_INCH * len(bars) + _FOOT_INCH
     figure = Figure(figsize=(_WIDTH_INCH, height), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
     _head(figure, report)
@@ -95,7 +95,7 @@ def _draw(figure: Figure, panels: Sequence[Draw], bars: Sequence[Draw]) -> None:
         row, column = divmod(place, _COLUMNS)
         left = _LEFT + column * (_PANEL_WIDTH + _GAP)
         draw(_axes(figure, left, top_inch - (row + 1) * _ROW_INCH, _PANEL_WIDTH, _PANEL_INCH))
-    top_inch -= -(-len(panels) // _COLUMNS) * _ROW_INCH
+    top_inch -= -(-len(panels) // _COLUMNS) * _ROW_INCH + _GAP_INCH
     for place, draw in enumerate(bars):
         draw(_axes(figure, _LEFT, top_inch - (place + 1) * _BAR_INCH + 0.4, 2 * _PANEL_WIDTH + _GAP, 0.45))
 
@@ -152,12 +152,13 @@ def _text(figure: Figure, lines: Sequence[str], below_inch: float, colour: str) 
 
 def _missing(report: Report) -> list[str]:
     """Why sections have nothing to draw, and what could not be read."""
-    reasons = []
-    for section in report.sections:
-        if section.blocks and isinstance(section.blocks[0], Note):
-            reasons.append(shown(section.blocks[0].text))
-        reasons += [not_drawn(one) for one in section.blocks if isinstance(one, Series) and one.missing]
-    lines = _wrapped(reasons)[:3]
+    reasons = [
+        shown(section.blocks[0].text)
+        for section in report.sections
+        if section.blocks and isinstance(section.blocks[0], Note)
+    ]
+    drawn = (block for section in report.sections for block in section.blocks if isinstance(block, Series))
+    lines = [*_wrapped(reasons)[:3], *_wrapped([not_drawn(drawn)])[:2]]
     reading = report.reading
     if reading is not None and reading.skipped:
         why = "; ".join(f"line {line.number}: {line.reason}" for line in reading.first_skipped[:2])
@@ -176,15 +177,21 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     shown_values = value_range(panel)
     if shown_values is not None:
         axes.set_ylim(*shown_values)
+    axes.ticklabel_format(axis="y", style="plain", useOffset=False)
     if panel.unit == "share":
         axes.yaxis.set_major_formatter(lambda share, _: f"{share:.0%}")
-    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
     axes.margins(x=0.01)
-    if series.span is not None:
-        axes.set_xlim(*series.span)
-    axes.set_xlabel(series.axis, size=9, color=_SOFT)
-    if len(panel.lines) > 1:
+    _iterations(axes, series)
+    if [line.label for line in panel.lines] != [panel.title]:
         _legend(axes)
+
+
+def _iterations(axes: Axes, block: Series | HeatMap) -> None:
+    """The axis that all panels share."""
+    axes.ticklabel_format(axis="x", style="plain", useOffset=False)
+    axes.set_xlabel(block.axis, size=9, color=_SOFT)
+    if block.span is not None:
+        axes.set_xlim(*block.span)
 
 
 def _stack(axes: Axes, areas: Sequence[Line]) -> None:
@@ -223,6 +230,8 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
     axes.yaxis.set_major_formatter(lambda place, _: _row_label(heat, place))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False)
+    axes.set_ylabel(heat.row_name, size=9, color=_SOFT)
+    _iterations(axes, heat)
     axes.figure.colorbar(image, ax=axes, pad=0.015)
     for row, begin, end in heat.outlines:
         axes.fill_between(

@@ -61,7 +61,7 @@ def _table(table: Table) -> Iterator[str]:
     yield f"  {head}"
     for place, row in enumerate(rows):
         yield f"  {row}"
-        if table.notes:
+        if table.notes and table.notes[place] is not None:
             yield from _wrapped(printable(shown(table.notes[place])), "    ", _NOTE_WIDTH)
     if more := left_out(table):
         yield f"  {more}"

@@ -34,7 +34,6 @@ _WHY_MISSING = {
     "Tokens per second": "no tokens were counted",
     "Memory": "the allocator of a GPU was not read",
     "Mean step": "not measured, which takes --perf-breakdown",
-    "Waiting for other stages": "one stage, or no phases",
     "Power": "not read from the device",
     "SM clock": "not read from the device",
     "Temperature": "not read from the device",
@@ -92,7 +91,8 @@ def memory(found: TrainingReport) -> Series:
         _line(points, "allocated", "sky", _of("memory_gb")),
         _line(points, "peak", "blue", _of("memory_peak_gb")),
     ]
-    if device_gb is not None and points:
+    is_read = any(value is not None for line in lines for value in line.y)
+    if device_gb is not None and is_read:
         ends = [points[0].iteration, points[-1].iteration]
         lines.append(Line("device", ends, [device_gb] * len(ends), "red", "dashed"))
     panels = [Panel("Memory", "GB", lines, begins_at_zero=True)]

@@ -44,7 +44,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag != "meta":
+        if tag not in ("meta", "input"):
             self.open.append(tag)
         if tag == "script":
             self.scripts.append("")

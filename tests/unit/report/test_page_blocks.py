@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Findings, Note, Pairs, Quantity, StackedBar, Stripe, Table, Tile
+from flagscale_perf.analysis.blocks import (
+    Findings,
+    Interval,
+    Line,
+    Note,
+    Pairs,
+    Panel,
+    Quantity,
+    Series,
+    StackedBar,
+    Stripe,
+    Table,
+    Tile,
+)
 from flagscale_perf.report.page_blocks import blocks, findings, tiles
 from tests.reports import finding
 
@@ -45,3 +58,35 @@ def test_notes_and_tiles_are_escaped() -> None:
 def test_no_finding_is_said() -> None:
     assert "Nothing: no figure" in findings(Findings([], []))
     assert 'id="finding-data_stall"' in findings(Findings([finding()], []))
+
+
+def test_what_a_chart_lacks_stands_below_it_or_in_its_place() -> None:
+    panel = Panel("Time", "ms", [Line("Time", [1], [2.0], "blue")])
+    place = '<div class="chart" id="chart-trend" role="figure" aria-label="all"></div>'
+    said = '<p class="note">Not drawn: Power: not read; MFU: no peak.</p>'
+    missing = ["Power: not read", "MFU: no peak"]
+    assert blocks([Series("trend", "all", [panel], "iteration", None)]) == f"{place}\n"
+    assert blocks([Series("trend", "all", [panel], "iteration", None, missing)]) == f"{place}\n{said}\n"
+    assert blocks([Series("trend", "all", [], "iteration", None, missing)]) == f"{said}\n"
+
+
+def test_an_interval_is_drawn_on_a_line_around_no_change() -> None:
+    ends = (Quantity(share, "share", 1, is_change=True) for share in (0.05, 0.0, 0.1))
+    shown = blocks([Table(("change",), [(Interval(*ends, reach=0.1, limit=0.03),)])])
+    assert "+5.0 % (+0.0 % to +10.0 %)" in shown
+    assert '<i style="left:50.0%" class="zero"></i><i style="left:64.3%" class="limit"></i>' in shown
+    assert '<i style="left:50.0%;width:47.6%" class="held"></i><i style="left:73.8%" class="dot">' in shown
+
+
+def test_bars_to_one_scale_leave_the_rest_free() -> None:
+    shown = blocks([StackedBar("NEW", "ms", [Stripe("work", 30.0, 1.0, "green")], room=40.0)])
+    assert '<i style="flex-grow:10"></i></div>' in shown
+    assert '<h3>NEW <span class="small">30.0 ms</span></h3>' in shown
+
+
+def test_a_row_has_a_box_for_its_lines_and_a_note_below() -> None:
+    table = Table(("run",), [("a",), ("b",)], notes=[BAD, None], groups=["run0", ""], chosen=["run0"])
+    shown = blocks([table])
+    box = '<input type="checkbox" data-group="run0" checked="checked">'
+    assert f'<td><label class="pick">{box}a</label><span class="small">{ESCAPED}</span></td>' in shown
+    assert "<td>b</td>" in shown

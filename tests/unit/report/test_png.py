@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import struct
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from flagscale_perf.analysis.blocks import HeatMap, Report
+from flagscale_perf.analysis.blocks import HeatMap, Line, Panel, Report, Section, Series
 from flagscale_perf.report import png
+from flagscale_perf.report.axes import value_range
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis import blocks
@@ -83,3 +85,21 @@ def test_stretches_of_ranks_stand_where_they_were(tmp_path: Path) -> None:
     assert isinstance(cells, QuadMesh)
     assert cells.get_coordinates()[0, :, 0].tolist() == [1, 11, 16, 100]
     assert axes.get_ylim() == (7.5, -0.5)
+
+
+def test_axes_are_those_of_the_page(tmp_path: Path) -> None:
+    """Also where values hardly differ, which matplotlib would show as differences from a number apart."""
+    panel = Panel("Rate", "", [Line("mean", [1, 20], [32700.0, 32709.0], "blue")])
+    figure = Figure()
+    axes = figure.add_subplot()
+    png._lines(axes, panel, Series("trend", "all", [panel], "iteration", (1, 20)))
+    figure.canvas.draw()
+    assert (axes.get_xlim(), axes.get_ylim()) == ((1, 20), value_range(panel))
+    assert (axes.get_xlabel(), axes.yaxis.get_offset_text().get_text()) == ("iteration", "")
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mean"]
+
+
+def test_all_that_is_not_drawn_is_said_in_one_sentence(tmp_path: Path) -> None:
+    charts = [Series(name, "", [], "iteration", None, [f"{name}: not read"]) for name in ("Power", "Clock")]
+    report = replace(report_of(tmp_path, sample_run()), sections=[Section("all", "", "", charts)])
+    assert png._missing(report) == ["Not drawn: Power: not read; Clock: not read."]
