@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.6, 100
+_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.9, 100
 _LINE_INCH, _TITLE_INCH, _GAP_INCH = 0.2, 0.45, 0.2
 _COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
@@ -158,7 +158,7 @@ def _missing(report: Report) -> list[str]:
         if section.blocks and isinstance(section.blocks[0], Note)
     ]
     drawn = (block for section in report.sections for block in section.blocks if isinstance(block, Series))
-    lines = [*_wrapped(reasons)[:3], *_wrapped([not_drawn(drawn)])[:2]]
+    lines = [*_wrapped([" ".join(reasons)])[:2], *_wrapped([not_drawn(drawn)])[:2]]
     reading = report.reading
     if reading is not None and reading.skipped:
         why = "; ".join(f"line {line.number}: {line.reason}" for line in reading.first_skipped[:2])
