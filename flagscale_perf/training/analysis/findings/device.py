@@ -116,7 +116,8 @@ def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
 def _twice_the_micro_batch(case: TrainingCase, now: float) -> float | None:
     """None where the global batch cannot be divided into such micro-batches."""
     whole, replicas = case.number("global_batch_size"), case.number("data_parallel_size") or 1
-    return 2 * now if whole is None or whole % (2 * now * replicas) == 0 else None
+    passes = 2 * now * replicas
+    return 2 * now if whole is None or (passes > 0 and whole % passes == 0) else None
 
 
 @rule(

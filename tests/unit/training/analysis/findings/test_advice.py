@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from flagscale_perf.analysis.rules import Change
 from flagscale_perf.arguments import PerfConfig
@@ -15,6 +17,7 @@ from flagscale_perf.training.analysis.findings.findings import RULES
 from flagscale_perf.training.analysis.findings.signals import Signals
 from tests.fakes import make_facts
 from tests.reports import small
+from tests.strategies import json_values
 
 NOTHING_KNOWN = TrainingCase(small(), Signals(), steps=20, rated_s=100.0, facts=make_facts())
 
@@ -137,6 +140,19 @@ def test_segments_that_grow_join_what_the_environment_has() -> None:
     facts = make_facts(arguments={}, environment={"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64"})
     joined = "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64,expandable_segments:True"
     assert flags("allocator_retries", replace(NOTHING_KNOWN, facts=facts))[0] == [joined]
+
+
+NAMES = sorted({advice.name_of(flag) for rule in RULES for change in rule.changes for flag in change.flags})
+NAMES += ["global_batch_size", "data_parallel_size", "num_layers", "num_attention_heads", "fp16", "load"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), json_values(2) | st.integers(-2, 9)), json_values(1))
+def test_no_arguments_of_a_file_stop_a_report(arguments: dict[str, Any], variable: Any) -> None:
+    facts = make_facts(arguments=arguments, environment={"PYTORCH_CUDA_ALLOC_CONF": variable})
+    case = replace(NOTHING_KNOWN, facts=facts)
+    for rule in RULES:
+        for change in rule.changes:
+            change.for_case(case)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
