@@ -52,6 +52,8 @@ class Outcome:
         why = self.trouble or otherwise or (OVERFLOW if self.dropped else "")
         if not why:
             return ""
+        if (self.session is None or not self.saved) and not self.is_over:
+            return f"nothing is recorded yet in {directory}: {why}"
         if self.session is None or not self.saved:
             return f"nothing was recorded in {directory}: {why}; give a --perf-log-dir that can be written"
         missing = self.waiting + self.dropped
@@ -84,10 +86,12 @@ def say_at_exit(losses: Callable[[], str]) -> None:
 
 @atexit.register
 def _say() -> None:
-    for line in filter(None, (losses() for losses in _to_ask)):
-        with contextlib.suppress(Exception):  # a closed stdout; or whatever the program has put there
-            sys.stdout.flush()
-        complain(f"flagscale_perf: {line}")
+    for losses in _to_ask:
+        with contextlib.suppress(Exception):  # nothing of ours may show as a traceback at the program's exit
+            if line := losses():
+                with contextlib.suppress(Exception):  # a closed stdout, or whatever the program has put there
+                    sys.stdout.flush()
+                complain(f"flagscale_perf: {line}")
     _to_ask.clear()
 
 

@@ -41,7 +41,7 @@ HEALTHY = (
 )  # what every run says
 # the last line of a run whose files are not whole; `late` records may still come after it
 CLOSING = re.compile(
-    r"nothing was recorded|not everything was written: "
+    r"nothing was recorded|nothing is recorded yet|not everything was written: "
     r"|(?P<lost>\d+) of \d+ records are missing from |(?P<late>\d+) of \d+ records are not yet in "
 )
 

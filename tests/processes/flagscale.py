@@ -205,9 +205,13 @@ def host_losses(directory: Path) -> list[tuple[int, float]]:
 
 
 def records(directory: Path, kind: str = "step") -> list[dict]:
-    """Records of one kind from the directory's only run file."""
-    (path,) = directory.glob("perf_records_*.jsonl")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    """Records of one kind from the directory's only run file; [] before it is there. A line that is being
+    written is none yet.
+    """
+    paths = list(directory.glob("perf_records_*.jsonl"))
+    assert len(paths) <= 1, paths
+    lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
     return [row for row in rows if row["kind"] == kind]
 
 

@@ -2,6 +2,7 @@
 planted.
 """
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -115,17 +116,19 @@ def test_a_slow_stage(tmp_path):
     found = train(tmp_path, "backward 1", EXCESS_S, *parallel, ranks=2, **PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
-    first_ns, last_ns = fs.records(tmp_path / "perf", "ranks")[-1]["work_ns"]
-    saved_s = (ITERATIONS - 1) * (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / 1e9
-    print(first_ns, last_ns, saved_s, seconds_of(tmp_path))
-    assert last_ns - first_ns > microbatches * EXCESS_S / 2 * 1e9
+    work_ns = [ranks["work_ns"] for ranks in fs.records(tmp_path / "perf", "ranks")]
+    excess_ns = statistics.fmean(last_ns - first_ns for first_ns, last_ns in work_ns)
+    saved_s = (ITERATIONS - 1) * excess_ns / 2 * (microbatches - 1) / microbatches / 1e9
+    print(work_ns, saved_s, seconds_of(tmp_path))
+    assert excess_ns > microbatches * EXCESS_S / 2 * 1e9
     assert found.name == "slow_stage"
     assert found.gain == pytest.approx(saved_s / (seconds_of(tmp_path) - saved_s), rel=0.2)
 
 
 def test_a_slow_rank(tmp_path):
     iterations = 60  # it is named from the first whole block on to the last one
-    found = train(tmp_path, "backward 1", EXCESS_S, "--train-iters", iterations, ranks=2, **PADS)
-    planted_s = (iterations - 1) * EXCESS_S
+    excess_s = 2 * EXCESS_S  # beyond what a busy machine does to a step
+    found = train(tmp_path, "backward 1", excess_s, "--train-iters", iterations, ranks=2, **PADS)
+    planted_s = (iterations - 1) * excess_s
     assert (found.name, found.ranks) == ("straggler", [1])
     assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)

@@ -30,9 +30,9 @@ NOTHING = "nothing was recorded in /logs: {}; give a --perf-log-dir that can be 
         # the file was made, and no room was left for its first line
         (Outcome(SESSION, 0, 300, 0, FULL, True), "", NOTHING.format(FULL)),
         (
-            Outcome(None, 0, 300, 0, "", True),
+            Outcome(None, 0, 300, 0, "", False),
             "the writer stands still",
-            NOTHING.format("the writer stands still"),
+            "nothing is recorded yet in /logs: the writer stands still",
         ),
         (
             Outcome(SESSION, 240, 60, 0, FULL, True),
