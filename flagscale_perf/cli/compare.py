@@ -19,13 +19,12 @@ from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
 
 EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # 2 is a mistake, as for every command
 PASS, FAIL = "pass", "fail"
 FORMATS = ("text", "markdown", "html", "json", "png")
-BINARY = "png"
 _EXIT_CODES = """exit codes:
   0  not slower: with --fail-if-slower the whole 95 % interval of the change lies below PERCENT;
      without it always
@@ -79,29 +78,22 @@ class CompareCommand(Command):
             metavar="N",
             help="iterations to leave out after a start (default: %(default)s)",
         )
-        parser.add_argument("--format", choices=FORMATS, default="text", help="default: %(default)s")
-        parser.add_argument(
-            "-o", "--output", type=Path, metavar="OUT", help="a file to write instead of printing"
-        )
+        add_output(parser, FORMATS, "text (default), markdown, html, json or png")
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is nothing to compare."""
         if args.undecided and args.fail_if_slower is None:
             raise PerfError(f"--undecided {args.undecided} answers --fail-if-slower; add one such as 3%")
-        if args.format == BINARY and args.output is None:
-            raise PerfError(f"--format {BINARY} is no text; add -o comparison.{BINARY}")
+        chosen = format_of(args, FORMATS, "comparison")
         base = [find_run_file(path) for path in (args.base, *args.more_base)]
         new = [find_run_file(path) for path in (args.new, *args.more_new)]
         instrument = instrument_for(base[0])
         options = CompareOptions(args.warmup, args.noise, args.fail_if_slower, args.judge)
         result = instrument.compare(base, new, options)
-        made = importlib.import_module(f"flagscale_perf.report.{args.format}").render(
+        made = importlib.import_module(f"flagscale_perf.report.{chosen}").render(
             instrument.comparison(result)
         )
-        if args.output is None:
-            print(made, end="")
-        else:
-            _write(args.output, made)
+        put(made, args.output)
         return _exit_code(result.gate, args.undecided)
 
 
@@ -111,13 +103,6 @@ def _exit_code(gate: Gate | None, undecided: str | None) -> int:
     if gate.outcome == SLOWER:
         return EXIT_SLOWER
     return {PASS: 0, FAIL: EXIT_SLOWER}.get(undecided or "", EXIT_UNDECIDED)
-
-
-def _write(path: Path, made: str | bytes) -> None:
-    try:
-        replace_file(path, made.encode() if isinstance(made, str) else made)
-    except OSError as error:
-        raise PerfError(f"-o {path}: cannot be written ({error.strerror}); name a file") from None
 
 
 def _share(text: str) -> float:

@@ -35,25 +35,30 @@ def add_output(parser: _ActionsContainer, formats: Sequence[str], about: str) ->
     )
 
 
-def format_of(args: Namespace) -> str:
-    """The format asked for. Raises PerfError for a file whose name is that of another one, for a place where
-    no file can be, and for what is nothing for a terminal.
+def format_of(args: Namespace, formats: Sequence[str], name: str = "report") -> str:
+    """The format asked for, one of these. Raises PerfError for a file that is named like another one, for a
+    place where no file can be, and for what is nothing for a terminal; `name` is of a file to propose.
     """
     path: Path | None = None if args.output == STDOUT else args.output
-    chosen: str = args.format or _named_by(path)
-    if path is None:
-        if chosen in NOT_FOR_TERMINALS and args.output is None and sys.stdout.isatty():
-            what, suffix = NOT_FOR_TERMINALS[chosen], SUFFIXES[chosen][0]
-            raise PerfError(f"--format {chosen} makes {what}, nothing for a terminal; add -o report{suffix}")
-        return chosen
-    known = SUFFIXES.get(chosen, ())
-    if known and path.suffix and path.suffix.lower() not in known and not _is_special(path):
-        raise PerfError(
-            f"-o {path}: a file of {chosen} does not end in {path.suffix}; write -o"
-            f" {path.with_suffix(known[0])}{_other_format(path)}"
-        )
-    check_place(path)
+    chosen: str = args.format or _named_by(path, formats) or formats[0]
+    if path is not None:
+        if not _is_special(path):
+            _check_name(path, chosen, (args.format,) if args.format else formats)
+            check_place(path)
+    elif chosen in NOT_FOR_TERMINALS and args.output is None and sys.stdout.isatty():
+        what, suffix = NOT_FOR_TERMINALS[chosen], SUFFIXES[chosen][0]
+        raise PerfError(f"--format {chosen} makes {what}, nothing for a terminal; add -o {name}{suffix}")
     return chosen
+
+
+def _check_name(path: Path, chosen: str, formats: Sequence[str]) -> None:
+    """Raises PerfError for a name with the ending of a format that is not chosen, or of none of them."""
+    known = SUFFIXES.get(chosen)
+    if known is None or not path.suffix or path.suffix.lower() in known:
+        return
+    fitting = [str(path.with_suffix(SUFFIXES[each][0])) for each in formats if each in SUFFIXES]
+    kinds = ", ".join(formats)
+    raise PerfError(f"-o {path}: {path.suffix} is no ending of {kinds}; write {', '.join(fitting)}")
 
 
 def check_place(path: Path) -> None:
@@ -96,14 +101,9 @@ def _print(content: str | bytes, data: bytes) -> None:
         sys.stdout.buffer.write(data)
 
 
-def _named_by(path: Path | None) -> str:
+def _named_by(path: Path | None, formats: Sequence[str]) -> str | None:
     suffix = "" if path is None else path.suffix.lower()
-    return next((name for name, known in SUFFIXES.items() if suffix in known), "text")
-
-
-def _other_format(path: Path) -> str:
-    other = [name for name, known in SUFFIXES.items() if path.suffix.lower() in known]
-    return f" or --format {other[0]}" if other else ""
+    return next((name for name in formats if suffix and suffix in SUFFIXES.get(name, ())), None)
 
 
 def _is_special(path: Path) -> bool:

@@ -46,7 +46,7 @@ class ReportCommand(Command):
         """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises
         PerfError where there is no run.
         """
-        chosen = format_of(args)
+        chosen = format_of(args, FORMATS)
         if args.all_sessions:
             return _history(args, chosen)
         wait_for_start(args.run, args.session, _say)

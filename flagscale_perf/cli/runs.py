@@ -10,8 +10,8 @@ from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.runs import Found, find_runs
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import FIRST, instrument_for, load
+from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
 
@@ -29,30 +29,15 @@ class RunsCommand(Command):
             action="store_true",
             help="read long run files whole, too: without it their summary is shown, without findings",
         )
-        parser.add_argument(
-            "--format",
-            choices=FORMATS,
-            default="text",
-            help="text (default), markdown, html (one page that overlays the runs ticked), json or csv",
-        )
-        parser.add_argument(
-            "-o", "--output", type=Path, metavar="FILE", help="write it there instead of to the terminal"
-        )
+        about = "text (default), markdown, html (one page that overlays the runs ticked), json or csv"
+        add_output(parser, FORMATS, about)
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it. Raises PerfError where there is no run file."""
+        chosen = format_of(args, FORMATS, "runs")
         found = find_runs(args.directory)
         report = _instrument(found).runs(found, args.read_all)
-        made = importlib.import_module(f"flagscale_perf.report.{args.format}").render(report)
-        if args.output is None:
-            print(made, end="")
-            return 0
-        try:
-            replace_file(args.output, made.encode())
-        except OSError as error:
-            raise PerfError(
-                f"cannot write {str(args.output)!r}: {error.strerror or error}; give -o another place"
-            ) from None
+        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
         return 0
 
 

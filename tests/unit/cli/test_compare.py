@@ -63,10 +63,13 @@ def test_undecided_answers_a_question_that_must_be_asked(runs, capsys) -> None:
     assert capsys.readouterr().err == "--undecided pass answers --fail-if-slower; add one such as 3%\n"
 
 
-def test_a_picture_needs_a_file(runs, tmp_path, capsys) -> None:
+def test_a_picture_is_nothing_for_a_terminal(runs, tmp_path, capsys, monkeypatch) -> None:
+    assert main(["compare", *runs, "-o", str(tmp_path / "out.png")]) == 0
+    assert capsys.readouterr().err.startswith(f"wrote {tmp_path}/out.png (")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert main(["compare", *runs, "--format", "png"]) == 2
-    assert capsys.readouterr().err == "--format png is no text; add -o comparison.png\n"
-    assert main(["compare", *runs, "--format", "png", "-o", str(tmp_path / "out.png")]) == 0
+    told = "--format png makes a picture, nothing for a terminal; add -o comparison.png\n"
+    assert capsys.readouterr().err == told
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -121,13 +124,14 @@ def test_each_format_goes_to_a_file_as_well(runs, tmp_path, capsys, form, begin)
     assert main(["compare", *runs, "--format", form]) == 0
     printed = capsys.readouterr().out
     assert main(["compare", *runs, "--format", form, "-o", str(target)]) == 0
-    assert capsys.readouterr() == ("", "")
+    out, err = capsys.readouterr()
+    assert (out, err.split("(")[0]) == ("", f"wrote {target} ")
     assert target.read_text() == printed and printed.startswith(begin)
 
 
 def test_a_file_that_cannot_be_written(runs, tmp_path, capsys) -> None:
     assert main(["compare", *runs, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == f"-o {tmp_path}: cannot be written (Is a directory); name a file\n"
+    assert capsys.readouterr().err == f"-o {tmp_path}: is a directory; name a file in it\n"
 
 
 def test_it_needs_no_torch_and_no_numpy(runs, run_python: RunPython) -> None:

@@ -67,6 +67,21 @@ compare logs empty
 compare logs logs --fail-if-slower x
 compare logs logs --warmup -1
 compare logs logs --format csv
+compare logs logs -o a.csv
+compare logs logs -o nowhere/a.html
+compare logs logs -o empty
+runs
+runs nowhere
+runs empty
+runs logs/perf_records_20240129_103000.jsonl
+runs logs --format png
+runs logs -o runs.png
+runs logs -o nowhere/runs.html
+serve
+serve nowhere
+serve empty
+serve logs --port two
+serve logs --prot 80
 flops
 flops --args nowhere.json
 flops --args empty

@@ -47,4 +47,4 @@ def test_where_nothing_can_be_read_the_reasons_are_listed(tmp_path, capsys) -> N
 
 def test_a_place_that_cannot_be_written(directory, capsys) -> None:
     assert main(["runs", str(directory), "-o", str(directory)]) == 2
-    assert "cannot write" in capsys.readouterr().err
+    assert capsys.readouterr().err == f"-o {directory}: is a directory; name a file in it\n"
