@@ -27,6 +27,7 @@ LOOP, FLAGSCALE, TWO_RANKS = "loop", "FlagScale", "FlagScale, 2 ranks"
 RESTARTED = "FlagScale, --max-restarts=1"
 LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
+HOLD = "go"  # in the directory of a loop that is held
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30, RESTARTED: 30}
 MODULES = dict.fromkeys(ITERATIONS, "flagscale_perf.launch") | {LOOP: "tests.faults.loop"}  # that train
@@ -93,6 +94,7 @@ class Job:
         self._environment = shim.environment | {"PYTHONUNBUFFERED": "1"} | start.environment
         self._others: list[subprocess.Popen[bytes]] = []
         self._load = Load(self._training)
+        self._held_s = 0.0
         self.process = fs.start(start.words(directory), directory, **self._environment)
         self._lines: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -109,7 +111,20 @@ class Job:
         """The time by the clock less what the training, and this process that watches it, waited for a CPU:
         so a busy machine makes nothing late, and a training that is held up is.
         """
-        return time.monotonic() - self._load.waited_s()
+        return time.monotonic() - self._load.waited_s() - self._held_s
+
+    def go_on(self) -> None:
+        """Lets a loop that is held at the iteration of the fault (`hold`) go on; nothing the second time."""
+        gate = self.directory / HOLD
+        if not gate.exists():
+            return
+        self._held_s = max(0.0, self._now_s() - self.printed[-1].at_s)
+        while self.process.poll() is None:
+            with contextlib.suppress(OSError):  # it has not come there yet
+                os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
+                break
+            time.sleep(0.005)
+        gate.unlink()
 
     def _training(self) -> list[int]:
         """This process and those that train."""
@@ -137,6 +152,8 @@ class Job:
 
     def read_until(self, iteration: int) -> None:
         """Takes in its output until that iteration is printed, or all of it."""
+        if self.printed:
+            self.go_on()
         while (printed := self._lines.get()) is not None:
             line, at_s = printed
             self.output += line
@@ -240,6 +257,12 @@ def _is(process: psutil.Process, word: str, variable: str, value: str) -> bool:
             and (not variable or process.environ().get(variable) == value)
         )
     return False
+
+
+def hold(directory: Path, iteration: int) -> dict[str, str]:
+    """Has the loop in that directory wait at the iteration until `Job.go_on`."""
+    os.mkfifo(directory / HOLD)
+    return {"FAULT_HOLD_AT": str(iteration)}
 
 
 @contextmanager

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import injections, results, shim
+from tests.faults import injections, ranks, results, shim
 from tests.faults.catalog import CATALOG
 from tests.faults.fault import Fault
-from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, Start, command_of, job
+from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, Start, command_of, hold, job
 from tests.faults.promises import Ended, Figures, Promises
 from tests.faults.shim import Shim
 
@@ -86,12 +86,16 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
     environment = merged(environment, injections.planted(directory, fault.planted))
     with calm(library, directory) as failing:
         environment = merged(environment, fault.prepare(directory, failing))
+        has_others = fault.jobs > 1 or set(fault.arguments) & set(ranks.ENDS)
+        if fault.at and fault.host == LOOP and not has_others:
+            environment |= hold(directory, fault.at)
         start = Start([*fault.within, *command, *fault.options], environment)
         with fault.around(directory, start.port):
             with job(directory, failing, start) as running:
                 if fault.at:
                     running.read_until(fault.at)
                 fault.act(running)
+                running.go_on()
                 ended = Ended.of(running, running.end(), fault.host)
             promises = Promises(fault, running, ended, reference)
             figures = promises.check()
