@@ -35,7 +35,10 @@ USERS = {
     "omegaconf": [[RUN_PY]],
     "yaml": [["flops", "--args", str(MODEL)]],
     "rich": [["watch", "logs", "--once"], ["watch", "logs"]],
-    "plotly": [["report", "logs", "--format", "html"]],
+    "plotly": [
+        ["report", "logs", "--format", "html"],
+        ["runs", "logs", "--format", "html", "-o", "runs.html"],
+    ],
     "matplotlib": [["report", "logs", "--format", "png", "-o", "report.png"]],
     "torch": [["peak"]],
     "starlette": [["serve", "logs"]],
@@ -50,7 +53,8 @@ PLAIN = [
     ["report", "logs", "--format", "json"],
     ["report", "logs", "--format", "csv"],
     ["report", "logs", "--all-sessions"],
-    ["compare", "base.jsonl", "base.jsonl"],
+    ["compare", "base.jsonl", "new.jsonl"],
+    ["runs", "logs"],
     ["trace-export", "logs", "-o", "trace.json"],
     ["flops", "--args", "model.json"],
     ["peak", "--device", "NVIDIA H100"],
@@ -64,6 +68,7 @@ def type_without(run_python, tmp_path):
     """Types a command where these parts cannot be imported."""
     (tmp_path / "logs").mkdir()
     write(tmp_path / "base.jsonl", steady(64))
+    write(tmp_path / "new.jsonl", steady(64))
     (tmp_path / "logs/perf_records_20240129_103000.jsonl").write_bytes(b"".join(map(encode, sample_run())))
     model = {"num_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "seq_length": 64,
              "padded_vocab_size": 8000, "global_batch_size": 4}  # fmt: skip
