@@ -5,6 +5,7 @@
                  on their way, and the logits with their loss
     exchange     copies that a collective on a CPU makes of what it divides or gathers
     processes    the interpreter and its libraries, once a rank
+    index        the order in which the samples of the whole training are read, built once a machine
 
 Activations are those of unfused kernels, which is what runs on a CPU: attention scores are kept. With fused
 kernels they are less, so for a GPU only `state_bytes` is a lower bound. Means over the ranks: the first and
@@ -22,6 +23,7 @@ from flagscale_perf.flops.shape import Shape
 from flagscale_perf.spine.errors import PerfError
 
 PROCESS_BYTES = 500_000_000  # torch and Megatron, measured without a model
+_INDEX_BYTES = 12  # of a sample: its document and offset, and its place in the shuffled order, 32 bits each
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Layout:
         micro_batch: sequences of a forward pass.
         micro_batches: of a step, for each replica.
         seq_length: tokens of a sequence.
+        samples: of the whole training; 0 where that is not said.
         weight_bytes, gradient_bytes: of one parameter.
         optimizer_bytes: of one parameter: the copy in fp32, where the weights are shorter, and the moments.
         shards_optimizer: over the replicas.
@@ -52,6 +55,7 @@ class Layout:
     micro_batch: int
     micro_batches: int
     seq_length: int
+    samples: int
     weight_bytes: int
     gradient_bytes: int
     optimizer_bytes: int
@@ -74,6 +78,7 @@ class Layout:
             )
         micro_batch = args.integer("micro_batch_size")
         replicas = ranks // (tensor * pipeline * context)
+        batch = args.integer("global_batch_size", micro_batch * replicas)
         is_half = args.flag("fp16") or args.flag("bf16")
         long_gradients = args.flag("accumulate_allreduce_grads_in_fp32") or not args.flag("fp16")
         moments = 4 if args.get("optimizer") == "sgd" else 8
@@ -86,10 +91,9 @@ class Layout:
             expert=args.integer("expert_model_parallel_size", 1),
             sequence_parallel=args.flag("sequence_parallel"),
             micro_batch=micro_batch,
-            micro_batches=max(
-                1, args.integer("global_batch_size", micro_batch * replicas) // (micro_batch * replicas)
-            ),
+            micro_batches=max(1, batch // (micro_batch * replicas)),
             seq_length=args.integer("seq_length"),
+            samples=args.optional("train_samples") or batch * (args.optional("train_iters") or 0),
             weight_bytes=2 if is_half else 4,
             gradient_bytes=4 if long_gradients else 2,
             optimizer_bytes=moments + 4 * is_half,
@@ -102,14 +106,16 @@ class Layout:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes of one rank, in the mean over the job's ranks.
+    """Bytes of one rank, in the mean over the job's ranks, and of the machine.
 
     Attributes:
         ranks: on this machine.
+        index_bytes: of the machine.
         state_bytes, activation_bytes, exchange_bytes, process_bytes: see above.
     """
 
     ranks: int
+    index_bytes: int
     state_bytes: int
     activation_bytes: int
     exchange_bytes: int
@@ -122,8 +128,8 @@ class MemoryNeed:
 
     @property
     def total_bytes(self) -> int:
-        """Of all ranks on this machine."""
-        return self.ranks * self.rank_bytes
+        """Of the machine, with all ranks on it."""
+        return self.ranks * self.rank_bytes + self.index_bytes
 
 
 def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
@@ -132,6 +138,7 @@ def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
     groups = ((parameters - experts, divided), (experts, divided * layout.expert))
     return MemoryNeed(
         layout.local_ranks,
+        layout.samples * _INDEX_BYTES,
         sum(_state(held, layout, over) for held, over in groups),
         _activations(shape, layout),
         sum(_exchange(held, layout, over) for held, over in groups),

@@ -120,7 +120,8 @@ def _of_machine(plan: Plan, given: Mapping[str, Any], need: MemoryNeed, free: Fr
         "    There is no GPU here, or rehearse_on_cpu is always: all of it is in this machine's memory.\n"
         f"    a rank: {_gb(need.state_bytes)} for weights, gradients and optimizer,"
         f" {_gb(need.activation_bytes)} for activations,"
-        f" {_gb(need.exchange_bytes + need.process_bytes)} for collectives and the process\n"
+        f" {_gb(need.exchange_bytes + need.process_bytes)} for collectives and the process;"
+        f" the machine: {_gb(need.index_bytes)} for the order of the samples\n"
         f"    {_proposal(plan, given, free)}\n"
         "    or only write the script, for the machine that has the GPUs: action=dryrun\n"
         "    or start it all the same: ++experiment.runner.check_memory=false"
@@ -167,6 +168,9 @@ def _smaller(given: Mapping[str, Any]) -> list[dict[str, int]]:
         if given.get(key) is not None
     }
     few = {"micro_batch_size": 1, "global_batch_size": 2 * ranks}
+    if given.get("train_samples") is not None:
+        few["train_samples"] = 200 * ranks
+        few |= {"lr_warmup_samples": 0} if given.get("lr_warmup_samples") is not None else {}
     return [{"nproc_per_node": ranks}, few, {"num_layers": 2 * stages}, {"seq_length": 256}, narrow]
 
 

@@ -59,7 +59,7 @@ TOKENS = 3 * 8
 
 def test_activations() -> None:
     need = memory_need(SHAPE, 1000, layout())
-    assert need == MemoryNeed(1, 16_000, TOKENS * (2 * LAYER + BACKWARD + LOGITS), 0, PROCESS_BYTES)
+    assert need == MemoryNeed(1, 0, 16_000, TOKENS * (2 * LAYER + BACKWARD + LOGITS), 0, PROCESS_BYTES)
     assert need.rank_bytes == need.total_bytes == 16_000 + 24 * (704 + 128 + 600) + PROCESS_BYTES
 
 
@@ -120,3 +120,10 @@ def test_ranks_that_the_parallel_sizes_do_not_divide_are_refused() -> None:
 )
 def test_dividing_gradients_and_gathering_weights_copies_them(ranks, changed, exchanged) -> None:
     assert memory_need(SHAPE, 1000, layout(ranks, **changed)).exchange_bytes == exchanged
+
+
+def test_the_order_of_the_samples_is_in_memory_once() -> None:
+    for given, samples in (({"train_samples": 1000}, 1000), ({"train_iters": 50}, 50 * 24)):
+        need = memory_need(SHAPE, 1000, layout(4, **given))
+        assert need.index_bytes == 12 * samples
+        assert need.total_bytes == 4 * need.rank_bytes + 12 * samples

@@ -47,7 +47,7 @@ def test_a_rehearsal_that_does_not_fit_is_refused_with_a_line_that_does(notes) -
         "memory: 8 ranks of this model need about 160 GB on the CPU, and 24 GB is free (MemAvailable).",
         "    There is no GPU here, or rehearse_on_cpu is always: all of it is in this machine's memory.",
         "    a rank: 14.9 GB for weights, gradients and optimizer, 4.6 GB for activations, 0.5 GB for"
-        " collectives and the process",
+        " collectives and the process; the machine: 0.0 GB for the order of the samples",
         "    to try it here, add: experiment.runner.nproc_per_node=1 train.model.global_batch_size=2"
         " train.model.num_layers=2",
         "        (about 5.1 GB)",
@@ -72,6 +72,16 @@ def test_a_smaller_model_has_its_parallel_sizes_still(notes) -> None:
     assert (
         "add: experiment.runner.nproc_per_node=4 train.model.num_layers=4 train.model.seq_length=256"
         " train.model.hidden_size=1024\n"
+    ) in str(refusal.value)
+
+
+def test_a_proposal_reads_few_samples(notes) -> None:
+    with pytest.raises(PerfError) as refusal:
+        notes(20, NO_GPU, ranks=1, num_layers=4, train_samples=10**10, lr_warmup_samples=1000)
+    assert "the machine: 120 GB for the order of the samples" in str(refusal.value)
+    assert (
+        "add: experiment.runner.nproc_per_node=1 train.model.global_batch_size=2"
+        " train.model.train_samples=200 train.model.lr_warmup_samples=0\n"
     ) in str(refusal.value)
 
 
