@@ -171,18 +171,20 @@ def _smaller(given: Mapping[str, Any]) -> list[dict[str, int]]:
     if given.get("train_samples") is not None:
         few["train_samples"] = 200 * ranks
         few |= {"lr_warmup_samples": 0} if given.get("lr_warmup_samples") is not None else {}
+    if given.get("fp16") is True:
+        few["fp16"] = False  # many CPUs multiply it far more slowly than fp32
     return [{"nproc_per_node": ranks}, few, {"num_layers": 2 * stages}, {"seq_length": 256}, narrow]
 
 
 def _is_less(given: Mapping[str, Any], key: str, value: int) -> bool:
-    return key == "nproc_per_node" or key not in given or int(given[key]) > value
+    return key in ("nproc_per_node", "fp16") or key not in given or int(given[key]) > value
 
 
 def _word(plan: Plan, key: str, value: int) -> str:
     if key == "nproc_per_node":
         return f"experiment.runner.nproc_per_node={value}"
     setting = plan.settings.get(key)
-    return f"{setting.path}={value}" if setting else f"+train.model.{key}={value}"
+    return f"{setting.path}={str(value).lower()}" if setting else f"+train.model.{key}={value}"
 
 
 def _gb(size: float) -> str:

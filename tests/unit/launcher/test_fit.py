@@ -75,13 +75,13 @@ def test_a_smaller_model_has_its_parallel_sizes_still(notes) -> None:
     ) in str(refusal.value)
 
 
-def test_a_proposal_reads_few_samples(notes) -> None:
+def test_a_proposal_reads_few_samples_and_multiplies_what_a_cpu_can(notes) -> None:
     with pytest.raises(PerfError) as refusal:
-        notes(20, NO_GPU, ranks=1, num_layers=4, train_samples=10**10, lr_warmup_samples=1000)
+        notes(20, NO_GPU, ranks=1, num_layers=4, train_samples=10**10, lr_warmup_samples=1000, fp16=True)
     assert "the machine: 120 GB for the order of the samples" in str(refusal.value)
     assert (
         "add: experiment.runner.nproc_per_node=1 train.model.global_batch_size=2"
-        " train.model.train_samples=200 train.model.lr_warmup_samples=0\n"
+        " train.model.train_samples=200 train.model.lr_warmup_samples=0 train.model.fp16=false\n"
     ) in str(refusal.value)
 
 
