@@ -69,7 +69,7 @@ def test_what_cannot_be_rehearsed_here_is_refused_with_figures_and_a_line_that_w
         ),
         (
             ["+experiment.envs.FLAGSCALE_PERF_INTERVAL=5"],
-            "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable (did you"
+            "experiment.envs.FLAGSCALE_PERF_INTERVAL: no option of the monitor has this variable; did you"
             " mean FLAGSCALE_PERF_LOG_INTERVAL?",
         ),
         (
