@@ -20,7 +20,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.device.probe import DeviceProbe, current_device
 from flagscale_perf.flops_calculator import Packed
 from flagscale_perf.perf_logger import PerfLogger
-from flagscale_perf.perf_metrics import PHASES_NS, Budget, PerfMonitor
+from flagscale_perf.perf_metrics import PHASES_NS, Budget, StepMeter
 from flagscale_perf.spine.clock import monotonic_ns, process_start_ns
 from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
@@ -93,7 +93,7 @@ class TrainingHooks:
         self._max_overhead = 0.0
         self._noted: set[str] = set()
         self._loop: Loop
-        self._monitor: PerfMonitor
+        self._monitor: StepMeter
         self._logger: PerfLogger | RankLogger | None = None
         self._say: Callable[[str], None]
         self._debug = False
@@ -129,7 +129,7 @@ class TrainingHooks:
         else:
             logger, facts, flops = self._begin_recording(config, place, device)
         memory_interval = config.perf_log_interval if config.perf_memory_tracking else 0
-        monitor = PerfMonitor(logger.step, flops, device, memory_interval, facts.resume_iteration)
+        monitor = StepMeter(logger.step, flops, device, memory_interval, facts.resume_iteration)
         if config.perf_breakdown and loop.names_phases():
             monitor.timeline = device.timeline(self.time_mark())
         self._max_overhead = config.perf_max_overhead

@@ -90,7 +90,7 @@ class Budget:
         return Overrun(step_ns, step_ns / mean_ns) if step_ns > allowed_ns else None
 
 
-class PerfMonitor:
+class StepMeter:
     """State machine over the marks of one training loop. Every mark is a `spine.clock.monotonic_ns` value.
 
     `step_start` and what it calls run in every step, when the caches hold the model's data and nothing of

@@ -43,7 +43,7 @@ for sink in filter(None, sinks):
 
 MEASURE = """
 from flagscale_perf.device.probe import NoDevice
-from flagscale_perf.perf_metrics import PerfMonitor
+from flagscale_perf.perf_metrics import StepMeter
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.figures import Rows
 from flagscale_perf.spine.jsonl import decode, encode
@@ -54,7 +54,7 @@ from flagscale_perf.training.utilisation import Scale
 from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import make_header
 ring = Ring.create()
-monitor = PerfMonitor(ring.put, lambda samples, packed: (4, 5), NoDevice(""), 0, 0)
+monitor = StepMeter(ring.put, lambda samples, packed: (4, 5), NoDevice(""), 0, 0)
 for number in range(3):
     monitor.step_start(number * 1000, number, number * 8)
     monitor.step_end(number * 1000 + 500, StepNumbers(number + 1, True, 8, 1024, 1))

@@ -4,7 +4,7 @@ import pytest
 
 from flagscale_perf.device.probe import Memory, NoDevice
 from flagscale_perf.flops_calculator import Packed
-from flagscale_perf.perf_metrics import MAX_PENDING, Budget, Overrun, PerfMonitor
+from flagscale_perf.perf_metrics import MAX_PENDING, Budget, Overrun, StepMeter
 from flagscale_perf.training.recording.loop import StepNumbers
 from flagscale_perf.training.records import Outcome, StepRecord
 
@@ -72,9 +72,7 @@ class Run:
 
     def __init__(self, device=None, memory_interval=0, iteration=0):
         self.records = []
-        self.monitor = PerfMonitor(
-            self.records.append, flops, device or NoDevice(), memory_interval, iteration
-        )
+        self.monitor = StepMeter(self.records.append, flops, device or NoDevice(), memory_interval, iteration)
 
     def step(self, start, end, iteration, consumed, **kwargs):
         self.monitor.step_start(start, iteration - 1, consumed)
