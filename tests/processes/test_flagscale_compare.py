@@ -14,7 +14,7 @@ from tests.processes import padded_stages
 pytestmark = [pytest.mark.host, pytest.mark.alone]
 
 ITERATIONS, WARMUP, MICROBATCHES = 28, 5, 2
-PLANTED_S = 0.10  # a step: far beyond the noise of a machine that tests share
+PLANTED_S = 0.5  # a step, nearly as long as the whole of it: beyond what any neighbour on the machine can do
 
 
 def trained(directory: Path, backward_s: float) -> str:
@@ -48,4 +48,14 @@ def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, caps
     assert result["iterations"] == ITERATIONS - WARMUP
     assert result["culprits"][0] == "backward"
     assert [one["name"] for one in result["differences"]] == []
+    assert result["gate"]["outcome"] == "slower"
     assert main(["compare", *reversed(runs), *words, "--fail-if-slower", "3%"]) == 0
+    assert json.loads(capsys.readouterr().out)["gate"]["outcome"] == "not slower"
+    assert main(["compare", runs[0], runs[0], *words, "--fail-if-slower", "3%"]) == 3
+    assert json.loads(capsys.readouterr().out)["same_run"]
+    assert main(["runs", str(tmp_path), "--format", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["runs"]
+    assert [(one["directory"], one["iterations"]) for one in listed] == [
+        ("base/perf", ITERATIONS), ("new/perf", ITERATIONS),
+    ]  # fmt: skip
+    assert listed[0]["iteration_ms"] < listed[1]["iteration_ms"]
