@@ -58,6 +58,7 @@ class Plan:
         reading: other fields of the reading of the device in the step of that number.
         also: records at the end of the run.
         after_ns: from the last step to the end.
+        steps: how many.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -66,6 +67,7 @@ class Plan:
     reading: Callable[[int], dict[str, Any]] = lambda number: {}
     also: Iterable[Record] = ()
     after_ns: int = 0
+    steps: int = STEPS
 
 
 def records_of(plan: Plan) -> list[Record]:
@@ -77,7 +79,7 @@ def records_of(plan: Plan) -> list[Record]:
     join = PhaseJoin(RunFacts.of(header.facts))
     records: list[Record] = [header]
     start_ns = 0
-    for number in range(1, STEPS + 1):
+    for number in range(1, plan.steps + 1):
         phases, step = _pair(plan, number, start_ns)
         start_ns = end_mono_ns(step)
         reading: HardwareRecord = make_reading(start_ns - 1, **plan.reading(number))
@@ -88,7 +90,7 @@ def records_of(plan: Plan) -> list[Record]:
     return [
         *records,
         *plan.also,
-        RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, STEPS, 0),
+        RunEnd("completed", header.start_wall_ns + start_ns + plan.after_ns, plan.steps, 0),
     ]
 
 

@@ -80,6 +80,8 @@ class Finding:
         ranks: whose; empty for all or where it is not known.
         causes: likely ones, the likeliest first.
         changes: what to do, the best first.
+        phase: in which of the instrument's phases the time goes; None for no one in particular.
+        pattern: "constant", "growing", "periodic", "bursts" or "single"; None where no one is known.
     """
 
     name: str
@@ -94,6 +96,8 @@ class Finding:
     ranks: list[int]
     causes: list[str]
     changes: list[Change]
+    phase: str | None = None
+    pattern: str | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class Rule(Generic[CaseT]):
         changes: what to do, the best first.
         explains: rules that see this trouble in their figures, too. They look after this one.
         needs_speed: is skipped where `Case.can_judge_speed` says no.
+        names_cause: what it finds can be acted upon: it says in which phase, rank, rhythm, device or setting
+            time goes. A finding that does not comes after all that do.
         judge: gets the rule and a case; returns what it finds, None where nothing is wrong or known.
     """
 
@@ -140,6 +146,7 @@ class Rule(Generic[CaseT]):
     changes: Sequence[Change]
     explains: frozenset[str]
     needs_speed: bool
+    names_cause: bool
     judge: Callable[[Rule[CaseT], CaseT], Finding | None]
 
     def look(self, case: CaseT) -> Finding | None:
@@ -183,12 +190,14 @@ def rule(
     changes: Sequence[Change],
     explains: Iterable[str] = (),
     needs_speed: bool = False,
+    names_cause: bool = True,
 ) -> Callable[[Callable[[Rule[CaseT], CaseT], Finding | None]], Rule[CaseT]]:
     """Makes a rule of the function below it, by whose name the finding is known."""
 
     def made_of(judge: Callable[[Rule[CaseT], CaseT], Finding | None]) -> Rule[CaseT]:
         """The rule that `judge` decides."""
-        return Rule(judge.__name__, limits, causes, changes, frozenset(explains), needs_speed, judge)
+        name = judge.__name__
+        return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, names_cause, judge)
 
     return made_of
 
@@ -199,18 +208,19 @@ def rules_in(*modules: ModuleType) -> list[Rule[Any]]:
 
 
 def find(rules: Iterable[Rule[CaseT]], case: CaseT) -> list[Finding]:
-    """What holds the run back: the costliest first, those without a cost last."""
-    found: list[Finding] = []
+    """What holds the run back: the costliest first, then what names no cause, and last what has no cost."""
+    found: list[tuple[bool, float, Finding]] = []
     explained_by: dict[str, list[Finding]] = {}
     for each in _in_order(rules):
         if each.needs_speed and not case.can_judge_speed:
             continue
         finding = each.look(replace(case, explained_by=explained_by.get(each.name, ())))
         if finding is not None:
-            found.append(finding)
+            cost_s = -1.0 if finding.cost_s is None else finding.cost_s
+            found.append((each.names_cause and cost_s >= 0, cost_s, finding))
             for other in each.explains:
                 explained_by.setdefault(other, []).append(finding)
-    return sorted(found, key=lambda finding: -1.0 if finding.cost_s is None else finding.cost_s, reverse=True)
+    return [finding for *_, finding in sorted(found, key=lambda one: one[:2], reverse=True)]
 
 
 def _in_order(rules: Iterable[Rule[CaseT]]) -> list[Rule[CaseT]]:

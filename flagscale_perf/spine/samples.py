@@ -36,6 +36,10 @@ class Reservoir:
         elif (place := int(self._random.random() * self._seen)) < self._size:
             self._kept[place] = value
 
+    def kept(self) -> list[int]:
+        """The sample."""
+        return list(self._kept)
+
     def quantile(self, share: float) -> int | None:
         """The smallest number kept that at least `share` of them do not exceed; None before the first."""
         if not self._kept:

@@ -7,12 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from itertools import combinations
 
+from flagscale_perf.analysis.chance import rise_of
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rates import as_gb
 from flagscale_perf.training.records import StepRecord
 
 TREND_READINGS = 32
 MIN_READINGS = 8
+MIN_RISE = 3.3  # standard deviations: peaks that only vary seem to grow in 1 of 2000 runs
 MAX_FORECAST = 1_000_000_000
 MAX_DEVICE_BYTES = 1 << 60
 
@@ -59,10 +61,12 @@ class MemoryTotals:
         """In how many iterations the peak reaches the device's memory; None while it does not grow.
 
         The growth is the median of the slopes between any two of the last `TREND_READINGS` readings, so
-        single jumps do not count. It assumes that this growth goes on and that nothing but the allocator
-        needs memory: the true end comes earlier.
+        single jumps do not count, and a growth that chance explains is none. It assumes that this growth goes
+        on and that nothing but the allocator needs memory: the true end comes earlier.
         """
         if self._device_bytes is None or len(self._trend) < MIN_READINGS:
+            return None
+        if rise_of([peak_bytes for _, peak_bytes in self._trend]) < MIN_RISE:
             return None
         slopes = [(y - x) / (j - i) for (i, x), (j, y) in combinations(self._trend, 2) if i != j]
         growth = statistics.median(slopes) if slopes else 0.0

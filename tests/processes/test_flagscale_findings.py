@@ -20,13 +20,12 @@ SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.025, 2, 0.08, 2.0
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.03"}
 
 
-def train(tmp_path: Path, part: str, seconds: float, *more: object, ranks: int = 1, **env: str) -> Finding:
-    """The first finding of a run in which one part sleeps."""
+def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Finding:
+    """The first finding of a run in which parts sleep."""
     padded = [padded_stages.__file__] if env else []
     script = [
         SLOWED_PARTS,
-        part,
-        seconds,
+        plants,
         *padded,
         fs.train_gpt(),
         *fs.TINY,
@@ -62,7 +61,7 @@ def seconds_of(tmp_path: Path) -> float:
 
 
 def test_a_slow_data_loader(tmp_path):
-    found = train(tmp_path, "data", SAMPLE_S)
+    found = train(tmp_path, f"sample:{SAMPLE_S}")
     planted_s = (ITERATIONS - 1) * SAMPLES * SAMPLE_S
     assert found.name == "data_stall"
     assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)
@@ -96,8 +95,7 @@ def test_a_slow_start(tmp_path):
 def test_a_slow_checkpoint(tmp_path):
     found = train(
         tmp_path,
-        "checkpoint",
-        CHECKPOINT_S,
+        f"checkpoint:{CHECKPOINT_S}",
         "--save",
         tmp_path / "ckpt",
         "--save-interval",
@@ -113,7 +111,7 @@ def test_a_slow_checkpoint(tmp_path):
 def test_a_slow_stage(tmp_path):
     microbatches = 12  # so many that the bubble is within its limit
     parallel = ["--pipeline-model-parallel-size", 2, "--global-batch-size", 2 * microbatches]
-    found = train(tmp_path, "backward 1", EXCESS_S, *parallel, ranks=2, **PADS)
+    found = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *parallel, ranks=2, **PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
     work_ns = [ranks["work_ns"] for ranks in fs.records(tmp_path / "perf", "ranks")]
@@ -128,7 +126,7 @@ def test_a_slow_stage(tmp_path):
 def test_a_slow_rank(tmp_path):
     iterations = 60  # it is named from the first whole block on to the last one
     excess_s = 2 * EXCESS_S  # beyond what a busy machine does to a step
-    found = train(tmp_path, "backward 1", excess_s, "--train-iters", iterations, ranks=2, **PADS)
+    found = train(tmp_path, f"backward:{excess_s}:calls:1", "--train-iters", iterations, ranks=2, **PADS)
     planted_s = (iterations - 1) * excess_s
     assert (found.name, found.ranks) == ("straggler", [1])
     assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)

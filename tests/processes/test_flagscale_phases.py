@@ -13,12 +13,11 @@ SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 STAGES, MICROBATCHES, ITERATIONS = 2, 4, 6
 
 
-def train(tmp_path, slow_part="none", seconds=0):
-    """A run whose stages sleep, and one part of it in addition."""
+def train(tmp_path, plants=""):
+    """A run whose stages sleep, and parts of it in addition."""
     script = [
         SLOWED_PARTS,
-        slow_part,
-        seconds,
+        plants,
         padded_stages.__file__,
         fs.train_gpt(),
         *fs.TINY,
@@ -72,7 +71,7 @@ EXCESS_S = OWN_S / 2  # of a slow one
 
 
 def test_a_slow_last_stage_is_imbalance_and_no_bubble(tmp_path):
-    bubble = train(tmp_path, "backward 1", EXCESS_S)["bubble"]
+    bubble = train(tmp_path, f"backward:{EXCESS_S}:calls:1")["bubble"]
     print({name: round(value, 4) for name, value in bubble.items()})
     # From its first forward to its last backward rank 0 sees all of the last stage's micro-batches go by.
     whole = OWN_S + MICROBATCHES * (OWN_S + EXCESS_S)
@@ -81,7 +80,7 @@ def test_a_slow_last_stage_is_imbalance_and_no_bubble(tmp_path):
 
 
 def test_a_slow_first_stage_waits_for_nobody(tmp_path):
-    bubble = train(tmp_path, "backward 0", EXCESS_S)["bubble"]
+    bubble = train(tmp_path, f"backward:{EXCESS_S}:calls:0")["bubble"]
     print({name: round(value, 4) for name, value in bubble.items()})
     # Only for the last stage's first micro-batch, less its own second forward; from then on the last stage
     # waits.

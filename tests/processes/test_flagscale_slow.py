@@ -13,11 +13,10 @@ SAMPLE_S, CHECKPOINT_S = 0.05, 2
 SCRIPT = Path(__file__).with_name("slowed_parts.py")
 
 
-def train(tmp_path, part, seconds):
+def train(tmp_path, plants):
     script = [
         SCRIPT,
-        part,
-        seconds,
+        plants,
         fs.train_gpt(),
         *fs.TINY,
         "--num-workers",
@@ -45,7 +44,7 @@ def train(tmp_path, part, seconds):
 
 
 def test_a_slow_data_loader_is_data_loading_and_a_data_stall(tmp_path):
-    summary = train(tmp_path, "data", SAMPLE_S)
+    summary = train(tmp_path, f"sample:{SAMPLE_S}")
     share, goodput = summary["phases"]["share"], summary["goodput"]
     assert share["data_loading"] > 0.5
     assert share["data_loading"] == max(value for value in share.values() if value is not None)
@@ -55,7 +54,7 @@ def test_a_slow_data_loader_is_data_loading_and_a_data_stall(tmp_path):
 
 
 def test_a_slow_checkpoint_is_checkpoint_time_and_no_iterations(tmp_path):
-    summary = train(tmp_path, "checkpoint", CHECKPOINT_S)
+    summary = train(tmp_path, f"checkpoint:{CHECKPOINT_S}")
     goodput = summary["goodput"]
     steps = fs.records(tmp_path / "perf")
     saving = [step for step in steps if step["checkpoint_ns"] > step["iteration_ns"]]

@@ -35,7 +35,7 @@ from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.rank_records import RanksRecord
-from flagscale_perf.training.records import IntervalRecord, Record, StepRecord
+from flagscale_perf.training.records import IntervalRecord, PhaseRecord, Record, StepRecord
 from flagscale_perf.training.summary.summary import RUNNING, Summary
 from flagscale_perf.training.summary.totals import RunTotals
 from flagscale_perf.training.utilisation import Scale
@@ -99,6 +99,7 @@ class RunFold:
         self._last_iteration: int | None = None
         self._also: dict[type[Record], Callable[[Any], None]] = {
             StepRecord: self._add_step,
+            PhaseRecord: self._signals.hold,
             IntervalRecord: self._add_interval,
             EventRecord: self._add_event,
             RanksRecord: self._ranks.add,
@@ -151,6 +152,7 @@ class RunFold:
             self._signals,
             rated.steps,
             rated.iteration_ns / NS_PER_S,
+            self._signals.anatomy(),
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
         )
@@ -158,7 +160,7 @@ class RunFold:
 
     def _add_step(self, step: StepRecord) -> None:
         self._last_iteration = step.iteration
-        if self._signals.slow_steps.add(step):
+        if self._signals.add_step(step):
             self._trend.mark_slow()
 
     def _add_interval(self, interval: IntervalRecord) -> None:

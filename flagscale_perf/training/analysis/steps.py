@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
@@ -17,6 +17,8 @@ from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
 from flagscale_perf.training.analysis.trend import TrendTotals
+from flagscale_perf.training.analysis.sample import Sample
+from flagscale_perf.training.analysis.sample import Step as Step
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
@@ -24,7 +26,7 @@ from flagscale_perf.training.settled import Settling
 
 MAX_STEPS = 2048
 TAIL_BYTES = 1 << 18
-STRETCH = 32  # neighbours that stay together when a long run is thinned
+STRETCH = 32
 MIN_STEPS = 16
 PAUSE_SHARE = 0.01  # of the iteration, from which on an evaluation or a checkpoint counts as one
 
@@ -36,19 +38,6 @@ PAUSE = "evaluation or checkpoint there or just before"
 THINNED = "thinned out of a long run"
 UNPAIRED = "not in every run"
 OTHER_BATCH = "another batch size than the other run's"
-
-
-class Step(NamedTuple):
-    """What is kept of one. `phases_ns` in the order of `training.phases.PHASES`; None where they were not
-    measured.
-    """
-
-    iteration: int
-    iteration_ns: int
-    samples: int
-    tokens: int
-    model_flops: int | None
-    phases_ns: tuple[int | None, ...] | None
 
 
 @dataclass(frozen=True)
@@ -83,38 +72,6 @@ class RunSteps:
         return self.path.samefile(other.path) or (self.header, self.steps) == (other.header, other.steps)
 
 
-class _Sample:
-    """Steps of a run: all of them up to `MAX_STEPS`, then every second, fourth ... stretch of iterations.
-
-    Which stretches stay follows from the iterations' numbers, so that two runs keep the same ones.
-    """
-
-    def __init__(self) -> None:
-        self.steps: dict[int, Step] = {}
-        self.thinned = 0
-        self._every = 1
-
-    def add(self, step: Step) -> None:
-        if not self._keeps(step.iteration):
-            self.thinned += 1
-            return
-        self.steps[step.iteration] = step
-        while len(self.steps) > MAX_STEPS:
-            self._every *= 2
-            kept = {iteration: one for iteration, one in self.steps.items() if self._keeps(iteration)}
-            self.thinned += len(self.steps) - len(kept)
-            self.steps = kept
-
-    def drop_before(self, iteration: int) -> int:
-        """Forgets the steps before that one; returns how many there were."""
-        count = len(self.steps)
-        self.steps = {number: step for number, step in self.steps.items() if number >= iteration}
-        return count - len(self.steps)
-
-    def _keeps(self, iteration: int) -> bool:
-        return iteration // STRETCH % self._every == 0
-
-
 def common_span(paths: Sequence[Path]) -> range | None:
     """Iterations that lie between the first and the last one of every run; None where the runs have fewer
     than `MIN_STEPS` in common.
@@ -144,8 +101,12 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
     Raises PerfError where fewer than `MIN_STEPS` are left.
     """
     run = RunFile(path)
-    phases, sample, choice = PhaseJoin(RunFacts.of(run.header.facts)), _Sample(), _Choice(warmup, span)
-    settling, trend = Settling(), TrendTotals(run.header)
+    phases, sample, choice = (
+        PhaseJoin(RunFacts.of(run.header.facts)),
+        Sample(MAX_STEPS, STRETCH),
+        _Choice(warmup, span),
+    )
+    settling = Settling()
     for record in run:
         if isinstance(record, PhaseRecord):
             phases.hold(record)

@@ -8,6 +8,7 @@ from typing import Any
 
 from flagscale_perf.analysis.rules import Case, Evidence, Finding, Limit, Rule
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.tables import Ranks
@@ -30,6 +31,7 @@ class TrainingCase(Case):
         report: without findings.
         signals: beyond its tables.
         steps, rated_s: how many steps rates are made of, and their time.
+        anatomy: steps taken apart.
         facts: of the run, with the host's arguments where the file has them.
         options: of the monitor, in force.
     """
@@ -38,6 +40,7 @@ class TrainingCase(Case):
     signals: Signals
     steps: int
     rated_s: float
+    anatomy: Anatomy = field(default_factory=lambda: Anatomy([]))
     facts: RunFacts = field(default_factory=lambda: RunFacts.of({}), kw_only=True)
     options: PerfConfig = field(default_factory=PerfConfig, kw_only=True)
 
@@ -81,8 +84,14 @@ class TrainingCase(Case):
         return dur_s / wall_s if wall_s > 0 else 0.0
 
     def phase_share(self, *names: str) -> float:
-        """Of these phases together, of the iterations' time; zero where they were not measured."""
-        return sum(row.share or 0.0 for row in self.report.phases.rows if row.name in names)
+        """Of these phases together, of the iterations' time; zero where they were not measured. No more than
+        in a usual step: what single steps take longer is not in it.
+        """
+        if not self.anatomy.iteration_ns:
+            return 0.0
+        mean = sum(row.share or 0.0 for row in self.report.phases.rows if row.name in names)
+        usual_ns = sum(map(self.anatomy.usual_ns, names))
+        return min(mean, usual_ns / self.anatomy.iteration_ns)
 
     def has_spare_memory(self) -> bool:
         """Whether the device's memory is known to have room."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, percent
 from flagscale_perf.training.analysis.findings.advice import double, either, give, provided, switch_off
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
@@ -16,7 +17,10 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
     limits={
         "data_stall": Limit(
             0.02, "share", "ours: a loader with prefetch hands over a batch in 1 % of a step or less"
-        )
+        ),
+        "data_stall_ms": Limit(
+            3, "ms", "measured: handing a batch over takes 1 to 2.5 ms where nothing has to be waited for"
+        ),
     },
     causes=["too few loader processes", "slow or far storage", "tokenising or packing on the fly"],
     changes=[
@@ -40,11 +44,15 @@ def data_stall(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Data loading on rank 0, or on the rank that loads longest."""
     shares = case.data_shares()
     share = max([*shares.values(), case.phase_share("data_loading")])
-    if not this.exceeds(share, "data_stall"):
+    share_ms = share * case.anatomy.iteration_ns / NS_PER_MS
+    if not this.exceeds(share, "data_stall") or not this.exceeds(share_ms, "data_stall_ms"):
+        return None
+    if any(finding.phase == "data_loading" for finding in case.explained_by):
         return None
     late = [entry for entry, value in shares.items() if value > share / 2]
     ranks = ranks_of(case.report.ranks, late) if len(late) < len(shares) else []
     where = f" on {numbered('rank', ranks)}" if ranks else ""
     title = f"Waiting for data takes {percent(share)} of the steps' time{where}"
     evidence = [this.broke("data loading, of the iterations' time", share, "data_stall")]
-    return replace(slows(this, case, title, share, evidence), ranks=ranks)
+    found = slows(this, case, title, share, evidence)
+    return replace(found, ranks=ranks, phase="data_loading", pattern="constant")

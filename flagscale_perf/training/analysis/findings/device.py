@@ -74,6 +74,11 @@ def mfu_suspect(this: TrainingRule, case: TrainingCase) -> Finding | None:
     limits={
         "throttling": Limit(0.01, "share", "ours: time lost to a lower clock is worth a look from 1 % on"),
         "throttling_clock": LOWER_CLOCK,
+        "throttling_slower": Limit(
+            3.1,
+            "times",
+            "Mann-Whitney, standard deviations: intervals that only vary exceed it in 1 of 1000 runs",
+        ),
     },
     causes=[
         "power limit below the device's default",
@@ -102,7 +107,8 @@ def throttling(this: TrainingRule, case: TrainingCase) -> Finding | None:
         found = warns(this, title, evidence)
     else:
         share = case.share_of_steps(excess_ns / NS_PER_S)
-        if share is None or not this.exceeds(share, "throttling"):
+        is_slower = this.exceeds(signals.slower(trouble), "throttling_slower")
+        if share is None or not is_slower or not this.exceeds(share, "throttling"):
             return None
         title = (
             f"The clock of rank 0's device, capped by {caps}, slows {trouble.steps} steps down: "

@@ -5,14 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis import rules
-from flagscale_perf.training.analysis.findings import data, device, memory, pauses, pipeline, ranks, steps
+from flagscale_perf.training.analysis.findings import (
+    data,
+    device,
+    memory,
+    pauses,
+    phases,
+    pipeline,
+    ranks,
+    steps,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 from flagscale_perf.training.analysis.report import TrainingReport
 from flagscale_perf.training.analysis.why_not import is_cpu, no_counters, no_memory, no_phases
 
 _PHASES = "data loading, communication and the pipeline"
 
-RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, steps)
+RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, phases, steps)
 
 
 def find(case: TrainingCase) -> TrainingReport:

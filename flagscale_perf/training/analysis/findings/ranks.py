@@ -8,11 +8,12 @@ from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, numbered, percent
 from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on, unless
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.phases import GROUPS
 
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "long_phase"},
     limits={
         "straggler": Limit(0.01, "share", "ours: what one rank costs all others is worth a look from 1 % on")
     },
@@ -43,8 +44,9 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
 def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Ranks that work longer than their peers, or than they used to."""
     slow = [each for each in case.report.stragglers if each.against != "stages"]
-    if case.explained_by:  # then it is the data that these ranks are late with
-        slow = [each for each in slow if each.phase != "data_loading"]
+    for known in case.explained_by:  # late data; and a phase that grows is longer than it used to be
+        is_past = known.pattern == "growing"
+        slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
     share = case.share_of_steps(sum(each.lost_s for each in slow))
     if share is None or not this.exceeds(share, "straggler"):
         return None
@@ -60,6 +62,8 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
         first_iteration=worst.first_iteration,
         iteration=worst.iteration,
         ranks=worst.ranks,
+        phase=worst.phase,
+        pattern="constant",
         causes=[worst.cause, *this.causes] if worst.cause else list(this.causes),
     )
 
@@ -100,5 +104,9 @@ def exposed_comm(this: TrainingRule, case: TrainingCase) -> Finding | None:
     if not this.exceeds(share, "exposed_comm"):
         return None
     what = "Exchanging gradients and parameters that no computing hides"
+    if any(finding.phase in GROUPS["Comm"] for finding in case.explained_by):
+        return None
     evidence = [this.broke("exposed communication, of the iterations' time", share, "exposed_comm")]
-    return slows(this, case, f"{what} takes {percent(share)} of the steps' time", share, evidence)
+    found = slows(this, case, f"{what} takes {percent(share)} of the steps' time", share, evidence)
+    phase = max(("exposed_grad_comm", "exposed_param_comm"), key=case.anatomy.usual_ns)
+    return replace(found, phase=phase, pattern="constant")

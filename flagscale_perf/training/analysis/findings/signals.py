@@ -1,5 +1,5 @@
-"""What findings need beyond a report's tables, as running sums: slow steps and their rhythm, and what a
-trouble costs its intervals.
+"""What findings need beyond a report's tables, in bounded memory: slow steps, a sample of steps with their
+phases, and what a trouble costs its intervals.
 """
 
 from __future__ import annotations
@@ -9,19 +9,28 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
+from flagscale_perf.analysis.chance import excess_of
 from flagscale_perf.analysis.rules import Limit
 from flagscale_perf.spine.samples import Reservoir
+from flagscale_perf.training.analysis.findings.anatomy import Anatomy
+from flagscale_perf.training.analysis.sample import Sample, Step
 from flagscale_perf.training.clocks import caps_in
-from flagscale_perf.training.records import IntervalRecord, Outcome, StepRecord
+from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord
 from flagscale_perf.training.window import end_mono_ns
 
 RECENT = 64
 MIN_RECENT = 8
 MAX_SLOW_STEPS = 100
 PER_MILLE = 1000
+SAMPLE_STEPS, SAMPLE_STRETCH = 2048, 512  # of a long run four stretches: enough for periods, and bounded
 SLOW_STEP = Limit(
     1.2, "times", "ours: the median of the 64 steps before; even steps stay within a tenth of it"
 )
+
+
+def is_judged(step: StepRecord) -> bool:
+    """Whether its time is one of training: no warm-up, no passed-over data."""
+    return not step.warmup and step.outcome != Outcome.DATA_SKIPPED
 
 
 class RunningMedian:
@@ -61,20 +70,17 @@ class SlowSteps:
         count: how many.
         excess_ns: what they took longer than usual, all together.
         ratios: every step's time, in thousandths of the usual one.
-        distances: iterations from one slow stretch's begin to the next one's.
     """
 
     def __init__(self) -> None:
         self.count = self.excess_ns = 0
-        self.ratios, self.distances = Reservoir(), Reservoir()
+        self.ratios = Reservoir()
         self._usual = RunningMedian()
         self._longest: list[tuple[int, int, Slow]] = []
-        self._last_iteration: int | None = None
-        self._begin: int | None = None
 
     def add(self, step: StepRecord) -> bool:
         """Takes in a step and says whether it is slow. Warm-up and passed-over data are not judged."""
-        if step.warmup or step.outcome == Outcome.DATA_SKIPPED:
+        if not is_judged(step):
             return False
         usual_ns = self._usual.median()
         self._usual.add(step.iteration_ns)
@@ -91,11 +97,6 @@ class SlowSteps:
         self.excess_ns += slow.iteration_ns - slow.usual_ns
         push = heapq.heappush if len(self._longest) < MAX_SLOW_STEPS else heapq.heappushpop
         push(self._longest, (slow.iteration_ns - slow.usual_ns, slow.iteration, slow))
-        if self._last_iteration is None or slow.iteration > self._last_iteration + 1:
-            if self._begin is not None:
-                self.distances.add(slow.iteration - self._begin)
-            self._begin = slow.iteration
-        self._last_iteration = slow.iteration
 
     def longest(self) -> list[Slow]:
         """Those kept, in the order of time."""
@@ -108,10 +109,12 @@ class Trouble:
     Attributes:
         steps: in them.
         first_iteration, iteration: from the first of them to the last.
+        means_ns: a mean step of each.
     """
 
     def __init__(self) -> None:
         self.steps = 0
+        self.means_ns = Reservoir()
         self.first_iteration: int | None = None
         self.iteration: int | None = None
         self._troubled_ns = 0
@@ -119,6 +122,7 @@ class Trouble:
     def add(self, interval: IntervalRecord) -> None:
         """Takes in an interval that has steps and is not warm-up."""
         self.steps += interval.steps
+        self.means_ns.add(interval.iteration_ns // interval.steps)
         self._troubled_ns += interval.iteration_ns
         if self.first_iteration is None:
             self.first_iteration = interval.first_iteration
@@ -143,6 +147,8 @@ class Signals:
 
     def __init__(self) -> None:
         self.slow_steps = SlowSteps()
+        self._sample = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
+        self._held: PhaseRecord | None = None
         self.throttled, self.retried = Trouble(), Trouble()
         self._untroubled = Reservoir()
         self.caps: set[str] = set()
@@ -150,6 +156,25 @@ class Signals:
         self.lowest_clock: float | None = None
         self._top_mhz = 0
         self._last_retries: int | None = None
+
+    def hold(self, phases: PhaseRecord) -> None:
+        """Phases whose step comes next."""
+        self._held = phases
+
+    def add_step(self, step: StepRecord) -> bool:
+        """Takes in a step and says whether it is slow."""
+        phases, self._held = self._held, None
+        if is_judged(step) and self._sample.keeps(step.iteration):
+            is_whole = phases is not None and phases.iteration == step.iteration
+            measured = phases[1:] if phases is not None and is_whole and phases.other_ns is not None else None
+            self._sample.add(
+                Step(step.iteration, step.iteration_ns, step.samples, step.tokens, step.model_flops, measured)
+            )
+        return self.slow_steps.add(step)
+
+    def anatomy(self) -> Anatomy:
+        """The steps sampled so far, taken apart."""
+        return Anatomy(list(self._sample.steps.values()))
 
     def add_interval(self, interval: IntervalRecord) -> None:
         """Takes in an interval."""
@@ -170,6 +195,10 @@ class Signals:
     def usual_ns(self) -> int | None:
         """A mean step of the median interval without these troubles; None where every interval has one."""
         return self._untroubled.quantile(0.5)
+
+    def slower(self, trouble: Trouble) -> float:
+        """By how many standard deviations the intervals with a trouble are slower than those without."""
+        return excess_of(trouble.means_ns.kept(), self._untroubled.kept())
 
     def _is_throttled(self, interval: IntervalRecord) -> bool:
         """Whether a cap held the clock below the highest one so far; not where the clock was not read."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from flagscale_perf.analysis.chance import CHANCE, HIT_SHARE, MIN_HITS, PERIOD_TOLERANCE
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
-from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
     Advice,
@@ -12,8 +15,10 @@ from flagscale_perf.training.analysis.findings.advice import (
     unless,
     written,
 )
+from flagscale_perf.training.analysis.findings.anatomy import ALIKE_SHARE, EVENT, Longer
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
-from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_STEP, SlowSteps
+from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, place_of, profile
+from flagscale_perf.training.analysis.findings.signals import PER_MILLE, SLOW_STEP
 
 
 def _collect_together(case: TrainingCase) -> Change | None:
@@ -31,13 +36,13 @@ def _collect_together(case: TrainingCase) -> Change | None:
     needs_speed=True,
     explains={"jitter"},
     limits={
-        "gc_pauses": Limit(0.005, "share", "ours: regular pauses are worth a flag from half a percent on"),
-        "gc_count": Limit(5, "", "ours: fewer pauses than this have no period"),
-        "gc_spread": Limit(
-            0.2,
-            "share",
-            "ours: half of the distances between the pauses differ no more than that from their median",
+        "periodic_steps": Limit(
+            0.005, "share", "ours: regular pauses are worth a flag from half a percent on"
         ),
+        "period_hits": MIN_HITS,
+        "period_hit_share": HIT_SHARE,
+        "period_tolerance": PERIOD_TOLERANCE,
+        "period_chance": CHANCE,
     },
     causes=[
         "Python collects garbage, on each rank at another time",
@@ -52,38 +57,81 @@ def _collect_together(case: TrainingCase) -> Change | None:
         double("--log-interval", "raise it, if the pauses fall on the iterations that are logged", 10**9),
     ],
 )
-def gc_pauses(this: TrainingRule, case: TrainingCase) -> Finding | None:
+def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Slow steps at even distances."""
-    slow = case.signals.slow_steps
-    share, period = case.share_of_steps(slow.excess_ns / NS_PER_S), _period(slow)
-    if slow.count < this.limits["gc_count"].value or share is None or period is None:
+    found = case.anatomy.periodic
+    if found is None:
         return None
-    distance, spread = period
-    if not this.exceeds(share, "gc_pauses") or this.exceeds(spread, "gc_spread"):
+    period, phase = found.period, found.phase
+    share = case.anatomy.part_of_all(found.excess_ns * len(case.anatomy.steps) / period.distance)
+    if not this.exceeds(share, "periodic_steps"):
         return None
     title = (
-        f"About every {distance} steps one is slow, as when Python collects garbage: "
-        f"{percent(share)} of the steps' time"
+        f"About every {period.distance} steps one takes {number(found.excess_ns / NS_PER_MS, 1)} ms longer"
+        f"{place_of(phase)}: {percent(share)} of the steps' time"
     )
     evidence = [
-        this.broke("time of the slow steps above the usual", share, "gc_pauses"),
-        this.broke("how many there are", slow.count, "gc_count"),
+        this.broke("time of these steps above the usual", share, "periodic_steps"),
+        this.broke("how many there are, one behind the other", len(period.hits), "period_hits"),
     ]
-    return slows(this, case, title, share, evidence)
-
-
-def _period(slow: SlowSteps) -> tuple[int, float] | None:
-    """The median distance between slow steps, and by what share of it the quartiles differ; None where there
-    is none, or where slow steps follow one another.
-    """
-    low, middle, high = (slow.distances.quantile(share) for share in (0.25, 0.5, 0.75))
-    if low is None or middle is None or high is None or middle < 2:
-        return None
-    return middle, max(middle - low, high - middle) / middle
+    return replace(
+        slows(this, case, title, share, evidence),
+        first_iteration=period.hits[0],
+        iteration=period.hits[-1],
+        phase=phase,
+        pattern="periodic",
+        causes=causes_in(phase, this.causes),
+        changes=changes_in(phase, this.changes),
+    )
 
 
 @rule(
     needs_speed=True,
+    explains={"jitter"},
+    limits={
+        "slow_steps": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
+        "slow_steps_event": EVENT,
+        "slow_steps_alike": ALIKE_SHARE,
+        "slow_steps_chance": CHANCE,
+    },
+    causes=["what this phase waits for, or does in some steps only", "batches of very different lengths"],
+    changes=[profile("profile some of these steps: what is longer in this phase than in the step before?")],
+)
+def slow_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
+    """Steps that are slow in one phase, and out of proportion to the rest of the step."""
+    longer = case.anatomy.longer
+    if longer is None:
+        return None
+    share = case.anatomy.part_of_all(sum(longer.excess_ns))
+    if not this.exceeds(share, "slow_steps"):
+        return None
+    in_bursts = longer.comes_in_bursts(len(case.anatomy.steps))
+    title = f"{_who(longer, in_bursts)}{place_of(longer.phase)}: {percent(share)} of the steps' time"
+    evidence = [this.broke("time of these steps above the usual, in this phase", share, "slow_steps")]
+    return replace(
+        slows(this, case, title, share, evidence),
+        first_iteration=longer.iterations[0],
+        iteration=longer.iterations[-1],
+        phase=longer.phase,
+        pattern="bursts" if in_bursts else "single",
+        causes=causes_in(longer.phase, this.causes),
+        changes=changes_in(longer.phase, this.changes),
+    )
+
+
+def _who(longer: Longer, in_bursts: bool) -> str:
+    count, bursts = len(longer.iterations), len(longer.bursts)
+    much = f"{number(sum(longer.excess_ns) / count / NS_PER_MS, 1)} ms longer in the mean"
+    if not in_bursts:
+        return f"{count} steps, at no even distance, take {much}"
+    if bursts == 1:
+        return f"{count} steps from {longer.iterations[0]} to {longer.iterations[-1]} take {much}"
+    return f"{count} steps, in {bursts} bursts of some {round(count / bursts)}, take {much}"
+
+
+@rule(
+    needs_speed=True,
+    names_cause=False,
     limits={
         "jitter": Limit(
             1.2,
@@ -94,24 +142,23 @@ def _period(slow: SlowSteps) -> tuple[int, float] | None:
         "jitter_cost": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
     },
     causes=[
-        "a neighbour on the network or the file system",
         "other processes on the hosts",
+        "a neighbour on the network or the file system",
         "batches of very different lengths",
     ],
     changes=[
+        Change([], "look at what else runs on the hosts"),
         switch_on("--manual-gc", text="rule out garbage collection"),
-        double("--num-workers", "raise it, if the slow steps wait for data (see the phases)", 16, least=2),
         unless(
-            Change(
-                ["--perf-breakdown"],
-                "if there are no phases: switch them on to see in which one the slow steps are slow",
-            ),
+            Change(["--perf-breakdown"], "switch phases on to see in which one the slow steps are slow"),
             lambda case: case.options.perf_breakdown,
         ),
     ],
 )
 def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """Slow steps, as far as no other finding explains their time."""
+    """Slow steps, as far as no other finding explains their time: in no phase and at no distance in
+    particular.
+    """
     slow = case.signals.slow_steps
     ratio = (slow.ratios.quantile(0.95) or 0) / PER_MILLE
     share = case.share_of_steps(max(0.0, slow.excess_ns / NS_PER_S - case.explained_s))
@@ -119,7 +166,7 @@ def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
         return None
     title = (
         f"Steps are uneven: {slow.count} of {case.steps} take {number(SLOW_STEP.value, 1)} times the usual "
-        "or more, at no even distance"
+        f"or more, at no even distance{' and in no phase in particular' if case.anatomy.phases else ''}"
     )
     evidence = [
         this.broke("p95 of the steps against the median before each", ratio, "jitter"),

@@ -72,8 +72,21 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
     "evaluation": (Plan(step=lambda n: when(n % 100 == 0, eval_ns=15 * SECOND)), 90 / 605),
     "startup": (Plan(facts={"process_start_ns": -400 * SECOND}), 400 / 601),
     "slow_start": (Plan(extra=lambda n: when(2 <= n <= 40, forward_ns=2 * SECOND)), 39 * 2 / 606),
-    "gc_pauses": (Plan(extra=lambda n: when(n % 40 == 7, other_ns=500 * MS)), 15 * 0.5 / 600),
-    "jitter": (Plan(extra=lambda n: when(n in UNEVEN, forward_ns=600 * MS)), 45 * 0.6 / 601),
+    "periodic_steps": (Plan(extra=lambda n: when(n % 40 == 7, other_ns=500 * MS)), 15 * 0.5 / 600),
+    "slow_steps": (Plan(extra=lambda n: when(n in UNEVEN, forward_ns=600 * MS)), 45 * 0.6 / 601),
+    "jitter": (
+        Plan(extra=lambda n: when(n in UNEVEN, forward_ns=300 * MS, backward_ns=300 * MS)),
+        45 * 0.6 / 601,
+    ),
+    "long_phase": (Plan(extra=lambda n: {"optimizer_ns": 250 * MS}), 0.25),
+    "growing_phase": (Plan(extra=lambda n: {"other_ns": n * MS}), 0.3),
+    "host_bound": (
+        Plan(
+            extra=lambda n: {"forward_ns": 300 * MS},
+            step=lambda n: {"model_flops": 1_600 * 10**12, "hardware_flops": 1_600 * 10**12},
+        ),
+        None,
+    ),
     "small_micro_batch": (
         Plan(
             facts={"seq_length": 1024, "micro_batch_size": 1},

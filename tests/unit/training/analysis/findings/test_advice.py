@@ -105,7 +105,7 @@ def test_flagscale_has_the_same_as_keys_of_its_yaml() -> None:
                              "global_batch_size": 32},
          [["--num-layers-per-virtual-pipeline-stage 4"], ["--global-batch-size 64"],
           ["--pipeline-model-parallel-size 2"]]),
-        ("gc_pauses", {"manual_gc": True, "manual_gc_interval": 100, "log_interval": 1},
+        ("periodic_steps", {"manual_gc": True, "manual_gc_interval": 100, "log_interval": 1},
          [["--manual-gc-interval 200"], ["--log-interval 2"]]),
     ],
 )  # fmt: skip

@@ -19,6 +19,7 @@ RULE: Rule[TrainingCase] = Rule(
     [],
     frozenset(),
     False,
+    True,
     lambda rule, case: None,
 )
 

@@ -1,0 +1,131 @@
+"""How likely it is that what was seen is chance: of counts, and of slow steps at even distances."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from flagscale_perf.analysis.rules import Limit
+
+CHANCE = Limit(
+    0.001,
+    "share",
+    "ours: of runs without a cause, those in which chance alone looks like one; "
+    "divided among everything that was looked at",
+)
+MIN_HITS = Limit(6, "", "ours: five distances that agree; of fewer, chance gives some in every run")
+HIT_SHARE = Limit(0.8, "share", "ours: of the steps at which a period says that one is slow")
+PERIOD_TOLERANCE = Limit(
+    0.05,
+    "share",
+    "ours: of a distance, rounded down, and 1 from 8 steps on; what counts work, not steps, drifts",
+)
+MAX_PERIOD = 256
+
+
+def binomial_tail(hits: int, trials: int, chance: float) -> float:
+    """How likely at least so many hits are."""
+    if hits <= 0:
+        return 1.0
+    if not 0 < chance < 1:
+        return float(chance >= 1)
+    logs = (
+        math.lgamma(trials + 1)
+        - math.lgamma(count + 1)
+        - math.lgamma(trials - count + 1)
+        + count * math.log(chance)
+        + (trials - count) * math.log1p(-chance)
+        for count in range(hits, trials + 1)
+    )
+    return min(1.0, math.fsum(map(math.exp, logs)))
+
+
+class Period(NamedTuple):
+    """Slow steps at even distances.
+
+    Attributes:
+        distance: iterations from one to the next, the median.
+        hits: iterations of the slow ones.
+        chance: that one like it is anywhere in steps that are slow at random.
+    """
+
+    distance: int
+    hits: list[int]
+    chance: float
+
+
+def period_of(slow: Sequence[int], span: range) -> Period | None:
+    """The least likely period of slow iterations, in ascending order, among all the iterations of `span`.
+
+    Every distance is tried from every slow iteration of the first period on. Where slow iterations come at
+    random, each of the places that a period predicts has one as often as any other place, so that the number
+    of hits is binomial; the chance is that, times how many periods were tried.
+    """
+    found, best, tried = set(slow), None, 0
+    longest = min(MAX_PERIOD, len(span) // MIN_HITS.count)
+    for distance in range(2, longest + 1):
+        offsets = _offsets(distance)
+        at_random = 1 - (1 - len(found) / len(span)) ** len(offsets)
+        tried += distance
+        for start in (place for place in slow if place < span.start + distance):
+            hits, places = _followed(start, distance, offsets, found, span.stop)
+            if len(hits) < MIN_HITS.count or len(hits) - 1 < HIT_SHARE.value * places:
+                continue
+            chance = binomial_tail(len(hits) - 1, places, at_random)
+            if best is None or chance < best.chance:
+                best = Period(distance, hits, chance)
+    if best is None:
+        return None
+    distances = sorted(after - before for before, after in zip(best.hits, best.hits[1:], strict=False))
+    return Period(distances[len(distances) // 2], best.hits, min(1.0, best.chance * tried))
+
+
+def _offsets(distance: int) -> list[int]:
+    """By how much a distance may differ from the others, the least first."""
+    tolerance = max(int(PERIOD_TOLERANCE.value * distance), int(distance >= 8))
+    return sorted(range(-tolerance, tolerance + 1), key=abs)
+
+
+def _followed(
+    start: int, distance: int, offsets: Iterable[int], found: set[int], stop: int
+) -> tuple[list[int], int]:
+    """Slow iterations at these distances, each measured from the last one, and at how many places they were
+    looked for; ends early where most of them have none.
+    """
+    hits, places, expected = [start], 0, start + distance
+    while expected < stop:
+        places += 1
+        near = next((expected + offset for offset in offsets if expected + offset in found), None)
+        if near is not None:
+            hits.append(near)
+        elif places > MIN_HITS.count and 2 * len(hits) < places:
+            break
+        expected = (expected if near is None else near) + distance
+    return hits, places
+
+
+def rise_of(values: Sequence[float]) -> float:
+    """Mann-Kendall: by how many standard deviations more of the later values are greater than the earlier
+    ones than where their order is chance.
+    """
+    count = len(values)
+    score = sum(
+        (values[later] > values[before]) - (values[later] < values[before])
+        for later in range(count)
+        for before in range(later)
+    )
+    return score / math.sqrt(count * (count - 1) * (2 * count + 5) / 18) if count > 1 else 0.0
+
+
+def excess_of(values: Sequence[float], others: Sequence[float]) -> float:
+    """Mann-Whitney: by how many standard deviations more often a value is greater than one of the others than
+    where both are of one kind.
+    """
+    count, against = len(values), len(others)
+    if not count or not against:
+        return 0.0
+    ordered = sorted(others)
+    greater = sum(bisect_left(ordered, value) + bisect_right(ordered, value) for value in values) / 2
+    return (greater - count * against / 2) / math.sqrt(count * against * (count + against + 1) / 12)

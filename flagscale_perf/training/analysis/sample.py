@@ -1,0 +1,58 @@
+"""Steps of a run with their phases, as many as memory is to hold."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """What is kept of one. `phases_ns` in the order of `training.phases.PHASES`; None where they were not
+    measured.
+    """
+
+    iteration: int
+    iteration_ns: int
+    samples: int
+    tokens: int
+    model_flops: int | None
+    phases_ns: tuple[int | None, ...] | None
+
+
+class Sample:
+    """Steps of a run: all of them up to a limit, then every second, fourth ... stretch of iterations.
+
+    Which stretches stay follows from the iterations' numbers, so that two runs keep the same ones.
+
+    Attributes:
+        steps: those kept, by iteration.
+        thinned: how many are not.
+    """
+
+    def __init__(self, limit: int, stretch: int) -> None:
+        """At most `limit` steps; so many neighbours as `stretch` says stay together."""
+        self.steps: dict[int, Step] = {}
+        self.thinned = 0
+        self._limit, self._stretch = limit, stretch
+        self._every = 1
+
+    def add(self, step: Step) -> None:
+        """The next step."""
+        if not self.keeps(step.iteration):
+            self.thinned += 1
+            return
+        self.steps[step.iteration] = step
+        while len(self.steps) > self._limit:
+            self._every *= 2
+            kept = {iteration: one for iteration, one in self.steps.items() if self.keeps(iteration)}
+            self.thinned += len(self.steps) - len(kept)
+            self.steps = kept
+
+    def drop_before(self, iteration: int) -> int:
+        """Forgets the steps before that one; returns how many there were."""
+        count = len(self.steps)
+        self.steps = {number: step for number, step in self.steps.items() if number >= iteration}
+        return count - len(self.steps)
+
+    def keeps(self, iteration: int) -> bool:
+        """Whether a step of that number would be kept at present."""
+        return iteration // self._stretch % self._every == 0

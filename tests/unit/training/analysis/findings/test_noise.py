@@ -1,0 +1,36 @@
+"""Healthy runs with every kind of noise: nothing names a cause."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.training.analysis.findings.findings import RULES
+from flagscale_perf.training.analysis.fold import RunFold
+from tests.noisy import KINDS, plan
+from tests.synthetic import Plan, records_of
+
+RUNS = 40  # of each kind: 200 in all
+NAMELESS = {rule.name for rule in RULES if not rule.names_cause}
+
+
+def named_in(run: Plan) -> list[str]:
+    """Titles of the findings that name a cause."""
+    header, *records = records_of(run)
+    assert isinstance(header, RunHeader)
+    fold = RunFold(header)
+    for record in records:
+        fold.add(record)
+    report = fold.report(Reading("here", fold.records(), 0, []), is_live=True)
+    return [finding.title for finding in report.findings if finding.name not in NAMELESS]
+
+
+def test_only_jitter_names_no_cause() -> None:
+    assert {"jitter"} == NAMELESS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_noise_has_no_cause(kind: str) -> None:
+    named = {seed: titles for seed in range(RUNS) if (titles := named_in(plan(kind, seed)))}
+    assert named == {}
