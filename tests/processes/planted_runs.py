@@ -30,7 +30,7 @@ PATTERNS = {
     "bursts": "bursts",
     "growing": f"growing {ITERATIONS}",
 }
-_SECONDS = {"constant": 0.1, "periodic": 0.25, "bursts": 0.15, "growing": 0.2}
+_SECONDS = {"constant": 0.15, "periodic": 0.4, "bursts": 0.5, "growing": 0.3}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Plant:
         """Of one sleep; of a growing one the longest."""
         is_alone = self.rank is not None
         return (
-            CONSTANT_S.get(self.phase, 0.1)
+            CONSTANT_S.get(self.phase, _SECONDS["constant"])
             if self.pattern == "constant" and not is_alone
             else _SECONDS[self.pattern]
         )

@@ -72,7 +72,7 @@ def test_a_slow_start(tmp_path):
     The advice is of this run: it has phases, no dataset and a CPU.
     """
     iterations = 60
-    found = train(tmp_path, "start", START_S, "--train-iters", iterations, **PADS)
+    found = train(tmp_path, f"train_step:{START_S}:until 11", "--train-iters", iterations, **PADS)
     summary = fs.summary(tmp_path / "perf")
     settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
     planted_s = 9 * START_S

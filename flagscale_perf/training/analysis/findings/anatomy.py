@@ -43,6 +43,7 @@ ALIKE_SHARE = Limit(
     "ours: of the excess of the eighth longest step, the sixteenth ...: what is as long is of its kind",
 )
 APART = 2  # times: so much more than the rest of a step a phase has to stretch, to be told apart from it
+BESIDE = 0.75  # of the shortest excess in a phase: what is at least so long in the rest counts against it
 FLOOR = 0.25  # of slow steps, how many a phase may have by chance, if it is so short that its share is less
 
 
@@ -179,7 +180,7 @@ class Anatomy:
 
         In a run without a cause what makes a step longer hits each phase as often as its share of the step
         is, and a neighbour all of them. So steps longer in a phase are counted against those longer in the
-        rest, with half of the excess enough for these.
+        rest.
         """
         found = [one for name in self.phases for one in self._longer_in(name)]
         significant = [one for one in found if one.chance * len(self.phases) * len(COUNTS) < CHANCE.value]
@@ -200,7 +201,9 @@ class Anatomy:
             ]
             if not held:
                 continue
-            others = sum(value > least / 2 for value in rest) - sum(rest[place] > least / 2 for place in held)
+            others = sum(value > BESIDE * least for value in rest) - sum(
+                rest[place] > BESIDE * least for place in held
+            )
             chance = binomial_tail(len(held), len(held) + others, share)
             iterations = [self.steps[place].iteration for place in held]
             yield Longer(name, iterations, [column[place] for place in held], chance)
@@ -227,7 +230,8 @@ class Anatomy:
         in_proportion = first * after / max(1.0, before)
         if last - in_proportion < (last - first) / 2 or last - first < abs(after - before):
             return None
-        return Growth(name, first, last, statistics.fmean(mine) - first)
+        at_once = first - (last - first) / (TREND_BLOCKS - 2)  # a line through both, at the first step
+        return Growth(name, first, last, statistics.fmean(mine) - max(0.0, at_once))
 
     @cached_property
     def _longer(self) -> list[int]:

@@ -42,9 +42,7 @@ _CAUSES = {
 }
 _CHANGES: dict[str, list[Change]] = {
     "Data": [double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2)],
-    "Between": [
-        double("--log-interval", "raise it, if these are the steps that are logged", most=10**9)
-    ],
+    "Between": [double("--log-interval", "raise it, if these are the steps that are logged", most=10**9)],
 }
 
 
