@@ -50,7 +50,7 @@ class Planted:
 
     Attributes:
         named: findings that name a cause, the costliest first.
-        true_gain: of removing what was planted.
+        true_gain: of removing what was planted, in settled steps.
     """
 
     named: list[Finding]
@@ -60,7 +60,7 @@ class Planted:
 def plant(run: str, phase: str, pattern: str, size_ns: float) -> Planted:
     """The recorded run with a phase longer by `size_ns` where the pattern says so."""
     fold = RunFold(_header(run))
-    planted_ns = whole_ns = start_ns = 0
+    start_ns, added = 0, dict[int, tuple[int, int]]()
     for number, row in enumerate(noise(run), start=2):
         more_ns = int(size_ns * PATTERNS[pattern](number)) if size_ns else 0
         times = row | ({f"{phase}_ns": row[f"{phase}_ns"] + more_ns} if more_ns else {})
@@ -70,11 +70,13 @@ def plant(run: str, phase: str, pattern: str, size_ns: float) -> Planted:
             memory_bytes=None, memory_peak_bytes=None, memory_reserved_bytes=None, microbatches=2,
         )  # fmt: skip
         start_ns += iteration_ns
-        planted_ns, whole_ns = planted_ns + more_ns, whole_ns + iteration_ns
+        added[number] = more_ns, iteration_ns
         fold.add(make_phases(number, **times))
         fold.add(step)
     report = fold.report(Reading("here", fold.records(), 0, []), is_live=True)
     named = [finding for finding in report.findings if finding.name not in NAMELESS]
+    settled = [pair for number, pair in added.items() if number >= (report.settled.first_iteration or 0)]
+    planted_ns, whole_ns = map(sum, zip(*settled, strict=True))
     return Planted(named, planted_ns / (whole_ns - planted_ns))
 
 

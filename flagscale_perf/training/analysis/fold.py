@@ -152,7 +152,7 @@ class RunFold:
             self._signals,
             rated.steps,
             rated.iteration_ns / NS_PER_S,
-            self._signals.anatomy(),
+            self._signals.anatomy(summary.settled.first_iteration or 0),
             facts=RunFacts.of(self._header.facts),
             options=PerfConfig.of(self._header.config),
         )

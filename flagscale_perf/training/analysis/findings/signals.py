@@ -172,9 +172,9 @@ class Signals:
             )
         return self.slow_steps.add(step)
 
-    def anatomy(self) -> Anatomy:
-        """The steps sampled so far, taken apart."""
-        return Anatomy(list(self._sample.steps.values()))
+    def anatomy(self, since: int = 0) -> Anatomy:
+        """The steps sampled so far, from that iteration on, taken apart."""
+        return Anatomy([step for number, step in self._sample.steps.items() if number >= since])
 
     def add_interval(self, interval: IntervalRecord) -> None:
         """Takes in an interval."""

@@ -14,16 +14,21 @@ LARGER = {("forward", "bursts"): 5.0, ("forward", "constant"): 2.0, ("backward",
 BY_FLOPS = ("forward", "backward")  # a constant plant has no gain that one run alone could tell
 TOLERANCE = 0.2
 WIDER = {
-    ("two_ranks", "exposed_grad_comm", "constant"): 0.5,  # an eighth of this recording's steps without a plant
+    (
+        "two_ranks",
+        "exposed_grad_comm",
+        "constant",
+    ): 0.5,  # an eighth of the steps without a plant
     ("two_ranks", "forward", "growing"): 0.25,  # without a plant it becomes shorter in this recording
 }
-# What the recording itself has: ranks that wait for one another on two busy cores.
-RECORDED = {"one_rank": set[str](), "two_ranks": {"exposed_comm"}}
+# What the recordings themselves have: neighbours that leave after a third of the run, as a slow start would end;
+# ranks that wait for one another on two busy cores.
+RECORDED = {"one_rank": {"slow_start"}, "two_ranks": {"exposed_comm"}}
 
 
 @pytest.mark.parametrize("run", RUNS)
 def test_a_recorded_run_has_nothing_but_what_it_has(run: str) -> None:
-    assert {each.name for each in plant(run, "other", "constant", 0).named} == RECORDED[run]
+    assert {each.name for each in plant(run, "other", "constant", 0).named} <= RECORDED[run]
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

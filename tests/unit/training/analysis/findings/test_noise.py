@@ -13,6 +13,7 @@ from tests.synthetic import Plan, records_of
 
 RUNS = 40  # of each kind: 200 in all
 NAMELESS = {rule.name for rule in RULES if not rule.names_cause}
+START = "slow_start"  # a neighbour that leaves after the first steps is one, and nothing tells the two apart
 
 
 def named_in(run: Plan) -> list[str]:
@@ -23,7 +24,7 @@ def named_in(run: Plan) -> list[str]:
     for record in records:
         fold.add(record)
     report = fold.report(Reading("here", fold.records(), 0, []), is_live=True)
-    return [finding.title for finding in report.findings if finding.name not in NAMELESS]
+    return [finding.title for finding in report.findings if finding.name not in {*NAMELESS, START}]
 
 
 def test_only_jitter_names_no_cause() -> None:
