@@ -44,7 +44,7 @@ class _Judged(NamedTuple):
             0.10,
             "share",
             "measured: none of these takes more than 9 % in FlagScale 0.8.0 on two CPU ranks "
-            "(benchmarks/results/findings), and a device takes less",
+            "(tests/recorded_noise), and a device takes less",
         ),
         "long_inner_step": Limit(
             0.10, "share", "ours: twice the 5 % that is left to it in large trainings, and see the next limit"
@@ -58,7 +58,7 @@ class _Judged(NamedTuple):
         "long_forward": Limit(
             2.5,
             "times",
-            "measured: 0.5 to 1.5 times the backward pass on a CPU (benchmarks/results/findings); half of it "
+            "measured: 0.5 to 1.5 times the backward pass on a CPU (tests/recorded_noise); half of it "
             "by FLOPs",
         ),
         "long_backward": Limit(

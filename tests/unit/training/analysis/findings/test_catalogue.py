@@ -21,7 +21,7 @@ WIDER = {
     ): 0.5,  # an eighth of the steps without a plant
     ("two_ranks", "forward", "growing"): 0.25,  # without a plant it becomes shorter in this recording
 }
-# What the recordings themselves have: neighbours that leave after a third of the run, as a slow start would end;
+# What the recordings themselves have: neighbours that leave after a third of the run, like a slow start;
 # ranks that wait for one another on two busy cores.
 RECORDED = {"one_rank": {"slow_start"}, "two_ranks": {"exposed_comm"}}
 
