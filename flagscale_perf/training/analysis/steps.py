@@ -16,7 +16,6 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
-from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.analysis.sample import Sample
 from flagscale_perf.training.analysis.sample import Step as Step
 from flagscale_perf.training.facts import RunFacts
@@ -106,7 +105,7 @@ def read_steps(path: Path, warmup: int, span: range | None) -> RunSteps:
         Sample(MAX_STEPS, STRETCH),
         _Choice(warmup, span),
     )
-    settling = Settling()
+    settling, trend = Settling(), TrendTotals(run.header)
     for record in run:
         if isinstance(record, PhaseRecord):
             phases.hold(record)
