@@ -190,16 +190,20 @@ def rule(
     changes: Sequence[Change],
     explains: Iterable[str] = (),
     needs_speed: bool = False,
-    names_cause: bool = True,
 ) -> Callable[[Callable[[Rule[CaseT], CaseT], Finding | None]], Rule[CaseT]]:
     """Makes a rule of the function below it, by whose name the finding is known."""
 
     def made_of(judge: Callable[[Rule[CaseT], CaseT], Finding | None]) -> Rule[CaseT]:
         """The rule that `judge` decides."""
         name = judge.__name__
-        return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, names_cause, judge)
+        return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, True, judge)
 
     return made_of
+
+
+def names_no_cause(judged: Rule[CaseT]) -> Rule[CaseT]:
+    """The same rule for findings that say that something is wrong and not what; above `rule`."""
+    return replace(judged, names_cause=False)
 
 
 def rules_in(*modules: ModuleType) -> list[Rule[Any]]:

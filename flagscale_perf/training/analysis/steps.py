@@ -18,6 +18,7 @@ from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
 from flagscale_perf.training.analysis.sample import Sample
 from flagscale_perf.training.analysis.sample import Step as Step
+from flagscale_perf.training.analysis.trend import TrendTotals
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.records import IntervalRecord, Outcome, PhaseRecord, StepRecord

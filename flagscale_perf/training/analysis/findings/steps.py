@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.chance import CHANCE, HIT_SHARE, MIN_HITS, PERIOD_TOLERANCE
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, Limit, names_no_cause, rule
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
@@ -129,9 +129,9 @@ def _who(longer: Longer, in_bursts: bool) -> str:
     return f"{count} steps, in {bursts} bursts of some {round(count / bursts)}, take {much}"
 
 
+@names_no_cause
 @rule(
     needs_speed=True,
-    names_cause=False,
     limits={
         "jitter": Limit(
             1.2,
