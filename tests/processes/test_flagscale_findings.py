@@ -10,8 +10,7 @@ import pytest
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
-from tests.processes import padded_stages, planted_runs
-from tests.processes.planted_runs import Plant
+from tests.processes import padded_stages
 
 pytestmark = [pytest.mark.host, pytest.mark.alone]
 
@@ -131,20 +130,3 @@ def test_a_slow_rank(tmp_path):
     planted_s = (iterations - 1) * excess_s
     assert (found.name, found.ranks) == ("straggler", [1])
     assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)
-
-
-def test_four_plants_in_one_run_are_told_apart_by_phase_and_pattern(tmp_path):
-    plants = [
-        Plant("optimizer", "constant"),
-        Plant("forward", "periodic"),
-        Plant("data_loading", "bursts"),
-        Plant("between_steps", "growing"),
-    ]
-    outcome = planted_runs.train(plants, 1, tmp_path)
-    assert (outcome.missed, outcome.false) == ([], [])
-    for gain, true_gain in outcome.gains.values():
-        assert gain == pytest.approx(true_gain, rel=0.2)
-
-
-def test_nothing_is_named_in_a_run_without_a_plant(tmp_path):
-    assert planted_runs.train([], 1, tmp_path).false == []
