@@ -25,7 +25,7 @@ from flagscale_perf.training.window import IntervalWindow
 from tests.fakes import MS, SCALE, make_header, make_step
 
 ROOT = Path(__file__).resolve().parents[1]
-FORMATS = ("text", "json")
+SUFFIX = {"text": "txt", "json": "json"}
 
 
 def write_run(path: Path, intervals: int, steps: int) -> None:
@@ -63,7 +63,7 @@ def main() -> None:
         print(
             f"n        {intervals} intervals, {intervals * steps} steps, {path.stat().st_size / 1e6:.0f} MB"
         )
-        for name in FORMATS:
+        for name in SUFFIX:
             command = [
                 sys.executable,
                 "-m",
@@ -73,7 +73,7 @@ def main() -> None:
                 "--format",
                 name,
                 "-o",
-                f"{path}.{name}",
+                f"{path}.{SUFFIX[name]}",
             ]
             before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
             subprocess.run(command, check=True, cwd=ROOT)

@@ -25,7 +25,8 @@ def test_a_comparison_and_what_is_shown_of_it(tmp_path: Path) -> None:
     path = run_file(tmp_path)
     result = INSTRUMENT.compare([path], [path], CompareOptions())
     assert result.whole.verdict == "no difference"
-    assert [section.key for section in INSTRUMENT.comparison(result).sections] == ["times", "figures", "runs"]
+    sections = INSTRUMENT.comparison(result).sections
+    assert [section.key for section in sections] == ["times", "trend", "phases", "figures", "runs"]
 
 
 def test_a_session_that_is_followed_and_its_timeline(tmp_path: Path) -> None:
