@@ -95,6 +95,7 @@ class Job:
         self._others: list[subprocess.Popen[bytes]] = []
         self._load = Load(self._training)
         self._held_s = 0.0
+        self._hold_at = int(self._environment.get("FAULT_HOLD_AT", ITERATIONS[LOOP]))
         self.process = fs.start(start.words(directory), directory, **self._environment)
         self._lines: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -114,7 +115,7 @@ class Job:
         return time.monotonic() - self._load.waited_s() - self._held_s
 
     def go_on(self) -> None:
-        """Lets a loop that is held at the iteration of the fault (`hold`) go on; nothing the second time."""
+        """Lets a loop that is held at an iteration (`hold`) go on; does nothing the second time."""
         gate = self.directory / HOLD
         if not gate.exists():
             return
@@ -152,7 +153,7 @@ class Job:
 
     def read_until(self, iteration: int) -> None:
         """Takes in its output until that iteration is printed, or all of it."""
-        if self.printed:
+        if self.printed and self.printed[-1].iteration >= self._hold_at:
             self.go_on()
         while (printed := self._lines.get()) is not None:
             line, at_s = printed

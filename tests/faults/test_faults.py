@@ -86,9 +86,8 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
     environment = merged(environment, injections.planted(directory, fault.planted))
     with calm(library, directory) as failing:
         environment = merged(environment, fault.prepare(directory, failing))
-        has_others = fault.jobs > 1 or set(fault.arguments) & set(ranks.ENDS)
-        if fault.at and fault.host == LOOP and not has_others:
-            environment |= hold(directory, fault.at)
+        if hold_at := _hold_at(fault):
+            environment |= hold(directory, hold_at)
         start = Start([*fault.within, *command, *fault.options], environment)
         with fault.around(directory, start.port):
             with job(directory, failing, start) as running:
@@ -103,6 +102,16 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
     assert injections.victim_is_untouched(running)
     fault.then(running)
     return figures
+
+
+def _hold_at(fault: Fault) -> int:
+    """The iteration at which a loop waits for the fault, so that a busy machine brings none too late; a loop
+    that is ended at a random moment waits shortly before its own end.
+    """
+    has_others = fault.jobs > 1 or set(fault.arguments) & set(ranks.ENDS)
+    if fault.host != LOOP or has_others:
+        return 0
+    return fault.at or (ITERATIONS[LOOP] - 1 if fault.ends_early else 0)
 
 
 def merged(environment: dict[str, str], more: dict[str, str]) -> dict[str, str]:
