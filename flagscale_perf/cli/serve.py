@@ -65,7 +65,7 @@ class ServeCommand(Command):
             print(_welcome(listener, secret.token, source.path), flush=True)
             config = uvicorn.Config(
                 application(Feed(source.read, source.stamp), secret),
-                log_level="warning", access_log=False, server_header=False, proxy_headers=False,
+                log_level="error", access_log=False, server_header=False, proxy_headers=False,
                 lifespan="off", ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1,
                 limit_concurrency=64, timeout_keep_alive=5, h11_max_incomplete_event_size=16 << 10,
             )  # fmt: skip
