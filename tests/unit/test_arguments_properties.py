@@ -28,6 +28,7 @@ from tests.strategies import json_values
 
 OPTIONS = {field.name: field for field in fields(PerfConfig)}
 COUNT = st.integers(1, 10**9)
+KEY = st.from_regex(r"[a-z][a-z0-9_]{0,20}", fullmatch=True).filter(lambda key: key not in ("none", "null"))
 PATH = st.text(min_size=1, max_size=20).filter(
     lambda text: (
         text.strip()
@@ -46,6 +47,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
 } | {
     "perf_log_interval": COUNT,
     "perf_log_dir": PATH,
+    "perf_columns": st.none() | st.lists(KEY, min_size=1, max_size=5, unique=True).map(",".join),
     "perf_capture_steps": st.none() | st.integers(1, MAX_CAPTURE_STEPS),
     "perf_max_log_files": COUNT,
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,

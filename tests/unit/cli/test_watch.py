@@ -21,7 +21,8 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_one_frame_for_scripts(run_dir: Path, capsys) -> None:
+def test_one_frame_for_scripts(run_dir: Path, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # the path is on one line
     assert main(["watch", str(run_dir), "--once"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"COMPLETED  session {SESSION}"

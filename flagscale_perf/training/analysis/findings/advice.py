@@ -15,6 +15,7 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase
 
 Proposed = dict[str, Any]  # flag -> value; True for a flag without one
 YAML_HOST = "FlagScale"  # any section below `train` of its yaml will do: all keys become flags
+MAX_EXACT = 1 << 53  # the whole numbers up to it are exact in floating point
 _ENVIRONMENT = "experiment.envs."
 
 
@@ -98,13 +99,13 @@ def set_to(flag: str, value: Any, text: str) -> Advice:
 
 def move(flag: str, text: str, next_value: Callable[[TrainingCase, float], float | None]) -> Advice:
     """Raise or lower the flag: to what `next_value` makes of the value in force; nothing where that is None.
-    Without a known value the flag alone.
+    Without a known value, or with one that no host would take, the flag alone.
     """
 
     def make(case: TrainingCase) -> Change | None:
         """The flag with the next value, and the one that it has."""
         now = case.number(name_of(flag))
-        if now is None:
+        if now is None or abs(now) > MAX_EXACT:
             return Change([flag], text)
         then = next_value(case, now)
         return None if then is None else written(case, {flag: _short(then)}, f"{text}; it is {_short(now)}")
