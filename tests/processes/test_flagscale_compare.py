@@ -44,7 +44,6 @@ def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, caps
     words = ["--noise", "1%", "--warmup", str(WARMUP), "--format", "json"]
     assert main(["compare", *runs, *words, "--fail-if-slower", "3%"]) == 1
     result = json.loads(capsys.readouterr().out)
-    print(result["whole"], result["culprits"])
     assert result["iterations"] == ITERATIONS - WARMUP
     assert result["culprits"][0] == "backward"
     assert [one["name"] for one in result["differences"]] == []
