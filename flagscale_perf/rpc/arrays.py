@@ -1,0 +1,56 @@
+"""Arrays as calls carry them: a type, a shape and bytes. Knows no tensor library; `tensors` has torch's side."""
+
+from __future__ import annotations
+
+import math
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class DType(IntEnum):
+    """What an array's items are; the numbers are those on the wire."""
+
+    FLOAT32 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    FLOAT64 = 4
+    INT64 = 5
+    INT32 = 6
+    UINT8 = 7
+    BOOL = 8
+
+    @property
+    def bytes(self) -> int:
+        """Of one item."""
+        return _BYTES[self]
+
+
+_BYTES = {
+    DType.FLOAT32: 4,
+    DType.FLOAT16: 2,
+    DType.BFLOAT16: 2,
+    DType.FLOAT64: 8,
+    DType.INT64: 8,
+    DType.INT32: 4,
+    DType.UINT8: 1,
+    DType.BOOL: 1,
+}
+
+
+class Array(NamedTuple):
+    """Items in the order of C, without gaps.
+
+    Attributes:
+        dtype: of an item.
+        shape: () for a single item.
+        data: flat, of format "B"; as many bytes as `byte_count` says.
+    """
+
+    dtype: DType
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def byte_count(dtype: DType, shape: tuple[int, ...]) -> int:
+    """How many bytes such an array has."""
+    return dtype.bytes * math.prod(shape)
