@@ -1,4 +1,4 @@
-"""Arrays as calls carry them: a type, a shape and bytes. Knows no tensor library; `tensors` has torch's side."""
+"""Arrays as calls carry them: type, shape and bytes. `tensors` has the way to and from torch."""
 
 from __future__ import annotations
 
