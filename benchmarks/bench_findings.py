@@ -1,13 +1,15 @@
 """What the findings name in real FlagScale runs with planted delays: each phase and pattern, 1 and 2 ranks.
 
-python benchmarks/bench_findings.py [RUN ...]
+python benchmarks/bench_findings.py [--keep DIR] [RUN ...]
 
 Without numbers of runs all of them, about a minute each. A run carries a plant of each pattern, each in
-another phase; a rank that is slow has a run to itself. The first two have none.
+another phase; a rank that is slow has a run to itself. The first two have none. Runs kept in DIR are not
+trained again: the findings of this code are compared with what was planted in them.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import sys
@@ -17,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.processes.planted_runs import PATTERNS, Plant, train
+from tests.processes.planted_runs import PATTERNS, Outcome, Plant, outcome_of, train
 
 PHASES = (
     "data_loading", "forward", "backward", "exposed_grad_comm", "exposed_stat_comm", "zero_grad", "optimizer",
@@ -43,10 +45,16 @@ def runs() -> list[tuple[int, list[Plant]]]:
     return found + [(2, [Plant(phase, "constant", rank=1)]) for phase in OF_A_RANK]
 
 
-def measure(ranks: int, plants: Sequence[Plant]) -> int:
-    """Trains and prints a line for each plant and each false finding; how many are wrong."""
-    with tempfile.TemporaryDirectory(prefix="bench_findings_") as directory:
-        outcome = train(plants, ranks, Path(directory))
+def outcome(ranks: int, plants: Sequence[Plant], directory: Path) -> Outcome:
+    """Of the run kept in that directory, or of one trained there."""
+    if (directory / "perf").exists():
+        return outcome_of(plants, directory)
+    directory.mkdir(parents=True)
+    return train(plants, ranks, directory)
+
+
+def show(outcome: Outcome, plants: Sequence[Plant]) -> int:
+    """Prints a line for each plant and each false finding; how many are wrong."""
     wrong = 0
     for plant in plants:
         where = f"{plant.phase:24} {plant.pattern if plant.rank is None else f'rank {plant.rank}':10}"
@@ -67,14 +75,18 @@ def main() -> int:
     """Runs the catalogue; 1 if anything was missed, wrong or false."""
     print(f"machine  {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
     catalogue = runs()
-    chosen = [int(word) for word in sys.argv[1:]] or range(len(catalogue))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the runs there, or judge those kept")
+    parser.add_argument("runs", nargs="*", type=int, metavar="RUN", help=f"0 to {len(catalogue) - 1}")
+    words = parser.parse_args()
     wrong = 0
-    for number in chosen:
-        ranks, plants = catalogue[number]
-        print(
-            f"run {number}: {ranks} rank{'s' if ranks > 1 else ''}, {len(plants) or 'no'} plants", flush=True
-        )
-        wrong += measure(ranks, plants)
+    with tempfile.TemporaryDirectory(prefix="bench_findings_") as temporary:
+        for number in words.runs or range(len(catalogue)):
+            ranks, plants = catalogue[number]
+            what = f"{ranks} rank{'s' if ranks > 1 else ''}, {len(plants) or 'no'} plants"
+            print(f"run {number}: {what}", flush=True)
+            directory = (words.keep or Path(temporary)) / str(number)
+            wrong += show(outcome(ranks, plants, directory), plants)
     print(f"wrong    {wrong}; load {os.getloadavg()[0]:.1f} at the end")
     return int(wrong > 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Limit
@@ -117,6 +118,18 @@ def rise_of(values: Sequence[float]) -> float:
         for before in range(later)
     )
     return score / math.sqrt(count * (count - 1) * (2 * count + 5) / 18) if count > 1 else 0.0
+
+
+def ends_of_line(values: Sequence[float]) -> tuple[float, float]:
+    """Theil-Sen: first and last value of a line through values at even distances, two at least, that a few
+    values far from it do not move.
+    """
+    places = range(len(values))
+    slope = median(
+        (values[later] - values[before]) / (later - before) for later in places for before in range(later)
+    )
+    first = median(value - slope * place for place, value in enumerate(values))
+    return first, first + slope * (len(values) - 1)
 
 
 def excess_of(values: Sequence[float], others: Sequence[float]) -> float:

@@ -81,7 +81,8 @@ class Finding:
         causes: likely ones, the likeliest first.
         changes: what to do, the best first.
         phase: in which of the instrument's phases the time goes; None for no one in particular.
-        pattern: "constant", "growing", "periodic", "bursts" or "single"; None where no one is known.
+        pattern: "constant", "growing", "lasting" (from some step on), "periodic", "bursts" or "single"; None
+            where no one is known.
     """
 
     name: str

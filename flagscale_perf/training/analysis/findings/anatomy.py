@@ -15,9 +15,9 @@ from flagscale_perf.analysis.chance import (
     Period,
     binomial_tail,
     period_of,
-    rise_of,
 )
 from flagscale_perf.analysis.rules import Limit
+from flagscale_perf.training.analysis.findings.growth import Growth, growth_of
 from flagscale_perf.training.analysis.sample import Step
 from flagscale_perf.training.phases import PHASES
 
@@ -31,7 +31,6 @@ COUNTS = (
     256,
     512,
 )  # sizes of what stands out are tried from that of the eighth longest on
-TREND_BLOCKS = 16
 EVENT = Limit(
     0.1,
     "share",
@@ -94,17 +93,6 @@ class Longer(NamedTuple):
         count, bursts = len(self.iterations), len(self.bursts)
         following = binomial_tail(count - bursts, count, min(1.0, 2 * count / max(steps, 1)))
         return count >= 3 * bursts and following < CHANCE.value
-
-
-class Growth(NamedTuple):
-    """A phase that grew while the others did not: in the median step, from the first eighth of the steps to
-    the last, and in the mean of all of them.
-    """
-
-    phase: str
-    first_ns: float
-    last_ns: float
-    mean_ns: float
 
 
 class Anatomy:
@@ -215,23 +203,17 @@ class Anatomy:
 
     @cached_property
     def growth(self) -> Growth | None:
-        """The phase that grew most; None where none did more than the others."""
-        grown = [growth for name in self.phases if (growth := self._growth_of(name)) is not None]
+        """The phase that grew most, gradually or at once; None where none did more than the rest."""
+        grown = [
+            growth
+            for name, column in self.phases.items()
+            if (growth := growth_of(name, column, self._rest(name))) is not None
+        ]
         return max(grown, key=lambda one: one.last_ns - one.first_ns, default=None)
 
-    def _growth_of(self, name: str) -> Growth | None:
-        column = self.phases[name]
-        rest = [whole - part for whole, part in zip(self._iteration_ns, column, strict=True)]
-        mine, others = _blocks(column), _blocks(rest)
-        if len(mine) < TREND_BLOCKS or rise_of(mine) < 4:
-            return None
-        first, last = statistics.fmean(mine[:2]), statistics.fmean(mine[-2:])
-        before, after = statistics.fmean(others[:2]), statistics.fmean(others[-2:])
-        in_proportion = first * after / max(1.0, before)
-        if last - in_proportion < (last - first) / 2 or last - first < abs(after - before):
-            return None
-        at_once = first - (last - first) / (TREND_BLOCKS - 2)  # a line through both, at the first step
-        return Growth(name, first, last, statistics.fmean(mine) - max(0.0, at_once))
+    def _rest(self, name: str) -> list[int]:
+        """Of each step, outside that phase."""
+        return [whole - part for whole, part in zip(self._iteration_ns, self.phases[name], strict=True)]
 
     @cached_property
     def _longer(self) -> list[int]:
@@ -277,11 +259,3 @@ class Anatomy:
         ]
         edges = [0, *breaks, len(numbers)]
         return [range(numbers[one], numbers[other - 1] + 1) for one, other in pairwise(edges) if other > one]
-
-
-def _blocks(column: Sequence[int]) -> list[float]:
-    """Medians of equal parts; fewer than `TREND_BLOCKS` where the parts would be too short for one."""
-    size = len(column) // TREND_BLOCKS
-    if size < 4:
-        return []
-    return [statistics.median(column[part * size : (part + 1) * size]) for part in range(TREND_BLOCKS)]

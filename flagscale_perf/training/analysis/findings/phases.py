@@ -12,6 +12,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import double, halve, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows, warns
+from flagscale_perf.training.analysis.findings.growth import LEVELS
 from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, named, profile
 from flagscale_perf.training.phases import GROUPS
 
@@ -195,6 +196,9 @@ def host_bound(this: TrainingRule, case: TrainingCase) -> Finding | None:
     return replace(warns(this, title, evidence), phase="forward", pattern="constant")
 
 
+_SINCE = ["something that began then: look at the log and at the hosts' other work around that iteration"]
+
+
 @rule(
     needs_speed=True,
     explains={"long_phase", "straggler", "data_stall", "exposed_comm"},
@@ -205,32 +209,36 @@ def host_bound(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "growing_phase_rise": Limit(
             4.0, "times", f"Mann-Kendall, standard deviations: {CHANCE.value:g} of runs at a dozen of phases"
         ),
+        "growing_phase_levels": LEVELS,
     },
     causes=["something that is kept and gone through again in every step: a list, a cache, a log"],
     changes=[profile("profile steps near the end: what takes longer than in the beginning?")],
 )
 def growing_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A phase that takes longer and longer while the others do not."""
+    """A phase that takes longer and longer, or from some step on, while the rest of the step does not."""
     growth = case.anatomy.growth
-    if growth is None:
-        return None
+    if growth is None or (growth.phase in _WAITING and case.report.stragglers):
+        return None  # what waits longer waits for these ranks
     grown_ns = growth.last_ns - growth.first_ns
     of_step = grown_ns / max(1, case.anatomy.iteration_ns)
     share = case.share_of_steps(growth.mean_ns * case.steps / NS_PER_S)
     if share is None or not this.exceeds(of_step, "growing_phase"):
         return None
+    at = [step.iteration for step in case.anatomy.steps]
+    since = at[growth.since or 0]
+    how = "longer and longer" if growth.since is None else f"longer from iteration {since} on"
     title = (
-        f"{named(growth.phase).capitalize()} takes longer and longer: from "
+        f"{named(growth.phase).capitalize()} takes {how}: from "
         f"{number(growth.first_ns / NS_PER_MS, 1)} to {number(growth.last_ns / NS_PER_MS, 1)} ms a step, "
         f"{percent(share)} of the steps' time"
     )
     evidence = [this.broke("growth, of a usual step", of_step, "growing_phase")]
     return replace(
         slows(this, case, title, share, evidence),
-        first_iteration=case.anatomy.steps[0].iteration,
-        iteration=case.anatomy.steps[-1].iteration,
+        first_iteration=since,
+        iteration=at[-1],
         phase=growth.phase,
-        pattern="growing",
-        causes=causes_in(growth.phase, this.causes),
+        pattern="growing" if growth.since is None else "lasting",
+        causes=causes_in(growth.phase, this.causes if growth.since is None else _SINCE),
         changes=changes_in(growth.phase, this.changes),
     )

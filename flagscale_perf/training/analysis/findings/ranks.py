@@ -45,7 +45,7 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Ranks that work longer than their peers, or than they used to."""
     slow = [each for each in case.report.stragglers if each.against != "stages"]
     for known in case.explained_by:  # late data; and a phase that grows is longer than it used to be
-        is_past = known.pattern == "growing"
+        is_past = known.pattern in ("growing", "lasting")
         slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
     share = case.share_of_steps(sum(each.lost_s for each in slow))
     if share is None or not this.exceeds(share, "straggler"):
