@@ -42,7 +42,7 @@ class Traces:
     def now(cls) -> Traces:
         """As things stand."""
         return cls(
-            threads=frozenset(t for t in threading.enumerate() if not isinstance(t, threading._DummyThread)),
+            threads=frozenset(t for t in threading.enumerate() if not _is_helper(t)),
             children=frozenset(c for c in psutil.Process().children() if not _is_resource_tracker(c)),
             files=frozenset(_open_files()),
             import_hooks=tuple(h for h in sys.meta_path if _home(h).startswith(OUR_MODULES)),
@@ -94,6 +94,11 @@ def _open_files() -> list[str]:
         if target.startswith(("socket:", temporary)):
             targets.append(target)
     return targets
+
+
+def _is_helper(thread: threading.Thread) -> bool:
+    """A foreign thread, or the one that pyzmq keeps for the process once it has sent without a copy."""
+    return isinstance(thread, threading._DummyThread) or type(thread).__module__ == "zmq.utils.garbage"
 
 
 def _is_resource_tracker(child: psutil.Process) -> bool:

@@ -1,0 +1,279 @@
+"""The wire format: a prefix of fixed size, a typed body, and small arrays behind them.
+
+    prefix (48 bytes) | body (msgpack, typed) | padding to 16 | inline arrays, each padded to 16
+
+That is the first frame; over ZeroMQ larger arrays follow, one a frame, and those in shared memory do not
+travel at all. What differs in every call is in the prefix, so bodies repeat: a checked one is remembered, and
+the same bytes need no second check. Nothing of a body is believed before msgspec found it to have the
+declared types and bounds, and `check` found every array inside the memory it names.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+from struct import Struct as Layout
+from typing import Annotated, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from flagscale_perf.rpc.arrays import DType, byte_count
+from flagscale_perf.rpc.errors import InvalidMessage
+from flagscale_perf.rpc.options import Received
+
+MAGIC = 0x5046
+PROTOCOL = 1
+PREFIX = Layout("<HBBIQQHHIQQ")
+MOST_BODY_BYTES = 65536
+MOST_INLINE_BYTES = 65536
+MOST_PARTS = 64
+ALIGNMENT = 16
+MOST_FIRST_BYTES = PREFIX.size + MOST_BODY_BYTES + MOST_INLINE_BYTES + ALIGNMENT * (MOST_PARTS + 1)
+BYTE_ORDER = sys.byteorder
+
+
+class Kind(IntEnum):
+    """What a message is."""
+
+    HELLO = 1  # client: who it is and what it wants
+    WELCOME = 2  # server: what it is and what it allows
+    ATTACH = 3  # client, on the unix socket: which connection it belongs to
+    ATTACHED = 4  # server: the descriptors come with it
+    SETTLE = 5  # client: sizes from which arrays are inline or shared
+    PING = 6  # either; arrays in it are checked and dropped
+    CALL = 7
+    REPLY = 8
+    FAILURE = 9  # server: the method failed, or the message was refused
+    BYE = 10  # client: it ends
+
+
+class Place(IntEnum):
+    """Where the bytes of an array are."""
+
+    INLINE = 0  # offset: from the end of the padded body
+    FRAME = 1  # offset: how many frames are before it
+    SHARED = 2  # offset: in the slot
+
+
+class Prefix(NamedTuple):
+    """What differs in every message.
+
+    Attributes:
+        kind: a `Kind`.
+        body_bytes: how long the body is.
+        epoch: of the server; 0 before it is known.
+        call: number of the call on its connection; increases. It is also the generation of the slot.
+        code: of a call the method's number, of a reply or failure a `Status`.
+        slot: the share of shared memory that the call and its reply may use. Each call under way has its own.
+        first_ns: of a call the caller's monotonic mark of sending it, 0 where the clocks are not the same;
+            of a reply how long it waited at the server.
+        second_ns: of a reply, how long the server worked on it.
+    """
+
+    kind: int
+    body_bytes: int
+    epoch: int
+    call: int
+    code: int
+    slot: int
+    first_ns: int
+    second_ns: int
+
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Dimension = Annotated[int, Meta(ge=0, le=2**31)]
+Text = Annotated[str, Meta(max_length=256)]
+LongText = Annotated[str, Meta(max_length=49152)]
+
+
+class Part(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """One array."""
+
+    dtype: DType
+    shape: Annotated[tuple[Dimension, ...], Meta(max_length=8)]
+    place: Place
+    offset: Count
+
+
+Parts = Annotated[tuple[Part, ...], Meta(max_length=MOST_PARTS)]
+
+
+class CallBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of CALL, REPLY and PING."""
+
+    parts: Parts
+    arguments: Annotated[dict[Text, Received], Meta(max_length=256)]
+
+
+class FailureBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of FAILURE."""
+
+    kind: Text
+    text: LongText
+    traceback: LongText
+
+
+class HelloBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of HELLO."""
+
+    protocol: Count
+    byte_order: Text
+    max_message_bytes: Count
+    shared: bool
+    unix: bool
+    seal: bool
+    model: Text | None
+    clock: Text
+
+
+class WelcomeBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of WELCOME."""
+
+    protocol: Count
+    byte_order: Text
+    client: Count
+    process: Count
+    device: Text
+    dtype: Text
+    model: Text
+    description: LongText
+    methods: Annotated[tuple[Text, ...], Meta(max_length=1024)]
+    max_message_bytes: Count
+    arena_bytes: Count
+    slots: Annotated[int, Meta(ge=1, le=8)]
+    token: Annotated[bytes, Meta(max_length=32)]
+    socket: Text
+    same_clock: bool
+
+
+class AttachBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of ATTACH: the secret that WELCOME held."""
+
+    client: Count
+    token: Annotated[bytes, Meta(max_length=32)]
+
+
+class AttachedBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of ATTACHED."""
+
+    arena_bytes: Count
+    key: Annotated[bytes, Meta(max_length=64)]
+
+
+class SettleBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of SETTLE."""
+
+    inline_bytes: Annotated[int, Meta(ge=0, le=MOST_INLINE_BYTES)]
+    arena_from_bytes: Count
+
+
+class NoBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """Of BYE."""
+
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+
+class Codec(Generic[B]):
+    """Bodies of one type, to bytes and back."""
+
+    def __init__(self, body: type[B]) -> None:
+        self._decoder = msgspec.msgpack.Decoder(body)
+
+    def decode(self, first: bytes | memoryview, prefix: Prefix) -> B:
+        """Raises `InvalidMessage`."""
+        try:
+            return self._decoder.decode(memoryview(first)[PREFIX.size : PREFIX.size + prefix.body_bytes])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise InvalidMessage(f"a {Kind(prefix.kind).name} that cannot be read: {error}") from None
+
+
+CALL = Codec(CallBody)
+FAILURE = Codec(FailureBody)
+HELLO = Codec(HelloBody)
+WELCOME = Codec(WelcomeBody)
+ATTACH = Codec(AttachBody)
+ATTACHED = Codec(AttachedBody)
+SETTLE = Codec(SettleBody)
+encode = msgspec.msgpack.Encoder().encode
+
+
+def padding(size: int) -> int:
+    """How many bytes are missing to the next aligned place."""
+    return -size % ALIGNMENT
+
+
+def message(prefix: Prefix, body: bytes) -> bytes:
+    """A first frame without arrays; `prefix.body_bytes` does not matter."""
+    return pack_prefix(prefix._replace(body_bytes=len(body))) + body
+
+
+def pack_prefix(prefix: Prefix) -> bytes:
+    """Its bytes on the wire."""
+    kind, body_bytes, epoch, call, code, slot, first_ns, second_ns = prefix
+    return PREFIX.pack(MAGIC, PROTOCOL, kind, body_bytes, epoch, call, code, slot, 0, first_ns, second_ns)
+
+
+def read_prefix(first: bytes | memoryview) -> Prefix:
+    """Raises `InvalidMessage` where it is none of ours, or claims more than the frame has."""
+    if not PREFIX.size <= len(first) <= MOST_FIRST_BYTES:
+        raise InvalidMessage(
+            f"a message of {len(first)} bytes; a first frame has {PREFIX.size} to {MOST_FIRST_BYTES}"
+        )
+    magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = PREFIX.unpack_from(
+        first
+    )
+    if magic != MAGIC or zero:
+        raise InvalidMessage(f"a message that begins with {bytes(first[:8])!r}: not this protocol")
+    if protocol != PROTOCOL:
+        raise InvalidMessage(
+            f"protocol {protocol}; this side speaks {PROTOCOL}: use the same version on both"
+        )
+    if not 1 <= kind <= Kind.BYE:
+        raise InvalidMessage(f"a message of kind {kind}, which there is not")
+    if size > MOST_BODY_BYTES or PREFIX.size + size > len(first):
+        raise InvalidMessage(f"a header that claims {size} bytes in a message of {len(first)}")
+    return Prefix(kind, size, epoch, call, code, slot, first_ns, second_ns)
+
+
+class Checked(NamedTuple):
+    """A body that may be used.
+
+    Attributes:
+        parts: with the size of each.
+        arguments: a mapping of its own for each call.
+        total: bytes of all arrays.
+        inline_end: bytes of the first frame that the inline arrays need, from the padded body on.
+        frames: how many frames must follow.
+        shared_end: bytes of the slot that are used.
+    """
+
+    parts: tuple[tuple[DType, tuple[int, ...], int, int, int], ...]
+    arguments: dict[str, Received]
+    total: int
+    shared: int
+    inline_end: int
+    frames: int
+    shared_end: int
+
+
+def check(body: CallBody) -> Checked:
+    """Where the arrays are, by arithmetic alone; whoever uses it compares with the memory there is. Raises
+    `InvalidMessage`.
+    """
+    parts, total, shared, inline_end, frames, shared_end = [], 0, 0, 0, 0, 0
+    for part in body.parts:
+        size = byte_count(part.dtype, part.shape)
+        total += size
+        if part.place is Place.INLINE:
+            inline_end = max(inline_end, part.offset + size)
+        elif part.place is Place.SHARED:
+            shared += size
+            shared_end = max(shared_end, part.offset + size)
+        elif part.offset != frames:
+            raise InvalidMessage(f"an array in frame {part.offset} where frame {frames} comes next")
+        else:
+            frames += 1
+        parts.append((part.dtype, part.shape, int(part.place), part.offset, size))
+    return Checked(tuple(parts), body.arguments, total, shared, inline_end, frames, shared_end)

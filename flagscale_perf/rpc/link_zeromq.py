@@ -1,0 +1,188 @@
+"""Messages over ZeroMQ: DEALER at the client, ROUTER at the server.
+
+What libzmq leaves open is closed here: the size of a message is limited, queues are short, nothing lingers at
+the end, an unroutable reply is an error, and the end of the other process is noticed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import NamedTuple
+
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from flagscale_perf.rpc.errors import CallTimeout, PeerGone
+from flagscale_perf.rpc.header import MOST_FIRST_BYTES, MOST_PARTS
+
+QUEUE = 8  # messages; credits keep it shorter
+LOOK_EVERY_MS = 10  # while waiting: how often the end of the peer is looked for
+COPY_BELOW = 65536  # a copy of a small frame costs less than the bookkeeping of sharing it
+
+
+class Message(NamedTuple):
+    """As it came: the first frame, and those behind it."""
+
+    first: bytes | memoryview
+    frames: list[memoryview]
+
+
+def context_for(endpoint: str) -> tuple[zmq.Context[zmq.Socket[bytes]], bool]:
+    """The context, and whether it belongs to the caller: inproc works within one context only."""
+    if endpoint.startswith("inproc:"):
+        return zmq.Context.instance(), False
+    return zmq.Context(), True
+
+
+class ClientLink:
+    """One DEALER. Not for several threads."""
+
+    carries_frames = True
+    name = "zeromq"
+
+    def __init__(self, endpoint: str, max_message_bytes: int) -> None:
+        self._context, self._own_context = context_for(endpoint)
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.linger = 0
+        self._socket.set_hwm(QUEUE)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_message_bytes, MOST_FIRST_BYTES))
+        self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
+        self._socket.setsockopt(zmq.RCVTIMEO, LOOK_EVERY_MS)
+        self._monitor: zmq.Socket[bytes] | None = None
+        if not endpoint.startswith("inproc:"):
+            self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._socket.connect(endpoint)
+        self.greeted = False  # until then a lost connection is only a server that is not there yet
+
+    def send(self, first: bytes, frames: list[memoryview], deadline_ns: int) -> None:
+        """Hands it to ZeroMQ, which sends it behind our back. Raises `CallTimeout`."""
+        try:
+            if frames:
+                self._socket.setsockopt(zmq.SNDTIMEO, _left_ms(deadline_ns))
+                self._socket.send(first, zmq.SNDMORE)
+                send_frames(self._socket, frames)
+            else:
+                self._socket.send(first, zmq.NOBLOCK)
+        except zmq.Again:
+            raise CallTimeout("the server takes no more messages") from None
+
+    def receive(self, deadline_ns: int) -> Message:
+        """Waits for one. Raises `CallTimeout` or `PeerGone`."""
+        first = self._first(deadline_ns)
+        if not self._socket.getsockopt(zmq.RCVMORE):
+            return Message(first, [])
+        return Message(first, receive_frames(self._socket))
+
+    def _first(self, deadline_ns: int) -> bytes:
+        socket = self._socket
+        while True:
+            try:
+                return socket.recv()
+            except zmq.Again:
+                pass
+            if self.greeted and self._is_gone():
+                try:  # what came before the end counts
+                    return socket.recv(zmq.NOBLOCK)
+                except zmq.Again:
+                    raise PeerGone("the server ended, or the connection to it broke") from None
+            if time.monotonic_ns() >= deadline_ns:
+                raise CallTimeout("no reply in time")
+
+    def _is_gone(self) -> bool:
+        if self._monitor is None:
+            return False
+        try:
+            event = parse_monitor_message(self._monitor.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            return False
+        return bool(event["event"] == zmq.EVENT_DISCONNECTED)
+
+    def close(self) -> None:
+        """Drops what is not sent."""
+        if self._monitor is not None:
+            self._socket.disable_monitor()
+            self._monitor.close(0)
+        self._socket.close(0)
+        if self._own_context:
+            self._context.term()
+
+
+class ServerLink:
+    """One ROUTER, and what a poll needs of it."""
+
+    def __init__(self, endpoint: str, max_message_bytes: int) -> None:
+        self._context, self._own_context = context_for(endpoint)
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.linger = 0
+        self._socket.set_hwm(QUEUE)
+        self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_message_bytes, MOST_FIRST_BYTES))
+        self._socket.setsockopt(zmq.SNDTIMEO, 0)
+        if endpoint.startswith("ipc:"):
+            self._socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
+        before = os.umask(0o077)
+        try:
+            self._socket.bind(endpoint)
+        finally:
+            os.umask(before)
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.descriptor = int(self._socket.getsockopt(zmq.FD))
+
+    def receive(self) -> tuple[bytes, Message] | None:
+        """Who sent, and what; None where nothing is there."""
+        socket = self._socket
+        try:
+            who = socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        if not socket.getsockopt(zmq.RCVMORE):
+            return who, Message(b"", [])
+        first = socket.recv()
+        if not socket.getsockopt(zmq.RCVMORE):
+            return who, Message(first, [])
+        return who, Message(first, receive_frames(socket))
+
+    def send(self, who: bytes, first: bytes, frames: list[memoryview]) -> bool:
+        """Whether it could be queued: False where the peer has gone, or takes nothing more."""
+        socket = self._socket
+        try:
+            socket.send(who, zmq.SNDMORE)
+            if frames:
+                socket.send(first, zmq.SNDMORE)
+                send_frames(socket, frames)
+            else:
+                socket.send(first)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """Drops what is not sent. Removes the socket's file, as libzmq does."""
+        self._socket.close(0)
+        if self._own_context:
+            self._context.term()
+
+
+def send_frames(socket: zmq.Socket[bytes], frames: list[memoryview]) -> None:
+    """The rest of a message."""
+    last = len(frames) - 1
+    for n, frame in enumerate(frames):
+        socket.send(frame, 0 if n == last else zmq.SNDMORE, copy=len(frame) < COPY_BELOW)
+
+
+def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
+    """The rest of a message, without a copy; what is above the number allowed is dropped."""
+    frames: list[memoryview] = []
+    while True:
+        frame = socket.recv(copy=False)
+        if len(frames) <= MOST_PARTS:
+            frames.append(frame.buffer)
+        if not frame.more:
+            return frames
+
+
+def _left_ms(deadline_ns: int) -> int:
+    return max(0, (deadline_ns - time.monotonic_ns()) // 1_000_000)

@@ -1,0 +1,229 @@
+"""Arrays into a message and out of it: one path for all, which puts each where its size says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple, Protocol
+
+from flagscale_perf.rpc.arrays import Array, byte_count
+from flagscale_perf.rpc.errors import InvalidMessage, Refused, RpcError
+from flagscale_perf.rpc.header import (
+    CALL,
+    MOST_BODY_BYTES,
+    MOST_INLINE_BYTES,
+    MOST_PARTS,
+    PREFIX,
+    Checked,
+    Place,
+    Prefix,
+    check,
+    encode,
+    padding,
+)
+from flagscale_perf.rpc.options import Arguments
+
+MOST_REMEMBERED = 256
+INLINE, FRAME, SHARED = int(Place.INLINE), int(Place.FRAME), int(Place.SHARED)
+
+
+class Slot(Protocol):
+    """A share of shared memory, for one call or one reply."""
+
+    def find(self, data: memoryview) -> int | None:
+        """Where it lies in this slot already; None where it does not."""
+        ...
+
+    def store(self, data: memoryview) -> int | None:
+        """Copies it in and says where; None where it does not fit."""
+        ...
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """The bytes there. Raises `InvalidMessage` where they are not all inside."""
+        ...
+
+
+class Sizes(NamedTuple):
+    """Where arrays go.
+
+    Attributes:
+        inline_bytes: up to this size into the first frame.
+        arena_from_bytes: from this size on into shared memory.
+        frames: whether the link carries frames.
+        most_bytes: of all arrays.
+    """
+
+    inline_bytes: int
+    arena_from_bytes: int
+    frames: bool
+    most_bytes: int
+
+
+class Packed(NamedTuple):
+    """A message but for its prefix.
+
+    Attributes:
+        body: of the header.
+        inline: what follows it, padded.
+        frames: what follows the first frame.
+        total, shared: bytes of all arrays, and of those in shared memory.
+    """
+
+    body: bytes
+    inline: list[bytes | memoryview]
+    frames: list[memoryview]
+    total: int
+    shared: int
+
+
+class _Layout:
+    """Places of the arrays of one message."""
+
+    def __init__(self, sizes: Sizes, slot: Slot | None) -> None:
+        self.sizes = sizes
+        self.slot = slot
+        self.inline: list[bytes | memoryview] = []
+        self.frames: list[memoryview] = []
+        self.at = 0
+        self.shared = 0
+
+    def place(self, data: memoryview, size: int) -> tuple[int, int]:
+        slot, sizes = self.slot, self.sizes
+        if slot is not None and (offset := slot.find(data)) is not None:
+            self.shared += size
+            return SHARED, offset
+        if size <= sizes.inline_bytes and self.at + size <= MOST_INLINE_BYTES:
+            return INLINE, self._append(data, size)
+        if slot is not None and (size >= sizes.arena_from_bytes or not sizes.frames):
+            offset = slot.store(data)
+            if offset is not None:
+                self.shared += size
+                return SHARED, offset
+        if sizes.frames:
+            self.frames.append(data)
+            return FRAME, len(self.frames) - 1
+        raise Refused(
+            f"an array of {size} bytes fits neither the message nor the rest of the shared memory, and this "
+            "link carries nothing else; start the server with a larger arena_bytes, or use control='zeromq'"
+        )
+
+    def _append(self, data: memoryview, size: int) -> int:
+        offset = self.at
+        self.inline.append(data)
+        gap = padding(size)
+        if gap:
+            self.inline.append(bytes(gap))
+        self.at = offset + size + gap
+        return offset
+
+
+def pack(arrays: Sequence[Array], arguments: Arguments, sizes: Sizes, slot: Slot | None) -> Packed:
+    """Raises `Refused` where limits forbid it, `RpcError` where an array is wrong in itself."""
+    layout = _Layout(sizes, slot)
+    parts = []
+    total = 0
+    if len(arrays) > MOST_PARTS:
+        raise Refused(f"{len(arrays)} arrays in one message; at most {MOST_PARTS} go")
+    for dtype, shape, data in arrays:
+        size = len(data)
+        if size != dtype.bytes * prod(shape):
+            raise RpcError(_wrong_size(Array(dtype, shape, data)))
+        total += size
+        if total > sizes.most_bytes:
+            raise Refused(too_large(sum(len(each.data) for each in arrays), sizes.most_bytes))
+        place, offset = layout.place(data, size)
+        parts.append((int(dtype), shape, place, offset))
+    try:
+        body = encode((parts, arguments))
+    except TypeError as error:
+        raise RpcError(f"arguments hold what calls do not carry: {error}") from None
+    if len(body) > MOST_BODY_BYTES:
+        raise Refused(
+            f"arguments and shapes take {len(body)} bytes; at most {MOST_BODY_BYTES} go: use an array"
+        )
+    return Packed(body, layout.inline, layout.frames, total, layout.shared)
+
+
+def _wrong_size(array: Array) -> str:
+    return (
+        f"an array of {array.dtype.name} {array.shape} takes {byte_count(array.dtype, array.shape)} bytes, "
+        f"and its data has {len(array.data)} items of format {array.data.format!r}; pass flat bytes, as "
+        "array_of does"
+    )
+
+
+def too_large(size: int, most: int) -> str:
+    """What to say of a message above the limit."""
+    return (
+        f"{size} bytes of arrays in one message; at most {most} are allowed here: raise max_message_bytes, "
+        "or send less at once"
+    )
+
+
+def first_frame(prefix: bytes, packed: Packed) -> bytes:
+    """Prefix, body and inline arrays as one piece."""
+    body, inline = packed.body, packed.inline
+    if not inline:
+        return prefix + body
+    return b"".join((prefix, body, bytes(padding(PREFIX.size + len(body))), *inline))
+
+
+class Unpacker:
+    """Reads what `pack` wrote, and believes nothing of it."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._remembered: dict[bytes, Checked] = {}
+
+    def body(self, first: bytes | memoryview, prefix: Prefix) -> Checked:
+        """The checked body. Raises `InvalidMessage`, or `Refused` above the limit."""
+        raw = bytes(first[PREFIX.size : PREFIX.size + prefix.body_bytes])
+        known = self._remembered.get(raw)
+        if known is not None:
+            return known
+        checked = check(CALL.decode(first, prefix))
+        if checked.total > self._most_bytes:
+            raise Refused(too_large(checked.total, self._most_bytes))
+        # Arguments are handed out, and may be changed by who gets them.
+        if not checked.arguments and len(raw) <= 1024:
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[raw] = checked._replace(arguments={})
+        return checked
+
+    def arrays(
+        self, checked: Checked, first: bytes | memoryview, frames: Sequence[memoryview], slot: Slot | None
+    ) -> list[Array]:
+        """Views of the message and of the slot. Raises `InvalidMessage` where one is not wholly inside."""
+        if checked.frames != len(frames):
+            raise InvalidMessage(f"{len(frames)} frames behind a header that names {checked.frames}")
+        if checked.shared_end and slot is None:
+            raise InvalidMessage("an array in shared memory, which this connection does not have")
+        inline = memoryview(b"")
+        if checked.inline_end:
+            inline = _inline(first, checked)
+        found = []
+        for dtype, shape, place, offset, size in checked.parts:
+            if place == INLINE:
+                data = inline[offset : offset + size]
+            elif place == FRAME:
+                data = frames[offset]
+                if len(data) != size:
+                    raise InvalidMessage(f"a frame of {len(data)} bytes for an array of {size}")
+            else:
+                assert slot is not None
+                data = slot.view(offset, size)
+            found.append(Array(dtype, shape, data))
+        return found
+
+
+def _inline(first: bytes | memoryview, checked: Checked) -> memoryview:
+    view = memoryview(first)
+    size = PREFIX.unpack_from(view)[3]
+    start = PREFIX.size + size
+    start += padding(start)
+    if start + checked.inline_end > len(view):
+        raise InvalidMessage(
+            f"arrays of {checked.inline_end} bytes behind the header, where {len(view) - start} are"
+        )
+    return view[start:].toreadonly()
