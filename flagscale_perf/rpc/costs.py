@@ -1,0 +1,202 @@
+"""What a call costs by its bytes: measured at some sizes, and what follows for other traffic."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flagscale_perf.spine.clock import NS_PER_S
+
+
+class Load(NamedTuple):
+    """Calls of one size.
+
+    Attributes:
+        calls: how many.
+        sent_bytes, received_bytes: of each.
+    """
+
+    calls: int
+    sent_bytes: float
+    received_bytes: float
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """The calls of a program, by size. Only totals are known of calls that are all taken to be alike."""
+
+    loads: tuple[Load, ...]
+
+    @classmethod
+    def alike(cls, calls: int, sent_bytes: float, received_bytes: float) -> Traffic:
+        """So many calls with so many bytes in all."""
+        return cls((Load(calls, sent_bytes / calls, received_bytes / calls),) if calls else ())
+
+    @classmethod
+    def of(cls, calls: Iterable[tuple[int, int]]) -> Traffic:
+        """Of calls as (bytes sent, bytes received)."""
+        sizes = Counter(calls)
+        return cls(tuple(Load(count, *size) for size, count in sorted(sizes.items())))
+
+    @property
+    def calls(self) -> int:
+        """All of them."""
+        return sum(load.calls for load in self.loads)
+
+    @property
+    def sent_bytes(self) -> int:
+        """Of all calls."""
+        return round(sum(load.calls * load.sent_bytes for load in self.loads))
+
+    @property
+    def received_bytes(self) -> int:
+        """Of all calls."""
+        return round(sum(load.calls * load.received_bytes for load in self.loads))
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of the largest message in either direction."""
+        return round(max((max(load[1:]) for load in self.loads), default=0))
+
+    def scaled(self, factor: float) -> Traffic:
+        """The same calls with so much of their bytes."""
+        return Traffic(tuple(Load(n, sent * factor, back * factor) for n, sent, back in self.loads))
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Time by size: `a + b * bytes` between each two measured sizes, as the last two have it beyond them.
+
+    One straight line for all sizes does not do: a byte of a large message costs several times what one of a
+    small message does, for it is in no cache and its pages are new.
+
+    Attributes:
+        points: bytes and nanoseconds, by rising size.
+    """
+
+    points: tuple[tuple[float, float], ...]
+
+    @classmethod
+    def through(cls, measured: Mapping[int, float]) -> Curve:
+        """Through measured times. Where a larger size came out cheaper, that was noise: the time stays."""
+        points: list[tuple[float, float]] = []
+        for size, cost_ns in sorted(measured.items()):
+            points.append((size, max(cost_ns, points[-1][1]) if points else cost_ns))
+        return cls(tuple(points))
+
+    def at(self, size: float) -> float:
+        """Nanoseconds for so many bytes."""
+        if len(self.points) == 1 or size <= self.points[0][0]:
+            return self.points[0][1]
+        place = min(bisect_left(self.points, size, key=lambda point: point[0]), len(self.points) - 1)
+        (x0, y0), (x1, y1) = self.points[place - 1 : place + 1]
+        return y0 + (y1 - y0) * (size - x0) / (x1 - x0)
+
+    @property
+    def fixed_ns(self) -> float:
+        """Of the smallest size: what a message costs however small it is."""
+        return self.points[0][1]
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Of the largest size, from what it costs beyond the smallest; None where that is nothing."""
+        (x0, y0), (x1, y1) = self.points[0], self.points[-1]
+        return None if y1 <= y0 else (x1 - x0) / (y1 - y0) * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Times of some traffic on one path, in nanoseconds.
+
+    Attributes:
+        fixed_ns: of it, what the calls would cost without a byte: waking up, headers, system calls.
+        serialize_ns, deserialize_ns: of it, on both sides.
+    """
+
+    total_ns: float
+    fixed_ns: float
+    serialize_ns: float
+    deserialize_ns: float
+
+    @property
+    def transfer_ns(self) -> float:
+        """What is left: carrying the bytes, and waiting for that."""
+        return max(0.0, self.total_ns - self.fixed_ns - self.serialize_ns - self.deserialize_ns)
+
+
+@dataclass(frozen=True)
+class PathCost:
+    """What one way of carrying calls costs.
+
+    Attributes:
+        name: as it is shown.
+        transport: "IPC", "TCP" or "INPROC".
+        payload: "msgpack", "frames" or "shared".
+        control: "zeromq" or "unix": what carries the messages.
+        round_trip_ns: of a call without arrays.
+        there: a call by the bytes that it sends, without what it would cost without them.
+        back: a call by the bytes that it receives, likewise.
+        serialize, deserialize: of these, on the caller's side; the server's are taken to be equal.
+    """
+
+    name: str
+    transport: str
+    payload: str
+    control: str
+    round_trip_ns: float
+    there: Curve
+    back: Curve
+    serialize: Curve
+    deserialize: Curve
+
+    def predict(self, traffic: Traffic) -> Prediction:
+        """The time of all calls, one after another, without what the methods themselves take."""
+        total = fixed = serialize = deserialize = 0.0
+        for calls, sent, received in traffic.loads:
+            fixed += calls * self.round_trip_ns
+            total += calls * (self.round_trip_ns + self.there.at(sent) + self.back.at(received))
+            serialize += calls * (self.serialize.at(sent) + self.serialize.at(received))
+            deserialize += calls * (self.deserialize.at(sent) + self.deserialize.at(received))
+        return Prediction(total, fixed, serialize, deserialize)
+
+    def codec_ns(self, traffic: Traffic) -> tuple[float, float]:
+        """Serializing and deserializing on the caller's side alone."""
+        return (
+            sum(calls * self.serialize.at(sent) for calls, sent, _ in traffic.loads),
+            sum(calls * self.deserialize.at(received) for calls, _, received in traffic.loads),
+        )
+
+
+@dataclass(frozen=True)
+class MemoryCost:
+    """A copy by its bytes: into memory that is in use, and into memory that is new to the process."""
+
+    warm: Curve
+    fresh: Curve
+
+    def floor_ns(self, traffic: Traffic) -> float:
+        """One warm copy of every byte: less is not possible where bytes are copied at all."""
+        return sum(n * (self.warm.at(sent) + self.warm.at(back)) for n, sent, back in traffic.loads)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What this machine was measured to do.
+
+    Attributes:
+        machine: one line.
+        rounds: of measurement, interleaved; times are their medians.
+        paths: ways of carrying calls, in the order they are shown.
+    """
+
+    machine: str
+    rounds: int
+    memory: MemoryCost
+    paths: Sequence[PathCost]
+
+    def path(self, payload: str, transport: str) -> PathCost | None:
+        """The first that carries so; None where it was not measured."""
+        return next((p for p in self.paths if (p.payload, p.transport) == (payload, transport)), None)

@@ -1,0 +1,363 @@
+"""Where the time of calls goes, and what another way of carrying them would change: as a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Report, Section, Table
+from flagscale_perf.rpc.claims import MIB, Reported, Verdict, judge_all
+from flagscale_perf.rpc.costs import Calibration, PathCost, Prediction, Traffic
+from flagscale_perf.rpc.listeners import EndpointState, Listener
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+
+MATTERS = 0.1  # a path that saves less of the whole is not worth changing
+_MOSTLY = 0.5
+_US = 1000
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What is known of a program's calls.
+
+    Attributes:
+        traffic: their sizes.
+        source: where that is from.
+        rpc_s: in calls; None where it is not known, as the next two.
+        server_s: of it, in the methods themselves.
+        total_s: of the whole program.
+        transport, payload: how they were carried; msgpack where it is not known.
+        serialize_s, deserialize_s: of rpc_s or beside it, on the caller's side.
+    """
+
+    traffic: Traffic
+    source: str
+    rpc_s: float | None = None
+    server_s: float | None = None
+    total_s: float | None = None
+    transport: str | None = None
+    payload: str = "msgpack"
+    serialize_s: float | None = None
+    deserialize_s: float | None = None
+
+    @classmethod
+    def of_figures(cls, reported: Reported, source: str) -> Observed | None:
+        """None where the file has no [run]."""
+        run = reported.run
+        if run is None:
+            return None
+        traffic = Traffic.alike(run.calls, run.sent_mib * MIB, run.received_mib * MIB)
+        serialize, deserialize = (
+            None if each is None else each * run.calls / 1e3
+            for each in (run.serialize_ms, run.deserialize_ms)
+        )
+        return cls(
+            traffic,
+            source,
+            run.rpc_s,
+            run.server_s,
+            run.total_s,
+            serialize_s=serialize,
+            deserialize_s=deserialize,
+        )
+
+
+@dataclass(frozen=True)
+class Places:
+    """Who was asked and who listens.
+
+    Attributes:
+        state: of the client's endpoint.
+        told_by: how the client knows it: "--endpoint", "LLAMA_IPC_PATH", "default".
+        servers: ZeroMQ programs of this user, and where they listen.
+        environment: the variables that decide, "" for one that is not set.
+        logged: transport that the head of the log names; None without a log.
+    """
+
+    state: EndpointState
+    told_by: str
+    servers: Sequence[tuple[str, Listener]] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    logged: str | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All of it, for programs."""
+
+    here: Calibration
+    observed: Observed | None = None
+    places: Places | None = None
+    verdicts: Sequence[Verdict] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        predicted = {} if self.observed is None else predictions(self.here, self.observed.traffic)
+        return {
+            "machine": self.here.machine,
+            "predicted_s": {name: each.total_ns / NS_PER_S for name, each in predicted.items()},
+            "conclusions": [text for text, _ in self.conclusions()],
+            "cannot_be": [verdict.says for verdict in self.verdicts if verdict.can_be is False],
+        }
+
+    def conclusions(self) -> list[tuple[str, str]]:
+        """Sentences and their tone, the verdict first."""
+        found = [] if self.observed is None else _conclude(self.here, self.observed)
+        return found + ([] if self.places is None else _wrong_places(self.places))
+
+    def report(self) -> Report:
+        """As blocks."""
+        head = [
+            Pairs([("machine", self.here.machine), ("measured", f"{self.here.rounds} interleaved rounds")])
+        ]
+        sections = [Section("verdict", "Verdict", "Verdict", [Note(*each) for each in self.conclusions()])]
+        if self.places is not None:
+            sections.append(Section("endpoint", "Endpoint", "Endpoint", _places_blocks(self.places)))
+        sections.append(
+            Section("paths", "Transports", "Transports, as measured here", [_paths_table(self.here)])
+        )
+        if self.observed is not None:
+            blocks = _traffic_blocks(self.here, self.observed)
+            sections.append(Section("traffic", "Traffic", "This traffic on each of them", blocks))
+        if self.verdicts:
+            sections.append(
+                Section("figures", "Figures", "Figures, held against arithmetic", _claims(self.verdicts))
+            )
+        return Report("Transport diagnosis", head, [each for each in sections if each.blocks], self)
+
+
+def diagnose(
+    here: Calibration, observed: Observed | None, places: Places | None, reported: Reported | None = None
+) -> Diagnosis:
+    """What `diagnose_transport.py` prints."""
+    return Diagnosis(here, observed, places, judge_all(reported.claim, here) if reported else ())
+
+
+def predictions(here: Calibration, traffic: Traffic) -> dict[str, Prediction]:
+    """Of every path, by its name."""
+    return {path.name: path.predict(traffic) for path in here.paths}
+
+
+# ---- the verdict -------------------------------------------------------------------------------
+
+
+def _conclude(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
+    used = here.path(seen.payload, seen.transport or "IPC")
+    if used is None or not seen.traffic.loads:
+        return [
+            (
+                f"There is no measurement of {seen.payload} over {seen.transport or 'IPC'} to compare with.",
+                "warn",
+            )
+        ]
+    best = min(here.paths, key=lambda path: path.predict(seen.traffic).total_ns)
+    return [
+        _headline(used, best, seen),
+        *_transport_alone(here, seen),
+        *_codec(used, seen),
+        _cheapest(here, best, used, seen),
+    ]
+
+
+def _headline(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]:
+    spent, gained = used.predict(seen.traffic), best.predict(seen.traffic)
+    carrying_s = spent.total_ns / NS_PER_S
+    whole_s = seen.total_s or seen.rpc_s
+    if seen.rpc_s is not None and seen.server_s is not None:
+        carrying_s = seen.rpc_s - seen.server_s
+    saved_s = max(0.0, carrying_s - gained.total_ns / NS_PER_S)
+    if whole_s is not None and saved_s < MATTERS * whole_s:
+        return (
+            f"The transport is not your problem: {best.name} would save {_s(saved_s)} of {_s(whole_s)} "
+            f"({100 * saved_s / whole_s:.1f} %).",
+            "good",
+        )
+    of_whole = "" if whole_s is None else f" of {_s(whole_s)}"
+    if spent.fixed_ns > _MOSTLY * spent.total_ns:
+        each_us = used.round_trip_ns / _US
+        return (
+            f"The number of calls costs it, not their bytes: {seen.traffic.calls} calls of at least "
+            f"{each_us:.0f} us. {best.name} would save {_s(saved_s)}{of_whole}.",
+            "bad",
+        )
+    explained = "" if seen.rpc_s is None else f" of the {_s(seen.rpc_s)} in calls"
+    return (
+        f"Bytes and copies cost it, not the transport: {_mib(seen.traffic)} take "
+        f"{_s(spent.total_ns / NS_PER_S)}{explained} by {used.name}, "
+        f"{_share(spent.serialize_ns + spent.deserialize_ns, spent)} of it serializing and deserializing. "
+        f"{best.name} would save {_s(saved_s)}{of_whole}.",
+        "bad",
+    )
+
+
+def _transport_alone(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
+    """What TCP instead of IPC costs, and what latency costs."""
+    ipc, tcp = here.path(seen.payload, "IPC"), here.path(seen.payload, "TCP")
+    if ipc is None or tcp is None:
+        return []
+    over_ipc, over_tcp = ipc.predict(seen.traffic), tcp.predict(seen.traffic)
+    more_s = (over_tcp.total_ns - over_ipc.total_ns) / NS_PER_S
+    cost = f"{_s(more_s)} more" if more_s > 0 else "no more"
+    calls, latency_us = seen.traffic.calls, tcp.round_trip_ns / _US
+    return [
+        (
+            f"TCP instead of IPC would cost {cost} for this traffic ({_s(over_tcp.total_ns / NS_PER_S)} and "
+            f"{_s(over_ipc.total_ns / NS_PER_S)}). Latency cannot be the reason: {calls} calls x "
+            f"{latency_us:.0f} us are {_s(calls * latency_us / 1e6)}, even over TCP.",
+            "",
+        )
+    ]
+
+
+def _codec(used: PathCost, seen: Observed) -> list[tuple[str, str]]:
+    """What serializing took on the caller's side, beside what it takes here."""
+    if seen.serialize_s is None or seen.deserialize_s is None:
+        return []
+    there, back = used.codec_ns(seen.traffic)
+    return [
+        (
+            f"Serializing took {_s(seen.serialize_s)} and deserializing {_s(seen.deserialize_s)} on the "
+            f"caller's side; {used.name} takes {_s(there / NS_PER_S)} and {_s(back / NS_PER_S)} here. The "
+            "server does the same once more, the other way round.",
+            "",
+        )
+    ]
+
+
+def _cheapest(here: Calibration, best: PathCost, used: PathCost, seen: Observed) -> tuple[str, str]:
+    before, after = used.predict(seen.traffic).total_ns, best.predict(seen.traffic).total_ns
+    floor = here.memory.floor_ns(seen.traffic)
+    half = best.predict(seen.traffic.scaled(0.5)).total_ns
+    return (
+        f"By {best.name} the same calls take {_s(after / NS_PER_S)}: {before / after:.1f} times less, "
+        f"{after / floor:.2f} times what one copy of the bytes costs ({_s(floor / NS_PER_S)}). With half the "
+        f"bytes (bfloat16 for float32) {_s(half / NS_PER_S)}.",
+        "",
+    )
+
+
+_WRONG = {
+    "missing": "Nobody listens at {endpoint}: start the server.",
+    "closed": "Nobody listens at {endpoint}: start the server.",
+    "stale": "{path} is left over from a server that ended: a server that is started removes it.",
+    "not a socket": "{path} is no socket: choose another path; nothing here removes your file.",
+}
+
+
+def _wrong_places(places: Places) -> list[tuple[str, str]]:
+    state = places.state
+    scheme, _, path = state.endpoint.partition("://")
+    found = [_WRONG[state.kind].format(endpoint=state.endpoint, path=path)] if state.kind in _WRONG else []
+    if len(state.listeners) > 1:
+        all_of_them = " and ".join(map(str, state.listeners))
+        found.append(
+            f"More than one process is bound to {state.endpoint}: {all_of_them}. Stop the older one."
+        )
+    others = [f"{server} listens at {at}" for at, server in places.servers if at != state.endpoint]
+    if state.kind != "live" and others:
+        found.append(f"The client would ask {state.endpoint}, but {others[0]}: give both the same.")
+    for name, theirs in (pair for each in state.listeners for pair in each.environment):
+        mine = places.environment.get(name, theirs)
+        if mine != theirs:
+            found.append(f"The server runs with {name}={theirs}, this shell has {mine or 'none'}.")
+    if places.logged not in (None, scheme.upper()):
+        found.append(f"The log says {places.logged}, the endpoint here is {scheme.upper()}.")
+    return [(text, "bad") for text in found]
+
+
+# ---- tables ------------------------------------------------------------------------------------
+
+
+def _places_blocks(places: Places) -> list[Block]:
+    state = places.state
+    file = None if state.mode is None else f"mode {state.mode}, owner {state.owner}"
+    elsewhere = [(at, who) for at, who in places.servers if at != state.endpoint]
+    variables = [pair for each in state.listeners for pair in each.environment]
+    rows: list[tuple[str, Cell]] = [
+        ("client's endpoint", f"{state.endpoint} ({places.told_by})"),
+        ("state", state.kind),
+        ("file", file),
+        *(("listens", str(listener)) for listener in state.listeners),
+        *(("its environment", f"{name}={value}") for name, value in variables),
+        *(("listens elsewhere", f"{at}: {who}") for at, who in elsewhere),
+        *((name, value or "not set") for name, value in places.environment.items()),
+        ("log was made over", places.logged),
+    ]
+    return [Pairs(rows)]
+
+
+def _paths_table(here: Calibration) -> Table:
+    rows: list[Sequence[Cell]] = [
+        (
+            path.name,
+            Quantity(path.round_trip_ns / _US, "us", 1),
+            *(
+                _rate(curve.bytes_per_s)
+                for curve in (path.there, path.back, path.serialize, path.deserialize)
+            ),
+        )
+        for path in here.paths
+    ]
+    memory = here.memory
+    rows += [
+        ("one copy of memory", None, *[_rate(memory.warm.bytes_per_s)] * 2, None, None),
+        ("one copy into new memory", None, *[_rate(memory.fresh.bytes_per_s)] * 2, None, None),
+    ]
+    return Table(("path", "round trip", "there", "back", "serialize", "deserialize"), rows, figures=5)
+
+
+def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
+    traffic = seen.traffic
+    facts: list[tuple[str, Cell]] = [
+        ("from", seen.source),
+        ("calls", Quantity(traffic.calls)),
+        ("sent", Quantity(traffic.sent_bytes / MIB, "MiB", 1)),
+        ("received", Quantity(traffic.received_bytes / MIB, "MiB", 1)),
+        ("in calls", None if seen.rpc_s is None else Quantity(seen.rpc_s, "s", 2)),
+        ("of it at the server", None if seen.server_s is None else Quantity(seen.server_s, "s", 2)),
+    ]
+    floor = here.memory.floor_ns(traffic)
+    rows = [_prediction_row(path.name, path.predict(traffic), floor) for path in here.paths]
+    rows.append(("one copy of memory", _ms(floor), None, None, None, None, Quantity(1.0, "", 2)))
+    head = ("path", "predicted", "fixed", "serialize", "transfer", "deserialize", "x copy")
+    return [Pairs(facts), Table(head, rows, figures=6)]
+
+
+def _prediction_row(name: str, each: Prediction, floor: float) -> Sequence[Cell]:
+    times = (each.total_ns, each.fixed_ns, each.serialize_ns, each.transfer_ns, each.deserialize_ns)
+    return (name, *map(_ms, times), Quantity(each.total_ns / floor, "", 2) if floor else None)
+
+
+def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
+    wrong = [each for each in verdicts if each.can_be is False]
+    other = [each for each in verdicts if each.can_be is not False and each.because]
+    tables: list[Block] = []
+    for title, group in (("cannot be", wrong), ("to be known", other)):
+        if group:
+            notes = [each.because for each in group]
+            head = (f"{title}: {len(group)}",)
+            tables.append(
+                Table(head, [(f"{n}. {each.says}",) for n, each in enumerate(group, 1)], notes=notes)
+            )
+    return tables
+
+
+def _rate(bytes_per_s: float | None) -> Cell:
+    return None if bytes_per_s is None else Quantity(bytes_per_s / 1e9, "GB/s", 2)
+
+
+def _ms(time_ns: float) -> Quantity:
+    return Quantity(time_ns / NS_PER_MS, "ms")
+
+
+def _s(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{1000 * seconds:.3g} ms"
+
+
+def _mib(traffic: Traffic) -> str:
+    return f"{(traffic.sent_bytes + traffic.received_bytes) / MIB:,.0f} MiB in {traffic.calls} calls"
+
+
+def _share(part_ns: float, whole: Prediction) -> str:
+    return f"{100 * part_ns / whole.total_ns:.0f} %"

@@ -1,0 +1,184 @@
+"""Who listens at an endpoint, and which ZeroMQ programs of this user listen where: from Linux' /proc, without
+connecting to anybody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.processes import own_pids
+
+_ACCEPTS = 0x10000  # flag of a listening unix socket
+_TCP_LISTENS = "0A"
+_COMMAND_LENGTH = 100
+
+
+@dataclass(frozen=True)
+class Listener:
+    """A process that listens.
+
+    Attributes:
+        pid: None where the process is not this user's.
+        command: its command line; empty where it is not known.
+        environment: those of its variables whose names begin with LLAMA_.
+    """
+
+    pid: int | None
+    command: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return "a process of another user" if self.pid is None else f"pid {self.pid}: {self.command}"
+
+
+@dataclass(frozen=True)
+class EndpointState:
+    """What stands at an endpoint.
+
+    Attributes:
+        endpoint: as it was given.
+        kind: "live", "stale" (a socket's file that nobody listens at), "missing", "not a socket", "closed"
+            (TCP), "unknown" (inproc).
+        listeners: who listens; more than one at a path where a later server took it over.
+        mode, owner: of the file; None without one.
+    """
+
+    endpoint: str
+    kind: str
+    listeners: tuple[Listener, ...] = ()
+    mode: str | None = None
+    owner: str | None = None
+
+
+def look_at(endpoint: str) -> EndpointState:
+    """What stands at `ipc://PATH` or `tcp://HOST:PORT`. Raises PerfError for any other text."""
+    transport, _, address = endpoint.partition("://")
+    if transport == "ipc" and address:
+        return _look_at_path(endpoint, address)
+    if transport == "tcp" and address.rpartition(":")[2].isdigit():
+        listeners = _owners(_tcp_listening().get(int(address.rpartition(":")[2]), []))
+        return EndpointState(endpoint, "live" if listeners else "closed", listeners)
+    if transport == "inproc":
+        return EndpointState(endpoint, "unknown")
+    raise PerfError(f"endpoint {endpoint!r} is none; write ipc:///PATH or tcp://HOST:PORT")
+
+
+def _look_at_path(endpoint: str, path: str) -> EndpointState:
+    if path.startswith("@"):  # abstract: no file
+        listeners = _owners(_unix_listening().get(path, []))
+        return EndpointState(endpoint, "live" if listeners else "missing", listeners)
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return EndpointState(endpoint, "missing")
+    mode, owner = f"{stat.S_IMODE(status.st_mode):04o}", _user(status.st_uid)
+    if not stat.S_ISSOCK(status.st_mode):
+        return EndpointState(endpoint, "not a socket", (), mode, owner)
+    listeners = _owners(_unix_listening().get(path, []))
+    return EndpointState(endpoint, "live" if listeners else "stale", listeners, mode, owner)
+
+
+def zeromq_servers() -> list[tuple[str, Listener]]:
+    """Endpoints at which this user's programs that have loaded libzmq listen."""
+    held = {inode: f"ipc://{path}" for path, inodes in _unix_listening().items() for inode in inodes}
+    held |= {
+        inode: f"tcp://127.0.0.1:{port}" for port, inodes in _tcp_listening().items() for inode in inodes
+    }
+    return sorted(
+        (
+            (held[inode], _listener(pid))
+            for pid in own_pids()
+            if _has_loaded_zeromq(pid)
+            for inode in _inodes(pid)
+            if inode in held
+        ),
+        key=lambda found: found[0],
+    )
+
+
+def _unix_listening() -> dict[str, list[int]]:
+    """Inodes of the listening sockets, by path."""
+    found: dict[str, list[int]] = {}
+    for fields in _rows("/proc/net/unix", 8):
+        if int(fields[3], 16) & _ACCEPTS:
+            found.setdefault(fields[7], []).append(int(fields[6]))
+    return found
+
+
+def _tcp_listening() -> dict[int, list[int]]:
+    """Inodes of the listening sockets, by port."""
+    found: dict[int, list[int]] = {}
+    for fields in (*_rows("/proc/net/tcp", 11), *_rows("/proc/net/tcp6", 11)):
+        if fields[3] == _TCP_LISTENS:
+            found.setdefault(int(fields[1].rpartition(":")[2], 16), []).append(int(fields[9]))
+    return found
+
+
+def _rows(path: str, fields: int) -> Iterator[list[str]]:
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        next(file, None)
+        yield from (
+            row
+            for row in (line.split(maxsplit=fields - 1) for line in map(str.strip, file))
+            if len(row) == fields
+        )
+
+
+def _owners(inodes: list[int]) -> tuple[Listener, ...]:
+    """Who has them open."""
+    wanted, found = set(inodes), []
+    for pid in own_pids() if wanted else ():
+        if mine := _inodes(pid) & wanted:
+            wanted -= mine
+            found.append(_listener(pid))
+    return (*found, *(Listener(None) for _ in wanted))
+
+
+def _inodes(pid: int) -> set[int]:
+    """Of the sockets that a process has open."""
+    found = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if match := re.fullmatch(r"socket:\[(\d+)\]", os.readlink(f"/proc/{pid}/fd/{name}")):
+                    found.add(int(match[1]))
+    return found
+
+
+def _has_loaded_zeromq(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return b"libzmq" in Path(f"/proc/{pid}/maps").read_bytes()
+    return False
+
+
+def _listener(pid: int) -> Listener:
+    command = " ".join(_zero_ended(pid, "cmdline"))
+    variables = (entry.partition("=") for entry in _zero_ended(pid, "environ") if entry.startswith("LLAMA_"))
+    return Listener(
+        pid, command[:_COMMAND_LENGTH], tuple(sorted((name, value) for name, _, value in variables))
+    )
+
+
+def _zero_ended(pid: int, name: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return [
+            part.decode(errors="replace")
+            for part in Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
+            if part
+        ]
+    return []
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)

@@ -1,0 +1,131 @@
+"""The diagnosis: its layout with fixed measurements, and its verdicts with figures one can work out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.report.text import render
+from flagscale_perf.rpc.claims import read_figures
+from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.diagnosis import Diagnosis, Observed, Places, diagnose
+from flagscale_perf.rpc.listeners import EndpointState, Listener
+from tests.golden import golden
+from tests.unit.rpc.calibrations import FIXED, MIB
+
+SHIPPED = Path(__file__).parents[3] / "examples/tee_gpu/reported_figures.toml"
+AT = "ipc:///run/x.ipc"
+SERVER = Listener(71, "python server_optimized.py", (("LLAMA_DTYPE", "float32"),))
+
+
+def first(observed: Observed) -> str:
+    return Diagnosis(FIXED, observed).conclusions()[0][0]
+
+
+def test_the_layout() -> None:
+    reported = read_figures(SHIPPED)
+    places = Places(
+        EndpointState(AT, "live", (SERVER,), "0600", "ann"),
+        "default",
+        [(AT, SERVER)],
+        {"LLAMA_IPC_PATH": "", "LLAMA_DTYPE": "bfloat16"},
+        "TCP",
+    )
+    made = diagnose(FIXED, Observed.of_figures(reported, "reported_figures.toml"), places, reported)
+    assert render(made.report()) == golden("rpc_diagnosis.txt")
+    assert made.as_dict()["predicted_s"]["msgpack over ipc"] == pytest.approx(29.3, abs=0.05)
+    assert len(made.as_dict()["cannot_be"]) == 25
+
+
+def test_many_bytes_are_the_reason_not_the_transport() -> None:
+    # 100 x 20 MiB x 4 ns = 8.39 s; the best path's 0.11 ns a byte make 0.23 s
+    said = first(Observed(Traffic.alike(100, 1000 * MIB, 1000 * MIB), "x", rpc_s=9.0, total_s=20.0))
+    assert said == (
+        "Bytes and copies cost it, not the transport: 2,000 MiB in 100 calls take 8.39 s of the 9.00 s in "
+        "calls by msgpack over ipc, 62 % of it serializing and deserializing. shared memory, unix would save "
+        "8.16 s of 20.00 s."
+    )
+
+
+def test_many_small_calls_are_the_reason() -> None:
+    # 10 000 x 30 us = 0.3 s; over the unix socket 8 us each
+    said = first(Observed(Traffic.alike(10_000, 1_000_000, 0), "x"))
+    assert said == (
+        "The number of calls costs it, not their bytes: 10000 calls of at least 30 us. shared memory, unix "
+        "would save 224 ms."
+    )
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [
+        # 0.3 s of 10 s could be saved at most
+        Observed(Traffic.alike(10_000, 1_000_000, 0), "x", rpc_s=0.31, total_s=10.0),
+        # 5 s in calls, of them 4.9 in the methods themselves
+        Observed(Traffic.alike(100, 10 * MIB, 10 * MIB), "x", rpc_s=5.0, server_s=4.9),
+        # already on the best path
+        Observed(Traffic.alike(100, 1000 * MIB, 1000 * MIB), "x", 0.25, 0.0, 20.0, "IPC", "shared"),
+    ],
+)
+def test_the_transport_is_not_the_problem_where_no_other_saves_a_tenth(observed: Observed) -> None:
+    assert first(observed).startswith("The transport is not your problem: shared memory, unix would save ")
+
+
+def test_tcp_costs_what_the_measurements_differ_by() -> None:
+    # 2000 MiB x 0.5 ns more, and 10 us a call
+    said = Diagnosis(FIXED, Observed(Traffic.alike(100, 1000 * MIB, 1000 * MIB), "x")).conclusions()[1][0]
+    assert said == (
+        "TCP instead of IPC would cost 1.05 s more for this traffic (9.44 s and 8.39 s). Latency cannot be "
+        "the reason: 100 calls x 40 us are 4 ms, even over TCP."
+    )
+
+
+def test_a_path_that_was_not_measured_is_said() -> None:
+    observed = Observed(Traffic.alike(1, MIB, MIB), "x", transport="TCP", payload="frames")
+    assert first(observed) == "There is no measurement of frames over TCP to compare with."
+
+
+@pytest.mark.parametrize(
+    ("places", "says"),
+    [
+        (
+            Places(EndpointState(AT, "missing"), "default"),
+            ["Nobody listens at ipc:///run/x.ipc: start the server."],
+        ),
+        (
+            Places(EndpointState(AT, "stale", (), "0600", "ann"), "default"),
+            ["/run/x.ipc is left over from a server that ended: a server that is started removes it."],
+        ),
+        (
+            Places(EndpointState(AT, "not a socket", (), "0600", "ann"), "default"),
+            ["/run/x.ipc is no socket: choose another path; nothing here removes your file."],
+        ),
+        (
+            Places(EndpointState(AT, "missing"), "LLAMA_IPC_PATH", [("ipc:///run/y.ipc", SERVER)]),
+            [
+                "Nobody listens at ipc:///run/x.ipc: start the server.",
+                "The client would ask ipc:///run/x.ipc, but pid 71: python server_optimized.py listens at "
+                "ipc:///run/y.ipc: give both the same.",
+            ],
+        ),
+        (
+            Places(EndpointState(AT, "live", (SERVER, Listener(None))), "default"),
+            [
+                "More than one process is bound to ipc:///run/x.ipc: pid 71: python server_optimized.py and "
+                "a process of another user. Stop the older one."
+            ],
+        ),
+        (
+            Places(EndpointState(AT, "live", (SERVER,)), "default", environment={"LLAMA_DTYPE": "bfloat16"}),
+            ["The server runs with LLAMA_DTYPE=float32, this shell has bfloat16."],
+        ),
+        (
+            Places(EndpointState(AT, "live", (SERVER,)), "default", logged="TCP"),
+            ["The log says TCP, the endpoint here is IPC."],
+        ),
+        (Places(EndpointState(AT, "live", (SERVER,)), "default", [(AT, SERVER)], logged="IPC"), []),
+    ],
+)
+def test_a_wrong_endpoint_is_named(places: Places, says: list[str]) -> None:
+    assert [text for text, _ in Diagnosis(FIXED, places=places).conclusions()] == says
