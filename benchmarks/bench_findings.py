@@ -19,30 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.processes.planted_runs import PATTERNS, Outcome, Plant, outcome_of, train
-
-PHASES = (
-    "data_loading", "forward", "backward", "exposed_grad_comm", "exposed_stat_comm", "zero_grad", "optimizer",
-    "optimizer_inner_step", "forward_backward_other", "other", "between_steps",
-)  # fmt: skip
-OF_A_RANK = ("data_loading", "forward", "backward", "zero_grad", "optimizer", "optimizer_inner_step")
-STEP = 3  # from a pattern's phase to the next one's: no phase twice in a run
-TOLERANCE = 0.2
-
-
-def runs() -> list[tuple[int, list[Plant]]]:
-    """Ranks and plants of each run."""
-    found: list[tuple[int, list[Plant]]] = [(1, []), (2, [])]
-    for ranks in (1, 2):
-        for first in range(len(PHASES)):
-            places = [(first + STEP * number) % len(PHASES) for number in range(len(PATTERNS))]
-            found.append(
-                (
-                    ranks,
-                    [Plant(PHASES[place], pattern) for place, pattern in zip(places, PATTERNS, strict=True)],
-                )
-            )
-    return found + [(2, [Plant(phase, "constant", rank=1)]) for phase in OF_A_RANK]
+from tests.processes.planted_runs import Outcome, Plant, is_near, outcome_of, runs, train
 
 
 def outcome(ranks: int, plants: Sequence[Plant], directory: Path) -> Outcome:
@@ -63,9 +40,9 @@ def show(outcome: Outcome, plants: Sequence[Plant]) -> int:
             print(f"  {where} MISSED")
             continue
         gain, true_gain = outcome.gains[plant]
-        is_near = abs(gain - true_gain) <= TOLERANCE * true_gain
-        wrong += not is_near
-        print(f"  {where} gain {gain:7.1%} of {true_gain:7.1%}{'' if is_near else '  NOT WITHIN 20 %'}")
+        near = is_near(gain, true_gain)
+        wrong += not near
+        print(f"  {where} gain {gain:7.1%} of {true_gain:7.1%}{'' if near else '  NOT WITHIN 20 %'}")
     for title in outcome.false:
         print(f"  FALSE: {title}")
     return wrong + len(outcome.false)

@@ -34,6 +34,15 @@ PATTERNS = {
 _SECONDS = {"constant": 0.15, "periodic": 0.4, "bursts": 0.5, "growing": 0.3}
 
 
+PHASES = (
+    "data_loading", "forward", "backward", "exposed_grad_comm", "exposed_stat_comm", "zero_grad", "optimizer",
+    "optimizer_inner_step", "forward_backward_other", "other", "between_steps",
+)  # fmt: skip
+OF_A_RANK = ("data_loading", "forward", "backward", "zero_grad", "optimizer", "optimizer_inner_step")
+TOLERANCE = 0.2
+STEP = 3  # from a pattern's phase to the next one's: no phase twice in a run
+
+
 @dataclass(frozen=True)
 class Plant:
     """A delay in a phase; `rank` has it alone, all ranks without one."""
@@ -75,6 +84,26 @@ class Plant:
         """Whether it says phase, pattern and rank."""
         ranks = [] if self.rank is None else [self.rank]
         return (finding.phase, finding.pattern, finding.ranks) == (self.phase, self.pattern, ranks)
+
+
+def runs() -> list[tuple[int, list[Plant]]]:
+    """Ranks and plants of each run."""
+    found: list[tuple[int, list[Plant]]] = [(1, []), (2, [])]
+    for ranks in (1, 2):
+        for first in range(len(PHASES)):
+            places = [(first + STEP * number) % len(PHASES) for number in range(len(PATTERNS))]
+            found.append(
+                (
+                    ranks,
+                    [Plant(PHASES[place], pattern) for place, pattern in zip(places, PATTERNS, strict=True)],
+                )
+            )
+    return found + [(2, [Plant(phase, "constant", rank=1)]) for phase in OF_A_RANK]
+
+
+def is_near(gain: float, true_gain: float) -> bool:
+    """Whether a finding's gain is right to 20 %."""
+    return abs(gain - true_gain) <= TOLERANCE * true_gain
 
 
 @dataclass(frozen=True)

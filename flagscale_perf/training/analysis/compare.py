@@ -61,7 +61,7 @@ def report_of(result: Comparison) -> Report:
     remarks = [
         "phases: all intervals together hold with 95 %"
         if result.phases
-        else "no phases: not every run has them, train with --perf-breakdown"
+        else "no phases: not every run has them (--perf-breakdown records them)"
     ]
     if result.basis != ITERATION:
         words = "the runs differ in model, batch or world size: times are"

@@ -70,7 +70,7 @@ def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
     assert (
         "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
     )
-    assert "no phases: not every run has them, train with --perf-breakdown" in shown
+    assert "no phases: not every run has them (--perf-breakdown records them)" in shown
 
 
 def test_the_page_is_as_promised(tmp_path) -> None:
