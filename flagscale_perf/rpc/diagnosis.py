@@ -8,12 +8,13 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Report, Section, Table
 from flagscale_perf.rpc.claims import MIB, Reported, Verdict, judge_all
-from flagscale_perf.rpc.costs import Calibration, PathCost, Prediction, Traffic
+from flagscale_perf.rpc.costs import Calibration, Curve, PathCost, Prediction, Traffic
 from flagscale_perf.rpc.listeners import EndpointState, Listener
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MATTERS = 0.1  # a path that saves less of the whole is not worth changing
 _MOSTLY = 0.5
+_NOTHING = 0.02
 _US = 1000
 
 
@@ -292,17 +293,14 @@ def _paths_table(here: Calibration) -> Table:
         (
             path.name,
             Quantity(path.round_trip_ns / _US, "us", 1),
-            *(
-                _rate(curve.bytes_per_s)
-                for curve in (path.there, path.back, path.serialize, path.deserialize)
-            ),
+            *(_rate(path, curve) for curve in (path.there, path.back, path.serialize, path.deserialize)),
         )
         for path in here.paths
     ]
     memory = here.memory
     rows += [
-        ("one copy of memory", None, *[_rate(memory.warm.bytes_per_s)] * 2, None, None),
-        ("one copy into new memory", None, *[_rate(memory.fresh.bytes_per_s)] * 2, None, None),
+        ("one copy of memory", None, *[_gb_per_s(memory.warm)] * 2, None, None),
+        ("one copy into new memory", None, *[_gb_per_s(memory.fresh)] * 2, None, None),
     ]
     return Table(("path", "round trip", "there", "back", "serialize", "deserialize"), rows, figures=5)
 
@@ -343,8 +341,15 @@ def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
     return tables
 
 
-def _rate(bytes_per_s: float | None) -> Cell:
-    return None if bytes_per_s is None else Quantity(bytes_per_s / 1e9, "GB/s", 2)
+def _rate(path: PathCost, curve: Curve) -> Cell:
+    """None for a stage that takes next to nothing of a large call: it has no speed."""
+    size, whole_ns = path.there.points[-1]
+    return None if curve.at(size) - curve.fixed_ns < _NOTHING * whole_ns else _gb_per_s(curve)
+
+
+def _gb_per_s(curve: Curve) -> Cell:
+    speed = curve.bytes_per_s
+    return None if speed is None else Quantity(speed / 1e9, "GB/s", 2)
 
 
 def _ms(time_ns: float) -> Quantity:

@@ -23,6 +23,8 @@ TESTED_ELSEWHERE = {
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",
+    "rpc/calibration.py": "tests/processes/test_rpc_calibration.py",
+    "rpc/partner.py": "tests/processes/test_rpc_calibration.py",
     "report/server.py": "tests/processes/test_serve.py",
     "rpc/client.py": "tests/processes/test_rpc_calls.py",
     "rpc/connection.py": "tests/processes/test_rpc_calls.py",

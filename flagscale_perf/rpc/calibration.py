@@ -1,0 +1,264 @@
+"""Measures what calls cost on this machine: every way of carrying them, by bytes and direction, in rounds in
+which all take their turn, so that what else the machine does falls on all alike.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from flagscale_perf.rpc.arrays import Array, DType
+from flagscale_perf.rpc.baseline import BaselineClient
+from flagscale_perf.rpc.client import Client, Reply
+from flagscale_perf.rpc.costs import Calibration, Curve, MemoryCost, PathCost
+from flagscale_perf.rpc.options import Arguments, ClientOptions, Control, Payload
+from flagscale_perf.rpc.partner import EXCHANGE, start
+from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
+
+LADDER = (1024, 64 * 1024, 1024**2, 8 * 1024**2, 32 * 1024**2, 128 * 1024**2)
+_CELL_NS = 3 * NS_PER_MS  # a size is called this long in a round, and at least once
+_MOST_CALLS = 30
+_MARGIN = 65536  # above the largest size, for what else is in a message
+
+Measure = Callable[[int], float]
+
+
+class Way(NamedTuple):
+    """One way of carrying calls; `payload` "msgpack" is the baseline."""
+
+    name: str
+    transport: str
+    payload: Payload
+    control: Control = "zeromq"
+
+
+WAYS = (
+    Way("msgpack over ipc", "IPC", "msgpack"),
+    Way("msgpack over tcp", "TCP", "msgpack"),
+    Way("frames over ipc", "IPC", "frames"),
+    Way("frames over tcp", "TCP", "frames"),
+    Way("shared memory, ZeroMQ", "IPC", "shared"),
+    Way("shared memory, unix", "IPC", "shared", "unix"),
+)
+
+
+class Caller(Protocol):
+    """What a `Client` and a `BaselineClient` have in common."""
+
+    def call(self, method: str, arrays: Sequence[Array], arguments: Arguments) -> Reply:
+        """Calls and waits."""
+
+    def close(self) -> None:
+        """Ends the connection."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Attributes:
+        sizes: bytes of a message, rising.
+        rounds: each measures every size of every way once, as one of its `_MOST_CALLS` calls or fewer.
+        ways: what is measured.
+    """
+
+    sizes: tuple[int, ...] = LADDER[:-1]
+    rounds: int = 3
+    ways: Sequence[Way] = WAYS
+
+    @classmethod
+    def up_to(cls, largest_bytes: int, rounds: int = 3, ways: Sequence[Way] = WAYS) -> Plan:
+        """With the sizes that traffic with such a largest message asks for."""
+        sizes = tuple(size for size in LADDER if size < largest_bytes)
+        return cls((*sizes, max(largest_bytes, LADDER[0])), rounds, ways)
+
+    @property
+    def largest_bytes(self) -> int:
+        """Of a message."""
+        return self.sizes[-1]
+
+
+@dataclass
+class _Times:
+    """Medians of each round, by size; nanoseconds."""
+
+    idle: list[float] = field(default_factory=list)
+    there: dict[int, list[float]] = field(default_factory=dict)
+    back: dict[int, list[float]] = field(default_factory=dict)
+    serialize: dict[int, list[float]] = field(default_factory=dict)
+    deserialize: dict[int, list[float]] = field(default_factory=dict)
+
+    def curve(self, times: dict[int, list[float]], beyond_ns: float = 0.0) -> Curve:
+        """Medians over the rounds, without what a call takes anyway."""
+        return Curve.through({size: max(0.0, statistics.median(t) - beyond_ns) for size, t in times.items()})
+
+
+class Line:
+    """A connection to a partner, and what it costs."""
+
+    def __init__(self, way: Way, endpoint: str, largest_bytes: int) -> None:
+        self.way = way
+        self._records: list[CallRecord] = []
+        options = ClientOptions(
+            endpoint=endpoint, payload=way.payload, control=way.control, max_message_bytes=largest_bytes
+        )
+        self.caller: Caller = (
+            BaselineClient(options, self._records.append)
+            if way.payload == "msgpack"
+            else Client.connect(options, self._records.append)
+        )
+        self._times = _Times()
+
+    def is_as_asked(self) -> bool:
+        """Whether calls really go this way: a server without shared memory, say, offers another."""
+        if not isinstance(self.caller, Client):
+            return True
+        hello = self.caller.hello
+        return (hello.transport, hello.payload, hello.control) == self.way[1:]
+
+    def exchange(self, sent: memoryview, received_bytes: int) -> CallRecord:
+        """One call that sends these bytes and receives so many."""
+        arrays = [Array(DType.UINT8, (len(sent),), sent)] if len(sent) else []
+        self._records.clear()
+        self.caller.call(EXCHANGE, arrays, {"bytes": received_bytes})
+        return self._records[-1]
+
+    def measure(self, source: memoryview, size: int) -> None:
+        """One round of one size, in both directions."""
+        self._times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
+        there = self._some(source[:size], 0)
+        back = self._some(source[:0], size)
+        times = self._times
+        for into, found in (
+            (times.there, [r.total_ns for r in there]),
+            (times.back, [r.total_ns for r in back]),
+            (times.serialize, [r.serialize_ns for r in there]),
+            (times.deserialize, [r.deserialize_ns for r in back]),
+        ):
+            into.setdefault(size, []).append(_median(found))
+
+    def _some(self, sent: memoryview, received_bytes: int) -> list[CallRecord]:
+        """The first call is not counted: memory is new to it."""
+        self.exchange(sent, received_bytes)
+        records, end = [self.exchange(sent, received_bytes)], monotonic_ns() + _CELL_NS
+        while monotonic_ns() < end and len(records) < _MOST_CALLS:
+            records.append(self.exchange(sent, received_bytes))
+        return records
+
+    def replay(self, source: memoryview, calls: Iterable[tuple[int, int]]) -> int:
+        """Nanoseconds that calls of these sizes (bytes sent and received) take, one after another."""
+        begin = monotonic_ns()
+        for sent, received in calls:
+            self.exchange(source[:sent], received)
+        return monotonic_ns() - begin
+
+    def cost(self) -> PathCost:
+        """Of the rounds so far."""
+        times, idle = self._times, statistics.median(self._times.idle)
+        return PathCost(
+            *self.way,
+            round_trip_ns=idle,
+            there=times.curve(times.there, idle),
+            back=times.curve(times.back, idle),
+            serialize=times.curve(times.serialize),
+            deserialize=times.curve(times.deserialize),
+        )
+
+
+class Memory:
+    """Copies of memory."""
+
+    def __init__(self, largest_bytes: int) -> None:
+        self.source = memoryview(bytearray(b"\x5a") * largest_bytes)
+        self._target = memoryview(bytearray(b"\xa5") * largest_bytes)
+        self._warm: dict[int, list[float]] = {}
+        self._fresh: dict[int, list[float]] = {}
+
+    def warm_ns(self, size: int) -> float:
+        """One copy into memory that is in use."""
+        begin = monotonic_ns()
+        self._target[:size] = self.source[:size]
+        return monotonic_ns() - begin
+
+    def fresh_ns(self, size: int) -> float:
+        """One copy into pages that the process did not have."""
+        begin = monotonic_ns()
+        with mmap.mmap(-1, size) as pages, memoryview(pages) as target:
+            target[:] = self.source[:size]
+            return monotonic_ns() - begin
+
+    def measure(self, size: int) -> None:
+        """One round of one size."""
+        for measure, times in ((self.warm_ns, self._warm), (self.fresh_ns, self._fresh)):
+            times.setdefault(size, []).append(_median(_repeated(measure, size)))
+
+    def cost(self) -> MemoryCost:
+        """Of the rounds so far."""
+        return MemoryCost(
+            *(Curve.through({n: _median(t) for n, t in each.items()}) for each in (self._warm, self._fresh))
+        )
+
+
+@contextmanager
+def connected(plan: Plan) -> Iterator[list[Line]]:
+    """A line for each way, and the processes at their other ends."""
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpc_calibration_")))
+        endpoints: dict[tuple[str, str], str] = {}
+        lines = []
+        largest = plan.largest_bytes + _MARGIN
+        for way in plan.ways:
+            kind = "baseline" if way.payload == "msgpack" else "server"
+            if (kind, way.transport) not in endpoints:
+                asked = "tcp://127.0.0.1:*" if way.transport == "TCP" else f"ipc://{directory / kind}.ipc"
+                endpoints[kind, way.transport] = stack.enter_context(start(kind, asked, largest))
+            line = Line(way, endpoints[kind, way.transport], largest)
+            stack.callback(line.caller.close)
+            if line.is_as_asked():
+                lines.append(line)
+        yield lines
+
+
+def calibrate(plan: Plan) -> Calibration:
+    """Measures all of it: some seconds."""
+    memory = Memory(plan.largest_bytes)
+    with connected(plan) as lines:
+        for _ in range(plan.rounds):
+            for size in plan.sizes:
+                memory.measure(size)
+                for line in lines:
+                    line.measure(memory.source, size)
+        return Calibration(machine(), plan.rounds, memory.cost(), [line.cost() for line in lines])
+
+
+def copies_ns(memory: Memory, calls: Iterable[tuple[int, int]]) -> float:
+    """Nanoseconds that one copy of the same bytes takes."""
+    return sum(memory.warm_ns(size) for call in calls for size in call if size)
+
+
+def machine() -> str:
+    """One line about this machine."""
+    load = os.getloadavg()[0]
+    return (
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
+    )
+
+
+def _repeated(measure: Measure, size: int) -> list[float]:
+    times, end = [measure(size)], monotonic_ns() + _CELL_NS
+    while monotonic_ns() < end and len(times) < _MOST_CALLS:
+        times.append(measure(size))
+    return times
+
+
+def _median(times: Sequence[float]) -> float:
+    return statistics.median(times)

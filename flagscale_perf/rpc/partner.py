@@ -1,0 +1,88 @@
+"""The other end of a measurement: a process of its own that takes and gives bytes.
+
+`python -m flagscale_perf.rpc.partner` is told by `start` what to serve; it ends when its standard input does,
+so it never outlives who started it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from flagscale_perf.rpc.arrays import Array, DType
+from flagscale_perf.rpc.baseline import BaselineServer
+from flagscale_perf.rpc.errors import PeerGone
+from flagscale_perf.rpc.options import ServerOptions
+from flagscale_perf.rpc.server import Request, Server
+
+EXCHANGE, ECHO = "Exchange", "Echo"
+_ENDS_WITHIN_S = 10
+
+
+@contextmanager
+def start(kind: str, endpoint: str, largest_bytes: int) -> Iterator[str]:
+    """Runs one of `kind` "server" or "baseline" and says where it listens.
+
+    `Exchange` takes arrays and gives as many bytes as its argument `bytes` says; `Echo` gives what it took.
+    """
+    told = json.dumps({"kind": kind, "endpoint": endpoint, "largest_bytes": largest_bytes})
+    command = [sys.executable, "-m", "flagscale_perf.rpc.partner", told]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        found = process.stdout.readline().strip()
+        if not found:
+            raise PeerGone(f"the process to measure with ended with exit code {process.wait(_ENDS_WITHIN_S)}")
+        yield found
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+class _Methods:
+    def __init__(self, largest_bytes: int) -> None:
+        # Written to, so that it has pages of its own: those of untouched memory are all one page of zeros.
+        self._source = memoryview(bytearray(b"\x5a") * largest_bytes)
+
+    def exchange(self, request: Request) -> Sequence[Array]:
+        size = int(str(request.arguments["bytes"]))
+        return [Array(DType.UINT8, (size,), self._source[:size])] if size else []
+
+    def echo(self, request: Request) -> Sequence[Array]:
+        arrays: Sequence[Array] = request.arrays
+        return arrays
+
+
+def main() -> int:
+    """Serves until standard input ends."""
+    told = json.loads(sys.argv[1])
+    largest = told["largest_bytes"]
+    methods = _Methods(largest)
+    table = {EXCHANGE: methods.exchange, ECHO: methods.echo}
+    options = ServerOptions(
+        endpoint=told["endpoint"], max_message_bytes=largest, arena_bytes=largest, slots=1, max_clients=64
+    )
+    server: Server | BaselineServer
+    server = (BaselineServer if told["kind"] == "baseline" else Server)(table, options)
+    print(server.endpoint, file=sys.stdout, flush=True)
+    threading.Thread(target=_stop_at_end_of_input, args=(server,), daemon=True).start()
+    server.serve()
+    return 0
+
+
+def _stop_at_end_of_input(server: Server | BaselineServer) -> None:
+    sys.stdin.read()
+    server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
