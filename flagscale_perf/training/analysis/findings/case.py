@@ -16,6 +16,7 @@ from flagscale_perf.training.facts import RunFacts
 
 FASTER = "tokens/s"
 SOONER = "tokens in the same time"
+MS_PER_S = 1000
 MIN_STEPS = Limit(20, "", "ours: fewer steps than this are noise")
 SPARE_MEMORY = Limit(
     0.6, "share", "ours: of the device at peak; what recomputation or a small batch saves has to fit in"
@@ -99,15 +100,17 @@ class TrainingCase(Case):
         return share is not None and share < SPARE_MEMORY.value
 
     def data_shares(self) -> Mapping[int, float]:
-        """Loading data in every rank's iterations, by its entry; without ranks that did not report it."""
+        """Loading data in a usual step of every rank, of the mean step, by its entry; without ranks that did
+        not report it.
+        """
         ranks = self.report.ranks
-        if ranks is None:
+        if ranks is None or not self.steps or not self.rated_s:
             return {}
-        pairs = enumerate(zip(ranks.median_data_ms, ranks.median_iteration_ms, strict=True))
+        mean_ms = self.rated_s / self.steps * MS_PER_S
         return {
-            entry: data_ms / iteration_ms
-            for entry, (data_ms, iteration_ms) in pairs
-            if data_ms is not None and iteration_ms
+            entry: data_ms / mean_ms
+            for entry, data_ms in enumerate(ranks.median_data_ms)
+            if data_ms is not None
         }
 
     def explained_wait_s(self) -> float:

@@ -20,11 +20,11 @@ def test_late_data_names_the_ranks_that_wait_for_it(tmp_path: Path) -> None:
     assert [(each.name, each.title, each.ranks) for each in found] == [
         ("data_stall", "Waiting for data takes 11.0 % of the steps' time on ranks 6, 7", [6, 7])
     ]
-    assert found[0].gain == pytest.approx(0.11 / 0.89)
-    assert (found[0].evidence[0].value, found[0].evidence[0].limit) == (
-        0.11,
-        data_stall.limits["data_stall"].value,
-    )
+    # 110 ms of a mean step that is a little longer than the usual one of 1000 ms
+    assert found[0].gain == pytest.approx(0.11 / 0.89, rel=0.005)
+    (evidence,) = found[0].evidence
+    assert evidence.value == pytest.approx(0.11, rel=0.005)
+    assert evidence.limit == data_stall.limits["data_stall"].value
     assert found[0].changes[0].flags == ["--num-workers"]
 
 
