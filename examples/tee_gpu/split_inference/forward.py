@@ -1,0 +1,220 @@
+"""The protected side of the model: norms, rotary positions, softmax and residuals; the rest are calls.
+
+A forward pass is a generator of calls, so that one thread can run several, each while the others wait.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from time import perf_counter_ns
+from types import SimpleNamespace
+
+import torch
+from flagscale_perf.rpc.traffic import ModelSizes, Stage
+from flagscale_perf.spine.errors import PerfError
+from torch import Tensor
+from transformers.activations import ACT2FN
+
+from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
+from .cache import KvCache
+from .gpu import Ask, Gpu, Pending
+
+Steps = Generator[Ask, list[Tensor], list[Tensor]]
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """How a layer is cut.
+
+    Attributes:
+        repeat_kv: keys and values go to `Matmul` once per query head, as in the requirement, and not once
+            per group of them.
+    """
+
+    stage: Stage = Stage.CALLS6
+    repeat_kv: bool = True
+
+
+@dataclass(frozen=True)
+class _Positions:
+    new: int
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor | None
+
+
+class ProtectedModel:
+    """A model whose matrix products are somebody else's.
+
+    Attributes:
+        facts: what the GPU side said about the model.
+        in_calls_ns: how long this side was in calls, since it was made.
+    """
+
+    def __init__(self, gpu: Gpu, options: SplitOptions | None = None) -> None:
+        self.options = options or SplitOptions()
+        facts = json.loads(gpu.description)
+        self.facts = SimpleNamespace(**facts)
+        self.sizes = ModelSizes(**{name: facts[name] for name in ModelSizes.__dataclass_fields__})
+        self.dtype: torch.dtype = getattr(torch, self.facts.dtype.removeprefix("torch."))
+        self.in_calls_ns = 0
+        self._gpu = gpu
+        self._scale = self.sizes.head_dim**-0.5
+        self._activation = ACT2FN[self.facts.activation]
+        (parameters,) = self.run([_init()])
+        self._frequencies, scaling, *norms = parameters
+        self._rope_scaling = float(scaling)
+        self._input_norms, self._post_norms, self._last_norm, *self._head_norms = norms
+
+    def cache(self, batch: int, capacity: int) -> KvCache:
+        """An empty one; it grows beyond `capacity`, at a cost."""
+        return KvCache(self.sizes, batch, capacity, self.dtype)
+
+    @torch.no_grad()
+    def logits(self, ids: Tensor, cache: KvCache | None = None, micro_batches: int = 1) -> Tensor:
+        """Logits of the last of `ids` (batch, tokens), which follow the tokens in `cache`.
+
+        With two micro-batches or more the GPU side works on one while this side works on another.
+        """
+        if cache is not None:
+            return self.run([self._forward(ids, cache)])[0][0]
+        parts = ids.chunk(micro_batches)
+        passes = [self._forward(part, self.cache(*part.shape)) for part in parts]
+        return torch.cat([logits for (logits,) in self.run(passes)])
+
+    @torch.no_grad()
+    def generate(self, ids: Tensor, count: int) -> Tensor:
+        """`ids` and the `count` most likely tokens behind them, one at a time."""
+        cache = self.cache(ids.shape[0], ids.shape[1] + count)
+        new = ids
+        for _ in range(count):
+            new = self.logits(new, cache).argmax(-1)
+            ids = torch.cat([ids, new], dim=1)
+        return ids
+
+    def run(self, passes: Sequence[Steps]) -> list[list[Tensor]]:
+        """Runs them side by side, one call of each under way at a time, and returns what each returned."""
+        done: dict[int, list[Tensor]] = {}
+        under_way: deque[tuple[int, Pending]] = deque()
+        for number, steps in enumerate(passes):
+            under_way.append((number, self._submit(next(steps))))
+        while under_way:
+            number, pending = under_way.popleft()
+            begun = perf_counter_ns()
+            results = pending.result()
+            self.in_calls_ns += perf_counter_ns() - begun
+            try:
+                under_way.append((number, self._submit(passes[number].send(results))))
+            except StopIteration as end:
+                done[number] = end.value
+            pending.release()
+        return [done[number] for number in range(len(passes))]
+
+    def _submit(self, ask: Ask) -> Pending:
+        begun = perf_counter_ns()
+        pending = self._gpu.submit(ask)
+        self.in_calls_ns += perf_counter_ns() - begun
+        return pending
+
+    def _forward(self, ids: Tensor, cache: KvCache) -> Steps:
+        if cache.tokens + ids.shape[1] > self.facts.max_tokens:
+            raise PerfError(
+                f"{cache.tokens + ids.shape[1]} tokens are more than the model's {self.facts.max_tokens}"
+            )
+        (embedded,) = yield Ask("Embedding", [self._copied(ids)], {})
+        hidden = embedded.clone()
+        positions = self._positions(cache.tokens, ids.shape[1])
+        for layer in range(self.sizes.layers):
+            if self.options.stage is Stage.FUSED_LAYER:
+                place = {"layer": layer, "cached": cache.tokens, "sequence": cache.sequence}
+                (hidden,) = yield Ask("fused_layer", [self._copied(hidden)], place)
+                continue
+            (update,) = yield from self._attention(layer, hidden, cache, positions)
+            hidden += update
+            (update,) = yield from self._mlp(layer, hidden)
+            hidden += update
+        cache.tokens += ids.shape[1]
+        (logits,) = yield Ask("LMHead", [self._normed(hidden[:, -1:], self._last_norm)], {})
+        return [logits.clone()]
+
+    def _attention(self, layer: int, hidden: Tensor, cache: KvCache, positions: _Positions) -> Steps:
+        normed = self._normed(hidden, self._input_norms[layer])
+        query, key, value = yield Ask("BatchLinear", [normed], {"layer": layer, "weights": "qkv"})
+        query = self._rotated(layer, query, key, value, cache, positions)
+        stage = self.options.stage
+        if stage in (Stage.FUSED_ATTENTION, Stage.FUSED_BLOCKS):
+            method = "Attention" if stage is Stage.FUSED_ATTENTION else "AttentionLinear"
+            keys, values = (self._copied(kept) for kept in cache.seen(layer, positions.new))
+            result = yield Ask(method, [query, keys, values], {"layer": layer})
+            if stage is Stage.FUSED_BLOCKS:
+                return result
+            context = self._copied(result[0])
+        else:
+            keys, values = cache.seen(layer, positions.new)
+            (scores,) = yield Ask("Matmul", [query, self._shared(keys)], {"transposed": True})
+            probabilities = self._gpu.buffer(scores.shape, self.dtype)
+            masked_softmax(scores, self._scale, positions.mask, probabilities)
+            product = [probabilities, self._shared(values)]
+            if stage is Stage.CALLS4:
+                return (yield Ask("MatmulLinear", product, {"layer": layer}))
+            (result,) = yield Ask("Matmul", product, {})
+            context = self._copied(result.transpose(1, 2)).flatten(2)
+        return (yield Ask("BatchLinear", [context], {"layer": layer, "weights": "o"}))
+
+    def _mlp(self, layer: int, hidden: Tensor) -> Steps:
+        normed = self._normed(hidden, self._post_norms[layer])
+        if self.options.stage in (Stage.CALLS4, Stage.FUSED_BLOCKS):
+            return (yield Ask("MLP", [normed], {"layer": layer}))
+        gate, up = yield Ask("BatchLinear", [normed], {"layer": layer, "weights": "gate_up"})
+        inner = gated(gate, up, self._activation, self._gpu.buffer(gate.shape, self.dtype))
+        return (yield Ask("BatchLinear", [inner], {"layer": layer, "weights": "down"}))
+
+    def _rotated(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, cache: KvCache, positions: _Positions
+    ) -> Tensor:
+        """Keeps key and value; returns the query, as (batch, heads, tokens, dimension), in the next call's
+        memory.
+        """
+        query, key, value = (part.unflatten(-1, (-1, self.sizes.head_dim)) for part in (query, key, value))
+        if self._head_norms:
+            query, key = (
+                rms_norm(part, weights[layer], self.facts.epsilon, torch.empty_like(part))
+                for part, weights in zip((query, key), self._head_norms, strict=True)
+            )
+        keys, values = cache.room(layer, positions.new)
+        rotate_into(keys, key.transpose(1, 2), positions.cos, positions.sin)
+        values.copy_(value.transpose(1, 2))
+        query = query.transpose(1, 2)
+        out = self._gpu.buffer(query.shape, self.dtype)
+        rotate_into(out, query, positions.cos, positions.sin)
+        return out
+
+    def _positions(self, cached: int, new: int) -> _Positions:
+        angles = torch.arange(cached, cached + new)[:, None].float() * self._frequencies
+        angles = torch.cat((angles, angles), dim=-1)
+        cos, sin = (part * self._rope_scaling for part in (angles.cos(), angles.sin()))
+        mask = causal_mask(new, cached + new, self.dtype)
+        return _Positions(new, cos.to(self.dtype), sin.to(self.dtype), mask)
+
+    def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return rms_norm(hidden, weight, self.facts.epsilon, self._gpu.buffer(hidden.shape, self.dtype))
+
+    def _shared(self, kept: Tensor) -> Tensor:
+        """Keys or values as `Matmul` takes them."""
+        if not self.options.repeat_kv:
+            return self._copied(kept)
+        times = self.sizes.heads // self.sizes.kv_heads
+        grouped = kept[:, :, None].expand(-1, -1, times, -1, -1)
+        return self._copied(grouped).flatten(1, 2)
+
+    def _copied(self, tensor: Tensor) -> Tensor:
+        """In the next call's memory."""
+        return self._gpu.buffer(tensor.shape, tensor.dtype).copy_(tensor)
+
+
+def _init() -> Steps:
+    results = yield Ask("Init", [], {})
+    return [result.clone() for result in results]
