@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import SimpleNamespace
 
 import torch
+import torch.nn.functional as F
 from flagscale_perf.rpc.traffic import ModelSizes, Stage
 from flagscale_perf.spine.errors import PerfError
 from torch import Tensor
-from transformers.activations import ACT2FN
 
 from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
 from .cache import KvCache
@@ -63,7 +63,7 @@ class ProtectedModel:
         self.in_calls_ns = 0
         self._gpu = gpu
         self._scale = self.sizes.head_dim**-0.5
-        self._activation = ACT2FN[self.facts.activation]
+        self._activation = _activation(self.facts.activation)
         (parameters,) = self.run([_init()])
         self._frequencies, scaling, *norms = parameters
         self._rope_scaling = float(scaling)
@@ -213,6 +213,13 @@ class ProtectedModel:
     def _copied(self, tensor: Tensor) -> Tensor:
         """In the next call's memory."""
         return self._gpu.buffer(tensor.shape, tensor.dtype).copy_(tensor)
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
+    known = {"silu": F.silu, "gelu": F.gelu}
+    if name not in known:
+        raise PerfError(f"activation {name!r} is not known here, only: {', '.join(known)}")
+    return known[name]
 
 
 def _init() -> Steps:

@@ -13,9 +13,9 @@ from flagscale_perf.spine.errors import PerfError
 from torch import Tensor, nn
 from transformers import DynamicCache
 
+from .gpu import Argument
 from .model import ModelChoice, make_model, model_sizes
 
-Argument = int | float | str | bool | list[Any]
 MAX_SEQUENCES = 16  # whose caches are kept; the one not used for longest goes first
 
 

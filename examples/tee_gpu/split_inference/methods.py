@@ -1,9 +1,8 @@
-"""The methods of the GPU side: what each computes, and which plaintext it is shown for that."""
+"""The methods of the GPU side. `declarations` says which plaintext each is shown."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -18,18 +17,6 @@ LINEARS = {
     "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
     "down": ("mlp.down_proj",),
 }
-
-
-class Method(NamedTuple):
-    """One of them.
-
-    Attributes:
-        reveals: which plaintext leaves the protected side, in words for a user.
-        run: computes it.
-    """
-
-    reveals: str
-    run: Callable[[GpuSide, Work], None]
 
 
 def _init(side: GpuSide, work: Work) -> None:
@@ -133,21 +120,15 @@ def _tokens_first(context: Tensor) -> Tensor:
     return context.transpose(1, 2).reshape(batch, tokens, heads * width)
 
 
-METHODS: dict[str, Method] = {
-    "Init": Method("nothing; the norms' weights and the rotary frequencies come from the GPU side", _init),
-    "Embedding": Method("the token ids: the text itself", _embedding),
-    "BatchLinear": Method("the normed input of the projections, so also Q, K, V, gate and up", _batch_linear),
-    "Matmul": Method("Q and K, then the attention probabilities and V", _matmul),
-    "MatmulLinear": Method("the attention probabilities and V, so also the attention's output",
-                           _matmul_linear),
-    "Attention": Method("Q, K and V; scores and probabilities are made on the GPU side", _attention),
-    "AttentionLinear": Method("Q, K and V; scores, probabilities and output are made on the GPU side",
-                              _attention_linear),
-    "MLP": Method("the normed input of the MLP, and all that is computed in it", _mlp),
-    "LMHead": Method("the last token's hidden state and its logits", _lm_head),
-    "fused_layer": Method(
-        "everything: the hidden state, norms, scores, softmax and residuals of the layer, and the key-value "
-        "cache, are the GPU side's. This gives up the protection",
-        _fused_layer,
-    ),
-}  # fmt: skip
+METHODS: dict[str, Callable[[GpuSide, Work], None]] = {
+    "Init": _init,
+    "Embedding": _embedding,
+    "BatchLinear": _batch_linear,
+    "Matmul": _matmul,
+    "MatmulLinear": _matmul_linear,
+    "Attention": _attention,
+    "AttentionLinear": _attention_linear,
+    "MLP": _mlp,
+    "LMHead": _lm_head,
+    "fused_layer": _fused_layer,
+}

@@ -1,0 +1,150 @@
+"""The GPU side in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.client import Pending as Sent
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
+from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.tensors import array_of, dtype_of, tensor_of
+from torch import Tensor
+
+from .gpu import Ask
+from .statistics import Statistics
+
+DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
+DEFAULT_LOG_FILE = "zmq_performance.log"
+_NS_PER_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class GPUClientOptions:
+    """What hardly anybody changes.
+
+    Attributes:
+        wait_s: for a server that is not there yet.
+        methods: only these calls are recorded; none for all.
+        directory: of the run file.
+    """
+
+    payload: Payload = "auto"
+    control: Control = "auto"
+    wait_s: float = 60.0
+    timeout_s: float = 300.0
+    methods: str = ""
+    directory: str = "logs/rpc"
+
+
+class GPUClient:
+    """A `Gpu`: its calls go to a server, are recorded, and are counted.
+
+    Attributes:
+        hello: what the server said.
+        statistics: of the calls so far.
+    """
+
+    def __init__(
+        self,
+        ipc_path: str = DEFAULT_IPC_PATH,
+        log_file: str | None = DEFAULT_LOG_FILE,
+        options: GPUClientOptions | None = None,
+    ) -> None:
+        """Connects and prints to what. Raises PerfError."""
+        options = options or GPUClientOptions()
+        self.statistics = Statistics()
+        self._recorder: RpcRecorder | None = None
+        self._client = Client.connect(
+            ClientOptions(
+                endpoint=ipc_path, payload=options.payload, control=options.control,
+                connect_timeout_s=options.wait_s, timeout_s=options.timeout_s,
+            ),
+            self._observe,
+        )  # fmt: skip
+        self.hello = self._client.hello
+        self.description = self.hello.description
+        self._recorder = RpcRecorder.start(
+            _facts(self.hello),
+            RecordingOptions(directory=options.directory, log_file=log_file, methods=options.methods),
+        )
+        print(connected(self.hello))
+
+    def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """In shared memory where there is some."""
+        return tensor_of(self._client.loan(dtype_of(dtype), tuple(shape)))
+
+    def submit(self, ask: Ask) -> _Pending:
+        """Sends it."""
+        return _Pending(self._client.submit(ask.method, [*map(array_of, ask.tensors)], ask.arguments))
+
+    def print_stats(self) -> None:
+        """How many calls there were, what they took and moved."""
+        print(self.statistics.text(self.hello.dtype))
+
+    def close(self, reason: str = "completed") -> None:
+        """Ends connection and recording; twice does no harm."""
+        self._client.close()
+        if self._recorder is not None:
+            self._recorder.close(reason)
+            self._recorder = None
+
+    def _observe(self, record: CallRecord) -> None:
+        self.statistics.add(record)
+        if self._recorder is not None:
+            self._recorder.observe(record)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self.close("completed" if kind is None else f"exception {kind.__name__}")
+
+
+class _Pending:
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
+        self._reply: Any = None
+
+    def result(self) -> list[Tensor]:
+        self._reply = self._sent.result()
+        return [tensor_of(array) for array in self._reply.arrays]
+
+    def release(self) -> None:
+        self._reply.release()
+
+
+def connected(hello: Hello) -> str:
+    """What was connected to; the latency is a bound above the one measured in the handshake."""
+    return "\n".join(
+        [
+            f"✓ Connected to GPU server at {hello.endpoint}",
+            f"  Transport type: {hello.transport}",
+            f"  Expected latency: <{_above(hello.latency_ns)} ({hello.latency_ns / _NS_PER_MS:.3f} ms measured)",
+            f"  Payload: {hello.payload}, control: {hello.control}",
+            f"  Device: {hello.device}, Dtype: {hello.dtype}",
+        ]
+    )
+
+
+def _above(latency_ns: int) -> str:
+    """The next of 1, 2, 5, 10 ... ms above it, from 0.01 ms on."""
+    bound, steps = 10_000, (2, 2.5, 2)
+    place = 0
+    while bound <= latency_ns:
+        bound = int(bound * steps[place % 3])
+        place += 1
+    return f"{bound / _NS_PER_MS:g}ms"
+
+
+def _facts(hello: Hello) -> RpcFacts:
+    return RpcFacts(
+        transport=hello.transport, endpoint=hello.endpoint, payload=hello.payload, control=hello.control,
+        device=hello.device, dtype=hello.dtype, latency_ns=hello.latency_ns, epoch=hello.epoch,
+        client=hello.client,
+    )  # fmt: skip
