@@ -5,8 +5,9 @@ from __future__ import annotations
 from itertools import count
 
 import torch
-from flagscale_perf.rpc.traffic import ModelSizes
 from torch import Tensor
+
+from flagscale_perf.rpc.traffic import ModelSizes
 
 _sequences = count()
 

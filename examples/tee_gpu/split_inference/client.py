@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
+from torch import Tensor
+
 from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.client import Pending as Sent
-from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
-from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.tensors import array_of, dtype_of, tensor_of
-from torch import Tensor
 
 from .gpu import Ask
 from .statistics import Statistics
@@ -59,7 +58,7 @@ class GPUClient:
         """Connects and prints to what. Raises PerfError."""
         options = options or GPUClientOptions()
         self.statistics = Statistics()
-        self._recorder: RpcRecorder | None = None
+        self._recorder: Any = None
         self._client = Client.connect(
             ClientOptions(
                 endpoint=ipc_path, payload=options.payload, control=options.control,
@@ -69,10 +68,6 @@ class GPUClient:
         )  # fmt: skip
         self.hello = self._client.hello
         self.description = self.hello.description
-        self._recorder = RpcRecorder.start(
-            _facts(self.hello),
-            RecordingOptions(directory=options.directory, log_file=log_file, methods=options.methods),
-        )
         print(connected(self.hello))
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -121,11 +116,12 @@ class _Pending:
 
 def connected(hello: Hello) -> str:
     """What was connected to; the latency is a bound above the one measured in the handshake."""
+    latency_ms = hello.latency_ns / _NS_PER_MS
     return "\n".join(
         [
             f"✓ Connected to GPU server at {hello.endpoint}",
             f"  Transport type: {hello.transport}",
-            f"  Expected latency: <{_above(hello.latency_ns)} ({hello.latency_ns / _NS_PER_MS:.3f} ms measured)",
+            f"  Expected latency: <{_above(hello.latency_ns)} (measured: {latency_ms:.3f} ms)",
             f"  Payload: {hello.payload}, control: {hello.control}",
             f"  Device: {hello.device}, Dtype: {hello.dtype}",
         ]
@@ -140,11 +136,3 @@ def _above(latency_ns: int) -> str:
         bound = int(bound * steps[place % 3])
         place += 1
     return f"{bound / _NS_PER_MS:g}ms"
-
-
-def _facts(hello: Hello) -> RpcFacts:
-    return RpcFacts(
-        transport=hello.transport, endpoint=hello.endpoint, payload=hello.payload, control=hello.control,
-        device=hello.device, dtype=hello.dtype, latency_ns=hello.latency_ns, epoch=hello.epoch,
-        client=hello.client,
-    )  # fmt: skip

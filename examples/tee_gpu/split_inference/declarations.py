@@ -1,5 +1,5 @@
-"""Which plaintext each method shows the GPU side. Nothing is masked or encrypted on the way: who controls that
-side reads what is named here.
+"""Which plaintext each method shows the GPU side. Nothing is masked: who controls that side reads
+what is named here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ REVEALS = {
     "AttentionLinear": "Q, K and V; scores, probabilities and output are made on the GPU side",
     "MLP": "the input of the MLP, and all that is computed in it",
     "LMHead": "the last token's hidden state and its logits",
-    "fused_layer": "everything: hidden state, norms, scores, softmax, residuals and the key-value cache are the "
-    "GPU side's. This gives up the protection",
+    "fused_layer": "everything: hidden state, norms, scores, softmax, residuals and the key-value cache are "
+    "the GPU side's. This gives up the protection",
 }
 
 

@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 import torch
 import torch.nn.functional as F
-from flagscale_perf.rpc.traffic import ModelSizes, Stage
-from flagscale_perf.spine.errors import PerfError
 from torch import Tensor
+
+from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
+from flagscale_perf.spine.errors import PerfError
 
 from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
 from .cache import KvCache
@@ -68,6 +69,10 @@ class ProtectedModel:
         self._frequencies, scaling, *norms = parameters
         self._rope_scaling = float(scaling)
         self._input_norms, self._post_norms, self._last_norm, *self._head_norms = norms
+
+    def methods(self) -> list[str]:
+        """The names of those that a pass calls, in the order of their first call."""
+        return list(dict.fromkeys(call.method for call in pass_traffic(self.sizes, Pass(self.options.stage))))
 
     def cache(self, batch: int, capacity: int) -> KvCache:
         """An empty one; it grows beyond `capacity`, at a cost."""

@@ -9,9 +9,10 @@ from dataclasses import asdict
 from typing import Any
 
 import torch
-from flagscale_perf.spine.errors import PerfError
 from torch import Tensor, nn
 from transformers import DynamicCache
+
+from flagscale_perf.spine.errors import PerfError
 
 from .gpu import Argument
 from .model import ModelChoice, make_model, model_sizes

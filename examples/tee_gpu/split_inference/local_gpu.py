@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import torch
-from flagscale_perf.rpc.traffic import CallTraffic
 from torch import Tensor
+
+from flagscale_perf.rpc.traffic import CallTraffic
 
 from .gpu import Ask
 from .gpu_side import GpuSide, Work

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from flagscale_perf.spine.errors import PerfError
 from torch import Tensor, nn
+
+from flagscale_perf.spine.errors import PerfError
 
 from .gpu_side import GpuSide, Work
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from flagscale_perf.rpc.traffic import ModelSizes
-from flagscale_perf.spine.errors import PerfError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen3Config
+from transformers.utils import logging
+
+from flagscale_perf.rpc.traffic import ModelSizes
+from flagscale_perf.spine.errors import PerfError
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 DTYPE_VARIABLE = "LLAMA_DTYPE"
@@ -103,6 +105,7 @@ def configuration(choice: ModelChoice) -> PretrainedConfig:
 
 def make_model(choice: ModelChoice, dtype: torch.dtype, device: torch.device | None = None) -> nn.Module:
     """transformers' own model, ready for inference. Nothing is downloaded."""
+    logging.disable_progress_bar()
     config = configuration(choice)
     if choice.directory is not None:
         model = AutoModelForCausalLM.from_pretrained(

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
+
 from flagscale_perf.rpc.arrays import Array
 from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.server import Handler, Request
 from flagscale_perf.rpc.tensors import dtype_of, tensor_of
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
-from torch import Tensor
 
 from .gpu_side import GpuSide, Work
 from .methods import METHODS

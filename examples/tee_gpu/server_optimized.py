@@ -1,0 +1,44 @@
+"""The GPU side: holds the model and multiplies for the protected side, until SIGINT or SIGTERM."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from split_inference.gpu_side import GpuSide
+from split_inference.model import ModelChoice, chosen_device, chosen_dtype
+from split_inference.options import add_model, parser
+from split_inference.server import Capacity, handlers, server_options
+
+from flagscale_perf.rpc.server import Server
+from flagscale_perf.spine.errors import PerfError
+
+
+def main() -> int:
+    """Serves."""
+    made = parser(__doc__ or "")
+    add_model(made)
+    made.add_argument(
+        "--max-tokens", type=int, default=1024, help="of a sequence, which shared memory is made for"
+    )
+    made.add_argument("--max-batch", type=int, default=1, help="sequences of a call, likewise")
+    made.add_argument("--slots", type=int, default=2, help="calls of a client under way at a time")
+    args = made.parse_args()
+    torch.set_num_threads(args.threads)
+    try:
+        device = chosen_device()
+        dtype = chosen_dtype(args.dtype, device)
+        print(f"Device: {device}, Dtype: {dtype}", flush=True)
+        side = GpuSide(ModelChoice(args.config, args.model, args.layers, args.seed), dtype, device)
+        capacity = Capacity(args.max_tokens, args.max_batch, args.slots)
+        server = Server(handlers(side), server_options(side, capacity, args.ipc_path))
+    except PerfError as error:
+        print(f"server_optimized.py: {error}", file=sys.stderr)
+        return 2
+    print(f"GPU server listening at {server.endpoint}", flush=True)
+    server.serve()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
