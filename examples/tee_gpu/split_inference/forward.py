@@ -40,7 +40,10 @@ class SplitOptions:
 
 
 @dataclass(frozen=True)
-class _Positions:
+class _Place:
+    """Where in their sequences the tokens of a pass are."""
+
+    cache: KvCache
     new: int
     cos: Tensor
     sin: Tensor
@@ -131,13 +134,13 @@ class ProtectedModel:
             )
         (embedded,) = yield Ask("Embedding", [self._copied(ids)], {})
         hidden = embedded.clone()
-        positions = self._positions(cache.tokens, ids.shape[1])
+        place = self._place(cache, ids.shape[1])
         for layer in range(self.sizes.layers):
             if self.options.stage is Stage.FUSED_LAYER:
-                place = {"layer": layer, "cached": cache.tokens, "sequence": cache.sequence}
-                (hidden,) = yield Ask("fused_layer", [self._copied(hidden)], place)
+                whole = {"layer": layer, "cached": cache.tokens, "sequence": cache.sequence}
+                (hidden,) = yield Ask("fused_layer", [self._copied(hidden)], whole)
                 continue
-            (update,) = yield from self._attention(layer, hidden, cache, positions)
+            (update,) = yield from self._attention(layer, hidden, place)
             hidden += update
             (update,) = yield from self._mlp(layer, hidden)
             hidden += update
@@ -145,23 +148,23 @@ class ProtectedModel:
         (logits,) = yield Ask("LMHead", [self._normed(hidden[:, -1:], self._last_norm)], {})
         return [logits.clone()]
 
-    def _attention(self, layer: int, hidden: Tensor, cache: KvCache, positions: _Positions) -> Steps:
+    def _attention(self, layer: int, hidden: Tensor, place: _Place) -> Steps:
         normed = self._normed(hidden, self._input_norms[layer])
         query, key, value = yield Ask("BatchLinear", [normed], {"layer": layer, "weights": "qkv"})
-        query = self._rotated(layer, query, key, value, cache, positions)
+        query = self._rotated(layer, query, key, value, place)
         stage = self.options.stage
         if stage in (Stage.FUSED_ATTENTION, Stage.FUSED_BLOCKS):
             method = "Attention" if stage is Stage.FUSED_ATTENTION else "AttentionLinear"
-            keys, values = (self._copied(kept) for kept in cache.seen(layer, positions.new))
+            keys, values = (self._copied(kept) for kept in place.cache.seen(layer, place.new))
             result = yield Ask(method, [query, keys, values], {"layer": layer})
             if stage is Stage.FUSED_BLOCKS:
                 return result
             context = self._copied(result[0])
         else:
-            keys, values = cache.seen(layer, positions.new)
+            keys, values = place.cache.seen(layer, place.new)
             (scores,) = yield Ask("Matmul", [query, self._shared(keys)], {"transposed": True})
             probabilities = self._gpu.buffer(scores.shape, self.dtype)
-            masked_softmax(scores, self._scale, positions.mask, probabilities)
+            masked_softmax(scores, self._scale, place.mask, probabilities)
             product = [probabilities, self._shared(values)]
             if stage is Stage.CALLS4:
                 return (yield Ask("MatmulLinear", product, {"layer": layer}))
@@ -177,9 +180,7 @@ class ProtectedModel:
         inner = gated(gate, up, self._activation, self._gpu.buffer(gate.shape, self.dtype))
         return (yield Ask("BatchLinear", [inner], {"layer": layer, "weights": "down"}))
 
-    def _rotated(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, cache: KvCache, positions: _Positions
-    ) -> Tensor:
+    def _rotated(self, layer: int, query: Tensor, key: Tensor, value: Tensor, place: _Place) -> Tensor:
         """Keeps key and value; returns the query, as (batch, heads, tokens, dimension), in the next call's
         memory.
         """
@@ -189,20 +190,21 @@ class ProtectedModel:
                 rms_norm(part, weights[layer], self.facts.epsilon, torch.empty_like(part))
                 for part, weights in zip((query, key), self._head_norms, strict=True)
             )
-        keys, values = cache.room(layer, positions.new)
-        rotate_into(keys, key.transpose(1, 2), positions.cos, positions.sin)
+        keys, values = place.cache.room(layer, place.new)
+        rotate_into(keys, key.transpose(1, 2), place.cos, place.sin)
         values.copy_(value.transpose(1, 2))
         query = query.transpose(1, 2)
         out = self._gpu.buffer(query.shape, self.dtype)
-        rotate_into(out, query, positions.cos, positions.sin)
+        rotate_into(out, query, place.cos, place.sin)
         return out
 
-    def _positions(self, cached: int, new: int) -> _Positions:
-        angles = torch.arange(cached, cached + new)[:, None].float() * self._frequencies
+    def _place(self, cache: KvCache, new: int) -> _Place:
+        seen = cache.tokens + new
+        angles = torch.arange(cache.tokens, seen)[:, None].float() * self._frequencies
         angles = torch.cat((angles, angles), dim=-1)
         cos, sin = (part * self._rope_scaling for part in (angles.cos(), angles.sin()))
-        mask = causal_mask(new, cached + new, self.dtype)
-        return _Positions(new, cos.to(self.dtype), sin.to(self.dtype), mask)
+        mask = causal_mask(new, seen, self.dtype)
+        return _Place(cache, new, cos.to(self.dtype), sin.to(self.dtype), mask)
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return rms_norm(hidden, weight, self.facts.epsilon, self._gpu.buffer(hidden.shape, self.dtype))
