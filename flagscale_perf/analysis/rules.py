@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ class Case:
 
 
 CaseT = TypeVar("CaseT", bound=Case)
+Judged: TypeAlias = Finding | Sequence[Finding] | None
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,8 @@ class Rule(Generic[CaseT]):
         needs_speed: is skipped where `Case.can_judge_speed` says no.
         names_cause: what it finds can be acted upon: it says in which phase, rank, rhythm, device or setting
             time goes. A finding that does not comes after all that do.
-        judge: gets the rule and a case; returns what it finds, None where nothing is wrong or known.
+        judge: gets the rule and a case; returns what it finds, several findings where several parts of the
+            run have this trouble, None where nothing is wrong or known.
     """
 
     name: str
@@ -148,14 +150,15 @@ class Rule(Generic[CaseT]):
     explains: frozenset[str]
     needs_speed: bool
     names_cause: bool
-    judge: Callable[[Rule[CaseT], CaseT], Finding | None]
+    judge: Callable[[Rule[CaseT], CaseT], Judged]
 
-    def look(self, case: CaseT) -> Finding | None:
-        """What is found, with the changes that are left to make; None where nothing is wrong or known."""
-        found = self.judge(self, case)
-        if found is None:
-            return None
-        return replace(found, changes=[change for each in found.changes if (change := each.for_case(case))])
+    def look(self, case: CaseT) -> list[Finding]:
+        """What is found, with the changes that are left to make."""
+        found = self.judge(self, case) or ()
+        return [
+            replace(one, changes=[change for each in one.changes if (change := each.for_case(case))])
+            for one in ([found] if isinstance(found, Finding) else found)
+        ]
 
     def exceeds(self, value: float | None, limit: str) -> bool:
         """Whether a figure is known and above the limit of that name."""
@@ -191,10 +194,10 @@ def rule(
     changes: Sequence[Change],
     explains: Iterable[str] = (),
     needs_speed: bool = False,
-) -> Callable[[Callable[[Rule[CaseT], CaseT], Finding | None]], Rule[CaseT]]:
+) -> Callable[[Callable[[Rule[CaseT], CaseT], Judged]], Rule[CaseT]]:
     """Makes a rule of the function below it, by whose name the finding is known."""
 
-    def made_of(judge: Callable[[Rule[CaseT], CaseT], Finding | None]) -> Rule[CaseT]:
+    def made_of(judge: Callable[[Rule[CaseT], CaseT], Judged]) -> Rule[CaseT]:
         """The rule that `judge` decides."""
         name = judge.__name__
         return Rule(name, limits, causes, changes, frozenset(explains), needs_speed, True, judge)
@@ -219,8 +222,7 @@ def find(rules: Iterable[Rule[CaseT]], case: CaseT) -> list[Finding]:
     for each in _in_order(rules):
         if each.needs_speed and not case.can_judge_speed:
             continue
-        finding = each.look(replace(case, explained_by=explained_by.get(each.name, ())))
-        if finding is not None:
+        for finding in each.look(replace(case, explained_by=explained_by.get(each.name, ()))):
             cost_s = -1.0 if finding.cost_s is None else finding.cost_s
             found.append((each.names_cause and cost_s >= 0, cost_s, finding))
             for other in each.explains:

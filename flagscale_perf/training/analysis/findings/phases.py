@@ -69,30 +69,30 @@ class _Judged(NamedTuple):
     causes=["something in this phase that other trainings do not do"],
     changes=[profile("profile some steps: what takes the time in this phase?")],
 )
-def long_phase(this: TrainingRule, case: TrainingCase) -> Finding | None:
-    """A phase far beyond what is usual for it, in a usual step: the one that costs most."""
+def long_phase(this: TrainingRule, case: TrainingCase) -> list[Finding]:
+    """Phases far beyond what is usual for them, in a usual step."""
     known = {finding.phase for finding in case.explained_by}
     waits = any(finding.ranks for finding in case.explained_by)
-    judged = [
-        each
+    return [
+        _long(this, case, each)
         for each in _judged(this, case)
         if each.phase not in known and not (waits and each.phase in _WAITING)
     ]
-    if not judged:
-        return None
-    worst = max(judged, key=lambda each: each.dur_ns - each.usual_ns)
-    share = case.share_of_steps((worst.dur_ns - worst.usual_ns) * case.steps / NS_PER_S) or 0.0
-    of_step = worst.dur_ns / max(1, case.anatomy.iteration_ns)
+
+
+def _long(this: TrainingRule, case: TrainingCase, judged: _Judged) -> Finding:
+    share = case.share_of_steps((judged.dur_ns - judged.usual_ns) * case.steps / NS_PER_S) or 0.0
+    of_step = judged.dur_ns / max(1, case.anatomy.iteration_ns)
     title = (
-        f"{named(worst.phase).capitalize()} takes {number(worst.dur_ns / NS_PER_MS, 1)} ms of each step, "
-        f"{percent(of_step)} of it; usual would be some {number(worst.usual_ns / NS_PER_MS, 1)} ms"
+        f"{named(judged.phase).capitalize()} takes {number(judged.dur_ns / NS_PER_MS, 1)} ms of each step, "
+        f"{percent(of_step)} of it; usual would be some {number(judged.usual_ns / NS_PER_MS, 1)} ms"
     )
     return replace(
-        slows(this, case, title, share, [worst.evidence]),
-        phase=worst.phase,
+        slows(this, case, title, share, [judged.evidence]),
+        phase=judged.phase,
         pattern="constant",
-        causes=causes_in(worst.phase, this.causes),
-        changes=changes_in(worst.phase, this.changes),
+        causes=causes_in(judged.phase, this.causes),
+        changes=changes_in(judged.phase, this.changes),
     )
 
 

@@ -22,6 +22,15 @@ def test_a_long_phase_says_what_would_be_usual(tmp_path: Path) -> None:
     assert (found.phase, found.pattern, found.evidence[0].limit) == ("optimizer", "constant", 0.1)
 
 
+def test_every_long_phase_has_its_finding(tmp_path: Path) -> None:
+    longer = {"optimizer_ns": 260 * MS, "zero_grad_ns": 400 * MS}
+    found = findings_of(Plan(extra=lambda n: longer), tmp_path)
+    assert [(each.name, each.phase) for each in found] == [
+        ("long_phase", "zero_grad"),
+        ("long_phase", "optimizer"),
+    ]
+
+
 def test_the_inner_step_is_judged_by_the_bytes_it_passes(tmp_path: Path) -> None:
     """Of 16 sequences of 4096 tokens on 8 devices a device computes 8192 tokens: 28 bytes / 6 FLOPs x
     150 / 8192 of 890 ms are 76 ms, and twice that may be.
