@@ -141,7 +141,13 @@ def startup(this: TrainingRule, case: TrainingCase) -> Finding | None:
 @rule(
     explains={"jitter"},
     limits={
-        "slow_start": Limit(0.05, "share", "ours: of the wall time so far, as for the way to the first step")
+        "slow_start": Limit(0.05, "share", "ours: of the wall time so far, as for the way to the first step"),
+        "slow_start_step": Limit(
+            1.3,
+            "times",
+            "ours: a mean step of the start against a usual one; compiling and first reads take more, and a "
+            "machine that drifts takes less",
+        ),
     },
     causes=[
         "kernels are compiled, or tuned for each new shape",
@@ -176,11 +182,17 @@ def slow_start(this: TrainingRule, case: TrainingCase) -> Finding | None:
     if not steps or settled.first_iteration is None or not this.exceeds(share, "slow_start"):
         return None
     mean_ms = (settled.start_s or 0.0) / steps * MS_PER_S
+    times = mean_ms / settled.usual_ms if settled.usual_ms else None
+    if times is None or not this.exceeds(times, "slow_start_step"):
+        return None
     title = (
         f"The first {steps} steps after the first one take {number(mean_ms, 1)} ms in the mean, "
         f"later ones {number(settled.usual_ms, 1)} ms: {percent(share)} of the session"
     )
-    evidence = [this.broke("steps of the start above the usual, of the wall time", share, "slow_start")]
+    evidence = [
+        this.broke("steps of the start above the usual, of the wall time", share, "slow_start"),
+        this.broke("a mean step of the start against a usual one", times, "slow_start_step"),
+    ]
     return replace(
         interrupts(this, case, title, evidence, excess_s),
         first_iteration=settled.first_iteration - steps,

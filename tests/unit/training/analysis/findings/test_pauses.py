@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes import SECOND
+from tests.fakes import MS, SECOND
 from tests.synthetic import Plan
 from tests.unit.training.analysis.findings.planted import PLANTED, findings_of
 
@@ -21,3 +21,12 @@ def test_a_start_or_an_end_of_a_short_run_may_be_a_large_share(tmp_path: Path) -
     """A tenth of the time both, but below 300 s and 60 s."""
     plan = Plan(facts={"process_start_ns": -70 * SECOND}, after_ns=50 * SECOND)
     assert findings_of(plan, tmp_path) == []
+
+
+def test_a_start_a_fifth_slower_is_a_drift_and_no_start(tmp_path: Path) -> None:
+    def beginning(extra_ms: int) -> list[str]:
+        plan = Plan(extra=lambda n: {"forward_ns": extra_ms * MS} if 2 <= n <= 250 else {})
+        return [each.name for each in findings_of(plan, tmp_path)]
+
+    assert beginning(600) == ["slow_start"]
+    assert "slow_start" not in beginning(200)
