@@ -29,7 +29,8 @@ class GPUClientOptions:
 
     Attributes:
         wait_s: for a server that is not there yet.
-        methods: only these calls are recorded; none for all.
+        record: whether calls are recorded at all.
+        methods: only these calls are; none for all.
         directory: of the run file.
     """
 
@@ -37,6 +38,7 @@ class GPUClientOptions:
     control: Control = "auto"
     wait_s: float = 60.0
     timeout_s: float = 300.0
+    record: bool = True
     methods: str = ""
     directory: str = "logs/rpc"
 

@@ -1,0 +1,175 @@
+"""examples/tee_gpu as a user runs it: a server and a runner, in two processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parents[2] / "examples" / "tee_gpu"
+TREE = """\
+Total time: # s
+├─ GPU compute:                     # s ( #%)
+│  ├─ Embedding:                    # s ( #%)
+│  ├─ Linear:                       # s ( #%)
+│  └─ Matmul:                       # s ( #%)
+├─ RPC:                             # s ( #%)
+│  ├─ Serialize:                    # s ( #%)
+│  ├─ Deserialize:                  # s ( #%)
+│  └─ Transport:                    # s ( #%)
+└─ TEE compute:                     # s ( #%)
+"""
+
+
+@contextmanager
+def server(endpoint: str, *words: str, **environment: str) -> Iterator[list[str]]:
+    """A server that listens; the lines it had printed by then."""
+    command = [sys.executable, "server_optimized.py", "--ipc-path", endpoint, *words]
+    with subprocess.Popen(
+        command, cwd=HERE, env=os.environ | environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().rstrip() for _ in range(2)]
+        try:
+            yield lines
+        finally:
+            process.terminate()
+            assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory) -> Iterator[str]:
+    endpoint = f"ipc://{tmp_path_factory.mktemp('server')}/gpu.ipc"
+    with server(endpoint) as lines:
+        assert lines == ["Device: cpu, Dtype: torch.float32", f"GPU server listening at {endpoint}"]
+        yield endpoint
+
+
+@pytest.fixture
+def run(run_python, endpoint):
+    def run(program, *words, env=None):
+        return run_python(HERE / program, *words, env={"LLAMA_IPC_PATH": endpoint} | (env or {}))
+
+    return run
+
+
+def masked(text: str) -> str:
+    """The text with `#` for every figure that a clock gave, and one space for many."""
+    return re.sub(r" +", " ", re.sub(r"\d+\.\d+", "#", text))
+
+
+def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -> None:
+    made = run("tee_runner_optimized.py", "--check")
+    assert (made.returncode, made.stderr) == (0, "")
+    lines = made.stdout.splitlines()
+    assert lines[:2] == [f"✓ Connected to GPU server at {endpoint}", "  Transport type: IPC"]
+    bound, measured = map(
+        float, re.fullmatch(r"  Expected latency: <([\d.]+)ms \(measured: ([\d.]+) ms\)", lines[2]).groups()
+    )
+    assert measured < bound <= 2.5 * max(measured, 0.005)
+    assert lines[4] == "  Device: cpu, Dtype: torch.float32"
+    tree = made.stdout[made.stdout.index("Total time") : made.stdout.index("Performance statistics")]
+    assert masked(tree) == masked(TREE)
+    leaves = re.findall(r"^(?:│  .*|└─.*)\( *([\d.]+)%\)$", tree, re.MULTILINE)
+    assert sum(int(share.replace(".", "")) for share in leaves) == 1000
+    assert "RPC Calls:        98\n" in made.stdout
+    assert lines[-1].startswith("Check: ")
+    assert "bit for bit" in lines[-1] or float(re.search(r"at most (\S+) from", lines[-1]).group(1)) <= 1e-5
+
+
+@pytest.mark.parametrize("words", [("--stage", "fused_blocks"), ("--kv", "grouped", "--payload", "frames")])
+def test_tokens_do_not_depend_on_how_the_model_is_split(run, words) -> None:
+    common = ("--generate", "6", "--tokens", "9", "--batch", "2")
+    lines = [
+        next(
+            line
+            for line in run("tee_runner_optimized.py", *common, *more).stdout.splitlines()
+            if "Tokens:" in line
+        )
+        for more in ((), words)
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_micro_batches_overlap_and_the_shares_still_add_up(run) -> None:
+    made = run("tee_runner_optimized.py", "--batch", "2", "--pipeline", "2", "--tokens", "16")
+    assert made.returncode == 0, made.stderr
+    assert "Waiting for the GPU side" in made.stdout
+    assert "RPC Calls:        196\n" in made.stdout
+    leaves = re.findall(r"^(?:│  .*|└─.*)\( *([\d.]+)%\)$", made.stdout, re.MULTILINE)
+    assert sum(int(share.replace(".", "")) for share in leaves) == 1000
+
+
+def test_statistics_are_printed_when_the_run_fails(run) -> None:
+    made = run("tee_runner_optimized.py", "--tokens", "40000")
+    assert made.returncode == 2
+    assert "RPC Calls:        0\n" in made.stdout
+    assert "40000 tokens are more than the model's 32768" in made.stderr
+
+
+def test_another_type_than_the_servers_is_refused(run) -> None:
+    made = run("tee_runner_optimized.py", env={"LLAMA_DTYPE": "bfloat16"})
+    assert made.returncode == 2
+    assert (
+        "LLAMA_DTYPE is bfloat16 here, and the server computes in torch.float32: start it anew" in made.stderr
+    )
+
+
+def test_every_method_in_turn(run) -> None:
+    made = run("test_simple.py")
+    assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.endswith("14 of 14 calls passed\n")
+    assert len(re.findall(r"^\[ ?\d+/14\] .* ok ", made.stdout, re.MULTILINE)) == 14
+
+
+def test_a_failing_method_shows_the_servers_stack(run_python, tmp_path) -> None:
+    endpoint = f"ipc://{tmp_path}/gpu.ipc"
+    broken = (
+        "import server_optimized, split_inference.server as methods\n"
+        "methods.METHODS['MLP'] = lambda side, work: 1 / 0\n"
+        "server_optimized.main()"
+    )
+    command = [sys.executable, "-c", broken, "--ipc-path", endpoint, "--config", "tiny-mha"]
+    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.DEVNULL) as process:
+        try:
+            made = run_python(HERE / "test_simple.py", "--ipc-path", endpoint, "--wait", "60")
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert made.returncode == 1
+    assert "[12/14] MLP                  FAILED\nTraceback (most recent call last):" in made.stdout
+    assert "ZeroDivisionError: division by zero" in made.stdout
+    assert 'server.py", line' in made.stdout
+    assert made.stdout.endswith("13 of 14 calls passed\n")
+
+
+def test_type_by_environment_reaches_the_server(run_python, tmp_path) -> None:
+    endpoint = f"ipc://{tmp_path}/gpu.ipc"
+    with server(endpoint, "--config", "qwen3-tiny", LLAMA_DTYPE="bfloat16") as lines:
+        assert lines[0] == "Device: cpu, Dtype: torch.bfloat16"
+        made = run_python(
+            HERE / "tee_runner_optimized.py", "--ipc-path", endpoint, "--check", "--config", "qwen3-tiny"
+        )
+    assert made.returncode == 0, made.stderr
+    assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        ("server_optimized.py", ["--config", "tyni"], "--config 'tyni' is not known; write one of: tiny"),
+        ("tee_runner_optimized.py", ["--wait", "0.1"], "no server answers at"),
+        ("test_simple.py", ["--wait", "0.1"], "no server answers at"),
+    ],
+)
+def test_a_users_mistake_is_said_in_one_line(run_python, tmp_path, program, words, said) -> None:
+    made = run_python(HERE / program, "--ipc-path", f"ipc://{tmp_path}/nobody.ipc", *words)
+    assert made.returncode == 2
+    assert said in made.stderr
+    assert "Traceback" not in made.stderr
