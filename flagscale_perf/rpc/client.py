@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple
 
 from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
-from flagscale_perf.rpc.endpoint import client_endpoint, clock_domain, transport_of
-from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RemoteFailure, RpcError
+from flagscale_perf.rpc.endpoint import clear_after, client_endpoint
+from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RpcError
+from flagscale_perf.rpc.handshake import Session, error_of
 from flagscale_perf.rpc.header import Kind, Prefix
-from flagscale_perf.rpc.link_zeromq import ClientLink, Message
+from flagscale_perf.rpc.link_zeromq import Message
 from flagscale_perf.rpc.options import Arguments, ClientOptions, Hello, Received, Value
-from flagscale_perf.rpc.packing import Sizes, Unpacker, first_frame, pack
+from flagscale_perf.rpc.packing import Slot, Unpacker, first_frame, pack
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.errors import did_you_mean
 
 Observe = Callable[[CallRecord], None]
 NO_ARGUMENTS: dict[str, Value] = {}
-PINGS = 9
+CALL, REPLY, FAILURE, OK = int(Kind.CALL), int(Kind.REPLY), int(Kind.FAILURE), int(Status.OK)
+now = time.monotonic_ns
 
 
-class Reply(NamedTuple):
+class Reply:
     """What a call returned.
 
     Attributes:
@@ -33,27 +33,38 @@ class Reply(NamedTuple):
         arguments: what the method said beside them.
     """
 
-    arrays: list[Array]
-    arguments: dict[str, Received]
+    __slots__ = ("arguments", "arrays")
+
+    def __init__(self, arrays: list[Array], arguments: dict[str, Received]) -> None:
+        self.arrays = arrays
+        self.arguments = arguments
 
     def release(self) -> None:
-        """Its place in shared memory may be used again from now on."""
+        """Lets the arrays go, before the next call does."""
+        self.arrays = []
 
 
 class Pending:
     """A call under way."""
 
-    def __init__(self, client: Client, method: str, deadline_ns: int) -> None:
+    __slots__ = (
+        "client", "deadline_ns", "dtype", "given_up", "message", "method", "number", "prefix", "read_ns",
+        "ready_ns", "received_bytes", "sent_bytes", "sent_ns", "shared_received", "shared_sent", "slot",
+        "socket_received", "socket_sent", "start_ns", "taken_ns", "there_ns",
+    )  # fmt: skip
+
+    def __init__(self, client: Client, method: str, start_ns: int, deadline_ns: int) -> None:
         self.client = client
         self.method = method
         self.deadline_ns = deadline_ns
-        self.number = 0
+        self.number = self.slot = 0
         self.message: Message | None = None
         self.prefix: Prefix | None = None
-        self.start_ns = self.ready_ns = self.sent_ns = self.there_ns = self.taken_ns = 0
+        self.start_ns = self.ready_ns = self.sent_ns = start_ns
+        self.there_ns = self.taken_ns = self.read_ns = 0
         self.sent_bytes = self.received_bytes = self.socket_sent = self.socket_received = 0
-        self.shared_sent = self.shared_received = 0
-        self.dtype = 0
+        self.shared_sent = self.shared_received = self.dtype = 0
+        self.given_up = False
 
     def result(self) -> Reply:
         """Waits for the reply. Raises an `RpcError`, `RemoteFailure` where the method failed."""
@@ -61,20 +72,33 @@ class Pending:
 
 
 class Client:
-    """A connection to a `Server`."""
+    """A connection to a `Server`.
 
-    hello: Hello
+    Attributes:
+        hello: what the server said when they met.
+    """
 
-    def __init__(self, options: ClientOptions, observe: Observe | None = None) -> None:
-        self._options = options
+    def __init__(self, session: Session, hello: Hello, observe: Observe | None) -> None:
+        """Use `connect`."""
+        self.hello = hello
+        self._session = session
+        self._link = session.link
+        self._sizes = session.sizes
+        self._epoch = session.epoch
         self._observe = observe
+        self._same_clock = session.welcome.same_clock
+        self._methods = {name: n for n, name in enumerate(hello.methods)}
+        self._unpacker = Unpacker(session.options.max_message_bytes)
+        self._timeout_ns = int(session.options.timeout_s * 1e9)
+        self._requests: Sequence[Slot | None] = session.shared.requests or [None] * hello.slots
+        self._replies: Sequence[Slot | None] = session.shared.replies or [None] * hello.slots
+        self._free = list(reversed(range(hello.slots)))
+        self._read_slots: list[int] = []  # of replies that were handed out
+        self._next: int | None = None  # of a call for which memory was lent
+        self._lent = False
         self._calls = 0
         self._in_flight: dict[int, Pending] = {}
         self._broken: str | None = None
-        self._epoch = 0
-        self._unpacker = Unpacker(options.max_message_bytes)
-        self._endpoint = client_endpoint(options)
-        self._link = ClientLink(self._endpoint, options.max_message_bytes)
 
     @classmethod
     def connect(cls, options: ClientOptions, observe: Observe | None = None) -> Client:
@@ -82,61 +106,14 @@ class Client:
 
         `observe` gets the record of each call, on the calling thread.
         """
-        client = cls(options, observe)
+        session = Session(options, client_endpoint(options))
         try:
-            client._greet()
+            return cls(session, session.greet(), observe)
         except BaseException:
-            client.close()
+            session.close()
             raise
-        return client
 
-    def _greet(self) -> None:
-        begun = time.monotonic_ns()
-        deadline = begun + int(self._options.connect_timeout_s * 1e9)
-        body = header.HelloBody(
-            header.PROTOCOL, header.BYTE_ORDER, self._options.max_message_bytes, False, False, False,
-            self._options.model, clock_domain(),
-        )  # fmt: skip
-        prefix, first = self._exchange(Kind.HELLO, header.encode(body), deadline)
-        if prefix.kind != Kind.WELCOME:
-            raise InvalidMessage(f"the server answered HELLO with a message of kind {prefix.kind}")
-        welcome = header.WELCOME.decode(first, prefix)
-        self._epoch = prefix.epoch
-        self._link.greeted = True
-        self._same_clock = welcome.same_clock
-        self._methods = {name: n for n, name in enumerate(welcome.methods)}
-        self._sizes = Sizes(4096, 2**62, self._link.carries_frames, welcome.max_message_bytes)
-        latency = self._measure_latency(deadline)
-        self.hello = Hello(
-            self._endpoint, transport_of(self._endpoint), "frames", self._link.name, welcome.device,
-            welcome.dtype, welcome.model, welcome.description, welcome.methods, welcome.max_message_bytes,
-            0, welcome.slots, self._epoch, welcome.client, welcome.process, latency,
-            self._sizes.inline_bytes, self._sizes.arena_from_bytes, time.monotonic_ns() - begun,
-        )  # fmt: skip
-
-    def _exchange(self, kind: Kind, body: bytes, deadline_ns: int) -> tuple[Prefix, bytes | memoryview]:
-        """Sends a message that is no call and returns what comes back."""
-        prefix = Prefix(kind, 0, self._epoch, 0, 0, 0, 0, 0)
-        try:
-            self._link.send(header.message(prefix, body), [], deadline_ns)
-            first, _ = self._link.receive(deadline_ns)
-        except CallTimeout:
-            raise PeerGone(
-                f"no server answers at {self._endpoint}: start it, or correct the endpoint"
-            ) from None
-        answer = header.read_prefix(first)
-        if answer.kind == Kind.FAILURE:
-            raise _failure("the connection", answer, first)
-        return answer, first
-
-    def _measure_latency(self, deadline_ns: int) -> int:
-        times = []
-        body = header.encode(((), NO_ARGUMENTS))
-        for _ in range(PINGS):
-            begun = time.monotonic_ns()
-            self._exchange(Kind.PING, body, deadline_ns)
-            times.append(time.monotonic_ns() - begun)
-        return int(statistics.median(times))
+    # --- calls
 
     def call(
         self,
@@ -155,44 +132,55 @@ class Client:
         arguments: Arguments = NO_ARGUMENTS,
         timeout_s: float | None = None,
     ) -> Pending:
-        """Sends a call and returns at once. The arrays must not change until its result is there."""
-        start = time.monotonic_ns()
-        limit = self._options.timeout_s if timeout_s is None else timeout_s
-        pending = Pending(self, method, start + int(limit * 1e9))
-        pending.start_ns = pending.ready_ns = pending.sent_ns = start
+        """Sends a call and returns at once; as many as `hello.slots` may be under way. The arrays must not
+        change until its result is there. Raises an `RpcError`.
+        """
+        start = now()
+        limit = self._timeout_ns if timeout_s is None else int(timeout_s * 1e9)
+        pending = Pending(self, method, start, start + limit)
+        self._calls = pending.number = self._calls + 1
         try:
             self._send(pending, arrays, arguments)
         except RpcError as error:
-            self._record_failure(pending, error)
+            self._failed(pending, error)
             raise
         return pending
 
     def _send(self, pending: Pending, arrays: Sequence[Array], arguments: Arguments) -> None:
-        self._calls += 1
-        pending.number = self._calls
-        if self._broken is not None:
-            raise PeerGone(self._broken)
         method = self._methods.get(pending.method)
-        if method is None:
-            raise Refused(_unknown(pending.method, self._methods))
-        if len(self._in_flight) >= self.hello.slots:
-            raise Refused(f"{len(self._in_flight)} calls are under way; take the result of one first")
-        packed = pack(arrays, arguments, self._sizes, None)
-        pending.sent_bytes, pending.shared_sent = packed.total, packed.shared
-        if arrays:
-            pending.dtype = _largest(arrays)
-        body = packed.body
-        sent_at = time.monotonic_ns() if self._same_clock else 0
-        prefix = header.PREFIX.pack(
-            header.MAGIC, header.PROTOCOL, Kind.CALL, len(body), self._epoch, pending.number, method, 0, 0,
-            sent_at, 0,
-        )  # fmt: skip
-        first = first_frame(prefix, packed)
-        pending.socket_sent = len(first) + sum(map(len, packed.frames))
-        pending.ready_ns = time.monotonic_ns()
-        self._link.send(first, packed.frames, pending.deadline_ns)
-        pending.sent_ns = time.monotonic_ns()
+        if method is None or self._broken is not None:
+            raise self._why_not(pending.method)
+        pending.slot = number = self._take_slot(pending.deadline_ns)
+        slot = self._requests[number]
+        if slot is not None and not self._lent:
+            slot.begin(pending.number)
+        self._lent = False
+        try:
+            packed = pack(arrays, arguments, self._sizes, slot)
+            pending.sent_bytes, pending.shared_sent = packed.total, packed.shared
+            if arrays:
+                pending.dtype = _largest(arrays)
+            prefix = header.PREFIX.pack(
+                header.MAGIC, header.PROTOCOL, CALL, len(packed.body), self._epoch, pending.number, method,
+                number, 0, now() if self._same_clock else 0, 0,
+            )  # fmt: skip
+            first = first_frame(prefix, packed)
+            pending.socket_sent = len(first) + sum(map(len, packed.frames))
+            pending.ready_ns = pending.sent_ns = now()
+            self._link.send(first, packed.frames, pending.deadline_ns)
+        except BaseException:
+            self._free.append(number)
+            raise
+        pending.sent_ns = now()
         self._in_flight[pending.number] = pending
+
+    def _why_not(self, method: str) -> RpcError:
+        if self._broken is not None:
+            return PeerGone(self._broken)
+        known = ", ".join(self._methods)
+        return Refused(
+            f"the server has no method {method!r}; it has {known}{did_you_mean(method, self._methods)}"
+        )
 
     def _result(self, pending: Pending) -> Reply:
         try:
@@ -200,85 +188,136 @@ class Client:
                 self._receive(pending)
             reply = self._read(pending)
         except RpcError as error:
-            if isinstance(error, PeerGone):
-                self._broken = str(error)
-            self._in_flight.pop(pending.number, None)
-            self._record_failure(pending, error)
+            self._failed(pending, error)
             raise
         if self._observe is not None:
-            self._record(pending, Status.OK)
+            self._record(pending, OK)
         return reply
 
     def _receive(self, pending: Pending) -> None:
+        """Takes replies until this one is there."""
         while pending.message is None:
-            message = self._link.receive(pending.deadline_ns)
-            there = time.monotonic_ns()
-            prefix = header.read_prefix(message.first)
-            if prefix.kind == Kind.FAILURE and not prefix.call:
-                raise _failure(pending.method, prefix, message.first)
-            owner = self._in_flight.pop(prefix.call, None)
-            if owner is not None:  # otherwise the late reply of a call whose time was over
-                owner.message, owner.prefix, owner.there_ns = message, prefix, there
+            if pending.number not in self._in_flight:
+                raise Refused("the result of this call was taken already, or its time was over")
+            self._receive_one(pending.deadline_ns)
+
+    def _receive_one(self, deadline_ns: int) -> None:
+        message = self._link.receive(deadline_ns)
+        taken = now()
+        prefix = header.read_prefix(message.first)
+        if prefix.kind == FAILURE and not prefix.call:
+            raise error_of("the connection", prefix, message.first)
+        owner = self._in_flight.pop(prefix.call, None)
+        if owner is None:
+            return
+        if owner.given_up:  # only now does the server no longer use its slot
+            self._free.append(owner.slot)
+        else:
+            owner.message, owner.prefix = message, prefix
+            owner.there_ns, owner.taken_ns = message.there_ns, taken
 
     def _read(self, pending: Pending) -> Reply:
         message, prefix = pending.message, pending.prefix
         assert message is not None and prefix is not None
-        pending.taken_ns = time.monotonic_ns()
+        pending.message = None
+        self._read_slots.append(pending.slot)
+        pending.read_ns = now()
         pending.socket_received = len(message.first) + sum(map(len, message.frames))
-        if prefix.kind != Kind.REPLY:
-            if prefix.kind == Kind.FAILURE:
-                raise _failure(pending.method, prefix, message.first)
-            raise InvalidMessage(f"the server answered a call with a message of kind {prefix.kind}")
-        if prefix.epoch != self._epoch:
-            raise PeerGone(
-                "the server was started again, and knows nothing of what went before: connect again"
-            )
+        if prefix.kind != REPLY:
+            raise error_of(pending.method, prefix, message.first)
+        if prefix.epoch != self._epoch or prefix.slot != pending.slot:
+            raise InvalidMessage("a reply of another server, or for another call")
+        slot = self._replies[pending.slot]
+        if slot is not None:
+            slot.begin(prefix.call)
         checked = self._unpacker.body(message.first, prefix)
-        arrays = self._unpacker.arrays(checked, message.first, message.frames, None)
+        arrays = self._unpacker.arrays(checked, message.first, message.frames, slot)
         pending.received_bytes, pending.shared_received = checked.total, checked.shared
         if not pending.dtype and arrays:
             pending.dtype = _largest(arrays)
         return Reply(arrays, checked.arguments)
 
-    def _record(self, pending: Pending, status: Status) -> None:
-        end = time.monotonic_ns()
+    # --- slots
+
+    def _take_slot(self, deadline_ns: int) -> int:
+        if self._next is not None:
+            number, self._next = self._next, None
+            return number
+        self._release()
+        while not self._free:
+            if not any(each.given_up for each in self._in_flight.values()):
+                raise Refused(f"{self.hello.slots} calls are under way; take the result of one first")
+            self._receive_one(deadline_ns)
+        return self._free.pop()
+
+    def _release(self) -> None:
+        if self._read_slots:
+            self._free += self._read_slots
+            self._read_slots.clear()
+
+    def loan(self, dtype: DType, shape: tuple[int, ...]) -> Array:
+        """Writable memory for an array of the next call. Where it lies in shared memory, which has room for
+        it, the call copies nothing.
+        """
+        if self._next is None:
+            self._next = self._take_slot(now())
+        slot = self._requests[self._next]
+        size = byte_count(dtype, shape)
+        data = None
+        if slot is not None:
+            if not self._lent:
+                slot.begin(0)
+            data = slot.lend(size)
+        if data is None:
+            data = memoryview(bytearray(size))
+        else:
+            self._lent = True
+        return Array(dtype, shape, data)
+
+    # --- records, and the end
+
+    def _failed(self, pending: Pending, error: RpcError) -> None:
+        if isinstance(error, CallTimeout):
+            pending.given_up = True
+        else:
+            self._in_flight.pop(pending.number, None)
+        if isinstance(error, (PeerGone, InvalidMessage)) and self._broken is None:
+            self._broken = f"{error}; connect again"
+            clear_after(self.hello.endpoint)
+        if self._observe is not None:
+            self._record(pending, error.status)
+
+    def _record(self, pending: Pending, status: int) -> None:
+        end = now()
         prefix = pending.prefix
         queue = server = None
         there = pending.there_ns or end
-        taken = pending.taken_ns or there
         wait = there - pending.sent_ns
-        if prefix is not None and prefix.kind in (Kind.REPLY, Kind.FAILURE) and prefix.call:
+        if prefix is not None and prefix.call:
             server = min(prefix.second_ns, wait)
-            queue = min(prefix.first_ns, wait - server) if self._same_clock else None
-            wait -= server + (queue or 0)
+            wait -= server
+            if self._same_clock:
+                queue = min(prefix.first_ns, wait)
+                wait -= queue
         assert self._observe is not None
         self._observe(
             CallRecord(
                 pending.number, pending.start_ns, end - pending.start_ns, pending.ready_ns - pending.start_ns,
-                pending.sent_ns - pending.ready_ns, wait, queue, server, taken - there, end - taken,
+                pending.sent_ns - pending.ready_ns, wait, queue, server, (pending.taken_ns or there) - there,
+                end - (pending.read_ns or end),
                 pending.sent_bytes, pending.received_bytes, pending.socket_sent, pending.socket_received,
                 pending.shared_sent, pending.shared_received, status, pending.dtype, self.hello.client,
                 pending.method,
             )
         )  # fmt: skip
 
-    def _record_failure(self, pending: Pending, error: RpcError) -> None:
-        if self._observe is not None:
-            self._record(pending, error.status)
-
-    def loan(self, dtype: DType, shape: tuple[int, ...]) -> Array:
-        """Writable memory for an array of the next call. Where it lies in shared memory, nothing is copied
-        any more.
-        """
-        return Array(dtype, shape, memoryview(bytearray(byte_count(dtype, shape))))
-
     def close(self) -> None:
-        """Ends the connection. Replies that lie in shared memory cannot be used afterwards."""
-        if self._epoch and self._broken is None:
+        """Ends the connection. Calls under way fail; what replies hold in shared memory stays readable."""
+        if self._broken is None:
+            self._broken = "this client is closed"
             with contextlib.suppress(RpcError):
                 self._link.send(header.message(Prefix(Kind.BYE, 0, self._epoch, 0, 0, 0, 0, 0), b""), [], 0)
-        self._broken = "this client is closed"
-        self._link.close()
+        self._session.close()
 
     def __enter__(self) -> Client:
         return self
@@ -291,17 +330,3 @@ class Client:
 
 def _largest(arrays: Sequence[Array]) -> int:
     return int(arrays[0].dtype if len(arrays) == 1 else max(arrays, key=lambda each: len(each.data)).dtype)
-
-
-def _unknown(method: str, known: dict[str, int]) -> str:
-    return f"the server has no method {method!r}; it has {', '.join(known)}{did_you_mean(method, known)}"
-
-
-def _failure(what: str, prefix: Prefix, first: bytes | memoryview) -> RpcError:
-    """The error that a FAILURE stands for."""
-    body = header.FAILURE.decode(first, prefix)
-    if prefix.code == Status.FAILED:
-        return RemoteFailure(what, body.kind, body.text, body.traceback)
-    if prefix.code == Status.PEER_GONE:
-        return PeerGone(body.text)
-    return Refused(f"{what} was refused by the server: {body.text}")

@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
 from flagscale_perf.rpc.errors import Refused, RpcError
+from flagscale_perf.rpc.handshake import Shared
 from flagscale_perf.rpc.header import Kind, Prefix
+from flagscale_perf.rpc.link_unix import UnixLink
 from flagscale_perf.rpc.link_zeromq import Message
 from flagscale_perf.rpc.options import Received, Value
-from flagscale_perf.rpc.packing import Sizes, Unpacker, first_frame, pack
+from flagscale_perf.rpc.packing import Sizes, Slot, Unpacker, first_frame, pack
 from flagscale_perf.rpc.records import ServedRecord, Status
 
 MOST_TRACEBACK = 16000
 MOST_TEXT = 4000
+HOUR_NS = 3600 * 10**9
+REPLY = int(Kind.REPLY)
+now = time.monotonic_ns
 
 
 class Request:
@@ -32,18 +37,30 @@ class Request:
         results: goes back beside the arrays, as `Reply.arguments`.
     """
 
+    __slots__ = ("_slot", "arguments", "arrays", "client", "method", "results")
+
     def __init__(
-        self, method: str, arrays: list[Array], arguments: Mapping[str, Received], client: int
+        self,
+        method: str,
+        arrays: list[Array],
+        arguments: Mapping[str, Received],
+        client: int,
+        slot: Slot | None,
     ) -> None:
         self.method = method
         self.arrays = arrays
         self.arguments = arguments
         self.client = client
         self.results: dict[str, Value] = {}
+        self._slot = slot
 
     def reply(self, dtype: DType, shape: tuple[int, ...]) -> Array:
-        """Writable memory for a result; in shared memory, where there is some, it is not copied again."""
-        return Array(dtype, shape, memoryview(bytearray(byte_count(dtype, shape))))
+        """Writable memory for a result. Where it lies in shared memory, which has room for it, replying
+        copies nothing.
+        """
+        size = byte_count(dtype, shape)
+        data = self._slot.lend(size) if self._slot is not None else None
+        return Array(dtype, shape, memoryview(bytearray(size)) if data is None else data)
 
 
 Handler = Callable[[Request], Sequence[Array]]
@@ -52,16 +69,48 @@ Send = Callable[[bytes, list[memoryview]], bool]
 
 @dataclass
 class Connection:
-    """What the server keeps of a client."""
+    """What the server keeps of a client.
+
+    Attributes:
+        number: of the connection.
+        who: its identity at ZeroMQ.
+        token: what it must show on the unix socket.
+        wants_shared, wants_unix, sealed: what it asked for.
+        sizes: where arrays of replies go: over ZeroMQ; over the unix socket without frames.
+        slots: how many calls may be under way.
+        shared: its shared memory.
+        side: its unix socket, once it is there.
+    """
 
     number: int
-    send: Send
+    who: bytes
+    token: bytes
+    wants_shared: bool
+    wants_unix: bool
+    sealed: bool
     sizes: Sizes
+    slots: int
     same_clock: bool
     last_call: int = 0
+    shared: Shared = field(default_factory=Shared)
+    side: UnixLink | None = None
+
+    def slot_of(self, number: int) -> tuple[Slot | None, Slot | None]:
+        """For the arrays of a call, and of its reply. Raises `Refused`."""
+        if number >= self.slots:
+            raise Refused(f"slot {number} of {self.slots}")
+        if not self.shared.requests:
+            return None, None
+        return self.shared.requests[number], self.shared.replies[number]
+
+    def close(self) -> None:
+        """Its memory and its socket."""
+        self.shared.close()
+        if self.side is not None:
+            self.side.close()
 
 
-@dataclass
+@dataclass(slots=True)
 class Served:
     """The marks of one call, for its record."""
 
@@ -70,48 +119,60 @@ class Served:
     read_ns: int = 0
     compute_ns: int = 0
     write_ns: int = 0
-    send_ns: int = 0
     received_bytes: int = 0
     sent_bytes: int = 0
-    status: Status = Status.OK
+    status: int = 0
     method: str = ""
 
 
-@dataclass
 class Caller:
     """Carries out calls by the methods of a server."""
 
-    methods: Mapping[str, Handler]
-    epoch: int
-    unpacker: Unpacker
-    observe: Callable[[ServedRecord], None] | None
-    served: int = 0
-    free_since_ns: int = field(default_factory=time.monotonic_ns)
+    def __init__(
+        self,
+        methods: Mapping[str, Handler],
+        epoch: int,
+        unpacker: Unpacker,
+        observe: Callable[[ServedRecord], None] | None,
+    ) -> None:
+        self.methods = tuple(methods)
+        self._table = list(methods.items())
+        self._epoch = epoch
+        self._unpacker = unpacker
+        self._observe = observe
+        self._served = 0
+        self._free_since_ns = now()
 
-    def __post_init__(self) -> None:
-        self._table = list(self.methods.items())
+    def ping(self, connection: Connection, prefix: Prefix, message: Message) -> bytes:
+        """The answer to a PING, whose arrays must be as good as those of a call."""
+        slot, _ = connection.slot_of(prefix.slot)
+        if slot is not None:
+            slot.begin(0)
+        checked = self._unpacker.body(message.first, prefix)
+        self._unpacker.arrays(checked, message.first, message.frames, slot)
+        return header.message(prefix, header.EMPTY_BODY)
 
-    def call(self, connection: Connection, prefix: Prefix, message: Message, begun_ns: int) -> bool:
+    def call(
+        self, connection: Connection, send: Send, prefix: Prefix, message: Message, begun_ns: int
+    ) -> bool:
         """Answers a call; False where the answer could not be delivered."""
         marks = Served(begun_ns)
         if connection.same_clock:
-            marks.queue_ns = _queued(prefix.first_ns, self.free_since_ns, begun_ns)
+            marks.queue_ns = _queued(prefix.first_ns, self._free_since_ns, begun_ns)
         try:
             first, frames = self._carry_out(connection, prefix, message, marks)
-        except RpcError as error:
-            marks.status = error.status
-            first, frames = failure(self._answer(prefix, marks), error), []
         except Exception as error:  # a method may raise anything, and its caller must hear of it
-            marks.status = Status.FAILED
-            first, frames = failure(self._answer(prefix, marks), error), []
-        ready = time.monotonic_ns()
-        delivered = connection.send(first, frames)
-        self.free_since_ns = end = time.monotonic_ns()
-        self.served += 1
-        if self.observe is not None:
-            self.observe(
+            marks.status = error.status if isinstance(error, RpcError) else Status.FAILED
+            answer = self._answer(prefix, marks, Kind.FAILURE, 0)
+            first, frames = header.message(answer, failure_body(error)), []
+        ready = now()
+        delivered = send(first, frames)
+        self._free_since_ns = end = now()
+        self._served += 1
+        if self._observe is not None:
+            self._observe(
                 ServedRecord(
-                    self.served, connection.number, prefix.call, begun_ns - marks.queue_ns,
+                    self._served, connection.number, prefix.call, begun_ns - marks.queue_ns,
                     end - begun_ns + marks.queue_ns, marks.queue_ns, marks.read_ns, marks.compute_ns,
                     marks.write_ns, end - ready, marks.received_bytes, marks.sent_bytes,
                     marks.status if delivered else Status.PEER_GONE, marks.method,
@@ -124,39 +185,44 @@ class Caller:
     ) -> tuple[bytes, list[memoryview]]:
         if prefix.code >= len(self._table):
             raise Refused(f"method {prefix.code} of {len(self._table)}")
+        marks.method, handler = self._table[prefix.code]
         if prefix.call <= connection.last_call:
             raise Refused(f"call {prefix.call} after call {connection.last_call}")
         connection.last_call = prefix.call
-        marks.method, handler = self._table[prefix.code]
-        checked = self.unpacker.body(message.first, prefix)
-        arrays = self.unpacker.arrays(checked, message.first, message.frames, None)
+        slot, reply_slot = connection.slot_of(prefix.slot)
+        if slot is not None and reply_slot is not None:
+            slot.begin(prefix.call)
+            reply_slot.begin(prefix.call)
+        checked = self._unpacker.body(message.first, prefix)
+        if connection.sealed and checked.total != checked.shared:
+            raise Refused("an array that is not encrypted, on a sealed connection")
+        arrays = self._unpacker.arrays(checked, message.first, message.frames, slot)
         marks.received_bytes = checked.total
-        request = Request(marks.method, arrays, checked.arguments, connection.number)
-        read = time.monotonic_ns()
+        request = Request(marks.method, arrays, checked.arguments, connection.number, reply_slot)
+        read = now()
         marks.read_ns = read - marks.begun_ns
         results = handler(request)
-        computed = time.monotonic_ns()
+        computed = now()
         marks.compute_ns = computed - read
-        packed = pack(results, request.results, connection.sizes, None)
+        packed = pack(results, request.results, connection.sizes, reply_slot)
         marks.sent_bytes = packed.total
-        marks.write_ns = time.monotonic_ns() - computed
-        answer = header.pack_prefix(self._answer(prefix, marks, Kind.REPLY, len(packed.body)))
-        return first_frame(answer, packed), packed.frames
+        marks.write_ns = now() - computed
+        answer = self._answer(prefix, marks, REPLY, len(packed.body))
+        return first_frame(header.pack_prefix(answer), packed), packed.frames
 
-    def _answer(self, prefix: Prefix, marks: Served, kind: Kind = Kind.FAILURE, size: int = 0) -> Prefix:
-        took = time.monotonic_ns() - marks.begun_ns
-        return Prefix(kind, size, self.epoch, prefix.call, marks.status, prefix.slot, marks.queue_ns, took)
+    def _answer(self, prefix: Prefix, marks: Served, kind: int, size: int) -> Prefix:
+        took = now() - marks.begun_ns
+        return Prefix(kind, size, self._epoch, prefix.call, marks.status, prefix.slot, marks.queue_ns, took)
 
 
 def _queued(sent_ns: int, free_since_ns: int, begun_ns: int) -> int:
     """How long a call waited for others: it was sent while the server was busy, which came to it at
     `free_since_ns` at the earliest. What the caller claims is not believed beyond an hour.
     """
-    return begun_ns - sent_ns if begun_ns - 3600 * 10**9 < sent_ns < free_since_ns else 0
+    return begun_ns - sent_ns if begun_ns - HOUR_NS < sent_ns < free_since_ns else 0
 
 
-def failure(prefix: Prefix, error: Exception) -> bytes:
-    """A FAILURE: what went wrong, with the traceback where a method failed."""
+def failure_body(error: Exception) -> bytes:
+    """Of a FAILURE: what went wrong, with the traceback where a method failed."""
     told = "" if isinstance(error, RpcError) else "".join(traceback.format_exception(error))
-    body = header.encode((type(error).__name__[:200], str(error)[:MOST_TEXT], told[-MOST_TRACEBACK:]))
-    return header.message(prefix, body)
+    return header.encode((type(error).__name__[:200], str(error)[:MOST_TEXT], told[-MOST_TRACEBACK:]))

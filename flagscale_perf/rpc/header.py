@@ -197,6 +197,7 @@ ATTACH = Codec(AttachBody)
 ATTACHED = Codec(AttachedBody)
 SETTLE = Codec(SettleBody)
 encode = msgspec.msgpack.Encoder().encode
+EMPTY_BODY = encode(((), {}))
 
 
 def padding(size: int) -> int:

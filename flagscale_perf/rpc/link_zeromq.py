@@ -22,10 +22,11 @@ COPY_BELOW = 65536  # a copy of a small frame costs less than the bookkeeping of
 
 
 class Message(NamedTuple):
-    """As it came: the first frame, and those behind it."""
+    """As it came: the first frame, those behind it, and when it was there."""
 
     first: bytes | memoryview
     frames: list[memoryview]
+    there_ns: int = 0
 
 
 def context_for(endpoint: str) -> tuple[zmq.Context[zmq.Socket[bytes]], bool]:
@@ -70,9 +71,10 @@ class ClientLink:
     def receive(self, deadline_ns: int) -> Message:
         """Waits for one. Raises `CallTimeout` or `PeerGone`."""
         first = self._first(deadline_ns)
+        there = time.monotonic_ns()
         if not self._socket.getsockopt(zmq.RCVMORE):
-            return Message(first, [])
-        return Message(first, receive_frames(self._socket))
+            return Message(first, [], there)
+        return Message(first, receive_frames(self._socket), there)
 
     def _first(self, deadline_ns: int) -> bytes:
         socket = self._socket

@@ -30,6 +30,14 @@ INLINE, FRAME, SHARED = int(Place.INLINE), int(Place.FRAME), int(Place.SHARED)
 class Slot(Protocol):
     """A share of shared memory, for one call or one reply."""
 
+    def begin(self, call: int) -> None:
+        """For the arrays of this call."""
+        ...
+
+    def lend(self, size: int) -> memoryview | None:
+        """Memory for an array that is written in place; None where there is none."""
+        ...
+
     def find(self, data: memoryview) -> int | None:
         """Where it lies in this slot already; None where it does not."""
         ...
@@ -40,6 +48,10 @@ class Slot(Protocol):
 
     def view(self, offset: int, size: int) -> memoryview:
         """The bytes there. Raises `InvalidMessage` where they are not all inside."""
+        ...
+
+    def release(self) -> None:
+        """Lets the memory go."""
         ...
 
 

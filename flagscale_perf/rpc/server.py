@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import select
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
 from flagscale_perf.rpc import header
-from flagscale_perf.rpc.connection import Caller, Connection, Handler, Request, failure
-from flagscale_perf.rpc.endpoint import clock_domain, server_endpoint
+from flagscale_perf.rpc.arena import KEEP_FREE_BYTES, free_bytes
+from flagscale_perf.rpc.connection import Caller, Connection, Handler, Request, Send, failure_body
+from flagscale_perf.rpc.endpoint import Claim, path_of, server_endpoint, side_socket
 from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused, RpcError
 from flagscale_perf.rpc.header import Kind, Prefix
+from flagscale_perf.rpc.link_unix import UnixLink, check_peer, listen
 from flagscale_perf.rpc.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.packing import Sizes, Unpacker
+from flagscale_perf.rpc.packing import Unpacker
+from flagscale_perf.rpc.reception import Reception
 from flagscale_perf.rpc.records import ServedRecord
 
 __all__ = ["Handler", "Request", "Server"]
@@ -42,37 +45,56 @@ class Server:
         observe: Callable[[ServedRecord], None] | None = None,
     ) -> None:
         """Binds; `serve` answers. `observe` gets the record of each call, on the serving thread."""
-        wrong = [name for name in methods if not METHOD.fullmatch(name)]
-        if wrong:
-            raise RpcError(f"method {wrong[0]!r}: a name has letters, digits and underscores, at most 24")
+        _check(methods, options)
         self._options = options
-        self._epoch = secrets.randbits(62) | 1
-        self._caller = Caller(methods, self._epoch, Unpacker(options.max_message_bytes), observe)
-        self._connections: dict[bytes, Connection] = {}
-        self._count = 0
         self._stopping = False
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._link = ServerLink(server_endpoint(options), options.max_message_bytes)
+        self._listener: socket.socket | None = None
+        self._strangers: dict[int, UnixLink] = {}  # connected, and not yet attached
+        self._attached: dict[int, Connection] = {}
+        endpoint = server_endpoint(options)
+        self._claim = Claim(endpoint) if path_of(endpoint) is not None else None
+        try:
+            self._link = ServerLink(endpoint, options.max_message_bytes)
+            side_path = side_socket(endpoint) if self._claim is not None else ""
+            if side_path:
+                self._listener = listen(side_path, options.max_clients)
+        except BaseException:
+            if self._claim is not None:
+                self._claim.release()
+            raise
         self.endpoint = self._link.endpoint
+        self._reception = Reception(options, tuple(methods), self._link, side_path)
+        unpacker = Unpacker(options.max_message_bytes)
+        self._caller = Caller(methods, self._reception.epoch, unpacker, observe)
+        self._poll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._poll.register(self._wake, select.EPOLLIN)
+        self._poll.register(self._link.descriptor, select.EPOLLIN)
+        if self._listener is not None:
+            self._poll.register(self._listener, select.EPOLLIN)
 
     def serve(self) -> None:
         """Until `stop`, SIGINT or SIGTERM; closes everything at its end."""
         try:
-            with self._signals(), select.epoll() as poll:
-                poll.register(self._wake, select.EPOLLIN)
-                poll.register(self._link.descriptor, select.EPOLLIN)
+            with self._signals():
+                self._serve_zeromq()
                 while not self._stopping:
-                    while not self._stopping and (received := self._link.receive()) is not None:
-                        self._answer(*received)
-                    if not self._stopping:
-                        poll.poll()
+                    for descriptor, _ in self._poll.poll():
+                        connection = self._attached.get(descriptor)
+                        if connection is not None:
+                            self._serve_unix(descriptor, connection)
+                        elif descriptor == self._link.descriptor:
+                            self._serve_zeromq()
+                        else:
+                            self._serve_stranger(descriptor)
         finally:
             self.close()
 
     def stop(self) -> None:
         """Ends `serve` after the call that is being served. From any thread, or a handler of signals."""
         self._stopping = True
-        os.eventfd_write(self._wake, 1)
+        with suppress(OSError):
+            os.eventfd_write(self._wake, 1)
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -90,63 +112,136 @@ class Server:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _answer(self, who: bytes, message: Message) -> None:
+    # --- who speaks
+
+    def _serve_zeromq(self) -> None:
+        # ZeroMQ's descriptor tells of news once: everything that is there must be taken.
+        while not self._stopping and (received := self._link.receive()) is not None:
+            who, message = received
+            connection = self._reception.find(who)
+            if not self._answer(connection, partial(self._link.send, who), message, who):
+                self._forget(who)
+
+    def _serve_unix(self, descriptor: int, connection: Connection) -> None:
+        side = connection.side
+        assert side is not None
+        message = side.receive_now()
+        if message is None or not self._answer(connection, partial(_send, side), message, None):
+            self._forget(connection.who)
+
+    def _serve_stranger(self, descriptor: int) -> None:
+        if self._listener is not None and descriptor == self._listener.fileno():
+            self._accept(self._listener)
+            return
+        side = self._strangers.pop(descriptor, None)
+        if side is None:  # the wake-up of `stop`, or one that was just forgotten
+            return
+        message = side.receive_now()
+        try:
+            if message is None:
+                raise PeerGone("it left")
+            connection = self._reception.attach(side, message)
+        except (RpcError, OSError) as error:
+            self._poll.unregister(descriptor)
+            _send(side, self._failure(0, error), [])
+            side.close()
+            return
+        self._attached[descriptor] = connection
+
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            connected, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            check_peer(connected)
+        except Refused:
+            connected.close()
+            return
+        if len(self._strangers) >= self._options.max_clients:  # the one that has been silent for longest
+            descriptor = next(iter(self._strangers))
+            self._poll.unregister(descriptor)
+            self._strangers.pop(descriptor).close()
+        self._strangers[connected.fileno()] = UnixLink(connected)
+        self._poll.register(connected, select.EPOLLIN)
+
+    # --- what is said
+
+    def _answer(self, connection: Connection | None, send: Send, message: Message, who: bytes | None) -> bool:
+        """False where the client has gone, and is to be forgotten."""
         begun = time.monotonic_ns()
         call = 0
         try:
             prefix = header.read_prefix(message.first)
             call = prefix.call
-            connection = self._connections.get(who)
-            if prefix.kind == Kind.HELLO:
-                self._greet(who, prefix, message)
-                return
-            if connection is None or prefix.epoch != self._epoch:
+            if prefix.kind == Kind.HELLO and who is not None:
+                self._forget(who)
+                self._reception.greet(who, prefix, message)
+                return True
+            if connection is None or prefix.epoch != self._reception.epoch:
                 raise PeerGone("this server was started after the client met it: connect again")
             if prefix.kind == Kind.CALL:
-                if not self._caller.call(connection, prefix, message, begun):
-                    self._forget(who)
-            elif prefix.kind == Kind.PING:
-                connection.send(header.message(prefix, header.encode(((), {}))), [])
-            elif prefix.kind == Kind.BYE:
-                self._forget(who)
-            else:
-                raise InvalidMessage(f"a message of kind {prefix.kind} at this point")
+                return self._caller.call(connection, send, prefix, message, begun)
+            if prefix.kind == Kind.BYE:
+                return False
+            return send(self._other(connection, prefix, message), [])
         except RpcError as error:
-            answer = Prefix(Kind.FAILURE, 0, self._epoch, call, error.status, 0, 0, 0)
-            self._link.send(who, failure(answer, error), [])
+            return send(self._failure(call, error), []) or connection is None
 
-    def _greet(self, who: bytes, prefix: Prefix, message: Message) -> None:
-        wanted = header.HELLO.decode(message.first, prefix)
-        options = self._options
-        if wanted.protocol != header.PROTOCOL or wanted.byte_order != header.BYTE_ORDER:
-            raise Refused(
-                f"protocol {wanted.protocol}, {wanted.byte_order} endian; this server speaks "
-                f"{header.PROTOCOL}, {header.BYTE_ORDER} endian: use the same version on both sides"
-            )
-        if wanted.model is not None and wanted.model != options.model:
-            raise Refused(f"the client expects the model {wanted.model!r}; this server has {options.model!r}")
-        if who not in self._connections and len(self._connections) >= options.max_clients:
-            raise Refused(f"{options.max_clients} clients are connected already; raise max_clients")
-        self._count += 1
-        same_clock = wanted.clock == clock_domain()
-        sizes = Sizes(4096, 2**62, True, min(wanted.max_message_bytes, options.max_message_bytes))
-        connection = Connection(self._count, partial(self._link.send, who), sizes, same_clock)
-        self._connections[who] = connection
-        body = header.WelcomeBody(
-            header.PROTOCOL, header.BYTE_ORDER, connection.number, os.getpid(), options.device, options.dtype,
-            options.model, options.description, tuple(self._caller.methods), options.max_message_bytes, 0,
-            options.slots, b"", "", same_clock,
-        )  # fmt: skip
-        answer = Prefix(Kind.WELCOME, 0, self._epoch, 0, 0, 0, 0, 0)
-        connection.send(header.message(answer, header.encode(body)), [])
+    def _other(self, connection: Connection, prefix: Prefix, message: Message) -> bytes:
+        if prefix.kind == Kind.PING:
+            return self._caller.ping(connection, prefix, message)
+        if prefix.kind == Kind.SETTLE:
+            return self._reception.settle(connection, prefix, message)
+        raise InvalidMessage(f"a message of kind {prefix.kind} at this point")
+
+    def _failure(self, call: int, error: Exception) -> bytes:
+        status = error.status if isinstance(error, RpcError) else 0
+        answer = Prefix(Kind.FAILURE, 0, self._reception.epoch, call, status, 0, 0, 0)
+        return header.message(answer, failure_body(error))
 
     def _forget(self, who: bytes) -> None:
-        self._connections.pop(who, None)
+        connection = self._reception.find(who)
+        if connection is not None and connection.side is not None:
+            descriptor = connection.side.socket.fileno()
+            self._poll.unregister(descriptor)
+            self._attached.pop(descriptor, None)
+        self._reception.forget(who)
 
     def close(self) -> None:
         """For a server that is not to serve; `serve` does it at its end."""
         if self._wake < 0:
             return
+        for connection in self._reception.all():
+            self._forget(connection.who)
+        for side in self._strangers.values():
+            side.close()
+        self._poll.close()
+        if self._listener is not None:
+            self._listener.close()
         self._link.close()
+        if self._claim is not None:
+            self._claim.release()
         os.close(self._wake)
         self._wake = -1
+
+
+def _send(side: UnixLink, first: bytes, frames: list[memoryview]) -> bool:
+    try:
+        side.send(first, frames, 0)
+    except (RpcError, OSError):
+        return False
+    return True
+
+
+def _check(methods: Mapping[str, Handler], options: ServerOptions) -> None:
+    for name in methods:
+        if not METHOD.fullmatch(name):
+            raise RpcError(f"method {name!r}: a name has letters, digits and underscores, at most 24")
+    needed, free = 2 * options.arena_bytes + KEEP_FREE_BYTES, free_bytes()
+    if needed > free:
+        raise Refused(
+            f"arena_bytes={options.arena_bytes} needs {needed} bytes for the first client, and {free} are "
+            "free: "
+            "lower it"
+        )

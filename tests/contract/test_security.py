@@ -25,6 +25,9 @@ SERVERS = (
     "flagscale_perf/sinks/prometheus_server.py",
     "flagscale_perf/cli/serve.py",
     "flagscale_perf/report/server.py",
+    "flagscale_perf/rpc/endpoint.py",
+    "flagscale_perf/rpc/link_unix.py",
+    "flagscale_perf/rpc/server.py",
 )
 RUN = """
 import os, sys
@@ -41,7 +44,7 @@ print(logger.close("completed", 60))
 
 
 def test_the_package_opens_no_connection() -> None:
-    """But the servers that a user asks for: --perf-prometheus-port and `flagscale-perf serve`."""
+    """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls."""
     sources = [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.name not in SERVERS]
     found = [
         f"{s.name}:{line} {name}"
