@@ -45,7 +45,7 @@ class Request:
         arrays: list[Array],
         arguments: Mapping[str, Received],
         client: int,
-        slot: Slot | None,
+        slot: Slot | None = None,
     ) -> None:
         self.method = method
         self.arrays = arrays
