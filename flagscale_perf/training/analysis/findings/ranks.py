@@ -8,6 +8,8 @@ from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, numbered, percent
 from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on, unless
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
+from flagscale_perf.training.analysis.findings.places import named
+from flagscale_perf.training.analysis.tables import Straggler
 from flagscale_perf.training.phases import GROUPS
 
 
@@ -44,21 +46,16 @@ from flagscale_perf.training.phases import GROUPS
 def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Ranks that work longer than their peers, or than they used to."""
     slow = [each for each in case.report.stragglers if each.against != "stages"]
-    for known in case.explained_by:  # late data; and a phase that grows is longer than it used to be
-        is_past = known.pattern in ("growing", "lasting")
+    for known in case.explained_by:  # late data; and a phase that changes is longer than it used to be
+        is_past = known.pattern != "constant"
         slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
     share = case.share_of_steps(sum(each.lost_s for each in slow))
     if share is None or not this.exceeds(share, "straggler"):
         return None
     worst = max(slow, key=lambda each: each.lost_s)
-    who = numbered("rank", worst.ranks).capitalize()
-    title = (
-        f"{who} on {worst.hostname} makes the others wait {number(worst.excess_ms, 1)} ms "
-        f"of each step of {number(worst.iteration_ms, 1)} ms, in {worst.phase.replace('_', ' ')}"
-    )
     evidence = [this.broke("excess of slow ranks, of the iterations' time", share, "straggler")]
     return replace(
-        slows(this, case, title, share, evidence),
+        slows(this, case, _title(worst), share, evidence),
         first_iteration=worst.first_iteration,
         iteration=worst.iteration,
         ranks=worst.ranks,
@@ -66,6 +63,16 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
         pattern="constant",
         causes=[worst.cause, *this.causes] if worst.cause else list(this.causes),
     )
+
+
+def _title(worst: Straggler) -> str:
+    one = len(worst.ranks) == 1
+    who = f"{numbered('rank', worst.ranks).capitalize()} on {worst.hostname}"
+    how_long = f"{number(worst.excess_ms, 1)} ms"
+    where = f"of each step of {number(worst.iteration_ms, 1)} ms, in {named(worst.phase)}"
+    if worst.against == "past":
+        return f"{who} {'works' if one else 'work'} {how_long} longer than before, {where}"
+    return f"{who} {'makes' if one else 'make'} the others wait {how_long} {where}"
 
 
 @rule(

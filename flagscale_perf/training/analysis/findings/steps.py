@@ -34,7 +34,7 @@ def _collect_together(case: TrainingCase) -> Change | None:
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "straggler"},
     limits={
         "periodic_steps": Limit(
             0.005, "share", "ours: regular pauses are worth a flag from half a percent on"
@@ -87,7 +87,7 @@ def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
 
 @rule(
     needs_speed=True,
-    explains={"jitter"},
+    explains={"jitter", "straggler"},
     limits={
         "slow_steps": Limit(0.01, "share", "ours: slow steps are worth a look from 1 % on"),
         "slow_steps_event": EVENT,
