@@ -64,6 +64,7 @@ class Presentation:
         notes: lines below the heading of the text log, without "# ".
         summary: begins a summary of a session.
         metrics: begins the metrics of a session.
+        views: what its run file is shown as; None for the usual ones, `sinks.registry.VIEWS`.
     """
 
     title: str
@@ -71,6 +72,7 @@ class Presentation:
     notes: Callable[[RunHeader], Sequence[str]]
     summary: Callable[[RunHeader], Summary]
     metrics: Callable[[RunHeader], Metrics]
+    views: Sequence[type[Sink]] | None = None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from flagscale_perf.writer.retention import prune
 from flagscale_perf.writer.session import Session
 from flagscale_perf.writer.task import WriterTask
 
-PERIOD_S = 0.5
 FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
 # so often that a view that never works (`fanout.MAX_VAIN`) is given up while the trainer still waits
 RETRY_S = 0.04
@@ -70,7 +69,7 @@ class Drain:
             is_last = self._ring.end is not None or is_orphan()
             self.cycle()
             if not is_last:
-                wait(PERIOD_S)
+                wait(self._instrument.period_s)
         self._finish(wait)
 
     def cycle(self) -> bool:

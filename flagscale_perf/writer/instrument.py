@@ -47,12 +47,14 @@ class Instrument(Protocol):
         name: of the instrument, for the header.
         presentation: how its records are shown.
         joined: the types of record that `join` makes.
+        period_s: how long the writer sleeps before it looks into the ring again: what a view is behind.
         position: what events and the run's end give as the last iteration; 0 before the first.
     """
 
     name: str
     presentation: Presentation
     joined: tuple[type, ...]
+    period_s: float
 
     @property
     def position(self) -> int:

@@ -31,7 +31,8 @@ class Session:
     def __init__(self, context: SinkContext, report: Report) -> None:
         """Use `begin`."""
         self.run_file = RecordsSink(context)
-        self.views = FanOut(VIEWS, context, report)
+        views = context.presentation.views
+        self.views = FanOut(VIEWS if views is None else views, context, report)
         self.is_resumed = context.resumed
         self._context = context
 

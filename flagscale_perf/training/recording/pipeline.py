@@ -53,6 +53,7 @@ class TrainingPipeline:
     name = "training"
     presentation = PRESENTATION
     joined: tuple[type, ...] = (StepRecord, PhaseRecord, EventRecord)
+    period_s = 0.5
 
     def __init__(self, task: WriterTask, sources: Sources) -> None:
         self._task = task

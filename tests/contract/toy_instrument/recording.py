@@ -62,6 +62,7 @@ class ToyPipeline:
     name = "toy"
     presentation = Presentation("Toy", TABLE, lambda header: [], ToySummary, ToyMetrics)
     joined: tuple[type, ...] = (CallRecord,)
+    period_s = 0.5
     position = 0
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:

@@ -1,0 +1,1 @@
+"""Sessions of calls read back: from their run file, or from a performance log alone, whoever wrote it."""

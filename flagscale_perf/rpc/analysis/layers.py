@@ -1,0 +1,147 @@
+"""What the sequence of calls shows of the model behind it: the calls of a layer, which are repeated layer by
+layer, and the two products of attention.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flagscale_perf.rpc.analysis.columns import Columns
+from flagscale_perf.rpc.records import CallRecord
+
+MAX_PERIOD = 32  # calls of a layer
+MIN_REPEATS = 3
+_SLACK_BYTES = 32  # a log rounds each size to 10 bytes
+
+
+class Step(NamedTuple):
+    """One call of the layer.
+
+    Attributes:
+        call: itself.
+        start_ns: from the layer's beginning.
+    """
+
+    call: CallRecord
+    start_ns: int
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Calls that are repeated, and the repetition whose time is in the middle of all.
+
+    Attributes:
+        steps: its calls.
+        repeats: how often they come.
+        starts_known: else the calls are laid end to end.
+    """
+
+    steps: list[Step]
+    repeats: int
+    starts_known: bool
+
+    @property
+    def total_ns(self) -> int:
+        """From its first call's start to the last one's end."""
+        last = self.steps[-1]
+        return last.start_ns + last.call.total_ns
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        calls = [{"start_ns": step.start_ns} | step.call._asdict() for step in self.steps]
+        return {"repeats": self.repeats, "total_ns": self.total_ns, "calls": calls}
+
+
+def cycles(calls: Sequence[CallRecord]) -> tuple[int, list[int]]:
+    """How many calls the pattern has that covers most of these, and where its repetitions begin; (0, []) for
+    none. Of patterns that cover equally many the shortest counts.
+    """
+    kinds = [(call.method, round(call.sent_bytes), round(call.received_bytes)) for call in calls]
+    best: tuple[int, int, int] = (0, 0, 0)  # calls covered, -period, start
+    for period in range(1, min(MAX_PERIOD, len(kinds) // MIN_REPEATS) + 1):
+        start, run = _longest(kinds, period)
+        if run // period + 1 >= MIN_REPEATS:
+            best = max(best, (run + period - run % period, -period, -start))
+    covered, period, start = best[0], -best[1], -best[2]
+    return (period, list(range(start, start + covered, period))) if period else (0, [])
+
+
+def _longest(kinds: Sequence[Any], period: int) -> tuple[int, int]:
+    """Start and length of the longest stretch in which each call equals the one a period later."""
+    best_start = best = start = 0
+    for place in range(period, len(kinds) + 1):
+        if place < len(kinds) and kinds[place] == kinds[place - period]:
+            continue
+        run = place - period - start
+        if run > best:
+            best_start, best = start, run
+        start = place - period + 1
+    return best_start, best
+
+
+def find_layer(calls: Sequence[CallRecord], starts_known: bool) -> Layer | None:
+    """None where no pattern is repeated."""
+    period, begins = cycles(calls)
+    if not period:
+        return None
+    found = sorted((_laid_out(calls[begin : begin + period], starts_known) for begin in begins), key=_length)
+    return Layer(found[len(found) // 2], len(begins), starts_known)
+
+
+def _laid_out(calls: Sequence[CallRecord], starts_known: bool) -> list[Step]:
+    steps, end_ns = [], 0
+    for call in calls:
+        start_ns = call.start_ns - calls[0].start_ns if starts_known else end_ns
+        steps.append(Step(call, start_ns))
+        end_ns = start_ns + call.total_ns
+    return steps
+
+
+def _length(steps: list[Step]) -> int:
+    return steps[-1].start_ns + steps[-1].call.total_ns
+
+
+class Attention:
+    """Pairs of calls as attention's two products are: QK^T sends q and k and returns the scores, PV sends as
+    many scores and v, which is as large as k, and returns what is as large as q.
+
+    Attributes:
+        pairs: how many.
+        scores_bytes: of the scores, one way.
+        keys_bytes: of k, as it was sent.
+        repeats: how many times each head of k and v was sent, by the projection before that made q, k and v;
+            None where no pair comes behind one.
+    """
+
+    def __init__(self) -> None:
+        self.pairs = 0
+        self.scores_bytes = self.keys_bytes = 0.0
+        self._repeats: Counter[int] = Counter()
+        self._last: list[tuple[str, float, float]] = []
+
+    @property
+    def repeats(self) -> int | None:
+        """The usual one."""
+        return self._repeats.most_common(1)[0][0] if self._repeats else None
+
+    def add(self, columns: Columns) -> None:
+        """The next calls."""
+        calls = [*self._last, *zip(columns["method"], columns["sent_bytes"], columns["received_bytes"], strict=True)]
+        for before, first, second in zip(calls, calls[1:], calls[2:], strict=False):
+            if first[0] == second[0] and first[2] and second[2]:
+                self._look(before, first, second)
+        self._last = calls[-2:]
+
+    def _look(self, before: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> None:
+        keys = first[1] - second[2]
+        if keys <= 0 or abs(second[1] - first[2] - keys) > _SLACK_BYTES:
+            return
+        self.pairs += 1
+        self.scores_bytes += first[2]
+        self.keys_bytes += keys
+        own = (before[2] - second[2]) / 2  # of k, as the projection before it made it
+        if before[0] != first[0] and own > 0 and abs(keys / own - round(keys / own)) < 0.01:
+            self._repeats[round(keys / own)] += 1

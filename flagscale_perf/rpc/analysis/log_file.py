@@ -1,0 +1,280 @@
+"""A performance log read back: ours, and what others write in the same columns."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice, repeat
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from flagscale_perf.analysis.run_file import MAX_BAD_LINES, SkippedLine, open_regular
+from flagscale_perf.rpc.analysis.columns import BATCH, Columns
+from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.figures import KB, REQUIRED, TABLE
+from flagscale_perf.rpc.log import FORMAT, ONLY, RECEIVE_HAS_WAIT, TITLE
+from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import UNKNOWN
+
+MAX_LINE_BYTES = 4096
+_TITLE = re.compile(rf"{TITLE} - Transport: (\S+)")
+_FORMAT = re.compile(r"# format (\d+)(?:, session (\S+) of process (\d+))?")
+_ABOUT = re.compile(r"# (client|server|probe) at (.*)")
+_TITLES = [figure.as_column().title for figure in TABLE.figures]
+_STATUS = {each.name: int(each) for each in Status}
+_DTYPE = {each.name.lower(): int(each) for each in DType} | {UNKNOWN: 0}
+Convert = Callable[[Sequence[str]], Sequence[Any]]
+
+
+def _numbers(cells: Iterable[str], scale: int) -> list[float]:
+    """Raises ValueError for what is no number, infinite or below 0."""
+    values = [float(cell) * scale for cell in cells]
+    if values and not (min(values) >= 0 and math.isfinite(sum(values))):
+        raise ValueError("not a number of 0 or more")
+    return values
+
+
+def _times(cells: Sequence[str]) -> list[float]:
+    return _numbers(cells, NS_PER_MS)
+
+
+def _known_times(cells: Sequence[str]) -> list[float | None]:
+    if UNKNOWN not in cells:
+        return [*_times(cells)]
+    _times([cell for cell in cells if cell != UNKNOWN])
+    return [None if cell == UNKNOWN else float(cell) * NS_PER_MS for cell in cells]
+
+
+def _sizes(cells: Sequence[str]) -> list[float]:
+    return _numbers(cells, KB)
+
+
+# Column of the log -> field of CallRecord, and how its cells are read.
+_READ: dict[str, tuple[str, Convert]] = {
+    "ID": ("number", lambda cells: list(map(int, cells))),
+    "Method": ("method", list),
+    "Serialize(ms)": ("serialize_ns", _times),
+    "Send(ms)": ("send_ns", _times),
+    "Recv(ms)": ("receive_ns", _times),
+    "Deserialize(ms)": ("deserialize_ns", _times),
+    "Total(ms)": ("total_ns", _times),
+    "Sent(KB)": ("sent_bytes", _sizes),
+    "Recv(KB)": ("received_bytes", _sizes),
+    "Wait(ms)": ("wait_ns", _times),
+    "Queue(ms)": ("queue_ns", _known_times),
+    "Server(ms)": ("server_ns", _known_times),
+    "Socket(KB)": ("socket_sent_bytes", _sizes),  # both ways: their sum is all that is used
+    "Shared(KB)": ("shared_sent_bytes", _sizes),
+    "DType": ("dtype", lambda cells: [_DTYPE[cell] for cell in cells]),
+    "Status": ("status", lambda cells: [_STATUS[cell] for cell in cells]),
+}
+_ABSENT = {"queue_ns": None, "server_ns": None}  # everything else that a log does not have is 0
+
+
+class Part(NamedTuple):
+    """Some thousand calls of a log.
+
+    Attributes:
+        cells: as they stand there, column by column.
+        columns: what they mean.
+    """
+
+    cells: list[Sequence[str]]
+    columns: Columns
+
+
+class LogFile:
+    """One log, read from front to back in bounded memory; of several sessions in it the last one counts.
+
+    Attributes:
+        path: of the file.
+        facts: what the log says about its session.
+        format: 1 for a log that does not say.
+        session: its id; empty for a log that does not say.
+        columns: titles of its columns.
+        ended: why the session ended; empty where the log does not say.
+        sessions: how many have been read.
+        selected: the methods that were logged; empty for all, or where the log does not say.
+        skipped, first_skipped: lines between the rows that are no rows, and the first of them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Reads the first line. Raises PerfError for a file that is no such log."""
+        self.path = path
+        self._reset()
+        self.facts = RpcFacts()
+        with os.fdopen(open_regular(path), "rb") as file:
+            first = file.readline(MAX_LINE_BYTES).decode("utf-8", "replace").rstrip("\n")
+        if not first:
+            raise PerfError(f"{path}:1: the file is empty; no call has been logged")
+        if _TITLE.match(first) is None:
+            raise PerfError(
+                f"{path}:1: a log of calls begins with '{TITLE} - Transport: ...', not with {first[:60]!r}"
+            )
+
+    def _reset(self) -> None:
+        self.format, self.session, self.ended, self.sessions = 1, "", "", 0
+        self.columns: list[str] = []
+        self.selected: list[str] = []
+        self.skipped = 0
+        self.first_skipped: list[SkippedLine] = []
+        self._doubtful: list[SkippedLine] = []  # no rows: bad if a row follows, else the log's foot
+        self._doubtful_count = 0
+        self._has_rows = False
+        self._readers: list[tuple[str, int, Convert]] = []
+
+    def parts(self, begin: Callable[[], None]) -> Iterator[Part]:
+        """The calls; `begin` is called where a session begins, the first one included. Raises PerfError."""
+        self._reset()
+        try:
+            with os.fdopen(open_regular(self.path), "rb") as file:
+                yield from self._parts(file, begin)
+        except OSError as error:
+            raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
+        if not self.columns:
+            raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
+
+    def _parts(self, file: BinaryIO, begin: Callable[[], None]) -> Iterator[Part]:
+        number = 0
+        while lines := list(islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), BATCH)):
+            part = self._quickly(lines)
+            if part is not None:
+                yield part
+            else:
+                yield from self._closely(lines, number, begin)
+            number += len(lines)
+
+    def _quickly(self, lines: list[bytes]) -> Part | None:
+        """Lines that are nothing but good rows; None for others."""
+        if not self.columns or self._doubtful_count or not lines[-1].endswith(b"\n"):
+            return None
+        rows = [line.split() for line in b"".join(lines).decode("utf-8", "replace").split("\n")[:-1]]
+        if set(map(len, rows)) != {len(self.columns)}:
+            return None
+        try:
+            return self._part(rows)
+        except (ValueError, KeyError):
+            return None
+
+    def _closely(
+        self, lines: list[bytes], before: int, begin: Callable[[], None]
+    ) -> Iterator[Part]:
+        """Line by line; rows before another session's heading come apart from those behind it."""
+        good: list[list[str]] = []
+        for number, line in enumerate(lines, before + 1):
+            text = line.decode("utf-8", "replace").rstrip("\n")
+            if _TITLE.match(text):
+                if good:
+                    yield self._part(good)
+                good = []
+                self._begin(text)
+                begin()
+            elif text[:1].isdigit():
+                row = self._row(text, number, line.endswith(b"\n"))
+                if row is not None:
+                    good.append(row)
+            else:
+                self._other(text, number)
+        if good:
+            yield self._part(good)
+
+    def _begin(self, first: str) -> None:
+        skipped, first_skipped, sessions = self.skipped, self.first_skipped, self.sessions
+        self._reset()
+        self.skipped, self.first_skipped, self.sessions = skipped, first_skipped, sessions + 1
+        match = _TITLE.match(first)
+        self.facts = RpcFacts(transport=match[1] if match else "", receive_has_wait=True)
+
+    def _row(self, text: str, number: int, is_whole: bool) -> list[str] | None:
+        cells = text.split()
+        reason = self._wrong(cells) if is_whole else "cut off"
+        if reason:
+            self._skip([SkippedLine(number, reason)], 1)
+            return None
+        self._skip(self._doubtful, self._doubtful_count)
+        self._doubtful, self._doubtful_count, self._has_rows = [], 0, True
+        return cells
+
+    def _wrong(self, cells: list[str]) -> str:
+        if not self.columns:
+            return "a row above the names of the columns"
+        if len(cells) != len(self.columns):
+            return f"{len(cells)} values, not {len(self.columns)}"
+        for name, place, convert in self._readers:
+            try:
+                convert([cells[place]])
+            except (ValueError, KeyError):
+                return f"{cells[place][:40]!r} is no {name.removesuffix('_ns').replace('_', ' ')}"
+        return ""
+
+    def _skip(self, lines: Sequence[SkippedLine], count: int) -> None:
+        self.skipped += count
+        self.first_skipped += lines[: MAX_BAD_LINES - len(self.first_skipped)]
+
+    def _other(self, text: str, number: int) -> None:
+        """A line that is no row."""
+        if text.startswith("#"):
+            self._remark(text, number)
+        elif not self._has_rows and text.startswith("ID "):
+            self._head(text, number)
+        elif text.startswith("Ended: "):
+            self.ended = text.removeprefix("Ended: ")
+        elif text.strip("=- ") and self._has_rows:
+            self._doubtful_count += 1
+            if len(self._doubtful) < MAX_BAD_LINES:
+                self._doubtful.append(SkippedLine(number, "between the rows, and no row"))
+
+    def _head(self, text: str, number: int) -> None:
+        """Raises PerfError where a column is missing."""
+        titles = text.split()
+        missing = [title for title in _TITLES[:REQUIRED] if title not in titles]
+        if missing:
+            raise PerfError(f"{self.path}:{number}: there is no column {', '.join(missing)}")
+        self.columns = titles
+        self._readers = [
+            (_READ[title][0], place, _READ[title][1]) for place, title in enumerate(titles) if title in _READ
+        ]
+        self.facts = RpcFacts(transport=self.facts.transport, receive_has_wait="Wait(ms)" not in titles)
+
+    def _remark(self, text: str, number: int) -> None:
+        if match := _FORMAT.match(text):
+            self.format, self.session = int(match[1]), match[2] or ""
+            if self.format > FORMAT:
+                reason = f"format {self.format} is newer than {FORMAT}: update flagscale_perf"
+                self._skip([SkippedLine(number, reason)], 1)
+        elif match := _ABOUT.match(text):
+            self.facts = _facts(self.facts, match[1], match[2])
+        elif text.startswith(ONLY):
+            self.selected = text.removeprefix(ONLY).split(", ")
+        elif text == RECEIVE_HAS_WAIT:
+            self.facts = replace(self.facts, receive_has_wait=True)
+
+    def _part(self, rows: Sequence[Sequence[str]]) -> Part:
+        """Raises ValueError and KeyError for cells that are none."""
+        cells: list[Sequence[str]] = list(zip(*rows, strict=True))
+        columns: Columns = {name: convert(cells[place]) for name, place, convert in self._readers}
+        for name in CallRecord._fields:
+            if name not in columns:
+                columns[name] = list(repeat(_ABSENT.get(name, 0), len(rows)))
+        return Part(cells, columns)
+
+
+def _facts(facts: RpcFacts, role: str, text: str) -> RpcFacts:
+    """What `LogFormat.heading` says of a session."""
+    endpoint, *known = text.split(", ")
+    about = dict(each.partition(" ")[::2] for each in known)
+    return replace(
+        facts,
+        role=role,
+        endpoint=endpoint,
+        payload=about.get("payload"),
+        control=about.get("control"),
+        device=about.get("device"),
+        dtype=about.get("dtype"),
+    )

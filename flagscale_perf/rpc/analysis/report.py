@@ -1,0 +1,197 @@
+"""What is found in the calls of a session: one pass over them, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import add
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.run_file import Reading
+from flagscale_perf.rpc.analysis.columns import Columns, call_at
+from flagscale_perf.rpc.analysis.layers import Attention, Layer, find_layer
+from flagscale_perf.rpc.analysis.served import Served
+from flagscale_perf.rpc.analysis.source import Source, open_source
+from flagscale_perf.rpc.analysis.sums import Bin, Bins, Sample, Tops, add_batch
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.stages import ALL_STAGES
+from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
+
+REPORT_VERSION = 1
+FIRST = 4096  # calls in which a repeated pattern is looked for
+
+
+@dataclass(frozen=True)
+class CallsReport:
+    """Everything.
+
+    Attributes:
+        source: where the calls are from.
+        facts: of the session.
+        totals: of all calls and each method's.
+        slowest, largest: by total time and by bytes sent and received.
+        bins: the calls in order.
+        sample: of them, all if there are few.
+        layer: the pattern of calls that is repeated; None where there is none.
+        attention: what calls of the form of attention's two products carry.
+        missing: calls that are not there, by the gaps in their numbers; None where only some are recorded.
+        wall_ns: from the first call's start to the last one's end; None where starts are not known.
+        findings: what holds the calls back.
+    """
+
+    source: Source
+    facts: RpcFacts
+    totals: CallTotals
+    slowest: list[CallRecord]
+    largest: list[CallRecord]
+    bins: list[Bin]
+    sample: list[CallRecord]
+    layer: Layer | None
+    attention: Attention
+    missing: int | None
+    wall_ns: int | None
+    findings: list[Finding]
+    unjudged: list[str]
+
+    @property
+    def overall(self) -> Totals:
+        """Of all calls."""
+        return self.totals.overall
+
+    @property
+    def served(self) -> Served:
+        """The server's own records of them."""
+        return self.source.served
+
+    @property
+    def reading(self) -> Reading:
+        """What could not be read."""
+        return self.source.reading()
+
+    def by_method(self) -> list[tuple[str, Totals, float]]:
+        """Name, sums and share of the time, which add to 1; the longest first."""
+        methods = sorted(self.totals.methods.items(), key=lambda item: -item[1].total_ns)
+        shares = tenths([totals.total_ns for _, totals in methods])
+        return [(name, totals, share) for (name, totals), share in zip(methods, shares, strict=True)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        reading = self.reading
+        return {
+            "report_version": REPORT_VERSION,
+            "path": reading.path,
+            "session": self.source.title(),
+            "state": self.source.state() or None,
+            "facts": self.facts.as_dict(),
+            "methods_recorded": self.source.selected() or None,
+            "overall": _sums(self.overall),
+            "methods": {name: _sums(totals) for name, totals, _ in self.by_method()},
+            "slowest": [call._asdict() for call in self.slowest],
+            "largest": [call._asdict() for call in self.largest],
+            "layer": None if self.layer is None else self.layer.as_dict(),
+            "missing_calls": self.missing,
+            "wall_ns": self.wall_ns,
+            "findings": [_finding(each) for each in self.findings],
+            "not_judged": self.unjudged,
+            "events": self.source.events,
+            "skipped_lines": reading.skipped,
+            "first_skipped": [[line.number, line.reason] for line in reading.first_skipped],
+        }
+
+
+def _sums(totals: Totals) -> dict[str, Any]:
+    stages = zip(ALL_STAGES, totals.stages_ns, tenths(totals.stages_ns), strict=True)
+    return {
+        "calls": totals.calls,
+        "failed": totals.failed,
+        "total_ns": totals.total_ns,
+        "stages": {stage.name: {"ns": took_ns, "share": share} for stage, took_ns, share in stages},
+        "sent_bytes": totals.sent_bytes,
+        "received_bytes": totals.received_bytes,
+        "socket_bytes": totals.socket_bytes,
+        "shared_bytes": totals.shared_bytes,
+    }
+
+
+def _finding(finding: Finding) -> Mapping[str, Any]:
+    evidence = [vars(each) for each in finding.evidence]
+    changes = [change.text for change in finding.changes]
+    return {
+        "name": finding.name,
+        "title": finding.title,
+        "cost_s": finding.cost_s,
+        "gain": finding.gain,
+        "evidence": evidence,
+        "changes": changes,
+    }
+
+
+class Fold:
+    """Takes batches of calls."""
+
+    def __init__(self) -> None:
+        self.begin()
+
+    def begin(self) -> None:
+        """Forgets every call."""
+        self.totals = CallTotals()
+        self.slowest, self.largest = Tops(), Tops()
+        self.bins, self.sample = Bins(), Sample()
+        self.first: list[CallRecord] = []
+        self.attention = Attention()
+        self.lowest = self.highest = 0
+        self.start_ns: int | None = None
+        self.end_ns = 0
+
+    def add(self, columns: Columns) -> None:
+        """The next calls."""
+        add_batch(self.totals, columns)
+        self.slowest.add(columns, columns["total_ns"])
+        self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
+        self.bins.add(columns)
+        self.sample.add(columns)
+        self.attention.add(columns)
+        numbers = columns["number"]
+        room = min(len(numbers), FIRST - len(self.first))
+        self.first += [call_at(columns, place) for place in range(room)]
+        self.lowest = min(self.lowest or numbers[0], *numbers[:1], min(numbers))
+        self.highest = max(self.highest, max(numbers))
+        starts = columns["start_ns"]
+        self.start_ns = min(starts) if self.start_ns is None else min(self.start_ns, min(starts))
+        self.end_ns = max(self.end_ns, max(map(add, starts, columns["total_ns"])))
+
+
+def read_calls(path: Path) -> CallsReport:
+    """Of a run file or a log. Raises PerfError for a file that is neither."""
+    from flagscale_perf.rpc.analysis.findings import judge  # it needs the report that it completes
+
+    source = open_source(path)
+    fold = Fold()
+    for columns in source.read(fold.begin):
+        fold.add(columns)
+    overall = fold.totals.overall
+    gap = fold.highest - fold.lowest + 1 - overall.calls if overall.calls else 0
+    report = CallsReport(
+        source=source,
+        facts=source.facts(),
+        totals=fold.totals,
+        slowest=fold.slowest.calls(),
+        largest=fold.largest.calls(),
+        bins=fold.bins.bins,
+        sample=fold.sample.calls,
+        layer=find_layer(fold.first, source.starts_known),
+        attention=fold.attention,
+        missing=None if source.selected() else max(0, gap),
+        wall_ns=fold.end_ns - (fold.start_ns or 0) if source.starts_known and overall.calls else None,
+        findings=[],
+        unjudged=[],
+    )
+    return judge(report)
+
+
+def rows_of(source: Source) -> Iterator[Sequence[Any]]:
+    """For CSV."""
+    return source.rows()

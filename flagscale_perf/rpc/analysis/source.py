@@ -1,0 +1,212 @@
+"""Where calls are read from: a session's run file, or a performance log alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.rpc.analysis.columns import Columns, batches
+from flagscale_perf.rpc.analysis.log_file import LogFile
+from flagscale_perf.rpc.analysis.served import Served
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.figures import TABLE
+from flagscale_perf.rpc.log import METHODS, TITLE
+from flagscale_perf.rpc.records import CallRecord, ServedRecord
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.figures import Rows, Value
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd
+from flagscale_perf.spine.session import labels_of
+
+MAX_EVENTS = 20
+RUNNING = "running"
+
+
+class Source(Protocol):
+    """The calls of one session. What it says about them is right once they have been read.
+
+    Attributes:
+        path: of the file.
+        served: what the server has told of its side.
+        events: the first lines about trouble.
+        starts_known: `start_ns` of the calls is known.
+    """
+
+    path: Path
+    served: Served
+    events: list[str]
+    starts_known: bool
+
+    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
+        """The calls, a batch at a time; `begin` is called where they begin anew. Raises PerfError."""
+
+    def rows(self) -> Iterator[list[Value]]:
+        """A head and a row for each call, for `--format csv`: of a log the values that stand there."""
+
+    def facts(self) -> RpcFacts:
+        """What is known about the session."""
+
+    def title(self) -> str:
+        """Which session it is."""
+
+    def state(self) -> str:
+        """How it ended; `RUNNING` as long as it is written, empty where that is not known."""
+
+    def selected(self) -> list[str]:
+        """The methods that were recorded; empty for all."""
+
+    def reading(self) -> Reading:
+        """What has been read, and what could not be."""
+
+
+class RunSource:
+    """A run file."""
+
+    starts_known = True
+
+    def __init__(self, path: Path) -> None:
+        """Raises PerfError for a file that is no run file."""
+        self.path = path
+        self._run = RunFile(path)
+        labels_of(self._run.header)
+        self._clear()
+
+    def _clear(self) -> None:
+        self.served = Served()
+        self.events: list[str] = []
+        self._kinds: dict[str, int] = {}
+        self._end: RunEnd | None = None
+
+    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
+        """The calls."""
+        begin()
+        self._clear()
+        return batches(self._calls())
+
+    def _calls(self) -> Iterator[CallRecord]:
+        calls = others = 0
+        for record in self._run:
+            if isinstance(record, CallRecord):
+                calls += 1
+                yield record
+                continue
+            others += 1
+            if isinstance(record, ServedRecord):
+                self.served.add(record)
+            elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
+                self.events.append(f"{record.name}: {record.text}")
+            elif isinstance(record, RunEnd):
+                self._end = record
+        self._kinds = {"rpc_call": calls, "other": others}
+
+    def rows(self) -> Iterator[list[Value]]:
+        """Exact values, in the figures' units."""
+        figures = Rows(TABLE, self._run.header)
+        yield [*TABLE.csv_keys()]
+        for record in self._run:
+            if isinstance(record, CallRecord):
+                yield [*figures.csv(record).values()]
+
+    def facts(self) -> RpcFacts:
+        """Of the header."""
+        return RpcFacts.of(self._run.header.facts)
+
+    def title(self) -> str:
+        """By its session."""
+        header = self._run.header
+        start = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
+        return f"session {header.session_id}, begun {start} by process {header.pid}"
+
+    def state(self) -> str:
+        """By its end."""
+        if self._end is not None:
+            return self._end.reason
+        return RUNNING if self._run.is_live() else KILLED
+
+    def selected(self) -> list[str]:
+        """By its options."""
+        chosen = self._run.header.config.get(METHODS)
+        return [str(each) for each in chosen] if isinstance(chosen, list) else []
+
+    def reading(self) -> Reading:
+        """With the lines that are no records."""
+        bad = [SkippedLine(line.number, line.reason) for line in self._run.bad_lines]
+        return Reading(str(self.path), self._kinds, self._run.skipped, bad)
+
+    def anchor(self) -> Anchor:
+        """Both clocks at the session's start."""
+        return Anchor(self._run.header.start_wall_ns, self._run.header.start_mono_ns)
+
+
+class LogSource:
+    """A performance log."""
+
+    starts_known = False
+
+    def __init__(self, path: Path) -> None:
+        """Raises PerfError for a file that is no such log."""
+        self.path = path
+        self.served = Served()
+        self.events: list[str] = []
+        self._log = LogFile(path)
+        self._calls = 0
+
+    def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
+        """The calls of the last session in it."""
+
+        def begin_anew() -> None:
+            """Forgets an earlier session."""
+            self._calls = 0
+            begin()
+
+        for part in self._log.parts(begin_anew):
+            self._calls += len(part.cells[0])
+            yield part.columns
+
+    def rows(self) -> Iterator[list[Value]]:
+        """What stands there, of every session; the head has the names of our figures."""
+        keys = {figure.as_column().title: figure.key for figure in TABLE.figures}
+        has_head = False
+        for part in self._log.parts(lambda: None):
+            if not has_head:
+                has_head = True
+                yield [keys.get(title, title) for title in self._log.columns]
+            for row in zip(*part.cells, strict=True):
+                yield ["" if cell == "-" else cell for cell in row]
+
+    def facts(self) -> RpcFacts:
+        """Of its heading."""
+        return self._log.facts
+
+    def title(self) -> str:
+        """By its file."""
+        session = f", session {self._log.session}" if self._log.session else ""
+        return f"{self.path}{session}"
+
+    def state(self) -> str:
+        """By its foot."""
+        return self._log.ended
+
+    def selected(self) -> list[str]:
+        """By its heading."""
+        return self._log.selected
+
+    def reading(self) -> Reading:
+        """With the lines that are no rows."""
+        log = self._log
+        return Reading(str(self.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
+
+
+def is_log(path: Path) -> bool:
+    """Whether the file begins as a performance log does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(TITLE)) == TITLE.encode()
+    except OSError:
+        return False
+
+
+def open_source(path: Path) -> Source:
+    """The calls in this file. Raises PerfError for one that is neither a run file nor a log."""
+    return LogSource(path) if is_log(path) else RunSource(path)

@@ -1,0 +1,155 @@
+"""Calls in columns folded into sums, samples and rows of interest, in bounded memory."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import compress
+from typing import Any
+
+from flagscale_perf.rpc.analysis.columns import Columns, call_at
+from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import STAGES
+from flagscale_perf.rpc.totals import CallTotals, Totals
+
+TOP = 5
+MAX_BINS = 1024  # of the stages over the calls
+SAMPLE = 4096
+_STAGES = [f"{stage.name}_ns" for stage in STAGES]
+
+
+def add_columns(totals: Totals, columns: Columns) -> None:
+    """All calls of a batch."""
+    statuses = columns["status"]
+    totals.calls += len(statuses)
+    totals.failed += len(statuses) - statuses.count(Status.OK)
+    whole = _sum(columns["total_ns"])
+    totals.total_ns += whole
+    parts = [_sum(columns[name]) for name in _STAGES]
+    for place, took_ns in enumerate([*parts, whole - sum(parts)]):
+        totals.stages_ns[place] += took_ns
+    totals.sent_bytes += _sum(columns["sent_bytes"])
+    totals.received_bytes += _sum(columns["received_bytes"])
+    totals.socket_bytes += _sum(columns["socket_sent_bytes"]) + _sum(columns["socket_received_bytes"])
+    totals.shared_bytes += _sum(columns["shared_sent_bytes"]) + _sum(columns["shared_received_bytes"])
+
+
+def _sum(values: Sequence[Any]) -> int:
+    """Of numbers, some of which may not be known."""
+    try:
+        return round(sum(values))
+    except TypeError:
+        return round(sum(value for value in values if value is not None))
+
+
+def add_batch(totals: CallTotals, columns: Columns) -> None:
+    """All calls of a batch, each to its method's sums, which add to those of all."""
+    methods = columns["method"]
+    for method in dict.fromkeys(methods):
+        chosen = [each == method for each in methods]
+        of_method = {name: list(compress(values, chosen)) for name, values in columns.items()}
+        part = Totals()
+        add_columns(part, of_method)
+        totals.of(method).merge(part)
+        totals.overall.merge(part)
+
+
+@dataclass
+class Bin:
+    """Some calls one after the other.
+
+    Attributes:
+        first, last: numbers of the calls.
+        totals: of them.
+    """
+
+    first: int
+    last: int
+    totals: Totals
+
+
+class Bins:
+    """The calls in order, in at most `MAX_BINS` stretches of equally many: first of one call each, then of
+    two, four ...
+    """
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.bins: list[Bin] = []
+
+    def add(self, columns: Columns) -> None:
+        """The next calls."""
+        numbers = columns["number"]
+        place = 0
+        while place < len(numbers):
+            last = self._open_bin(numbers[place])
+            end = min(len(numbers), place + self.width - last.totals.calls)
+            add_columns(last.totals, {name: values[place:end] for name, values in columns.items()})
+            last.last = numbers[end - 1]
+            place = end
+
+    def _open_bin(self, number: int) -> Bin:
+        """The one that the call with this number goes into."""
+        if self.bins and self.bins[-1].totals.calls < self.width:
+            return self.bins[-1]
+        if len(self.bins) == MAX_BINS:
+            self.width *= 2
+            pairs = zip(self.bins[::2], self.bins[1::2], strict=True)
+            self.bins = [_joined(one, other) for one, other in pairs]
+        self.bins.append(Bin(number, number, Totals()))
+        return self.bins[-1]
+
+
+def _joined(one: Bin, other: Bin) -> Bin:
+    one.totals.merge(other.totals)
+    return Bin(one.first, other.last, one.totals)
+
+
+class Sample:
+    """A uniform choice of `SAMPLE` calls, all where there are no more; the same for the same calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[CallRecord] = []
+        self._random = random.Random(0)
+        self._seen = 0
+        self._weight = 1.0
+        self._next: int | None = None  # place in the stream of the next call to keep, once this is full
+
+    def add(self, columns: Columns) -> None:
+        """The next calls; those not kept are skipped at once (Li 1994, algorithm L)."""
+        count = len(columns["number"])
+        room = min(count, SAMPLE - len(self.calls))
+        self.calls += [call_at(columns, place) for place in range(room)]
+        if self._next is None and len(self.calls) == SAMPLE:
+            self._next = self._seen + room - 1
+            self._skip()
+        while self._next is not None and self._next < self._seen + count:
+            self.calls[self._random.randrange(SAMPLE)] = call_at(columns, self._next - self._seen)
+            self._skip()
+        self._seen += count
+
+    def _skip(self) -> None:
+        self._weight *= math.exp(math.log(self._random.random()) / SAMPLE)
+        passed = math.floor(math.log(self._random.random()) / math.log(1 - self._weight))
+        self._next = (self._next or 0) + passed + 1
+
+
+@dataclass
+class Tops:
+    """The `TOP` calls that are largest by one figure, the largest first; of equal ones the earlier."""
+
+    rows: list[tuple[float, int, CallRecord]] = field(default_factory=list)
+
+    def add(self, columns: Columns, figures: Sequence[float]) -> None:
+        """The next calls and their figures."""
+        numbers = columns["number"]
+        best = heapq.nlargest(TOP, range(len(figures)), key=lambda place: (figures[place], -numbers[place]))
+        new = [(figures[place], -numbers[place], call_at(columns, place)) for place in best]
+        self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])
+
+    def calls(self) -> list[CallRecord]:
+        """Those calls."""
+        return [call for *_, call in self.rows]

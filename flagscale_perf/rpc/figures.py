@@ -1,0 +1,123 @@
+"""The figures of a call: the one table from which the log, CSV, reports and the docs are made.
+
+The first ten have the names, titles and widths of the log that others write, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import stage_times
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.units import UNKNOWN, printable
+
+KB, MB = 1024, 1 << 20  # as the log means them
+
+_MS = Unit("ms", 1e6, 3, base=1e9)
+_KB = Unit("KB", KB, 2)
+_MB_PER_S = Unit("MB/s", MB, 2)
+_STATUS = {each.value: each.name for each in Status}
+_DTYPES = {each.value: each.name.lower() for each in DType}
+
+
+class Starts:
+    """When a call began, in the local time of its writer."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._labels = Labels(header)
+
+    def label(self, start_ns: int) -> str:
+        """`2024-01-29T10:30:00.000123`."""
+        wall_ns = self._anchor.wall_of(start_ns)
+        return f"{self._labels.at(wall_ns).isoformat()}.{wall_ns % NS_PER_S // 1000:06d}"
+
+
+Call: TypeAlias = Figure[CallRecord, Starts]
+
+
+def method_name(text: str) -> str:
+    """A method's name as one word that cannot break a line or a column."""
+    return printable(text).replace(" ", "_") or UNKNOWN
+
+
+def status_name(status: int) -> str:
+    """`OK`, `TIMEOUT` ..."""
+    return _STATUS.get(status, str(status))
+
+
+def dtype_name(dtype: int) -> str | None:
+    """`bfloat16`; None for a call without arrays."""
+    return _DTYPES.get(dtype)
+
+
+def throughput(call: CallRecord) -> float | None:
+    """Bytes of arrays a second, both ways together."""
+    moved = call.sent_bytes + call.received_bytes
+    return moved * NS_PER_S / call.total_ns if call.total_ns else None
+
+
+def _ms(key: str, label: str, width: int, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
+    return Figure(
+        key, label, _MS, lambda call, _: value(call), meaning, Column(f"{key.removesuffix('_ms')}(ms)", width)
+    )
+
+
+def _kb(key: str, label: str, value: Callable[[CallRecord], int], meaning: str) -> Call:
+    title = f"{key.removesuffix('_KB')}(KB)"
+    return Figure(key, label, _KB, lambda call, _: value(call), meaning, Column(title, 13))
+
+
+def _plain(key: str, label: str, column: Column, value: Callable[[CallRecord], Value], meaning: str) -> Call:
+    return Figure(key, label, PLAIN, lambda call, _: value(call), meaning, column)
+
+
+_REQUIRED: tuple[Call, ...] = (
+    _plain("ID", "call", Column("ID", 6), lambda call: call.number, "number of the call, from 1"),
+    _plain("Method", "method", Column("Method", 21), lambda call: method_name(call.method), "its name"),
+    _ms("Serialize_ms", "serialize", 16, lambda call: call.serialize_ns,
+        "until the message is ready: headers, copies into frames or shared memory"),
+    _ms("Send_ms", "send", 13, lambda call: call.send_ns,
+        "until the socket has taken it; ZeroMQ only queues it then"),
+    _ms("Recv_ms", "receive", 13, lambda call: call.receive_ns,
+        "taking the reply from the socket, once it is there"),
+    _ms("Deserialize_ms", "deserialize", 18, lambda call: call.deserialize_ns,
+        "until the result can be used"),
+    _ms("Total_ms", "total", 13, lambda call: call.total_ns, "the whole call: all stages and Other"),
+    _kb("Sent_KB", "sent", lambda call: call.sent_bytes, "bytes of arrays sent / 1024"),
+    _kb("Recv_KB", "received", lambda call: call.received_bytes, "bytes of arrays received / 1024"),
+    Figure("Throughput_MBps", "throughput", _MB_PER_S, lambda call, _: throughput(call),
+           "(sent + received) / 1024² / total", Column("Throughput(MB/s)", 18)),
+)  # fmt: skip
+_MORE: tuple[Call, ...] = (
+    _ms("Wait_ms", "wait", 11, lambda call: call.wait_ns,
+        "from the send until the reply was there, less Queue and Server: transport, and waking up"),
+    _ms("Queue_ms", "queue", 11, lambda call: call.queue_ns,
+        "at the server, until it began; `-` where it does not say: Wait has it then"),
+    _ms("Server_ms", "server", 12, lambda call: call.server_ns,
+        "at the server, from its beginning to its reply; `-` like Queue"),
+    _ms("Other_ms", "other", 11, lambda call: stage_times(call)[-1],
+        "the caller's own work between the stages: Total less all of them"),
+    _kb("Socket_KB", "through a socket",
+        lambda call: call.socket_sent_bytes + call.socket_received_bytes,
+        "bytes through a socket, both ways, headers included / 1024"),
+    _kb("Shared_KB", "through shared memory",
+        lambda call: call.shared_sent_bytes + call.shared_received_bytes,
+        "bytes through shared memory, both ways / 1024"),
+    _plain("DType", "type", Column("DType", 10), lambda call: dtype_name(call.dtype),
+           "of the largest array; `-` without arrays"),
+    _plain("Status", "status", Column("Status", 10), lambda call: status_name(call.status),
+           "OK, TIMEOUT, PEER_GONE, REFUSED, FAILED or INVALID"),
+    Figure("Start", "start", PLAIN, lambda call, starts: starts.label(call.start_ns),
+           "when it began, local time", Column("Start", 27)),
+)  # fmt: skip
+
+REQUIRED = len(_REQUIRED)  # so many columns other logs of this kind have, too
+# No view shows a time beside a row: `Start` is one of the figures.
+TABLE = Table(record=CallRecord, step="number", time="", context=Starts, figures=(*_REQUIRED, *_MORE))

@@ -1,0 +1,229 @@
+"""`zmq_performance.log`: a call a line, in the columns of the log that others write, too, and more of ours
+to the right. A view of the run file, made for `tail -f`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.figures import MB, TABLE, Starts
+from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.stages import ALL_STAGES
+from flagscale_perf.rpc.totals import Totals, tenths
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.figures import SHARE, Figure
+from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
+from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.spine.units import UNKNOWN, printable
+
+TITLE = "ZeroMQ Performance Log"
+FORMAT = 2  # 1 is that of others: no line says so there
+RULER = "=" * 116
+RECEIVE_HAS_WAIT = "# Recv(ms) has the wait for the reply, too"
+ONLY = "# only "
+LOG_FILE, APPEND, METHODS = "rpc_log_file", "rpc_append", "rpc_methods"  # keys of the header's config
+MAX_NAMES = 99  # zmq_performance.log, zmq_performance_2.log ... where other clients write at the same time
+
+
+class LogFormat:
+    """Makes the lines of one session."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self._header = header
+        self._starts = Starts(header)
+        columns = [(figure, figure.as_column().width - 1) for figure in TABLE.figures]
+        self._head = "".join(f"{figure.as_column().title:<{width}} " for figure, width in columns)
+        self._cells = [(figure.value, figure.unit.divisor, _pattern(figure, width), f"{UNKNOWN:<{width}} ")
+                       for figure, width in columns]  # fmt: skip
+
+    @property
+    def mark(self) -> str:
+        """The line by which a log is known as this session's."""
+        header = self._header
+        return f"# format {FORMAT}, session {header.session_id} of process {header.pid}, KB = 1024 bytes"
+
+    def heading(self) -> str:
+        """What a session begins with."""
+        facts = RpcFacts.of(self._header.facts)
+        lines = [f"{TITLE} - Transport: {printable(facts.transport)}", RULER, self._head, RULER, self.mark]
+        known = (facts.payload, facts.control, facts.device, facts.dtype)
+        names = ("payload", "control", "device", "dtype")
+        about = [f"{name} {value}" for name, value in zip(names, known, strict=True) if value is not None]
+        lines.append(f"# {printable(', '.join([f'{facts.role} at {facts.endpoint}', *about]))}")
+        if facts.receive_has_wait:
+            lines.append(RECEIVE_HAS_WAIT)
+        if methods := self._header.config.get(METHODS):
+            lines.append(f"{ONLY}{printable(', '.join(methods))}")
+        return "".join(f"{line}\n" for line in lines)
+
+    def line(self, call: CallRecord) -> str:
+        """The call's line, newline included."""
+        cells = []
+        for value_of, divisor, pattern, unknown in self._cells:
+            value = value_of(call, self._starts)
+            if value is None:
+                cells.append(unknown)
+            else:
+                cells.append(pattern % (value if divisor == 1 else value / divisor))  # type: ignore[operator]
+        cells.append("\n")
+        return "".join(cells)
+
+    def footer(self, totals: Totals, end: RunEnd) -> str:
+        """What a session ends with."""
+        moved = totals.sent_bytes + totals.received_bytes
+        speed = f"{moved / MB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
+        shares = zip(ALL_STAGES, tenths(totals.stages_ns), strict=True)
+        lines = [
+            RULER,
+            f"Calls: {totals.calls}, failed: {totals.failed}, records lost: {end.dropped}",
+            f"Time: {totals.total_ns / NS_PER_MS:.3f} ms",
+            f"Sent: {totals.sent_bytes / MB:.2f} MB, received: {totals.received_bytes / MB:.2f} MB,"
+            f" throughput: {speed}",
+            "Stages: " + ", ".join(f"{stage.title} {SHARE.text(share)} %" for stage, share in shares),
+            f"Ended: {printable(end.reason)}",
+            RULER,
+        ]
+        return "".join(f"{line}\n" for line in lines)
+
+
+def _pattern(figure: Figure[Any, Any], width: int) -> str:
+    if figure.unit.name:
+        return f"%-{width}.{figure.unit.decimals}f "
+    return f"%-{width}s "
+
+
+class _There(NamedTuple):
+    """What an earlier writer of the session has left in the log."""
+
+    rows: int
+    has_footer: bool
+
+
+class PerformanceLogSink:
+    """The log; asked for by a name for it. A session begins it anew, or goes on behind earlier ones with
+    `append`. A log that another client writes is left alone: the next free name is taken, and said.
+    """
+
+    name: ClassVar[str] = "performance log"
+    cost: ClassVar[str] = "no new lines in it; `flagscale-perf report` reads the run file"
+    rebuilds: ClassVar[bool] = True
+
+    def __init__(self, context: SinkContext) -> None:
+        config = context.header.config
+        self._format = LogFormat(context.header)
+        self._totals = Totals()
+        self._wanted = Path(config[LOG_FILE])
+        self._append = bool(config.get(APPEND))
+        self._emit = context.emit
+        self._there: _There | None = None if context.resumed else _There(0, False)
+        self._has_begun = context.resumed
+        self._file = AppendFile(self._wanted, self._open, self._preamble)
+
+    @classmethod
+    def open(cls, context: SinkContext) -> PerformanceLogSink | None:
+        """Only with a name for it."""
+        return cls(context) if context.header.config.get(LOG_FILE) else None
+
+    def write(self, record: Record) -> None:
+        """Keeps the call's line, unless an earlier writer of the session has brought it to the log."""
+        if isinstance(record, CallRecord):
+            there = self._there or self._look()
+            self._totals.add(record)
+            if self._totals.calls > there.rows:
+                self._file.write(self._format.line(record).encode())
+        elif isinstance(record, RunEnd):
+            there = self._there or self._look()
+            if not there.has_footer:
+                self._file.write(self._format.footer(self._totals, record).encode())
+
+    def flush(self) -> None:
+        """Brings the lines to the file. Raises OSError."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Gives the descriptor back."""
+        self._file.close()
+
+    def _look(self) -> _There:
+        """What is there of this session; nothing where no log has its mark."""
+        self._there = _There(0, False)
+        for path in self._names():
+            if (there := _left_in(path, self._format.mark)) is not None:
+                self._file.path, self._there = path, there
+                break
+        return self._there
+
+    def _names(self) -> Iterator[Path]:
+        yield self._wanted
+        for number in range(2, MAX_NAMES + 1):
+            yield self._wanted.with_stem(f"{self._wanted.stem}_{number}")
+
+    def _open(self, path: Path) -> int:
+        """The log, locked. Raises OSError, also for a file that is something else."""
+        if self._has_begun:
+            fd = open_locked(path)
+            if _left_in(path, self._format.mark) is not None:
+                os.ftruncate(fd, _whole_lines(path))
+            return fd
+        for free in self._names():
+            try:
+                fd = open_locked(free)
+            except BlockingIOError:
+                continue
+            self._begin(fd, free)
+            return fd
+        raise BlockingIOError(f"{path} and {MAX_NAMES - 1} more are written by other clients")
+
+    def _begin(self, fd: int, path: Path) -> None:
+        """The first time: empties an old log unless it is to be kept. Raises OSError for another file."""
+        try:
+            if _first_line(path)[: len(TITLE)] not in (b"", TITLE.encode()):
+                raise OSError(f"{path} is no log of calls and is left as it is; give another log_file")
+            if not self._append:
+                os.ftruncate(fd, 0)
+        except OSError:
+            os.close(fd)
+            raise
+        self._has_begun = True
+        self._file.path = path
+        if path != self._wanted:
+            self._emit(f"flagscale_perf: {self._wanted} is written by another client; this one has {path}")
+
+    def _preamble(self, fresh: bool) -> bytes:
+        if not fresh and _left_in(self._file.path, self._format.mark) is not None:
+            return b""
+        return (("" if fresh else "\n") + self._format.heading()).encode()
+
+
+def _first_line(path: Path) -> bytes:
+    with os.fdopen(open_regular(path), "rb") as file:
+        return file.readline(4096)
+
+
+def _whole_lines(path: Path) -> int:
+    """How many bytes of the file are whole lines."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = max(0, size - 4096)
+        file.seek(start)
+        return start + file.read().rfind(b"\n") + 1
+
+
+def _left_in(path: Path, mark: str) -> _There | None:
+    """The session's whole lines in the log; None where it is not there."""
+    there: _There | None = None
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            for line in file:
+                if line.rstrip() == mark.encode():
+                    there = _There(0, False)
+                elif there is not None and line.endswith(b"\n"):
+                    there = _There(there.rows + line[:1].isdigit(), there.has_footer or line[:6] == b"Ended:")
+    except FileNotFoundError:
+        return None
+    return there

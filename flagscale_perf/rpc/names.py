@@ -1,0 +1,25 @@
+"""Names of methods as users write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from flagscale_perf.spine.errors import PerfError
+
+METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,23}", re.ASCII)
+
+
+def check_method(name: str) -> str:
+    """The name. Raises PerfError for one that no method can have."""
+    if METHOD.fullmatch(name) is None:
+        raise PerfError(
+            f"{name!r} is no name of a method; letters, digits and _ are, 24 at most, such as BatchLinear"
+        )
+    return name
+
+
+def methods_of(given: Sequence[str] | str) -> list[str]:
+    """`BatchLinear,Matmul` or a list of names. Raises PerfError."""
+    names = [each.strip() for each in given.split(",")] if isinstance(given, str) and given else list(given)
+    return [check_method(name) for name in dict.fromkeys(names)]

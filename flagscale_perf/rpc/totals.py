@@ -1,0 +1,94 @@
+"""Calls summed up, all together and by method, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
+
+MAX_METHODS = 64  # told apart; the others are summed under one name
+OTHER_METHODS = "(other methods)"
+
+
+class Totals:
+    """Sums of calls.
+
+    Attributes:
+        calls: how many.
+        failed: those whose status is not OK.
+        total_ns: of all.
+        stages_ns: the same by `ALL_STAGES`.
+        sent_bytes, received_bytes: of arrays.
+        socket_bytes, shared_bytes: both ways.
+    """
+
+    def __init__(self) -> None:
+        self.calls = self.failed = self.total_ns = 0
+        self.stages_ns = [0] * len(ALL_STAGES)
+        self.sent_bytes = self.received_bytes = self.socket_bytes = self.shared_bytes = 0
+
+    def add(self, call: CallRecord) -> None:
+        """One more call."""
+        self.calls += 1
+        self.failed += call.status != Status.OK
+        self.total_ns += call.total_ns
+        for place, took_ns in enumerate(stage_times(call)):
+            self.stages_ns[place] += took_ns
+        self.sent_bytes += call.sent_bytes
+        self.received_bytes += call.received_bytes
+        self.socket_bytes += call.socket_sent_bytes + call.socket_received_bytes
+        self.shared_bytes += call.shared_sent_bytes + call.shared_received_bytes
+
+    def merge(self, other: Totals) -> None:
+        """The calls that others sum up, too."""
+        self.calls += other.calls
+        self.failed += other.failed
+        self.total_ns += other.total_ns
+        self.stages_ns = [own + more for own, more in zip(self.stages_ns, other.stages_ns, strict=True)]
+        self.sent_bytes += other.sent_bytes
+        self.received_bytes += other.received_bytes
+        self.socket_bytes += other.socket_bytes
+        self.shared_bytes += other.shared_bytes
+
+
+class CallTotals:
+    """Sums of all calls and of each method's.
+
+    Attributes:
+        overall: of all.
+        methods: by their names, `MAX_METHODS` at most.
+    """
+
+    def __init__(self) -> None:
+        self.overall = Totals()
+        self.methods: dict[str, Totals] = {}
+
+    def add(self, call: CallRecord) -> None:
+        """One more call."""
+        self.overall.add(call)
+        self.of(call.method).add(call)
+
+    def of(self, method: str) -> Totals:
+        """The sums of this method."""
+        found = self.methods.get(method)
+        if found is None:
+            name = method if len(self.methods) < MAX_METHODS else OTHER_METHODS
+            found = self.methods.setdefault(name, Totals())
+        return found
+
+
+def tenths(parts: Sequence[float]) -> list[float]:
+    """The parts as shares of their sum, rounded to tenths of a percent so that they add to 100.0 %: the
+    largest rests are rounded up. All 0 where the sum is.
+    """
+    whole = sum(parts)
+    if whole <= 0:
+        return [0.0] * len(parts)
+    exact = [1000 * part / whole for part in parts]
+    rounded = [math.floor(share) for share in exact]
+    by_rest = sorted(range(len(parts)), key=lambda place: rounded[place] - exact[place])
+    for place in by_rest[: 1000 - sum(rounded)]:
+        rounded[place] += 1
+    return [share / 1000 for share in rounded]
