@@ -6,7 +6,7 @@ known", never 0. Shares are parts of 1. Texts may come from anywhere: escape the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -191,6 +191,52 @@ class HeatMap:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A line of a waterfall: its parts follow one another from `start` on. `cells` stand behind it."""
+
+    label: str
+    start: float
+    parts: Sequence[Stripe]
+    cells: Sequence[Cell] = ()
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """What happened one after another and at the same time, over `span` from 0 on. The parts of all lanes
+    with one label are one colour.
+    """
+
+    key: str
+    title: str
+    unit: str
+    lanes: Sequence[Lane]
+    span: float
+
+
+@dataclass(frozen=True)
+class BoxRow:
+    """How values are spread: quartiles, median, and the last values that are no outliers."""
+
+    label: str
+    low: float
+    quarter: float
+    median: float
+    three_quarters: float
+    high: float
+    colour: str
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A box plot."""
+
+    key: str
+    title: str
+    unit: str
+    rows: Sequence[BoxRow]
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence or two. `tone` is "good", "bad", "warn" or ""."""
 
@@ -198,7 +244,7 @@ class Note:
     tone: str = ""
 
 
-Block = Pairs | Table | Series | StackedBar | HeatMap | Note
+Block = Pairs | Table | Series | StackedBar | HeatMap | Waterfall | Boxes | Note
 
 
 @dataclass(frozen=True)
@@ -248,6 +294,7 @@ class Report:
         content: what `--format json` writes.
         rows: head and rows of raw values that `--format csv` writes; empty where it has no rows.
         reading: what could not be read; None where nothing was read.
+        complaint: what of it has to be said on stderr, one line; the command then ends with 1.
     """
 
     title: Cell
@@ -259,8 +306,9 @@ class Report:
     tone: str = ""
     tiles: Sequence[Tile] = ()
     findings: Findings | None = None
-    rows: Sequence[Sequence[Any]] = field(default=())
+    rows: Iterable[Sequence[Any]] = field(default=())
     reading: Reading | None = None
+    complaint: str = ""
 
 
 def span(first: int | None, last: int | None) -> str | None:

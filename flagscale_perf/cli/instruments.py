@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.analysis.run_file import RunFile, sessions_in
+from flagscale_perf.analysis.run_file import RunFile, open_regular, sessions_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import file_names
 
 # Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records`
 # registers its record types.
-INSTRUMENTS = {"training": "flagscale_perf.training.analysis.instrument"}
+INSTRUMENTS = {
+    "training": "flagscale_perf.training.analysis.instrument",
+    "rpc": "flagscale_perf.rpc.analysis.instrument",
+}
+# How a log begins that an instrument reads without a run file beside it.
+LOGS = {b"ZeroMQ Performance Log": "rpc"}
 FIRST = "training"  # whose first files have no name in their header
 
 
@@ -42,8 +48,11 @@ def instrument_of(header: RunHeader) -> Instrument:
 
 
 def instrument_for(path: Path) -> Instrument:
-    """The one that wrote the run file. Raises PerfError if it is no run file."""
-    return instrument_of(RunFile(path).header)
+    """The one that wrote the run file, or the log. Raises PerfError if it is neither."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        begin = file.read(max(map(len, LOGS)))
+    name = next((LOGS[title] for title in LOGS if begin.startswith(title)), None)
+    return load(name) if name is not None else instrument_of(RunFile(path).header)
 
 
 def instrument_in(directory: Path) -> Instrument:

@@ -68,6 +68,9 @@ def _say(line: str) -> None:
 
 
 def _judged(report: Report, chosen: str) -> int:
+    if report.complaint:
+        print(printable(report.complaint), file=sys.stderr)
+        return EXIT_NOTHING_READ
     reading = report.reading
     if reading is None:
         return 0

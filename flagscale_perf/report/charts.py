@@ -1,4 +1,6 @@
-"""Series and heat maps as data for plotly.js: what to draw. page.js knows where, and in which colours."""
+"""Series, heat maps, waterfalls and box plots as data for plotly.js: what to draw. page.js knows where, and
+in which colours.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,9 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from flagscale_perf.analysis.blocks import HeatMap, Line, Panel, Series
+from flagscale_perf.analysis.blocks import Boxes, HeatMap, Line, Panel, Series, Waterfall
 from flagscale_perf.report.axes import title_of, value_range
+from flagscale_perf.report.format import shown
 from flagscale_perf.report.palette import HEAT_MAP
 from flagscale_perf.spine.units import printable
 
@@ -27,8 +30,15 @@ _COLOUR_BAR = {
 _MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
 
 
-def chart_of(block: Series | HeatMap) -> Chart:
+Drawn = Series | HeatMap | Waterfall | Boxes
+
+
+def chart_of(block: Drawn) -> Chart:
     """Data and layout; charts with "sync" zoom together over their axis."""
+    if isinstance(block, Waterfall):
+        return _waterfall(block) | {"sync": False}
+    if isinstance(block, Boxes):
+        return _boxes(block) | {"sync": False}
     made = _map(block) if isinstance(block, HeatMap) else _stacked(block)
     return made | {"sync": True}
 
@@ -160,6 +170,51 @@ def _map(heat: HeatMap) -> Chart:
         ],
     }
     return {"data": traces, "layout": layout}
+
+
+def _waterfall(fall: Waterfall) -> Chart:
+    """A bar for each part, behind the parts before it; a trace and an entry of the legend for each label."""
+    lanes = [label(lane.label) for lane in fall.lanes]
+    behind = ["  ".join(label(shown(cell)) for cell in lane.cells) for lane in fall.lanes]
+    ends, unit = [lane.start for lane in fall.lanes], label(fall.unit)
+    shades = {part.label: part.colour for lane in fall.lanes for part in lane.parts if part.value}
+    traces: list[Chart] = []
+    for name, shade in shades.items():
+        values = [sum(part.value or 0.0 for part in lane.parts if part.label == name) for lane in fall.lanes]
+        traces.append({
+            "type": "bar", "orientation": "h", "name": label(name), "y": lanes, "x": _compact(values),
+            "base": _compact(ends), "marker": {"color": colour(shade)}, "customdata": behind,
+            "hovertemplate": f"%{{y}} {label(name)}: %{{x:.3f}} {unit}  %{{customdata}}<extra></extra>",
+        })  # fmt: skip
+        ends = [end + value for end, value in zip(ends, values, strict=True)]
+    return {"data": traces, "layout": _lanes(fall, len(lanes)) | {"barmode": "overlay", "bargap": 0.25}}
+
+
+def _boxes(boxes: Boxes) -> Chart:
+    """A box lying on its side for each row."""
+    traces = [
+        {
+            "type": "box", "orientation": "h", "name": label(row.label), "y": [label(row.label)],
+            "lowerfence": [row.low], "q1": [row.quarter], "median": [row.median],
+            "q3": [row.three_quarters], "upperfence": [row.high],
+            "line": {"color": colour(row.colour), "width": 1.75}, "showlegend": False,
+        }
+        for row in boxes.rows
+    ]  # fmt: skip
+    return {"data": traces, "layout": _lanes(boxes, len(boxes.rows))}
+
+
+def _lanes(block: Waterfall | Boxes, rows: int) -> dict[str, Any]:
+    """Rows under each other over an axis of their own."""
+    return {
+        "height": 130 + 30 * max(rows, 3),
+        "margin": {"t": 60, "b": _BOTTOM_PX, "l": 130},
+        "hovermode": "closest",
+        "xaxis": {"title": {"text": label(block.unit)}, "rangemode": "tozero"},
+        "yaxis": {"type": "category", "autorange": "reversed", "showgrid": False, "ticks": ""},
+        "legend": {"y": 1, "title": _title(block.title), "traceorder": "normal"},
+        "annotations": [] if isinstance(block, Waterfall) else [_title(block.title) | _AT_LEFT | {"y": 1}],
+    }
 
 
 def _shared(block: Series | HeatMap) -> dict[str, Any]:

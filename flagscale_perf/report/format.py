@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from flagscale_perf.analysis.blocks import Cell, Interval, Part, Quantity, Series, StackedBar, Table
+from flagscale_perf.analysis.blocks import (
+    Boxes,
+    BoxRow,
+    Cell,
+    Interval,
+    Part,
+    Quantity,
+    Series,
+    StackedBar,
+    Table,
+    Waterfall,
+)
 from flagscale_perf.spine.units import UNKNOWN, duration, number, percent
 
 _WHOLE_MS = 1000
@@ -82,6 +93,28 @@ def _share(share: float | None) -> str:
 def cells(table: Table) -> list[list[str]]:
     """Head and rows that fit, as text."""
     return [[shown(cell) for cell in row] for row in (table.head, *table.rows[: table.most])]
+
+
+def as_table(block: Waterfall | Boxes) -> Table:
+    """A picture in figures, for formats that have none."""
+    title = f"{block.title}, {block.unit}"
+    if isinstance(block, Boxes):
+        spread: list[Sequence[Cell]] = [
+            (row.label, *(Quantity(value, "", 3) for value in _values(row))) for row in block.rows
+        ]
+        return Table(("", "low", "25 %", "median", "75 %", "high"), spread, 5, title)
+    names = list(dict.fromkeys(part.label for lane in block.lanes for part in lane.parts if part.value))
+    rows: list[Sequence[Cell]] = []
+    for lane in block.lanes:
+        values = {part.label: part.value for part in lane.parts}
+        times = [lane.start, *(values.get(name) for name in names)]
+        rows.append((lane.label, *(Quantity(time, "", 3) for time in times), *lane.cells))
+    head = ("", "at", *names, *[""] * max(len(lane.cells) for lane in block.lanes))
+    return Table(head, rows, len(head) - 1, title)
+
+
+def _values(row: BoxRow) -> tuple[float, float, float, float, float]:
+    return row.low, row.quarter, row.median, row.three_quarters, row.high
 
 
 def left_out(table: Table) -> str:

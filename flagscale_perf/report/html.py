@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 from string import Template
-from typing import Any
+from typing import Any, TypeGuard
 
-from flagscale_perf.analysis.blocks import HeatMap, Report, Section, Series
-from flagscale_perf.report.charts import chart_of
+from flagscale_perf.analysis.blocks import Block, Boxes, HeatMap, Report, Section, Series, Waterfall
+from flagscale_perf.report.charts import Drawn, chart_of
 from flagscale_perf.report.format import shown
 from flagscale_perf.report.markup import Html, join, lines, tag, text
 from flagscale_perf.report.page_blocks import HINT, blocks, findings, note, tiles
@@ -119,10 +119,12 @@ def _json(content: dict[str, Any]) -> str:
 
 def _charts(report: Report) -> dict[str, Any]:
     found = (block for section in report.sections for block in section.blocks)
-    drawn = (
-        block for block in found if isinstance(block, HeatMap) or isinstance(block, Series) and block.panels
-    )
-    return {block.key: chart_of(block) for block in drawn}
+    return {block.key: chart_of(block) for block in found if _is_drawn(block)}
+
+
+def _is_drawn(block: Block) -> TypeGuard[Drawn]:
+    """Whether page.js draws it."""
+    return isinstance(block, HeatMap | Waterfall | Boxes) or isinstance(block, Series) and bool(block.panels)
 
 
 def _menu(report: Report) -> Html:

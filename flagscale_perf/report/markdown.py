@@ -5,9 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Report, StackedBar, Table
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Boxes,
+    Findings,
+    Note,
+    Pairs,
+    Report,
+    StackedBar,
+    Table,
+    Waterfall,
+)
 from flagscale_perf.report import findings
-from flagscale_perf.report.format import bar_rows, cells, left_out, shown
+from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
 from flagscale_perf.spine.units import printable
 
 # What could begin markup or another cell; a tag, an entity, a mention or a reference; an address that becomes
@@ -46,6 +56,8 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
                 yield _piped([("", ""), *rows])
             case Table():
                 yield from _table(block)
+            case Waterfall() | Boxes():
+                yield from _table(as_table(block))
             case StackedBar() if block.in_words:
                 yield _piped([("", ""), *bar_rows(block)])
             case Note():

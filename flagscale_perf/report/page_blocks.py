@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import (
     Block,
+    Boxes,
     Cell,
     Findings,
     HeatMap,
@@ -17,6 +18,7 @@ from flagscale_perf.analysis.blocks import (
     StackedBar,
     Table,
     Tile,
+    Waterfall,
     span,
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
@@ -45,6 +47,8 @@ def _block(block: Block) -> Html:
             return _bar(block)
         case HeatMap():
             return _map(block)
+        case Waterfall() | Boxes():
+            return _drawn(block.key, block.title)
         case Note():
             return note(shown(block.text), block.tone)
 
@@ -71,9 +75,14 @@ def note(words: str, tone: str = "") -> Html:
 
 def _series(series: Series) -> Html:
     """Where page.js draws, and below it what has nothing to show."""
-    place = tag("div", class_="chart", id=f"chart-{series.key}", role="figure", aria_label=series.title)
+    place = _drawn(series.key, series.title)
     said = note(not_drawn([series])) if series.missing else ""
     return join([one for one in (place if series.panels else "", said) if one], Html("\n"))
+
+
+def _drawn(key: str, title: str) -> Html:
+    """Where page.js draws."""
+    return tag("div", class_="chart", id=f"chart-{key}", role="figure", aria_label=title)
 
 
 def _pairs(rows: Sequence[tuple[str, Cell]], class_: str = "facts") -> Html:
@@ -206,8 +215,7 @@ def _map(heat: HeatMap) -> Html:
     switch = tag(
         "div", *buttons, class_="switch", data_chart=heat.key, role="group", aria_label="What the map shows"
     )
-    place = tag("div", class_="chart", id=f"chart-{heat.key}", role="figure", aria_label=heat.title)
-    return lines([switch, place])
+    return lines([switch, _drawn(heat.key, heat.title)])
 
 
 def findings(all_of_them: Findings) -> Html:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from flagscale_perf.analysis.blocks import (
+    Boxes,
     Cell,
     HeatMap,
     Line,
@@ -18,11 +19,13 @@ from flagscale_perf.analysis.blocks import (
     Report,
     Series,
     StackedBar,
+    Waterfall,
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.axes import title_of, value_range
 from flagscale_perf.report.format import bar_rows, not_drawn, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
+from flagscale_perf.report.png_lanes import boxes, waterfall
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.units import duration, printable
 
@@ -71,6 +74,10 @@ def _panels(report: Report) -> list[Draw]:
         for block in section.blocks:
             if isinstance(block, HeatMap):
                 found.append(lambda axes, heat=block: _heat_map(axes, heat))  # type: ignore[misc]
+            elif isinstance(block, Waterfall):
+                found.append(lambda axes, fall=block: waterfall(axes, fall))  # type: ignore[misc]
+            elif isinstance(block, Boxes):
+                found.append(lambda axes, rows=block: boxes(axes, rows))  # type: ignore[misc]
             elif isinstance(block, Series):
                 found += [
                     lambda axes, panel=panel, series=block: _lines(axes, panel, series)  # type: ignore[misc]

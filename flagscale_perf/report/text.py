@@ -5,9 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from flagscale_perf.analysis.blocks import Block, Findings, Note, Pairs, Report, StackedBar, Table
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Boxes,
+    Findings,
+    Note,
+    Pairs,
+    Report,
+    StackedBar,
+    Table,
+    Waterfall,
+)
 from flagscale_perf.report import findings
-from flagscale_perf.report.format import bar_rows, cells, left_out, shown
+from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
 from flagscale_perf.spine.units import aligned, printable
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
@@ -42,6 +52,9 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
             case Table():
                 yield from [""] * bool(place and block.title)
                 yield from _table(block)
+            case Waterfall() | Boxes():
+                yield from [""] * bool(place)
+                yield from _table(as_table(block))
             case StackedBar() if block.in_words:
                 yield from _labelled(bar_rows(block))
             case Note():

@@ -24,6 +24,7 @@ class RpcFacts:
         epoch: of the server: another one for each of its starts.
         client: number of this connection at the server.
         receive_has_wait: `receive_ns` holds the wait for the reply, too, as nobody told them apart.
+        copy_bytes_per_s: of one copy in this machine's memory, measured when the session began.
         model: what the server says about its model.
     """
 
@@ -38,12 +39,15 @@ class RpcFacts:
     epoch: int | None = None
     client: int | None = None
     receive_has_wait: bool = False
+    copy_bytes_per_s: int | None = None
     model: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RpcFacts:
         """From a run header of any version: what is missing there is not known."""
-        return cls(**{each.name: facts[each.name] for each in fields(cls) if facts.get(each.name) is not None})
+        return cls(
+            **{each.name: facts[each.name] for each in fields(cls) if facts.get(each.name) is not None}
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""

@@ -16,7 +16,7 @@ from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import Totals, tenths
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
-from flagscale_perf.spine.figures import SHARE, Figure
+from flagscale_perf.spine.figures import Figure
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from flagscale_perf.spine.units import UNKNOWN, printable
@@ -84,7 +84,7 @@ class LogFormat:
             f"Time: {totals.total_ns / NS_PER_MS:.3f} ms",
             f"Sent: {totals.sent_bytes / MB:.2f} MB, received: {totals.received_bytes / MB:.2f} MB,"
             f" throughput: {speed}",
-            "Stages: " + ", ".join(f"{stage.title} {SHARE.text(share)} %" for stage, share in shares),
+            "Stages: " + ", ".join(f"{stage.title} {100 * share:.1f} %" for stage, share in shares),
             f"Ended: {printable(end.reason)}",
             RULER,
         ]
@@ -155,7 +155,8 @@ class PerformanceLogSink:
         for path in self._names():
             if (there := _left_in(path, self._format.mark)) is not None:
                 self._file.path, self._there = path, there
-                break
+                return there
+        self._has_begun = False
         return self._there
 
     def _names(self) -> Iterator[Path]:
@@ -182,7 +183,8 @@ class PerformanceLogSink:
     def _begin(self, fd: int, path: Path) -> None:
         """The first time: empties an old log unless it is to be kept. Raises OSError for another file."""
         try:
-            if _first_line(path)[: len(TITLE)] not in (b"", TITLE.encode()):
+            first = _first_line(path)[: len(TITLE)]
+            if not TITLE.encode().startswith(first):
                 raise OSError(f"{path} is no log of calls and is left as it is; give another log_file")
             if not self._append:
                 os.ftruncate(fd, 0)

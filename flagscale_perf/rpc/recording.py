@@ -1,13 +1,12 @@
 """Calls recorded: the face that a client, a server or a probe uses and, run as a module, the writer process.
 
-    recorder = RpcRecorder.start(facts, RecordingOptions(log_file="zmq_performance.log"))
-    recorder.observe(record)        # of every call, on the calling thread
-    recorder.close("completed")
+recorder = RpcRecorder.start(facts, RecordingOptions(log_file="zmq_performance.log"))
+recorder.observe(record)        # of every call, on the calling thread
+recorder.close("completed")
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -157,7 +156,6 @@ class RpcPipeline:
     def close(self, dropped: int) -> list[Entry]:
         """Nothing is left."""
         return []
-
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from flagscale_perf.rpc.facts import RpcFacts
@@ -73,7 +74,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
 class RpcMetrics:
     """Counters; rates and means are the query's."""
 
-    table = {
+    table: Mapping[str, Metric] = {
         metric.name: metric
         for metric in (
             Metric("rpc_calls_total", "Calls that have ended.", ("method", "status")),
@@ -98,7 +99,7 @@ class RpcMetrics:
     def values(self) -> Series:
         """All metrics as they are now."""
         methods = {method_name(name): totals for name, totals in self._totals.methods.items()}
-        times = {
+        times: dict[tuple[str, ...], float] = {
             (name, stage.name): took_ns / NS_PER_S
             for name, totals in methods.items()
             for stage, took_ns in zip(ALL_STAGES, totals.stages_ns, strict=True)

@@ -129,7 +129,10 @@ class Attention:
 
     def add(self, columns: Columns) -> None:
         """The next calls."""
-        calls = [*self._last, *zip(columns["method"], columns["sent_bytes"], columns["received_bytes"], strict=True)]
+        calls = [
+            *self._last,
+            *zip(columns["method"], columns["sent_bytes"], columns["received_bytes"], strict=True),
+        ]
         for before, first, second in zip(calls, calls[1:], calls[2:], strict=False):
             if first[0] == second[0] and first[2] and second[2]:
                 self._look(before, first, second)

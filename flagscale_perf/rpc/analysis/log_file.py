@@ -162,9 +162,7 @@ class LogFile:
         except (ValueError, KeyError):
             return None
 
-    def _closely(
-        self, lines: list[bytes], before: int, begin: Callable[[], None]
-    ) -> Iterator[Part]:
+    def _closely(self, lines: list[bytes], before: int, begin: Callable[[], None]) -> Iterator[Part]:
         """Line by line; rows before another session's heading come apart from those behind it."""
         good: list[list[str]] = []
         for number, line in enumerate(lines, before + 1):

@@ -14,7 +14,6 @@ from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.figures import TABLE
 from flagscale_perf.rpc.log import METHODS, TITLE
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
-from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.figures import Rows, Value
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd
 from flagscale_perf.spine.session import labels_of
@@ -49,6 +48,9 @@ class Source(Protocol):
 
     def title(self) -> str:
         """Which session it is."""
+
+    def begun(self) -> str | None:
+        """When, and by whom; None where that is not known."""
 
     def state(self) -> str:
         """How it ended; `RUNNING` as long as it is written, empty where that is not known."""
@@ -114,9 +116,13 @@ class RunSource:
 
     def title(self) -> str:
         """By its session."""
+        return f"Calls of session {self._run.header.session_id}"
+
+    def begun(self) -> str | None:
+        """By its header."""
         header = self._run.header
         start = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
-        return f"session {header.session_id}, begun {start} by process {header.pid}"
+        return f"{start} by process {header.pid}"
 
     def state(self) -> str:
         """By its end."""
@@ -133,10 +139,6 @@ class RunSource:
         """With the lines that are no records."""
         bad = [SkippedLine(line.number, line.reason) for line in self._run.bad_lines]
         return Reading(str(self.path), self._kinds, self._run.skipped, bad)
-
-    def anchor(self) -> Anchor:
-        """Both clocks at the session's start."""
-        return Anchor(self._run.header.start_wall_ns, self._run.header.start_mono_ns)
 
 
 class LogSource:
@@ -181,8 +183,12 @@ class LogSource:
 
     def title(self) -> str:
         """By its file."""
-        session = f", session {self._log.session}" if self._log.session else ""
-        return f"{self.path}{session}"
+        session = f"session {self._log.session} in " if self._log.session else ""
+        return f"Calls of {session}{self.path}"
+
+    def begun(self) -> str | None:
+        """It stands beside each call only."""
+        return None
 
     def state(self) -> str:
         """By its foot."""

@@ -40,9 +40,9 @@ def add_columns(totals: Totals, columns: Columns) -> None:
 def _sum(values: Sequence[Any]) -> int:
     """Of numbers, some of which may not be known."""
     try:
-        return round(sum(values))
+        return int(round(sum(values)))
     except TypeError:
-        return round(sum(value for value in values if value is not None))
+        return int(round(sum(value for value in values if value is not None)))
 
 
 def add_batch(totals: CallTotals, columns: Columns) -> None:
@@ -50,7 +50,7 @@ def add_batch(totals: CallTotals, columns: Columns) -> None:
     methods = columns["method"]
     for method in dict.fromkeys(methods):
         chosen = [each == method for each in methods]
-        of_method = {name: list(compress(values, chosen)) for name, values in columns.items()}
+        of_method: Columns = {name: list(compress(values, chosen)) for name, values in columns.items()}
         part = Totals()
         add_columns(part, of_method)
         totals.of(method).merge(part)

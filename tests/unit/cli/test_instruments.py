@@ -28,11 +28,11 @@ def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> N
     before, after = json.loads(run_python("-c", PROBE).stdout)
     assert before == ["clock", "end", "event", "header"]
     training = "capture captured hardware interval node phases ranks step straggler"
-    assert after == sorted([*before, *training.split()])
+    assert after == sorted([*before, *training.split(), "rpc_call", "rpc_served"])
 
 
 def test_every_instrument_can_be_loaded() -> None:
-    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)]
+    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)] * 2
 
 
 def test_one_that_is_not_there_is_named() -> None:
@@ -52,3 +52,8 @@ def test_a_directory_is_of_its_newest_file_that_can_be_read(tmp_path: Path) -> N
     assert instruments.instrument_in(tmp_path) is INSTRUMENT
     with pytest.raises(PerfError, match="cannot read"):
         instruments.instrument_in(tmp_path.parent / "nothing")
+
+
+def test_a_log_is_of_the_instrument_whose_title_it_has(tmp_path: Path) -> None:
+    (tmp_path / "any.log").write_text("ZeroMQ Performance Log - Transport: IPC\n")
+    assert instruments.instrument_for(tmp_path / "any.log") is instruments.load("rpc")

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Series
+from flagscale_perf.analysis.blocks import (
+    Boxes,
+    BoxRow,
+    HeatMap,
+    Lane,
+    Layer,
+    Line,
+    Panel,
+    Series,
+    Stripe,
+    Waterfall,
+)
 from flagscale_perf.report.charts import chart_of
 
 RATE = Panel("Rate", "", [Line("Rate", [1, 2], [123.456789, None], "blue")])
@@ -65,3 +76,23 @@ def test_a_heat_map_shows_its_first_layer_and_outlines() -> None:
     assert (work["x"], work["y"], work["z"]) == ([1, 11, 20], ["0", "1"], [[10.0, 10.0], [15.0, None]])
     (outline,) = chart["layout"]["shapes"]
     assert (outline["x0"], outline["x1"], outline["y0"], outline["y1"]) == (11, 20, 0.5, 1.5)
+
+
+def test_a_waterfall_has_a_trace_for_each_label_and_bars_behind_each_other() -> None:
+    fall = Waterfall("k", "A layer", "ms", [
+        Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("server", 1.0, None, "green")]),
+        Lane("<b>", 3.0, [Stripe("server", 4.0, None, "green")]),
+    ], 8.0)  # fmt: skip
+    chart = chart_of(fall)
+    assert [(trace["name"], trace["x"], trace["base"]) for trace in chart["data"]] == [
+        ("send", [2.0, 0.0], [0.0, 3.0]),
+        ("server", [1.0, 4.0], [2.0, 3.0]),
+    ]
+    assert chart["data"][0]["y"] == ["1 one", "&lt;b&gt;"] and not chart["sync"]
+
+
+def test_a_box_has_its_five_figures() -> None:
+    chart = chart_of(Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")]))
+    (trace,) = chart["data"]
+    keys = ("lowerfence", "q1", "median", "q3", "upperfence")
+    assert ([trace[key] for key in keys], chart["sync"]) == ([[1], [2], [3], [4], [5]], False)

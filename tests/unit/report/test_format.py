@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.analysis.blocks import Cell, Quantity, StackedBar, Stripe, Table
-from flagscale_perf.report.format import bar_rows, cells, left_out, shown
+from flagscale_perf.analysis.blocks import (
+    Boxes,
+    BoxRow,
+    Cell,
+    Lane,
+    Quantity,
+    StackedBar,
+    Stripe,
+    Table,
+    Waterfall,
+)
+from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
 
 
 @pytest.mark.parametrize(
@@ -54,3 +64,20 @@ def test_a_table_as_text_and_how_much_does_not_fit() -> None:
 def test_a_bar_in_lines() -> None:
     bar = StackedBar("all", "s", [Stripe("work", 30.0, 0.75, "green"), Stripe("rest", None, None, "grey")])
     assert bar_rows(bar) == [("work", "30.0 s (75.0 %)"), ("rest", "-")]
+
+
+def test_pictures_in_figures() -> None:
+    fall = Waterfall("k", "A layer", "ms", [
+        Lane("one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")], ("1 MB",)),
+        Lane("two", 3.0, [Stripe("server", 4.0, None, "green")], ("2 MB",)),
+    ], 8.0)  # fmt: skip
+    assert cells(as_table(fall)) == [
+        ["", "at", "send", "server", ""],
+        ["one", "0.000", "2.000", "-", "1 MB"],
+        ["two", "3.000", "-", "4.000", "2 MB"],
+    ]
+    spread = Boxes("k", "Spread", "ms", [BoxRow("send", 1.0, 2.0, 3.0, 4.0, 5.0, "blue")])
+    assert cells(as_table(spread)) == [
+        ["", "low", "25 %", "median", "75 %", "high"],
+        ["send", "1.000", "2.000", "3.000", "4.000", "5.000"],
+    ]

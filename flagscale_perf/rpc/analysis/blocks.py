@@ -1,0 +1,289 @@
+"""A session of calls as blocks, which every format shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Boxes,
+    BoxRow,
+    Cell,
+    Findings,
+    Lane,
+    Line,
+    Note,
+    Pairs,
+    Panel,
+    Quantity,
+    Report,
+    Section,
+    Series,
+    StackedBar,
+    Stripe,
+    Table,
+    Tile,
+    Waterfall,
+)
+from flagscale_perf.rpc.analysis.report import CallsReport
+from flagscale_perf.rpc.analysis.served import PARTS, Served
+from flagscale_perf.rpc.analysis.source import RunSource, Source
+from flagscale_perf.rpc.figures import MB, method_name, status_name, throughput
+from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.stages import ALL_STAGES, Stage, stage_times
+from flagscale_perf.rpc.totals import Totals, tenths
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+
+_GOOD = ("completed", "")
+
+
+class Rows:
+    """Every call, read again when it is asked for: millions are not kept."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __iter__(self) -> Iterator[Sequence[Any]]:
+        return iter(self._source.rows())
+
+
+def report_of(found: CallsReport) -> Report:
+    """What every format shows."""
+    state = found.source.state()
+    facts = found.facts
+    where = ", ".join(filter(None, (facts.transport, facts.endpoint)))
+    pairs = Pairs([
+        ("begun", found.source.begun()),
+        ("connection", where or None),
+        ("carried by", ", ".join(filter(None, (facts.payload, facts.control))) or None),
+        ("server", ", ".join(filter(None, (facts.device, facts.dtype))) or None),
+        ("empty call", _ms(facts.latency_ns)),
+        ("recorded", ", ".join(found.source.selected()) or None),
+    ])  # fmt: skip
+    return Report(
+        title=found.source.title(),
+        subject=f"{found.overall.calls:,} calls over {facts.transport or 'an unknown transport'}",
+        state=state,
+        tone="good" if state in _GOOD else "" if state == "running" else "bad",
+        facts=[pairs, *_remarks(found)],
+        tiles=_tiles(found.overall),
+        findings=Findings(found.findings, found.unjudged),
+        sections=[section for section in _sections(found) if section.blocks],
+        content=found,
+        rows=Rows(found.source),
+        reading=found.reading,
+        complaint=complaint_of(found),
+    )
+
+
+def complaint_of(found: CallsReport) -> str:
+    """What is wrong with a log, as a run file's own reader does not say it; "" where nothing is."""
+    reading = found.reading
+    if isinstance(found.source, RunSource):
+        return ""
+    if reading.skipped:
+        first = reading.first_skipped[0]
+        more = f"; {reading.skipped} lines were left out" if reading.skipped > 1 else ""
+        return f"{reading.path}:{first.number}: {first.reason}{more}"
+    return "" if found.overall.calls else f"{reading.path}: no call has been logged"
+
+
+def _remarks(found: CallsReport) -> list[Note]:
+    """What a reader has to know of the figures."""
+    notes = []
+    overall = found.overall
+    if not overall.calls:
+        notes.append(Note("no call has been recorded", "warn"))
+    if overall.failed:
+        notes.append(Note(f"{overall.failed} of {overall.calls} calls failed", "bad"))
+    if found.missing:
+        words = "call is" if found.missing == 1 else "calls are"
+        notes.append(Note(f"{found.missing} {words} missing, by the gaps in their numbers", "bad"))
+    if found.facts.receive_has_wait and overall.calls:
+        notes.append(Note("receive has the wait for the reply and the server's time, too"))
+    reading = found.reading
+    bad = (f"{reading.path}:{line.number}: {line.reason}" for line in reading.first_skipped[:3])
+    return [
+        *notes,
+        *(Note(line, "bad") for line in bad),
+        *(Note(event, "warn") for event in found.source.events[:5]),
+    ]
+
+
+def _tiles(overall: Totals) -> list[Tile]:
+    speed = (
+        (overall.sent_bytes + overall.received_bytes) * NS_PER_S / overall.total_ns
+        if overall.total_ns
+        else None
+    )
+    mean = overall.total_ns / overall.calls if overall.calls else None
+    return [
+        Tile("calls", Quantity(overall.calls, "")),
+        Tile("time in calls", Quantity(overall.total_ns / NS_PER_S, "s", 3)),
+        Tile("a call", _ms(mean), "on average"),
+        Tile("sent", _mb(overall.sent_bytes)),
+        Tile("received", _mb(overall.received_bytes)),
+        Tile("throughput", None if speed is None else Quantity(speed / MB, "MB/s", 1), "of calls' time"),
+    ]
+
+
+def _sections(found: CallsReport) -> list[Section]:
+    overall = found.overall
+    if not overall.calls:
+        return []
+    return [
+        Section("stages", "Stages", "Where the time of the calls goes", [_stages(overall)]),
+        Section("methods", "Methods", "By method", [_methods(found)]),
+        Section("layer", "Layer", "A layer of calls", _layer(found)),
+        Section("calls", "Calls", "The calls in order", [_series(found)]),
+        Section("spread", "Spread", "How much the stages vary", [_boxes(found)]),
+        Section("slowest", "Slowest", "Slowest and largest calls", [_slowest(found), _largest(found)]),
+        Section("server", "Server", "At the server", _served(found.served)),
+    ]
+
+
+def _stages(totals: Totals) -> StackedBar:
+    shares = tenths(totals.stages_ns)
+    parts = [
+        Stripe(stage.title, took_ns / NS_PER_MS, share, stage.colour)
+        for stage, took_ns, share in zip(ALL_STAGES, totals.stages_ns, shares, strict=True)
+        if took_ns or stage.name not in ("wait", "queue", "server")  # which not every log has
+    ]
+    return StackedBar("all calls", "ms", parts)
+
+
+def _methods(found: CallsReport) -> Table:
+    head = ("method", "calls", "failed", "mean ms", "total ms", "sent KB", "received KB", "share")
+    rows: list[Sequence[Cell]] = [
+        (
+            method_name(name), Quantity(totals.calls), Quantity(totals.failed),
+            _ms(totals.total_ns / totals.calls, ""), _ms(totals.total_ns, ""),
+            _kb(totals.sent_bytes / totals.calls), _kb(totals.received_bytes / totals.calls),
+            Quantity(share, "share"),
+        )
+        for name, totals, share in found.by_method()
+    ]  # fmt: skip
+    return Table(head, rows, len(head) - 1)
+
+
+def _layer(found: CallsReport) -> list[Block]:
+    layer = found.layer
+    if layer is None:
+        return []
+    lanes = []
+    for step in layer.steps:
+        at_ns, parts = step.start_ns, []
+        for stage, took_ns in zip(ALL_STAGES, stage_times(step.call), strict=True):
+            parts.append(Stripe(stage.title, took_ns / NS_PER_MS, None, stage.colour))
+        moved = step.call.sent_bytes + step.call.received_bytes
+        lanes.append(Lane(f"{step.call.number} {method_name(step.call.method)}", at_ns / NS_PER_MS, parts,
+                          (_mb(moved),)))  # fmt: skip
+    words = f"{len(layer.steps)} calls that come {layer.repeats} times one after the other; the one whose"
+    how = "" if layer.starts_known else "; the log has no starts, so calls are drawn end to end"
+    return [
+        Waterfall("layer-time", "A layer, call by call", "ms", lanes, layer.total_ns / NS_PER_MS),
+        Note(f"{words} time is in the middle of all{how}"),
+    ]
+
+
+def _series(found: CallsReport) -> Series:
+    bins = found.bins
+    x = [one.first for one in bins]
+    lines = [
+        Line(stage.title, x, [one.totals.stages_ns[place] / one.totals.calls / NS_PER_MS for one in bins],
+             stage.colour, "area")
+        for place, stage in enumerate(ALL_STAGES) if found.overall.stages_ns[place]
+    ]  # fmt: skip
+    speeds = [_speed(one.totals) for one in bins]
+    many = f", means of {bins[0].totals.calls} calls" if bins[0].totals.calls > 1 else ""
+    panels = [
+        Panel(f"Stages{many}", "ms", lines, begins_at_zero=True),
+        Panel("Throughput", "MB/s", [Line("Throughput", x, speeds, "blue")], begins_at_zero=True),
+    ]
+    return Series("calls", "Stages and throughput over the calls", panels, "call", (x[0], bins[-1].last))
+
+
+def _speed(totals: Totals) -> float | None:
+    moved = totals.sent_bytes + totals.received_bytes
+    return moved / MB * NS_PER_S / totals.total_ns if totals.total_ns else None
+
+
+def _boxes(found: CallsReport) -> Boxes:
+    times = [stage_times(call) for call in found.sample]
+    rows = [
+        BoxRow(stage.title, *_five([one[place] / NS_PER_MS for one in times]), stage.colour)
+        for place, stage in enumerate(ALL_STAGES)
+        if any(one[place] for one in times)
+    ]
+    many = "" if len(found.sample) == found.overall.calls else f", of {len(found.sample)} calls chosen evenly"
+    return Boxes("spread-time", f"Time by stage{many}", "ms", rows)
+
+
+def _five(values: list[float]) -> tuple[float, float, float, float, float]:
+    """Whiskers, quartiles and median as box plots have them: the whiskers end at the last value within 1.5
+    of the quartiles' distance.
+    """
+    ordered = sorted(values)
+    low, middle, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))
+    reach = 1.5 * (high - low)
+    inside = [value for value in ordered if low - reach <= value <= high + reach]
+    return min(inside[0], low), low, middle, high, max(inside[-1], high)
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (place - below)
+
+
+def _slowest(found: CallsReport) -> Table:
+    stages: list[Stage] = [stage for place, stage in enumerate(ALL_STAGES) if found.overall.stages_ns[place]]
+    head = ("call", "method", "total ms", *(stage.title for stage in stages), "status")
+    rows: list[Sequence[Cell]] = []
+    for call in found.slowest:
+        times = dict(zip(ALL_STAGES, stage_times(call), strict=True))
+        cells = [_ms(times[stage], "") for stage in stages]
+        rows.append((Quantity(call.number), method_name(call.method), _ms(call.total_ns, ""), *cells,
+                     status_name(call.status)))  # fmt: skip
+    return Table(head, rows, len(head) - 2, "Slowest calls")
+
+
+def _largest(found: CallsReport) -> Table:
+    head = ("call", "method", "sent KB", "received KB", "both KB", "MB/s")
+    rows = [_large(call) for call in found.largest]
+    return Table(head, rows, len(head) - 2, "Largest calls")
+
+
+def _large(call: CallRecord) -> Sequence[Cell]:
+    speed = throughput(call)
+    moved = call.sent_bytes + call.received_bytes
+    return (
+        Quantity(call.number), method_name(call.method), _kb(call.sent_bytes), _kb(call.received_bytes),
+        _kb(moved), Quantity(None if speed is None else speed / MB, "", 2),
+    )  # fmt: skip
+
+
+def _served(served: Served) -> list[Block]:
+    if not served.methods:
+        return []
+    head = ("method", "calls", "failed", "mean ms", *PARTS, "other")
+    rows: list[Sequence[Cell]] = [
+        (method_name(name), Quantity(one.calls), Quantity(one.failed), _ms(one.total_ns / one.calls, ""),
+         *(_ms(part / one.calls, "") for part in one.parts_ns))
+        for name, one in served.methods.items()
+    ]  # fmt: skip
+    return [Table(head, rows, len(head) - 1)]
+
+
+def _ms(value_ns: float | None, unit: str = "ms") -> Quantity | None:
+    return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
+
+
+def _kb(size: float) -> Quantity:
+    return Quantity(size / 1024, "", 2)
+
+
+def _mb(size: float) -> Quantity:
+    return Quantity(size / MB, "MB", 2)

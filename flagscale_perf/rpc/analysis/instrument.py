@@ -1,0 +1,18 @@
+"""What the commands that read run files call for calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.rpc.analysis import blocks
+from flagscale_perf.rpc.analysis.report import read_calls
+from flagscale_perf.rpc.analysis.timeline import timeline
+
+
+def _report(path: Path) -> Report:
+    return blocks.report_of(read_calls(path))
+
+
+INSTRUMENT = Instrument(report=_report, timeline=timeline)

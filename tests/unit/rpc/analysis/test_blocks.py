@@ -1,0 +1,82 @@
+"""A session of calls in every format."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.blocks import Boxes, Report, Table, Waterfall
+from flagscale_perf.report import html, markdown, png, text
+from flagscale_perf.report import json as report_json
+from flagscale_perf.rpc.analysis.instrument import INSTRUMENT
+from flagscale_perf.rpc.traffic import Pass
+from tests.golden import golden
+from tests.rpc_sessions import REQUIREMENT_LOG, SMALL, llama_calls, make_call, make_served, write_run
+
+
+@pytest.fixture
+def report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Of a small model, so that the golden files are."""
+    monkeypatch.chdir(tmp_path)
+    calls = llama_calls(SMALL, Pass(tokens=512))
+    served = [make_served(call.number, method=call.method) for call in calls]
+    return INSTRUMENT.report(write_run(Path(), [*calls, *served]))
+
+
+def blocks_of(report: Report, kind) -> list:
+    return [block for section in report.sections for block in section.blocks if isinstance(block, kind)]
+
+
+def test_as_text(report) -> None:
+    assert text.render(report) == golden("rpc_report.txt")
+
+
+def test_as_markdown_and_json(report) -> None:
+    assert markdown.render(report) == golden("rpc_report.md")
+    assert json.loads(report_json.render(report))["overall"]["calls"] == 26
+
+
+def test_of_a_log_of_others(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("zmq_performance.log").write_text(REQUIREMENT_LOG)
+    assert text.render(INSTRUMENT.report(Path("zmq_performance.log"))) == golden("rpc_report_foreign.txt")
+
+
+def test_the_layer_falls_from_call_to_call(report) -> None:
+    (fall,) = blocks_of(report, Waterfall)
+    ends = [lane.start + sum(part.value or 0 for part in lane.parts) for lane in fall.lanes]
+    assert [lane.label.split()[1] for lane in fall.lanes] == [
+        "BatchLinear", "Matmul", "Matmul", "BatchLinear", "BatchLinear", "BatchLinear",
+    ]  # fmt: skip
+    assert all(lane.start >= end for lane, end in zip(fall.lanes[1:], ends, strict=False))
+    assert fall.span == pytest.approx(ends[-1])
+
+
+def test_shares_of_methods_and_stages_add_up(report) -> None:
+    (methods, *_) = blocks_of(report, Table)
+    assert round(sum(row[-1].value * 1000 for row in methods.rows)) == 1000
+
+
+def test_boxes_are_those_of_a_box_plot(tmp_path) -> None:
+    calls = [make_call(n, serialize_ns=n * 1_000_000, total_ns=20_000_000) for n in (1, 2, 3, 4, 100)]
+    (boxes,) = blocks_of(INSTRUMENT.report(write_run(tmp_path, calls)), Boxes)
+    row = next(each for each in boxes.rows if each.label == "serialize")
+    assert (row.low, row.quarter, row.median, row.three_quarters, row.high) == (1, 2, 3, 4, 4)
+
+
+def test_as_a_page_and_a_picture(report) -> None:
+    page = html.render(report)
+    assert 'id="chart-layer-time"' in page and 'id="chart-spread-time"' in page
+    assert png.render(report).startswith(b"\x89PNG")
+
+
+def test_failures_and_gaps_are_said(tmp_path) -> None:
+    report = INSTRUMENT.report(write_run(tmp_path, [make_call(1), make_call(9, status=1)]))
+    notes = text.render(report)
+    assert "1 of 2 calls failed" in notes and "7 calls are missing, by the gaps in their numbers" in notes
+
+
+def test_a_session_without_calls_says_so(tmp_path) -> None:
+    assert "no call has been recorded" in text.render(INSTRUMENT.report(write_run(tmp_path, [])))

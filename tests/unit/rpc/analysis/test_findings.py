@@ -1,0 +1,132 @@
+"""What holds the calls back: each rule at its limit, and gains worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from flagscale_perf.rpc.analysis.report import CallsReport, read_calls
+from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.traffic import Pass, Stage
+from tests.rpc_sessions import FACTS, LLAMA_1B, MS, REQUIREMENT_LOG, US, llama_calls, make_call, write_run
+
+SMALL = {"sent_bytes": 1000, "received_bytes": 1000, "queue_ns": 0, "server_ns": 0}
+
+
+def found_in(tmp_path, calls, facts=FACTS) -> CallsReport:
+    return read_calls(write_run(tmp_path, calls, facts))
+
+
+def names(report: CallsReport) -> list[str]:
+    return [finding.name for finding in report.findings]
+
+
+@pytest.mark.parametrize(("serialize_us", "is_found"), [(3000, False), (3001, True)])
+def test_serialization_counts_above_30_percent(tmp_path, serialize_us, is_found) -> None:
+    times = {"serialize_ns": serialize_us * US, "wait_ns": 2 * MS, "total_ns": 10 * MS}
+    report = found_in(tmp_path, [make_call(1, **SMALL | times)])
+    assert ("serialization" in names(report)) is is_found
+
+
+@pytest.mark.parametrize("stage", ["send", "receive", "wait"])
+@pytest.mark.parametrize(("took_us", "is_found"), [(3000, False), (3001, True)])
+def test_so_does_each_part_of_the_transport(tmp_path, stage, took_us, is_found) -> None:
+    quiet = dict.fromkeys(("serialize_ns", "send_ns", "wait_ns", "receive_ns", "deserialize_ns"), 0)
+    times = quiet | {f"{stage}_ns": took_us * US, "total_ns": 10 * MS}
+    report = found_in(tmp_path, [make_call(1, **SMALL | times)])
+    assert names(report) == (["transport"] if is_found else [])
+
+
+@pytest.mark.parametrize(("calls", "is_found"), [(50, False), (51, True)])
+def test_calls_count_above_50(tmp_path, calls, is_found) -> None:
+    quiet = SMALL | {"serialize_ns": 0, "wait_ns": 0}
+    report = found_in(tmp_path, [make_call(number, **quiet) for number in range(1, calls + 1)])
+    assert ("many_calls" in names(report)) is is_found
+
+
+def test_what_they_cost_is_the_empty_call_that_the_handshake_measured(tmp_path) -> None:
+    quiet = SMALL | {"serialize_ns": 0, "wait_ns": 0}
+    report = found_in(tmp_path, [make_call(number, **quiet) for number in range(1, 101)])
+    (finding,) = report.findings
+    assert finding.cost_s == pytest.approx(100 * 100e-6)
+    assert finding.gain == pytest.approx(0.01 / (1 - 0.01))  # 10 ms of 1 s
+
+
+@pytest.mark.parametrize(
+    ("dtype", "is_found"), [(DType.FLOAT32, True), (DType.BFLOAT16, False), (DType.FLOAT16, False), (0, True)]
+)
+def test_half_precision_is_for_what_is_wider(tmp_path, dtype, is_found) -> None:
+    report = found_in(tmp_path, [make_call(1, dtype=int(dtype))])
+    assert ("half_precision" in names(report)) is is_found
+
+
+def test_and_for_what_is_large(tmp_path) -> None:
+    at_limit = make_call(1, sent_bytes=1 << 19, received_bytes=1 << 19)
+    assert "half_precision" not in names(found_in(tmp_path, [at_limit]))
+
+
+def test_nothing_is_said_where_nothing_is_beyond_a_limit(tmp_path) -> None:
+    quiet = SMALL | {"serialize_ns": 2 * MS, "dtype": int(DType.BFLOAT16)}
+    assert names(found_in(tmp_path, [make_call(1, **quiet)])) == []
+
+
+def gains(tmp_path, before: Pass, after: Pass, name: str) -> tuple[float, float]:
+    """What a finding promises of the first pass, and what the second one gains, both as shares."""
+    one, other = llama_calls(LLAMA_1B, before), llama_calls(LLAMA_1B, after)
+    finding = next(each for each in found_in(tmp_path, one).findings if each.name == name)
+    overhead = [sum(call.total_ns - (call.server_ns or 0) for call in calls) for calls in (one, other)]
+    return finding.cost_s or 0.0, (overhead[0] - overhead[1]) / 1e9
+
+
+@pytest.mark.parametrize(
+    ("after", "name"),
+    [
+        (Pass(item_bytes=2), "half_precision"),
+        (Pass(repeat_kv=False), "repeated_kv"),
+    ],
+)
+def test_a_pass_with_the_change_gains_what_was_promised(tmp_path, after, name) -> None:
+    promised, gained = gains(tmp_path, Pass(), after, name)
+    assert promised == pytest.approx(gained, rel=0.2)
+
+
+def test_so_does_fused_attention(tmp_path) -> None:
+    promised, gained = gains(
+        tmp_path, Pass(repeat_kv=False), Pass(Stage.FUSED_ATTENTION), "unfused_attention"
+    )
+    assert promised == pytest.approx(gained, rel=0.2)
+
+
+def test_shared_memory_leaves_one_copy_of_each_byte(tmp_path) -> None:
+    facts = replace(FACTS, copy_bytes_per_s=10**10)
+    report = found_in(tmp_path, llama_calls(), facts)
+    (finding,) = [each for each in report.findings if each.name == "shared_memory"]
+    overhead = sum(call.total_ns - (call.server_ns or 0) - 20_000 for call in llama_calls()) / 1e9
+    moved = report.overall.sent_bytes + report.overall.received_bytes
+    assert finding.cost_s == pytest.approx(overhead - moved / 1e10, rel=0.02)
+    assert report.unjudged == []
+
+
+def test_it_is_not_judged_where_copies_are_not_known_and_not_found_where_it_is_in_use(tmp_path) -> None:
+    report = found_in(tmp_path, llama_calls())
+    assert report.unjudged == ["what shared memory would gain: how fast this machine copies is not known"]
+    shared = replace(FACTS, payload="shared", copy_bytes_per_s=10**10)
+    report = found_in(tmp_path, llama_calls(), shared)
+    assert "shared_memory" not in names(report) and report.unjudged == []
+
+
+def test_a_log_of_others_is_judged_as_far_as_it_goes(tmp_path) -> None:
+    (tmp_path / "a.log").write_text(REQUIREMENT_LOG)
+    report = read_calls(tmp_path / "a.log")
+    assert names(report) == ["serialization", "half_precision"]
+    assert report.findings[0].cost_s == pytest.approx(3.702e-3)
+    assert report.findings[0].cost_share is None  # no call has a start
+    assert "the server and the transport are one figure in this log" in report.unjudged[0]
+
+
+def test_the_evidence_names_the_call(tmp_path) -> None:
+    (tmp_path / "a.log").write_text(REQUIREMENT_LOG)
+    (evidence,) = read_calls(tmp_path / "a.log").findings[0].evidence
+    assert "call 3, BatchLinear: 2.345 of 3.491 ms" in evidence.figure
+    assert (round(evidence.value, 3), evidence.limit, evidence.unit) == (0.614, 0.3, "share")

@@ -1,0 +1,67 @@
+"""Batches of calls folded."""
+
+from __future__ import annotations
+
+from operator import add
+
+from flagscale_perf.rpc.analysis.columns import batches, columns_of
+from flagscale_perf.rpc.analysis.sums import MAX_BINS, SAMPLE, Bins, Sample, Tops, add_batch
+from flagscale_perf.rpc.totals import CallTotals
+from tests.rpc_sessions import make_call
+
+
+def test_a_batch_adds_what_its_calls_add_one_by_one() -> None:
+    calls = [
+        make_call(1), make_call(2, method="Matmul", status=4, server_ns=None), make_call(3, queue_ns=None),
+    ]  # fmt: skip
+    by_batch, one_by_one = CallTotals(), CallTotals()
+    add_batch(by_batch, columns_of(calls))
+    for call in calls:
+        one_by_one.add(call)
+    assert vars(by_batch.overall) == vars(one_by_one.overall)
+    assert {name: vars(one) for name, one in by_batch.methods.items()} == {
+        name: vars(one) for name, one in one_by_one.methods.items()
+    }
+
+
+def test_few_calls_have_a_bin_each() -> None:
+    bins = Bins()
+    bins.add(columns_of([make_call(number) for number in (1, 2, 3)]))
+    assert [(one.first, one.last, one.totals.calls) for one in bins.bins] == [(1, 1, 1), (2, 2, 1), (3, 3, 1)]
+
+
+def test_many_calls_share_bins_and_none_is_lost() -> None:
+    bins, count = Bins(), 3 * MAX_BINS + 5
+    for batch in batches(make_call(number) for number in range(1, count + 1)):
+        bins.add(batch)
+    assert bins.width == 4 and len(bins.bins) <= MAX_BINS
+    assert sum(one.totals.calls for one in bins.bins) == count
+    assert [(one.first, one.last) for one in bins.bins[:2]] == [(1, 4), (5, 8)]
+    assert bins.bins[-1].last == count
+
+
+def test_a_sample_of_few_is_all_and_of_many_an_even_choice() -> None:
+    sample, few = Sample(), [make_call(number) for number in range(1, 11)]
+    sample.add(columns_of(few))
+    assert sample.calls == few
+    count = 20 * SAMPLE
+    for batch in batches(make_call(number) for number in range(11, count + 1)):
+        sample.add(batch)
+    numbers = [call.number for call in sample.calls]
+    assert len(numbers) == len(set(numbers)) == SAMPLE
+    assert abs(sum(numbers) / SAMPLE / count - 0.5) < 0.02
+    assert sum(number > count // 2 for number in numbers) > 0.45 * SAMPLE
+
+
+def test_the_top_ones_are_the_earlier_of_equal_ones() -> None:
+    tops = Tops()
+    for numbers in ((1, 2, 3, 4), (5, 6, 7, 8)):
+        columns = columns_of([make_call(n, total_ns={2: 9, 7: 11}.get(n, 5)) for n in numbers])
+        tops.add(columns, columns["total_ns"])
+    assert [call.number for call in tops.calls()] == [7, 2, 1, 3, 4]
+
+
+def test_the_largest_are_by_what_goes_both_ways() -> None:
+    tops, columns = Tops(), columns_of([make_call(1), make_call(2, received_bytes=9 << 20)])
+    tops.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
+    assert [call.number for call in tops.calls()] == [2, 1]

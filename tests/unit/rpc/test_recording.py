@@ -1,0 +1,54 @@
+"""The face that records calls, and what its writer makes of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.recording import RecordingOptions, RpcPipeline, RpcRecorder
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.writer.task import WriterTask
+from tests.rpc_sessions import FACTS, make_call, make_served
+
+
+def pipeline(tmp_path) -> RpcPipeline:
+    return RpcPipeline(WriterTask({}, FACTS.as_dict(), Anchor.now(), 1, tmp_path), None)
+
+
+def test_a_slot_is_a_record_and_the_last_number_the_position(tmp_path) -> None:
+    made = pipeline(tmp_path)
+    records = [make_call(1), make_call(3), make_call(2), make_served(2)]
+    assert made.join(records, is_full=False) == (records, 4)
+    assert [made.fold(record, 0) for record in records] == [[]] * 4
+    assert made.position == 3
+    made.begin()
+    assert made.position == 0
+    made.replay(make_call(7), 0)
+    assert (made.position, made.owed(), made.collect(), made.close(0)) == (7, [], [], [])
+
+
+def test_it_looks_often_enough_for_a_live_log(tmp_path) -> None:
+    assert pipeline(tmp_path).period_s <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"log_file": "."}, "is a directory; name a file in it"),
+        ({"methods": "Batch Linear"}, "'Batch Linear' is no name of a method"),
+        ({"directory": " "}, "' ' is not a usable directory name"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_once(options, message) -> None:
+    with pytest.raises(PerfError, match=message):
+        RpcRecorder.start(RpcFacts(), RecordingOptions(**options))
+
+
+def test_options_are_in_the_header(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = RecordingOptions(log_file="a.log", methods="Matmul", append=True).as_dict()
+    assert (config["rpc_log_file"], config["rpc_methods"], config["rpc_append"]) == (
+        str(tmp_path / "a.log"), ["Matmul"], True,
+    )  # fmt: skip
+    assert config["perf_log_dir"] == "logs/rpc"
