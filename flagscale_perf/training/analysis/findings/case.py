@@ -11,7 +11,7 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.training.analysis.findings.anatomy import Anatomy
 from flagscale_perf.training.analysis.findings.signals import Signals
 from flagscale_perf.training.analysis.report import TrainingReport
-from flagscale_perf.training.analysis.tables import Ranks
+from flagscale_perf.training.analysis.tables import Ranks, Straggler
 from flagscale_perf.training.facts import RunFacts
 
 FASTER = "tokens/s"
@@ -118,7 +118,12 @@ class TrainingCase(Case):
         which it waits.
         """
         later = max(0.0, max(self.data_shares().values(), default=0.0) - self.phase_share("data_loading"))
-        return sum(each.lost_s for each in self.report.stragglers) + later * self.rated_s
+        return sum(map(self.lost_s, self.report.stragglers)) + later * self.rated_s
+
+    def lost_s(self, slow: Straggler) -> float:
+        """What a slow stretch takes of the steps that rates are made of: settled ones."""
+        first = max(slow.first_iteration, self.report.settled.first_iteration or 0)
+        return slow.excess_ms * max(0, slow.iteration - first + 1) / MS_PER_S
 
 
 TrainingRule = Rule[TrainingCase]

@@ -80,8 +80,8 @@ def _slowest_stage(ranks: Ranks | None) -> tuple[int, float] | None:
 def _named_stage(case: TrainingCase) -> tuple[int, float] | None:
     """From the records of slow stages: what an even division would spread over the other stages."""
     named = [each for each in case.report.stragglers if each.against == "stages"]
-    share = case.share_of_steps(sum(each.lost_s for each in named) * _part_to_hand_over(case))
-    return (max(named, key=lambda each: each.lost_s).stage, share) if named and share is not None else None
+    share = case.share_of_steps(sum(map(case.lost_s, named)) * _part_to_hand_over(case))
+    return (max(named, key=case.lost_s).stage, share) if named and share is not None else None
 
 
 def _own_wait(case: TrainingCase) -> float | None:

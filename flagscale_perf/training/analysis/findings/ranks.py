@@ -49,10 +49,10 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
     for known in case.explained_by:  # late data; and a phase that changes is longer than it used to be
         is_past = known.pattern != "constant"
         slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
-    share = case.share_of_steps(sum(each.lost_s for each in slow))
+    share = case.share_of_steps(sum(map(case.lost_s, slow)))
     if share is None or not this.exceeds(share, "straggler"):
         return None
-    worst = max(slow, key=lambda each: each.lost_s)
+    worst = max(slow, key=case.lost_s)
     evidence = [this.broke("excess of slow ranks, of the iterations' time", share, "straggler")]
     return replace(
         slows(this, case, _title(worst), share, evidence),

@@ -58,3 +58,15 @@ def test_bursts_in_a_phase_explain_that_it_is_longer_than_before(tmp_path: Path)
         also=[slow_rank(first_iteration=201, iteration=210, phase="forward", against="past")],
     )
     assert [each.name for each in findings_of(planted, tmp_path)] == ["slow_steps"]
+
+
+def test_what_a_straggler_takes_of_a_slow_start_is_not_in_its_cost(tmp_path: Path) -> None:
+    """Of 600 steps the first 100 take a second more; rank 5 is 200 ms slow in all of them."""
+    (found, _) = findings_of(
+        Plan(
+            extra=lambda n: {"exposed_grad_comm_ns": 200 * MS} | when(n <= 100, forward_ns=1000 * MS),
+            also=[slow_rank(first_iteration=1, iteration=STEPS)],
+        ),
+        tmp_path,
+    )
+    assert (found.name, found.cost_s) == ("straggler", pytest.approx(500 * 0.2))
