@@ -19,7 +19,7 @@ from flagscale_perf.rpc.errors import PeerGone
 from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.server import Request, Server
 
-EXCHANGE, ECHO = "Exchange", "Echo"
+EXCHANGE, ECHO, IN_PLACE = "Exchange", "Echo", "InPlace"
 _ENDS_WITHIN_S = 10
 
 
@@ -27,7 +27,8 @@ _ENDS_WITHIN_S = 10
 def start(kind: str, endpoint: str, largest_bytes: int) -> Iterator[str]:
     """Runs one of `kind` "server" or "baseline" and says where it listens.
 
-    `Exchange` takes arrays and gives as many bytes as its argument `bytes` says; `Echo` gives what it took.
+    `Exchange` takes arrays and gives as many bytes as its argument `bytes` says; `Echo` gives what it took;
+    `InPlace` gives as many bytes as it took, of memory that it did not write to.
     """
     told = json.dumps({"kind": kind, "endpoint": endpoint, "largest_bytes": largest_bytes})
     command = [sys.executable, "-m", "flagscale_perf.rpc.partner", told]
@@ -61,13 +62,16 @@ class _Methods:
         arrays: Sequence[Array] = request.arrays
         return arrays
 
+    def in_place(self, request: Request) -> Sequence[Array]:
+        return [request.reply(dtype, shape) for dtype, shape, _ in request.arrays]
+
 
 def main() -> int:
     """Serves until standard input ends."""
     told = json.loads(sys.argv[1])
     largest = told["largest_bytes"]
     methods = _Methods(largest)
-    table = {EXCHANGE: methods.exchange, ECHO: methods.echo}
+    table = {EXCHANGE: methods.exchange, ECHO: methods.echo, IN_PLACE: methods.in_place}
     options = ServerOptions(
         endpoint=told["endpoint"], max_message_bytes=largest, arena_bytes=largest, slots=1, max_clients=64
     )

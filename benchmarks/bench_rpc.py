@@ -1,0 +1,150 @@
+"""Calls between two processes, ours beside others: round trips from 1 KB to 64 MB, and the bytes of a whole
+split forward pass; each as a ratio to copying the same memory, in rounds in which all take their turn.
+
+python benchmarks/bench_rpc.py [--only echo|replay] [--rounds N] [--peers PYTHON]
+
+Ours have validation on, and an observer that gets the record of every call. `make rpc-peers` makes the Python
+environment of --peers. Exits with 1 where a bar is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.rpc import bars, ours, peers, workload
+from benchmarks.rpc.rounds import FLOOR, SIZES, Cells, Copies, Timer, measure, timer
+from flagscale_perf.spine.units import aligned
+
+PEERS_PYTHON = Path(__file__).resolve().parents[1] / ".venv_rpc_peers/bin/python"
+REMOTE = ("iceoryx2", "vLLM MessageQueue", "Ray actor")
+PACKAGES = ("pyzmq", "msgpack", "msgspec", "cryptography", "grpcio")
+
+
+def main() -> int:
+    options = parse_options()
+    print_head(options)
+    missed = 0
+    if options.only in (None, "echo"):
+        cells, absent = round_trips(options)
+        print_round_trips(cells, absent)
+        missed += bars.report(bars.of_round_trips(cells))
+    if options.only in (None, "replay"):
+        found = workload.replay(options.rounds[0])
+        print_replays(found)
+        missed += bars.report(bars.of_replays(found))
+    return 1 if missed else 0
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", choices=("echo", "replay"))
+    parser.add_argument(
+        "--rounds", type=rounds, default=(5, 12), metavar="LEAST[,MOST]", help="default: 5,12"
+    )
+    parser.add_argument("--peers", type=Path, default=PEERS_PYTHON, metavar="PYTHON", help="that has them")
+    return parser.parse_args()
+
+
+def rounds(text: str) -> tuple[int, int]:
+    least, _, most = text.partition(",")
+    return int(least), int(most or least)
+
+
+def print_head(options: argparse.Namespace) -> None:
+    load = os.getloadavg()[0]
+    print(f"machine    {platform.machine()}, {os.cpu_count()} cores, load {load:.1f} before")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
+    print(f"software   Python {platform.python_version()}, {versions}")
+    print(f"n          {options.rounds[0]} to {options.rounds[1]} rounds, until the bars' ratios are steady")
+
+
+# ---- round trips --------------------------------------------------------------------------------
+
+
+def round_trips(options: argparse.Namespace) -> tuple[Cells, list[str]]:
+    """The times of all contenders, and why some are not among them."""
+    copies = Copies(SIZES[-1])
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench_rpc_")))
+        echoes = ours.open_all(directory, copies.source, stack) | peers.open_all(
+            directory, copies.source, stack
+        )
+        contenders = {name: timer(echo) for name, echo in echoes.items()}
+        remote, absent = open_remote(options.peers, stack)
+        watched = [(name, size) for name in (ours.UNIX, ours.ZEROMQ) for size in SIZES[2:]]
+        return measure(contenders | remote, copies, options.rounds, watched), absent
+
+
+def open_remote(python: Path, stack: ExitStack) -> tuple[dict[str, Timer], list[str]]:
+    """Peers with an environment of their own, and those that are not there."""
+    if not python.exists():
+        return {}, [f"{', '.join(REMOTE)}: not installed; make rpc-peers"]
+    found, absent = {}, []
+    for name in REMOTE:
+        try:
+            found[name] = stack.enter_context(peers.open_remote(python, name, SIZES[-1]))
+        except OSError as error:
+            absent.append(str(error))
+    return found, absent
+
+
+def print_round_trips(cells: Cells, absent: list[str]) -> None:
+    names = list(dict.fromkeys(name for name, _ in cells))
+    head = [size_name(size) for size in SIZES]
+    times = [[name, *(f"{cells[name, size].best_ns / 1e3:.1f}" for size in SIZES)] for name in names]
+    print("\nround trip of a message and its echo, us: best p10 of a round")
+    print("\n".join(aligned([["", *head], *times], 1)))
+    print(f"\ntimes {FLOOR} of the same round: median of the rounds (quartiles apart, % of it)")
+    print(
+        "\n".join(
+            aligned(
+                [["", *head], *([name, *(ratio(cells, name, size) for size in SIZES)] for name in names)], 1
+            )
+        )
+    )
+    for reason in absent:
+        print(reason)
+
+
+def ratio(cells: Cells, name: str, size: int) -> str:
+    cell = cells[name, size]
+    return f"{cell.ratio:.2f} ({100 * cell.spread:.0f})"
+
+
+def size_name(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+# ---- whole programs --------------------------------------------------------------------------------
+
+
+def print_replays(found: workload.Replays) -> None:
+    paths = list(dict.fromkeys(path for _, path in found.took_s))
+    for load, calls in workload.LOADS.items():
+        moved = sum(map(sum, calls)) / (1 << 20)
+        print(f"\nLlama-3.2-1B, {load}: {len(calls)} calls, {moved:,.1f} MiB; seconds, of the rounds")
+        rows = [["", "best", "median", "x copy", "predicted", "off"]]
+        for path in paths:
+            times = [f"{found.best(load, path):.4f}", f"{found.middle(load, path):.4f}"]
+            copy = f"{found.ratio(load, path, workload.COPY):.2f}"
+            if path == workload.COPY:
+                rows.append([path, *times, copy, "", ""])
+                continue
+            predicted = f"{found.predicted_s[load, path]:.4f}"
+            rows.append([path, *times, copy, predicted, f"{100 * found.off(load, path):+.0f} %"])
+        print("\n".join(aligned(rows, 1)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,98 @@
+"""Our own ways of carrying calls, and the baseline: each with a server process of its own, and an observer
+that gets the record of every call.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.rpc.peers import Echo
+from flagscale_perf.rpc.arrays import Array, DType
+from flagscale_perf.rpc.baseline import BaselineClient
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.options import ClientOptions, Control, Payload
+from flagscale_perf.rpc.partner import ECHO, IN_PLACE, start
+from flagscale_perf.rpc.records import CallRecord
+
+MARGIN = 1 << 16
+UNIX, ZEROMQ = "ours: shared, unix", "ours: shared, ZeroMQ"
+AUTO, FRAMES = "ours: auto", "ours: frames, ZeroMQ"
+SEALED = "ours: sealed, unix"
+PLACED_UNIX, PLACED_ZEROMQ = "ours: in place, unix", "ours: in place, ZeroMQ"
+BASELINE, BASELINE_TCP = "msgpack ipc", "msgpack tcp"
+
+
+class Kind(NamedTuple):
+    """How one is connected."""
+
+    payload: Payload
+    control: Control
+    seal: bool = False
+    is_placed: bool = False
+    endpoint: str = ""
+
+
+KINDS = {
+    UNIX: Kind("shared", "unix"),
+    ZEROMQ: Kind("shared", "zeromq"),
+    AUTO: Kind("auto", "auto"),
+    FRAMES: Kind("frames", "zeromq"),
+    SEALED: Kind("shared", "unix", seal=True),
+    PLACED_UNIX: Kind("shared", "unix", is_placed=True),
+    PLACED_ZEROMQ: Kind("shared", "zeromq", is_placed=True),
+    BASELINE: Kind("msgpack", "zeromq"),
+    BASELINE_TCP: Kind("msgpack", "zeromq", endpoint="tcp://127.0.0.1:*"),
+}
+
+
+def open_all(directory: Path, source: memoryview, stack: ExitStack) -> dict[str, Echo]:
+    """Every one, by name."""
+    return {
+        name: _open(kind, directory / f"{n}.ipc", source, stack)
+        for n, (name, kind) in enumerate(KINDS.items())
+    }
+
+
+def _open(kind: Kind, path: Path, source: memoryview, stack: ExitStack) -> Echo:
+    largest = len(source) + MARGIN
+    server = "baseline" if kind.payload == "msgpack" else "server"
+    endpoint = stack.enter_context(start(server, kind.endpoint or f"ipc://{path}", largest))
+    options = ClientOptions(
+        endpoint=endpoint,
+        payload=kind.payload,
+        control=kind.control,
+        seal=kind.seal,
+        max_message_bytes=largest,
+    )
+    last: deque[CallRecord] = deque(maxlen=1)
+    if server == "baseline":
+        return _copied(stack.enter_context(BaselineClient(options, last.append)), source)
+    client = stack.enter_context(Client.connect(options, last.append))
+    asked = (kind.payload, kind.control)
+    got = (client.hello.payload, client.hello.control)
+    if "auto" not in asked and asked != got:
+        raise OSError(f"asked for {asked}, and the server has {got}")
+    return _placed(client) if kind.is_placed else _copied(client, source)
+
+
+def _copied(client: Client | BaselineClient, source: memoryview) -> Echo:
+    """Memory of ours there, and the server's there as well: one copy each way, at least."""
+
+    def echo(size: int) -> None:
+        reply = client.call(ECHO, [Array(DType.UINT8, (size,), source[:size])])
+        assert len(reply.arrays[0].data) == size
+
+    return echo
+
+
+def _placed(client: Client) -> Echo:
+    """The arrays are made where they are read."""
+
+    def echo(size: int) -> None:
+        reply = client.call(IN_PLACE, [client.loan(DType.UINT8, (size,))])
+        assert len(reply.arrays[0].data) == size
+
+    return echo

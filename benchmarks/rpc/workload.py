@@ -1,0 +1,89 @@
+"""The bytes of whole programs: replayed on every path, predicted for every path, and copied once."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from flagscale_perf.rpc.calibration import WAYS, Line, Memory, Plan, connected, copies_ns
+from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
+
+LLAMA_1B = ModelSizes(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256)
+COPY = "one copy of memory"
+Calls = Sequence[tuple[int, int]]
+
+
+def _calls(run: Pass) -> Calls:
+    return [(call.sent_bytes, call.received_bytes) for call in pass_traffic(LLAMA_1B, run)]
+
+
+PREFILL, PREFILL_BF16 = "1024 tokens, float32", "1024 tokens, bfloat16"
+FUSED_BF16, DECODE = "the same, attention fused", "one token, bfloat16"
+SCALED = "256 tokens, float32"
+LOADS: dict[str, Calls] = {
+    PREFILL: _calls(Pass()),
+    PREFILL_BF16: _calls(Pass(item_bytes=2)),
+    FUSED_BF16: _calls(Pass(Stage.FUSED_ATTENTION, item_bytes=2)),
+    SCALED: _calls(Pass(tokens=256)),
+    DECODE: _calls(Pass(tokens=1, cached=1023, item_bytes=2)),
+}
+
+
+@dataclass
+class Replays:
+    """Times in seconds, a round each, of a load on a path; and what was predicted for it."""
+
+    took_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
+    predicted_s: dict[tuple[str, str], float] = field(default_factory=dict)
+
+    def best(self, load: str, path: str) -> float:
+        return min(self.took_s[load, path])
+
+    def middle(self, load: str, path: str) -> float:
+        return statistics.median(self.took_s[load, path])
+
+    def ratio(self, load: str, path: str, other: str) -> float:
+        """Of two paths in the same round, the middle of the rounds."""
+        pairs = zip(self.took_s[load, path], self.took_s[load, other], strict=True)
+        return statistics.median(ours / theirs for ours, theirs in pairs)
+
+    def off(self, load: str, path: str) -> float:
+        """The prediction, as a share of what it took."""
+        return self.predicted_s[load, path] / self.middle(load, path) - 1
+
+
+def replay(rounds: int) -> Replays:
+    """Each round calibrates, and replays every load on every path."""
+    largest = max(size for calls in LOADS.values() for call in calls for size in call)
+    plan, found = Plan.up_to(largest, rounds), Replays()
+    memory = Memory(largest)
+    with connected(plan) as lines:
+        for line in lines:  # memory that is used for the first time is not what is measured
+            line.replay(memory.source, LOADS[SCALED])
+        for _ in range(rounds):
+            _round(plan, lines, memory, found)
+        paths = [line.cost() for line in lines]
+        for load, calls in LOADS.items():
+            for path in paths:
+                found.predicted_s[load, path.name] = path.predict(Traffic.of(calls)).total_ns / 1e9
+    return found
+
+
+def _round(plan: Plan, lines: Sequence[Line], memory: Memory, found: Replays) -> None:
+    for size in plan.sizes:
+        memory.measure(size)
+        for line in lines:
+            line.measure(memory.source, size)
+    for load, calls in LOADS.items():
+        _note(found, load, COPY, copies_ns(memory, calls))
+        for line in lines:
+            _note(found, load, line.way.name, line.replay(memory.source, calls))
+
+
+def _note(found: Replays, load: str, path: str, time_ns: float) -> None:
+    found.took_s.setdefault((load, path), []).append(time_ns / 1e9)
+
+
+PATHS = tuple(way.name for way in WAYS)
