@@ -64,7 +64,7 @@ class ClientLink:
                 self._socket.send(first, zmq.SNDMORE)
                 send_frames(self._socket, frames)
             else:
-                self._socket.send(first, zmq.NOBLOCK)
+                send_now(self._socket, first, 0)
         except zmq.Again:
             raise CallTimeout("the server takes no more messages") from None
 
@@ -149,7 +149,7 @@ class ServerLink:
         """Whether it could be queued: False where the peer has gone, or takes nothing more."""
         socket = self._socket
         try:
-            socket.send(who, zmq.SNDMORE)
+            send_now(socket, who, zmq.SNDMORE)
             if frames:
                 socket.send(first, zmq.SNDMORE)
                 send_frames(socket, frames)
@@ -166,6 +166,19 @@ class ServerLink:
         self._socket.close(0)
         if self._own_context:
             self._context.term()
+
+
+def send_now(socket: zmq.Socket[bytes], frame: bytes, flags: int) -> None:
+    """Raises `zmq.Again` where the queue is full.
+
+    A send looks only once a millisecond for what its peer has taken, so a short queue may look full when
+    it is empty. Asking for events looks at once.
+    """
+    try:
+        socket.send(frame, flags | zmq.NOBLOCK)
+    except zmq.Again:
+        socket.getsockopt(zmq.EVENTS)
+        socket.send(frame, flags | zmq.NOBLOCK)
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: list[memoryview]) -> None:
