@@ -23,6 +23,7 @@ def main() -> int:
     )
     made.add_argument("--max-batch", type=int, default=1, help="sequences of a call, likewise")
     made.add_argument("--slots", type=int, default=2, help="calls of a client under way at a time")
+    made.add_argument("--max-clients", type=int, default=8, help="each has shared memory of its own")
     args = made.parse_args()
     torch.set_num_threads(args.threads)
     try:
@@ -30,7 +31,7 @@ def main() -> int:
         dtype = chosen_dtype(args.dtype, device)
         print(f"Device: {device}, Dtype: {dtype}", flush=True)
         side = GpuSide(ModelChoice(args.config, args.model, args.layers, args.seed), dtype, device)
-        capacity = Capacity(args.max_tokens, args.max_batch, args.slots)
+        capacity = Capacity(args.max_tokens, args.max_batch, args.slots, args.max_clients)
         server = Server(handlers(side), server_options(side, capacity, args.ipc_path))
     except PerfError as error:
         print(f"server_optimized.py: {error}", file=sys.stderr)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -56,8 +56,9 @@ class GPUClient:
         ipc_path: str = DEFAULT_IPC_PATH,
         log_file: str | None = DEFAULT_LOG_FILE,
         options: GPUClientOptions | None = None,
+        say: Callable[[str], None] = print,
     ) -> None:
-        """Connects and prints to what. Raises PerfError."""
+        """Connects, and says to what. Raises PerfError."""
         options = options or GPUClientOptions()
         self.statistics = Statistics()
         self._recorder: Any = None
@@ -70,7 +71,7 @@ class GPUClient:
         )  # fmt: skip
         self.hello = self._client.hello
         self.description = self.hello.description
-        print(connected(self.hello))
+        say(connected(self.hello))
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
         """In shared memory where there is some."""

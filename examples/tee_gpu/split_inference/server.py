@@ -33,6 +33,7 @@ class Capacity:
     tokens: int = 1024
     batch: int = 1
     slots: int = 2
+    clients: int = 8
 
 
 def handlers(side: GpuSide) -> dict[str, Handler]:
@@ -45,6 +46,7 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> S
     most = largest_call(model_sizes(side.model.config), capacity, side.dtype.itemsize)
     return ServerOptions(
         endpoint=endpoint, max_message_bytes=most, arena_bytes=most * capacity.slots, slots=capacity.slots,
+        max_clients=capacity.clients,
         device=str(side.device), dtype=str(side.dtype), description=side.describe(),
     )  # fmt: skip
 
