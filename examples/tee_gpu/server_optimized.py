@@ -8,9 +8,8 @@ import torch
 from split_inference.gpu_side import GpuSide
 from split_inference.model import ModelChoice, chosen_device, chosen_dtype
 from split_inference.options import add_model, parser
-from split_inference.server import Capacity, handlers, server_options
+from split_inference.server import Capacity, make_server, server_options
 
-from flagscale_perf.rpc.server import Server
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -24,6 +23,8 @@ def main() -> int:
     made.add_argument("--max-batch", type=int, default=1, help="sequences of a call, likewise")
     made.add_argument("--slots", type=int, default=2, help="calls of a client under way at a time")
     made.add_argument("--max-clients", type=int, default=8, help="each has shared memory of its own")
+    made.add_argument("--payload", choices=("auto", "msgpack"), default="auto",
+                      help="msgpack: only for clients of that payload, the baseline")  # fmt: skip
     args = made.parse_args()
     torch.set_num_threads(args.threads)
     try:
@@ -32,7 +33,7 @@ def main() -> int:
         print(f"Device: {device}, Dtype: {dtype}", flush=True)
         side = GpuSide(ModelChoice(args.config, args.model, args.layers, args.seed), dtype, device)
         capacity = Capacity(args.max_tokens, args.max_batch, args.slots, args.max_clients)
-        server = Server(handlers(side), server_options(side, capacity, args.ipc_path))
+        server = make_server(side, server_options(side, capacity, args.ipc_path), args.payload)
     except PerfError as error:
         print(f"server_optimized.py: {error}", file=sys.stderr)
         return 2

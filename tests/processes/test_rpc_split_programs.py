@@ -8,9 +8,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+
+from examples.tee_gpu.split_inference.client import GPUClient, GPUClientOptions
+from examples.tee_gpu.split_inference.forward import ProtectedModel, SplitOptions
+from flagscale_perf.rpc.records import Status
+from flagscale_perf.rpc.traffic import CallTraffic, Pass, Stage, pass_traffic
 
 HERE = Path(__file__).parents[2] / "examples" / "tee_gpu"
 TREE = """\
@@ -106,6 +114,36 @@ def test_micro_batches_overlap_and_the_shares_still_add_up(run) -> None:
     assert sum(int(share.replace(".", "")) for share in leaves) == 1000
 
 
+@pytest.mark.parametrize("payload", ["auto", "frames"])
+@pytest.mark.parametrize("stage", Stage)
+def test_bytes_of_calls_are_the_closed_form(endpoint, stage, payload) -> None:
+    ids, records = torch.arange(42).reshape(2, 21), []
+    with GPUClient(endpoint, None, GPUClientOptions(payload, record=False), say=len) as client:
+        model = ProtectedModel(client, SplitOptions(stage, repeat_kv=False))
+        client.statistics = SimpleNamespace(add=records.append)
+        cache = model.cache(2, 22)
+        model.logits(ids, cache)
+        model.logits(ids[:, :1], cache)
+    first = Pass(stage, batch=2, tokens=21, repeat_kv=False)
+    expected = [
+        *pass_traffic(model.sizes, first),
+        *pass_traffic(model.sizes, replace(first, tokens=1, cached=21)),
+    ]
+    assert [CallTraffic(each.method, each.sent_bytes, each.received_bytes) for each in records] == expected
+    assert {each.status for each in records} == {Status.OK}
+
+
+def test_the_baseline_gives_the_same_logits(run_python, tmp_path) -> None:
+    endpoint = f"ipc://{tmp_path}/gpu.ipc"
+    common = ("--ipc-path", endpoint, "--payload", "msgpack")
+    with server(endpoint, "--payload", "msgpack", "--dtype", "bfloat16"):
+        made = run_python(HERE / "tee_runner_optimized.py", *common, "--check")
+    assert made.returncode == 0, made.stderr
+    assert "  Payload: msgpack, control: zeromq\n" in made.stdout
+    assert "RPC Calls:        98\n" in made.stdout
+    assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
+
+
 def test_statistics_are_printed_when_the_run_fails(run) -> None:
     made = run("tee_runner_optimized.py", "--tokens", "40000")
     assert made.returncode == 2
@@ -164,8 +202,8 @@ def test_type_by_environment_reaches_the_server(run_python, tmp_path) -> None:
     ("program", "words", "said"),
     [
         ("server_optimized.py", ["--config", "tyni"], "--config 'tyni' is not known; write one of: tiny"),
-        ("tee_runner_optimized.py", ["--wait", "0.1"], "no server answers at"),
-        ("test_simple.py", ["--wait", "0.1"], "no server answers at"),
+        ("tee_runner_optimized.py", ["--wait", "0.1"], "no server answered at"),
+        ("test_simple.py", ["--wait", "0.1"], "no server answered at"),
     ],
 )
 def test_a_users_mistake_is_said_in_one_line(run_python, tmp_path, program, words, said) -> None:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from flagscale_perf.rpc.client import Client
-from flagscale_perf.rpc.client import Pending as Sent
 from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.tensors import array_of, dtype_of, tensor_of
 
+from .baseline_link import BaselineLink
 from .gpu import Ask
 from .statistics import Statistics
 
@@ -42,6 +42,13 @@ class GPUClientOptions:
     methods: str = ""
     directory: str = "logs/rpc"
 
+    def connection(self, endpoint: str) -> ClientOptions:
+        """What the transport is told."""
+        return ClientOptions(
+            endpoint=endpoint, payload=self.payload, control=self.control, connect_timeout_s=self.wait_s,
+            timeout_s=self.timeout_s,
+        )  # fmt: skip
+
 
 class GPUClient:
     """A `Gpu`: its calls go to a server, are recorded, and are counted.
@@ -62,13 +69,7 @@ class GPUClient:
         options = options or GPUClientOptions()
         self.statistics = Statistics()
         self._recorder: Any = None
-        self._client = Client.connect(
-            ClientOptions(
-                endpoint=ipc_path, payload=options.payload, control=options.control,
-                connect_timeout_s=options.wait_s, timeout_s=options.timeout_s,
-            ),
-            self._observe,
-        )  # fmt: skip
+        self._client = _connect(options.connection(ipc_path), self._observe)
         self.hello = self._client.hello
         self.description = self.hello.description
         say(connected(self.hello))
@@ -105,16 +106,20 @@ class GPUClient:
 
 
 class _Pending:
-    def __init__(self, sent: Sent) -> None:
+    def __init__(self, sent: Any) -> None:
         self._sent = sent
-        self._reply: Any = None
 
     def result(self) -> list[Tensor]:
-        self._reply = self._sent.result()
-        return [tensor_of(array) for array in self._reply.arrays]
+        return [tensor_of(array) for array in self._sent.result().arrays]
 
     def release(self) -> None:
-        self._reply.release()
+        """The next call does it."""
+
+
+def _connect(options: ClientOptions, observe: Callable[[CallRecord], None]) -> Client | BaselineLink:
+    if options.payload == "msgpack":
+        return BaselineLink(options, observe)
+    return Client.connect(options, observe)
 
 
 def connected(hello: Hello) -> str:

@@ -37,6 +37,11 @@ class Link(NamedTuple):
     payload: Payload
     control: Control
 
+    @property
+    def server(self) -> tuple[str, str]:
+        """Type and payload of the server; the baseline has one of its own."""
+        return self.dtype, "msgpack" if self.payload == "msgpack" else "auto"
+
 
 @dataclass(frozen=True)
 class Stop:
@@ -139,14 +144,16 @@ class _Bench:
     def __init__(self, plan: Plan, stack: ExitStack) -> None:
         self._plan = plan
         self._stack = stack
-        self._servers = {
-            dtype: stack.enter_context(_serving(plan, dtype))
-            for dtype in dict.fromkeys(stop.dtype for stop in plan.stops)
-        }
         links = dict.fromkeys(stop.link for stop in plan.stops)
+        self._servers = {
+            server: stack.enter_context(_serving(plan, *server))
+            for server in dict.fromkeys(link.server for link in links)
+        }
         self._clients = {link: self._connect(link) for link in links}
         self._models = {stop: ProtectedModel(self._clients[stop.link], stop.split) for stop in plan.stops}
-        sides = {dtype: GpuSide(plan.choice, DTYPES[dtype], torch.device("cpu")) for dtype in self._servers}
+        sides = {
+            dtype: GpuSide(plan.choice, DTYPES[dtype], torch.device("cpu")) for dtype, _ in self._servers
+        }
         self._local = {
             alone: ProtectedModel(LocalGPU(sides[alone.dtype]), alone.split)
             for alone in dict.fromkeys(map(_in_process, plan.stops))
@@ -183,7 +190,7 @@ class _Bench:
 
     def _connect(self, link: Link) -> GPUClient:
         options = GPUClientOptions(link.payload, link.control, wait_s=WAIT_S, record=False)
-        return self._stack.enter_context(GPUClient(self._servers[link.dtype], None, options, _say_nothing))
+        return self._stack.enter_context(GPUClient(self._servers[link.server], None, options, _say_nothing))
 
 
 class Copier:
@@ -216,16 +223,17 @@ def _timed(model: ProtectedModel, ids: Tensor, micro_batches: int = 1) -> int:
 
 
 @contextmanager
-def _serving(plan: Plan, dtype: str) -> Iterator[str]:
+def _serving(plan: Plan, dtype: str, payload: str) -> Iterator[str]:
     """A server in a process of its own; its endpoint."""
     choice = plan.choice
     with TemporaryDirectory() as directory:
         endpoint = f"ipc://{directory}/gpu.ipc"
         options = {
-            "--ipc-path": endpoint, "--dtype": dtype, "--config": choice.config, "--model": choice.directory,
-            "--layers": choice.layers, "--seed": choice.seed, "--max-tokens": plan.tokens,
+            "--ipc-path": endpoint, "--dtype": dtype, "--payload": payload,
+            "--config": choice.config, "--model": choice.directory, "--layers": choice.layers,
+            "--seed": choice.seed, "--max-tokens": plan.tokens,
             "--max-batch": max(stop.sequences for stop in plan.stops),
-            "--max-clients": len(plan.stops),
+            "--max-clients": 4,
         }  # fmt: skip
         words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
         with subprocess.Popen([sys.executable, SERVER, *words], stdout=subprocess.DEVNULL) as process:

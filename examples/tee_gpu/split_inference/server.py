@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,11 +10,13 @@ import torch
 from torch import Tensor
 
 from flagscale_perf.rpc.arrays import Array
+from flagscale_perf.rpc.baseline import BaselineServer
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.server import Handler, Request
+from flagscale_perf.rpc.server import Handler, Request, Server
 from flagscale_perf.rpc.tensors import dtype_of, tensor_of
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
 
+from .baseline_link import describing
 from .gpu_side import GpuSide, Work
 from .methods import METHODS
 from .model import model_sizes
@@ -49,6 +52,17 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> S
         max_clients=capacity.clients,
         device=str(side.device), dtype=str(side.dtype), description=side.describe(),
     )  # fmt: skip
+
+
+def make_server(side: GpuSide, options: ServerOptions, payload: str) -> Server | BaselineServer:
+    """One that listens. The baseline's stops like the other one, by SIGINT or SIGTERM."""
+    methods = handlers(side)
+    if payload != "msgpack":
+        return Server(methods, options)
+    server = BaselineServer(describing(methods, options), options)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: server.stop())
+    return server
 
 
 def largest_call(sizes: ModelSizes, capacity: Capacity, item_bytes: int) -> int:
