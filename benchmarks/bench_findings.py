@@ -64,7 +64,7 @@ def main() -> int:
             print(f"run {number}: {what}", flush=True)
             directory = (words.keep or Path(temporary)) / str(number)
             wrong += show(outcome(ranks, plants, directory), plants)
-    print(f"wrong    {wrong}; load {os.getloadavg()[0]:.1f} at the end")
+    print(f"wrong    {wrong}")
     return int(wrong > 0)
 
 

@@ -4,8 +4,7 @@ pattern and rank, its gain right to 20 %, and nothing else is. `benchmarks/bench
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -18,21 +17,20 @@ BESIDE = 2  # runs that sleep most of the time
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> Iterator[dict[int, Future[Outcome]]]:
+def outcomes(tmp_path_factory) -> dict[int, Outcome]:
     catalogue = runs()
+    directories = {number: tmp_path_factory.mktemp(f"run{number}") for number in CHOSEN}
     with ThreadPoolExecutor(BESIDE) as pool:
-        yield {
-            number: pool.submit(
-                train, catalogue[number][1], catalogue[number][0], tmp_path_factory.mktemp(f"run{number}")
-            )
-            for number in CHOSEN
-        }
+        trained = pool.map(
+            lambda number: train(catalogue[number][1], catalogue[number][0], directories[number]), CHOSEN
+        )
+        return dict(zip(CHOSEN, trained, strict=True))
 
 
 @pytest.mark.parametrize("number", CHOSEN)
-def test_what_was_planted_is_what_is_named(trained, number: int) -> None:
+def test_what_was_planted_is_what_is_named(outcomes, number: int) -> None:
     plants: list[Plant] = runs()[number][1]
-    outcome = trained[number].result()
+    outcome = outcomes[number]
     assert (outcome.missed, outcome.false) == ([], [])
     gains = {plant: outcome.gains[plant] for plant in plants}
     assert {plant: gain for plant, gain in gains.items() if not is_near(*gain)} == {}
