@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+
+if TYPE_CHECKING:
+    from flagscale_perf.rpc.options import Hello
+
+_COPY_BYTES, _COPIES = 16 << 20, 4  # more than a cache holds
 CLIENT, SERVER, PROBE = "client", "server", "probe"  # who records
 
 
@@ -49,9 +56,48 @@ class RpcFacts:
             **{each.name: facts[each.name] for each in fields(cls) if facts.get(each.name) is not None}
         )
 
+    @classmethod
+    def of_hello(cls, hello: Hello) -> RpcFacts:
+        """What a client knows of its server after they met."""
+        return cls(
+            transport=hello.transport,
+            endpoint=hello.endpoint,
+            payload=hello.payload,
+            control=hello.control,
+            device=hello.device,
+            dtype=hello.dtype,
+            latency_ns=hello.latency_ns,
+            epoch=hello.epoch,
+            client=hello.client,
+            copy_bytes_per_s=copy_speed(),
+            model=_object(hello.description),
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         return asdict(self)
+
+
+def copy_speed() -> int:
+    """Bytes a second of one copy in this machine's memory, the best of some; takes some milliseconds."""
+    source, target = bytes(_COPY_BYTES), memoryview(bytearray(_COPY_BYTES))
+    best = min(_copied_ns(source, target) for _ in range(_COPIES))
+    return round(_COPY_BYTES * NS_PER_S / best)
+
+
+def _copied_ns(source: bytes, target: memoryview) -> int:
+    begin_ns = monotonic_ns()
+    target[:] = source
+    return max(1, monotonic_ns() - begin_ns)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """What a server says about its model, if that is an object of JSON."""
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def transport_of(endpoint: str) -> str:

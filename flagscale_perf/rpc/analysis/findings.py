@@ -75,8 +75,8 @@ def _share_of(case: CallsCase, stage: str) -> str:
     limits={"serialize": Limit(0.30, "share", _REQUIREMENT)},
     causes=["arrays are copied into a message, byte by byte: msgpack, tobytes"],
     changes=[
-        Change(['payload="shared"'], "put arrays into shared memory; the message holds where they are"),
-        Change(['payload="frames"'], "send arrays as frames of their own, not inside a message"),
+        Change(["--payload shared"], "put arrays into shared memory; the message holds where they are"),
+        Change(["--payload frames"], "send arrays as frames of their own, not inside a message"),
         Change(["LLAMA_DTYPE=bfloat16"], "halve the bytes"),
     ],
 )
@@ -99,7 +99,7 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     ],
     changes=[
         Change(["LLAMA_IPC_PATH=ipc:///..."], "check the transport in the log's first line: IPC, not TCP"),
-        Change(['payload="shared"'], "large arrays cost least in shared memory"),
+        Change(["--payload shared"], "large arrays cost least in shared memory"),
         Change([], "run diagnose_transport: it says whether the transport is the problem at all"),
     ],
 )
@@ -167,7 +167,7 @@ def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
 @rule(
     limits={"shared_memory": _WORTH},
     causes=["arrays go through a socket, copied on both sides"],
-    changes=[Change(['payload="shared"'], "one copy into memory that both processes have")],
+    changes=[Change(["--payload shared"], "one copy into memory that both processes have")],
 )
 def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
     """Arrays go through a socket although both processes are on one machine."""
@@ -182,7 +182,7 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
 @rule(
     limits={"repeated_kv": _WORTH},
     causes=["keys and values are repeated to the number of query heads before they are sent"],
-    changes=[Change(["--no-repeat-kv"], "send each head of keys and values once; the server repeats them")],
+    changes=[Change(["--kv grouped"], "send each head of keys and values once; the server repeats them")],
 )
 def repeated_kv(this: CallsRule, case: CallsCase) -> Finding | None:
     """Keys and values are sent several times."""
