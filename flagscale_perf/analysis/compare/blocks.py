@@ -19,20 +19,27 @@ from flagscale_perf.analysis.compare.compare import (
 from flagscale_perf.analysis.compare.judge import FASTER, MAX_RUNS, SAME, SLOWER, UNKNOWN, WHOLE, Needed, Row
 
 _JUDGED = {
-    MEDIAN: "the median time of an iteration: what a usual one takes",
-    MEAN: "the mean time of an iteration: every slow one counts, as in tokens/s",
+    MEDIAN: "the median time of {}: what a usual one takes",
+    MEAN: "the mean time of {}: every slow one counts, as in tokens/s",
 }
+Noun = tuple[str, str]  # what is compared, and the same with its article
+_ITERATION = ("iteration", "an iteration")
 
 
-def report_of(result: Comparison, labels: Mapping[str, tuple[str, int]], remarks: Iterable[str]) -> Report:
+def report_of(
+    result: Comparison,
+    labels: Mapping[str, tuple[str, int]],
+    remarks: Iterable[str],
+    noun: Noun = _ITERATION,
+) -> Report:
     """What every format shows. `labels` names the figures and says how many decimals they have; `remarks`
-    are sentences that the instrument adds.
+    are sentences that the instrument adds; `noun` is what is compared.
     """
     runs = [*_runs("BASE", result.base_runs), *_runs("NEW", result.new_runs)]
     figures = [_figure(one, *labels[one.name], result.unit) for one in result.figures]
     differences = [(one.name, _fact(one.base), _fact(one.new)) for one in result.differences]
     sections = [
-        Section("times", "Times", "", [_times(result)]),
+        Section("times", "Times", "", [_times(result, noun)]),
         *result.charts,
         Section("figures", "Figures", "", [Table(("figure", "BASE", "NEW", "change"), figures, 3)]),
         Section("differences", "Differences", "", [Table(("differs", "BASE", "NEW"), differences)]),
@@ -41,7 +48,7 @@ def report_of(result: Comparison, labels: Mapping[str, tuple[str, int]], remarks
     return Report(
         title=_title(result),
         tone=_tone(result.whole.verdict),
-        facts=[*_gate(result), *map(Note, [*_sentences(result), *remarks])],
+        facts=[*_gate(result, noun), *map(Note, [*_sentences(result, noun), *remarks])],
         sections=sections if differences else [one for one in sections if one.key != "differences"],
         content=result,
     )
@@ -58,23 +65,24 @@ def _title(result: Comparison) -> Cell:
     return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
 
 
-def _sentences(result: Comparison) -> list[Cell]:
+def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
     """What the answer rests on."""
     whole = result.whole
-    aligned = "the same iterations" if result.is_by_iteration else "the last iterations (none in common)"
+    one, an_one = noun
+    aligned = f"the same {one}s" if result.is_by_iteration else f"the last {one}s (none in common)"
     visible = Quantity(result.smallest_visible, "share", 2)
     return [
-        f"judged is {_JUDGED[result.judged]}",
+        f"judged is {_JUDGED[result.judged].format(an_one)}",
         ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ",
          _change(whole.share_high),
          "; a change of more than ", visible, " would be more than noise"),
-        f"{result.iterations} iterations of each run, {aligned}, {result.first_iteration} to"
+        f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
     ]  # fmt: skip
 
 
-def _gate(result: Comparison) -> list[Note]:
+def _gate(result: Comparison, noun: Noun) -> list[Note]:
     """The answer to `--fail-if-slower`."""
     gate = result.gate
     if gate is None:
@@ -84,17 +92,17 @@ def _gate(result: Comparison) -> list[Note]:
         return [Note(("SLOWER: by more than noise, and by more than ", limit), "bad")]
     if gate.outcome == NOT_SLOWER:
         passed = ("NOT SLOWER: the whole interval lies below ", limit)
-        return [Note(passed, "good"), *_slow_steps(result, gate)]
+        return [Note(passed, "good"), *_slow_steps(result, gate, noun)]
     if result.same_run is not None:
         return [Note("UNDECIDED: a run compared with itself shows nothing; name two runs", "warn")]
-    words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {_needed(gate.needed, result)}")
-    return [Note(words, "warn"), *_slow_steps(result, gate)]
+    words = ("UNDECIDED: the interval reaches beyond ", limit, f"; {_needed(gate.needed, result, noun)}")
+    return [Note(words, "warn"), *_slow_steps(result, gate, noun)]
 
 
-def _needed(needed: Needed | None, result: Comparison) -> str:
+def _needed(needed: Needed | None, result: Comparison, noun: Noun) -> str:
     ways = []
     if needed is not None and needed.iterations is not None:
-        ways.append(f"about {needed.iterations:,} iterations of each run instead of {result.iterations:,}")
+        ways.append(f"about {needed.iterations:,} {noun[0]}s of each run instead of {result.iterations:,}")
     if needed is not None and needed.runs is not None:
         ways.append(f"about {needed.runs} runs a side")
     if not ways:
@@ -102,29 +110,31 @@ def _needed(needed: Needed | None, result: Comparison) -> str:
     return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
 
 
-def _slow_steps(result: Comparison, gate: Gate) -> list[Note]:
+def _slow_steps(result: Comparison, gate: Gate, noun: Noun) -> list[Note]:
     """Where slow steps make of the mean what the median does not show."""
     mean = next((one for one in result.figures if one.name == MEAN), None)
     if result.judged == MEAN or mean is None or (mean.change or 0.0) <= gate.limit:
         return []
     words = ": slow ones count there, and --judge mean judges it"
-    return [Note(("but the mean iteration changed by ", _change(mean.change), words), "warn")]
+    return [Note((f"but the mean {noun[0]} changed by ", _change(mean.change), words), "warn")]
 
 
-def _times(result: Comparison) -> Table:
+def _times(result: Comparison, noun: Noun) -> Table:
     """The whole and its parts. The intervals are drawn to one scale."""
     rows = (result.whole, *result.phases)
     ends = [abs(end) for row in rows for end in (row.share_low, row.share_high) if end is not None]
     scale = (max(ends, default=0.0), None if result.gate is None else result.gate.limit)
     head = (f"{result.judged}, {result.unit}", "BASE", "95 %", "NEW", "95 %", "change",
-            "of BASE's iteration", "verdict")  # fmt: skip
-    return Table(head, [_time_row(row, *scale) for row in rows], tones=[_tone(row.verdict) for row in rows])
+            f"of BASE's {noun[0]}", "verdict")  # fmt: skip
+    return Table(
+        head, [_time_row(row, *scale, noun) for row in rows], tones=[_tone(row.verdict) for row in rows]
+    )
 
 
-def _time_row(row: Row, reach: float, limit: float | None) -> Sequence[Cell]:
+def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequence[Cell]:
     ends = _change(row.share), _change(row.share_low), _change(row.share_high)
     return (
-        "whole iteration" if row.name == WHOLE else row.name,
+        f"whole {noun[0]}" if row.name == WHOLE else row.name,
         _time(row.base), (_time(row.base_low), " to ", _time(row.base_high)),
         _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
         Quantity(row.change, "", 2, is_change=True),

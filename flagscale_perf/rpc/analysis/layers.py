@@ -55,11 +55,22 @@ class Layer:
         return {"repeats": self.repeats, "total_ns": self.total_ns, "calls": calls}
 
 
+def methods_of_a_layer(calls: Sequence[CallRecord]) -> list[str]:
+    """The methods of the pattern that is repeated, whatever their bytes, which grow with each token; empty
+    for none.
+    """
+    period, begins = _cycles([call.method for call in calls])
+    return [call.method for call in calls[begins[0] : begins[0] + period]] if period else []
+
+
 def cycles(calls: Sequence[CallRecord]) -> tuple[int, list[int]]:
     """How many calls the pattern has that covers most of these, and where its repetitions begin; (0, []) for
     none. Of patterns that cover equally many the shortest counts.
     """
-    kinds = [(call.method, round(call.sent_bytes), round(call.received_bytes)) for call in calls]
+    return _cycles([(call.method, round(call.sent_bytes), round(call.received_bytes)) for call in calls])
+
+
+def _cycles(kinds: Sequence[Any]) -> tuple[int, list[int]]:
     best: tuple[int, int, int] = (0, 0, 0)  # calls covered, -period, start
     for period in range(1, min(MAX_PERIOD, len(kinds) // MIN_REPEATS) + 1):
         start, run = _longest(kinds, period)

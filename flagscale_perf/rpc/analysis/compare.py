@@ -1,0 +1,191 @@
+"""Sessions of calls compared: what a change gained, by stage and by method, and whether that is more than
+noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Line, Panel, Report, Section, Series, StackedBar, Stripe
+from flagscale_perf.analysis.compare import blocks as comparison
+from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    UNDECIDED,
+    CompareOptions,
+    Comparison,
+    Difference,
+    Figure,
+    Gate,
+    RunEntry,
+    culprits,
+    gate,
+    relative,
+)
+from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.rpc.analysis.units import CALL, MAX_UNITS, SessionUnits, Unit, read_units
+from flagscale_perf.rpc.figures import MB, method_name
+from flagscale_perf.rpc.stages import ALL_STAGES
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+
+NOISE = 0.04  # between two sessions on a machine that others use, too; --noise says another
+LABELS = {  # and decimals
+    "mean": ("mean, {unit}", 3),
+    "p95": ("p95, {unit}", 3),
+    "calls": ("calls", 1),
+    "moved_mb": ("sent and received, MB", 2),
+}
+_STAGE, _METHOD = "stage ", "method "
+
+
+def report_of(result: Comparison) -> Report:
+    """What every format shows."""
+    noun = result.basis
+    a_noun = f"a {noun}"
+    remarks = [f"stages and methods are of {a_noun}: all intervals together hold with 95 %"]
+    if noun == CALL:
+        remarks.append("no pattern of calls is repeated in every run, so single calls are compared")
+    return comparison.report_of(result, LABELS, remarks, (noun, a_noun))
+
+
+def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+    """Compares the sessions of one side with those of the other. Raises PerfError for what cannot be read or
+    compared.
+    """
+    runs = [read_units(path, options.warmup) for path in (*base, *new)]
+    cut = len(base)
+    kinds = {run.kind for run in runs}
+    if len(kinds) > 1:
+        raise PerfError(
+            "the calls of one run form layers and those of another do not; compare like with like"
+        )
+    count = min(len(run.units) for run in runs)
+    rows = [run.units[:count] for run in runs]
+    noise = NOISE if options.noise is None else options.noise
+    times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
+    judge = Judge(times, cut, noise, STATISTICS[options.judge])
+    whole, parts = judge.whole(), judge.parts(_parts(rows))
+    same_run = _on_both_sides(runs[:cut], runs[cut:])
+    entries = [
+        RunEntry(str(run.path), run.title, middle, _left_out(run, count), run.skipped_lines)
+        for run, middle in zip(runs, judge.medians, strict=True)
+    ]
+    return Comparison(
+        judged=options.judge, basis=runs[0].kind, unit="ms", iterations=count,
+        first_iteration=rows[0][0].number, last_iteration=rows[0][-1].number, is_by_iteration=True,
+        base_runs=entries[:cut], new_runs=entries[cut:],
+        figures=_figures(_side(rows[:cut]), _side(rows[cut:])),
+        whole=whole, phases=parts, culprits=culprits(whole, parts),
+        noise=judge.noise, noise_source=_noise_source(judge, options),
+        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+        differences=_differences(runs[0], runs[cut]), same_run=same_run,
+        gate=_gate(judge, whole, options.fail_if_slower, same_run is not None),
+        charts=_charts(rows, cut, parts),
+    )  # fmt: skip
+
+
+def _parts(rows: Sequence[Sequence[Unit]]) -> Mapping[str, list[list[float | None]]]:
+    """Stages and methods in the units of each run; None where a run has no such method."""
+    methods = sorted({name for row in rows for unit in row for name in unit.methods_ns})
+    parts: dict[str, list[list[float | None]]] = {}
+    for place, stage in enumerate(ALL_STAGES):
+        if any(unit.stages_ns[place] for row in rows for unit in row):
+            parts[_STAGE + stage.title] = _each(rows, lambda unit, place=place: unit.stages_ns[place])  # type: ignore[misc]
+    for name in methods:
+        parts[_METHOD + method_name(name)] = _each(rows, lambda unit, name=name: unit.methods_ns.get(name))  # type: ignore[misc]
+    return parts
+
+
+def _each(rows: Sequence[Sequence[Unit]], value: Callable[[Unit], int | None]) -> list[list[float | None]]:
+    return [[None if (ns := value(unit)) is None else ns / NS_PER_MS for unit in row] for row in rows]
+
+
+def _side(rows: Sequence[Sequence[Unit]]) -> dict[str, float | None]:
+    units = [unit for row in rows for unit in row]
+    times = sorted(unit.total_ns / NS_PER_MS for unit in units)
+    return {
+        "mean": bootstrap.mean(times),
+        "p95": times[math.ceil(0.95 * len(times)) - 1],
+        "calls": bootstrap.mean([float(unit.calls) for unit in units]),
+        "moved_mb": bootstrap.mean([unit.moved_bytes / MB for unit in units]),
+    }
+
+
+def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
+    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
+
+
+def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
+    """Facts that differ; how fast the machine was at the start is a measurement, and so is the latency."""
+    one, other = base.facts.as_dict(), new.facts.as_dict()
+    measured = ("latency_ns", "copy_bytes_per_s", "epoch", "client")
+    return [
+        Difference(name, value, other[name])
+        for name, value in one.items()
+        if value != other[name] and name not in measured
+    ]
+
+
+def _left_out(run: SessionUnits, count: int) -> dict[str, int]:
+    unpaired = len(run.units) - count
+    return run.left_out | ({"not in every run": unpaired} if unpaired else {})
+
+
+def _on_both_sides(base: Sequence[SessionUnits], new: Sequence[SessionUnits]) -> str | None:
+    """The session of a run that is in BASE and in NEW. Raises PerfError for one that is in a side twice."""
+    for side in (base, new):
+        for place, run in enumerate(side):
+            twin = next((other for other in side[:place] if other.path.samefile(run.path)), None)
+            if twin is not None:
+                raise PerfError(f"'{twin.path}' is named twice, and a run counts once; leave one of them out")
+    return next((run.title for run in new if any(run.path.samefile(one.path) for one in base)), None)
+
+
+def _noise_source(judge: Judge, options: CompareOptions) -> str:
+    if judge.is_noise_seen:
+        return "seen between the runs of each side"
+    return "assumed" if options.noise is None else "--noise"
+
+
+def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
+    if limit is None:
+        return None
+    if is_same_run:
+        return Gate(limit, UNDECIDED)
+    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_UNITS))
+
+
+def _charts(rows: Sequence[Sequence[Unit]], cut: int, parts: Sequence[Row]) -> list[Section]:
+    """The runs over each other, and the stages side by side."""
+    lines = [
+        Line(
+            f"{'BASE' if place < cut else 'NEW'} {place + 1 - (0 if place < cut else cut)}",
+            list(range(1, len(row) + 1)),
+            [unit.total_ns / NS_PER_MS for unit in row],
+            "blue" if place < cut else "orange",
+        )
+        for place, row in enumerate(rows)
+    ]
+    span = (1.0, float(len(rows[0])))
+    trend = Series("trend", "The runs over each other", [Panel("Time", "ms", lines, True)], "place", span)
+    bars = [_bar(side, parts) for side in ("base", "new")]
+    room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
+    drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]
+    return [
+        Section("trend", "Trend", "The runs over each other", [trend]),
+        Section("stages", "Stages", "Stages side by side", drawn),
+    ]
+
+
+def _bar(side: str, parts: Sequence[Row]) -> StackedBar:
+    times = {row.name: getattr(row, side) or 0.0 for row in parts if row.name.startswith(_STAGE)}
+    whole = sum(times.values()) or 1.0
+    stripes = [
+        Stripe(stage.title, time, time / whole, stage.colour)
+        for stage in ALL_STAGES
+        if (time := times.get(_STAGE + stage.title)) is not None
+    ]
+    return StackedBar(side.upper(), "ms", stripes)

@@ -1,0 +1,88 @@
+"""Sessions compared: what a change gained."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.compare.compare import CompareOptions
+from flagscale_perf.analysis.compare.judge import FASTER, SAME, UNKNOWN
+from flagscale_perf.report import html, png, text
+from flagscale_perf.rpc.analysis.compare import compare, report_of
+from flagscale_perf.rpc.traffic import Pass, Stage
+from flagscale_perf.spine.errors import PerfError
+from tests.golden import golden
+from tests.rpc_sessions import llama_calls, make_call, write_run
+
+
+def run_of(directory: Path, name: str, calls, **facts) -> Path:
+    (directory / name).mkdir()
+    return write_run(directory / name, calls, **facts)
+
+
+def noisy(run: Pass, seed: int, share: float = 0.02):
+    """Calls whose times vary at random."""
+    chance = random.Random(seed)
+    calls = []
+    for call in llama_calls(run=run):
+        more = round(call.total_ns * share * chance.gauss(0, 1))
+        calls.append(call._replace(total_ns=call.total_ns + more, server_ns=(call.server_ns or 0) + more))
+    return calls
+
+
+def compared(base: Path, new: Path, **options):
+    return compare([base], [new], CompareOptions(**{"warmup": 0} | options))
+
+
+def test_half_the_bytes_are_half_the_time_in_every_stage(tmp_path) -> None:
+    base = run_of(tmp_path, "fp32", llama_calls())
+    new = run_of(tmp_path, "bf16", llama_calls(run=Pass(item_bytes=2)))
+    result = compared(base, new, noise=0.001)
+    assert (result.whole.verdict, round(result.whole.share or 0, 3)) == (FASTER, -0.5)
+    rows = {row.name: row for row in result.phases}
+    for name in ("serialize", "send", "server", "receive", "deserialize"):
+        assert rows[f"stage {name}"].verdict == FASTER, name
+    stages = [row.share or 0 for name, row in rows.items() if name.startswith("stage")]
+    methods = [row.share or 0 for name, row in rows.items() if name.startswith("method")]
+    assert sum(stages) == pytest.approx(result.whole.share)
+    assert sum(methods) == pytest.approx(result.whole.share)
+
+
+def test_the_same_twice_is_no_difference(tmp_path) -> None:
+    result = compared(*(run_of(tmp_path, str(seed), noisy(Pass(), seed)) for seed in (1, 2)))
+    assert result.whole.verdict == SAME
+    assert {row.verdict for row in result.phases} == {SAME}
+
+
+def test_a_fused_layer_is_compared_layer_by_layer(tmp_path) -> None:
+    fused = run_of(tmp_path, "fused", llama_calls(run=Pass(Stage.FUSED_LAYER)))
+    result = compared(run_of(tmp_path, "six", llama_calls()), fused)
+    assert (result.basis, result.iterations, result.whole.verdict) == ("layer", 16, FASTER)
+    rows = {row.name: row.verdict for row in result.phases}
+    assert rows["method fused_layer"] == rows["method Matmul"] == UNKNOWN  # only one side has it
+    calls = next(one for one in result.figures if one.name == "calls")
+    assert (calls.base, calls.new) == (6, 1)
+
+
+def test_as_text_page_and_picture(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    base = run_of(Path(), "fp32", noisy(Pass(), 1))
+    new = run_of(Path(), "bf16", noisy(Pass(item_bytes=2), 2))
+    report = report_of(compared(base, new, fail_if_slower=0.03))
+    assert text.render(report) == golden("rpc_compare.txt")
+    assert "BASE" in html.render(report) and png.render(report).startswith(b"\x89PNG")
+
+
+def test_a_run_with_itself_is_said(tmp_path) -> None:
+    path = run_of(tmp_path, "a", llama_calls())
+    assert compared(path, path, fail_if_slower=0.03).same_run == "Calls of session 20240129_103000"
+    with pytest.raises(PerfError, match="is named twice, and a run counts once"):
+        compare([path, path], [path], CompareOptions())
+
+
+def test_layers_and_calls_do_not_compare(tmp_path) -> None:
+    single = [make_call(n, method=f"m{n * n % 17}") for n in range(1, 13)]
+    with pytest.raises(PerfError, match="compare like with like"):
+        compared(run_of(tmp_path, "a", llama_calls()), run_of(tmp_path, "b", single))
