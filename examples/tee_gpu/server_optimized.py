@@ -8,7 +8,7 @@ import torch
 from split_inference.gpu_side import GpuSide
 from split_inference.model import ModelChoice, chosen_device, chosen_dtype
 from split_inference.options import add_model, parser
-from split_inference.server import Capacity, make_server, server_options
+from split_inference.server import Capacity, make_server, recording, server_options
 
 from flagscale_perf.spine.errors import PerfError
 
@@ -25,6 +25,7 @@ def main() -> int:
     made.add_argument("--max-clients", type=int, default=8, help="each has shared memory of its own")
     made.add_argument("--payload", choices=("auto", "msgpack"), default="auto",
                       help="msgpack: only for clients of that payload, the baseline")  # fmt: skip
+    made.add_argument("--perf-log-dir", help="record the calls on this side, too: a run file there")
     args = made.parse_args()
     torch.set_num_threads(args.threads)
     try:
@@ -33,12 +34,14 @@ def main() -> int:
         print(f"Device: {device}, Dtype: {dtype}", flush=True)
         side = GpuSide(ModelChoice(args.config, args.model, args.layers, args.seed), dtype, device)
         capacity = Capacity(args.max_tokens, args.max_batch, args.slots, args.max_clients)
-        server = make_server(side, server_options(side, capacity, args.ipc_path), args.payload)
+        options = server_options(side, capacity, args.ipc_path)
+        with recording(args.perf_log_dir, options) as observe:
+            server = make_server(side, options, args.payload, observe)
+            print(f"GPU server listening at {server.endpoint}", flush=True)
+            server.serve()
     except PerfError as error:
         print(f"server_optimized.py: {error}", file=sys.stderr)
         return 2
-    print(f"GPU server listening at {server.endpoint}", flush=True)
-    server.serve()
     return 0
 
 

@@ -87,11 +87,18 @@ def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -
     leaves = re.findall(r"^(?:│  .*|└─.*)\( *([\d.]+)%\)$", tree, re.MULTILINE)
     assert sum(int(share.replace(".", "")) for share in leaves) == 1000
     assert "RPC Calls:        98\n" in made.stdout
+    log = (tmp_path / "zmq_performance.log").read_text().splitlines()
+    assert log[0] == "ZeroMQ Performance Log - Transport: IPC"
+    assert [line.split()[:2] for line in log if re.match(r"(1|2|99) ", line)] == [
+        ["1", "Init"],
+        ["2", "Embedding"],
+        ["99", "LMHead"],
+    ]
     assert lines[-1].startswith("Check: ")
     assert "bit for bit" in lines[-1] or float(re.search(r"at most (\S+) from", lines[-1]).group(1)) <= 1e-5
 
 
-@pytest.mark.parametrize("words", [("--stage", "fused_blocks"), ("--kv", "grouped", "--payload", "frames")])
+@pytest.mark.parametrize("words", [("--stage", "fused_blocks"), ("--no-repeat-kv", "--payload", "frames")])
 def test_tokens_do_not_depend_on_how_the_model_is_split(run, words) -> None:
     common = ("--generate", "6", "--tokens", "9", "--batch", "2")
     lines = [
@@ -142,6 +149,31 @@ def test_the_baseline_gives_the_same_logits(run_python, tmp_path) -> None:
     assert "  Payload: msgpack, control: zeromq\n" in made.stdout
     assert "RPC Calls:        98\n" in made.stdout
     assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
+
+
+def test_names_of_the_logs_are_the_users(run, tmp_path) -> None:
+    made = run(
+        "tee_runner_optimized.py",
+        "--log-file",
+        "my_custom_log.log",
+        "--methods",
+        "Matmul",
+        "--perf-log-dir",
+        "runs",
+    )
+    assert made.returncode == 0, made.stderr
+    log = (tmp_path / "my_custom_log.log").read_text()
+    assert {line.split()[1] for line in log.splitlines() if re.match(r"\d+ ", line)} == {"Matmul"}
+    assert {path.name for path in tmp_path.iterdir()} == {"my_custom_log.log", "runs"}
+
+
+def test_the_server_records_too_where_it_is_told(run_python, tmp_path) -> None:
+    endpoint = f"ipc://{tmp_path}/gpu.ipc"
+    with server(endpoint, "--config", "tiny-mha", "--perf-log-dir", str(tmp_path / "served")):
+        made = run_python(HERE / "tee_runner_optimized.py", "--ipc-path", endpoint)
+    assert made.returncode == 0, made.stderr
+    (written,) = (tmp_path / "served").glob("perf_records_*.jsonl")
+    assert written.read_text().count('"Embedding"') == 1
 
 
 def test_statistics_are_printed_when_the_run_fails(run) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.tensors import array_of, dtype_of, tensor_of
 
@@ -21,6 +25,7 @@ from .statistics import Statistics
 DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 DEFAULT_LOG_FILE = "zmq_performance.log"
 _NS_PER_MS = 1_000_000
+_COPIED_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -68,10 +73,13 @@ class GPUClient:
         """Connects, and says to what. Raises PerfError."""
         options = options or GPUClientOptions()
         self.statistics = Statistics()
-        self._recorder: Any = None
+        self._recorder: RpcRecorder | None = None
         self._client = _connect(options.connection(ipc_path), self._observe)
         self.hello = self._client.hello
         self.description = self.hello.description
+        if options.record:
+            recording = RecordingOptions(options.directory, log_file, methods=options.methods)
+            self._recorder = RpcRecorder.start(_facts(self.hello), recording, say)
         say(connected(self.hello))
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -134,6 +142,26 @@ def connected(hello: Hello) -> str:
             f"  Device: {hello.device}, Dtype: {hello.dtype}",
         ]
     )
+
+
+def copy_bytes_per_s() -> int:
+    """Of one copy in this machine's memory, to pages that were used before; the best of some."""
+    source, target = torch.zeros(2, _COPIED_BYTES, dtype=torch.uint8)
+    took = []
+    for _ in range(5):
+        begun = perf_counter_ns()
+        target.copy_(source)
+        took.append(perf_counter_ns() - begun)
+    return int(_COPIED_BYTES / min(took) * 1e9)
+
+
+def _facts(hello: Hello) -> RpcFacts:
+    return RpcFacts(
+        transport=hello.transport, endpoint=hello.endpoint, payload=hello.payload, control=hello.control,
+        device=hello.device, dtype=hello.dtype, latency_ns=hello.latency_ns, epoch=hello.epoch,
+        client=hello.client, copy_bytes_per_s=copy_bytes_per_s(),
+        model=json.loads(hello.description),
+    )  # fmt: skip
 
 
 def _above(latency_ns: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
+from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, BooleanOptionalAction, Namespace
 from pathlib import Path
 from typing import get_args
 
@@ -46,8 +46,8 @@ def add_stage(made: ArgumentParser) -> None:
     """How the model is split."""
     made.add_argument("--stage", choices=[str(stage) for stage in Stage], default=str(Stage.CALLS6),
                       help="how a layer is cut into calls")  # fmt: skip
-    made.add_argument("--kv", choices=("repeated", "grouped"), default="repeated",
-                      help="keys and values go to Matmul once per query head, or once per group")  # fmt: skip
+    made.add_argument("--repeat-kv", action=BooleanOptionalAction, default=True,
+                      help="send Matmul keys and values once per query head")  # fmt: skip
 
 
 def add_client(made: ArgumentParser) -> None:
@@ -66,7 +66,7 @@ def add_client(made: ArgumentParser) -> None:
 
 def split_options(args: Namespace) -> SplitOptions:
     """What `add_stage` has read."""
-    return SplitOptions(Stage(args.stage), args.kv == "repeated")
+    return SplitOptions(Stage(args.stage), args.repeat_kv)
 
 
 def client_options(args: Namespace) -> GPUClientOptions:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +13,9 @@ from torch import Tensor
 
 from flagscale_perf.rpc.arrays import Array
 from flagscale_perf.rpc.baseline import BaselineServer
+from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from flagscale_perf.rpc.options import ServerOptions
+from flagscale_perf.rpc.recording import Observe, RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.server import Handler, Request, Server
 from flagscale_perf.rpc.tensors import dtype_of, tensor_of
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
@@ -22,6 +26,8 @@ from .methods import METHODS
 from .model import model_sizes
 
 _ALIGNMENT = 3 * 4096  # what the arrays of one call may lose in shared memory, each to its own page
+
+_LEAST_MOST_BYTES = 256 * 2**20  # a larger batch than expected goes without shared memory
 
 
 @dataclass(frozen=True)
@@ -48,21 +54,38 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> S
     """Sized by the model: no call of a pass that `capacity` allows is larger."""
     most = largest_call(model_sizes(side.model.config), capacity, side.dtype.itemsize)
     return ServerOptions(
-        endpoint=endpoint, max_message_bytes=most, arena_bytes=most * capacity.slots, slots=capacity.slots,
-        max_clients=capacity.clients,
+        endpoint=endpoint, max_message_bytes=max(most, _LEAST_MOST_BYTES),
+        arena_bytes=most * capacity.slots, slots=capacity.slots, max_clients=capacity.clients,
         device=str(side.device), dtype=str(side.dtype), description=side.describe(),
     )  # fmt: skip
 
 
-def make_server(side: GpuSide, options: ServerOptions, payload: str) -> Server | BaselineServer:
-    """One that listens. The baseline's stops like the other one, by SIGINT or SIGTERM."""
+def make_server(
+    side: GpuSide, options: ServerOptions, payload: str, observe: Observe | None
+) -> Server | BaselineServer:
+    """One that listens. The baseline's stops like the other, by SIGINT or SIGTERM, and observes nothing."""
     methods = handlers(side)
     if payload != "msgpack":
-        return Server(methods, options)
+        return Server(methods, options, observe)
     server = BaselineServer(describing(methods, options), options)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())
     return server
+
+
+@contextmanager
+def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe | None]:
+    """What takes the records of this side's calls; None where they are not wanted."""
+    if directory is None:
+        yield None
+        return
+    endpoint = options.endpoint or ""
+    facts = RpcFacts(
+        role=SERVER, endpoint=endpoint, transport=transport_of(endpoint), device=options.device,
+        dtype=options.dtype, model=json.loads(options.description),
+    )  # fmt: skip
+    with RpcRecorder.start(facts, RecordingOptions(directory, log_file=None)) as recorder:
+        yield recorder.observe
 
 
 def largest_call(sizes: ModelSizes, capacity: Capacity, item_bytes: int) -> int:

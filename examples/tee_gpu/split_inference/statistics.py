@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.totals import tenths
 
 NS, MIB = 1e9, 2**20
 KINDS = {"Matmul": "Matmul", "BatchLinear": "Linear", "LMHead": "Linear", "Embedding": "Embedding"}
@@ -96,7 +96,7 @@ class Statistics:
 
 
 def _lines(total_ns: int, branches: list[tuple[str, list[tuple[str, int]]]]) -> list[str]:
-    shares = iter(_tenths([max(took_ns, 0) for _, leaves in branches for _, took_ns in leaves]))
+    shares = iter(tenths([max(took_ns, 0) for _, leaves in branches for _, took_ns in leaves]))
     lines = [f"Total time: {total_ns / NS:.3f} s"]
     for place, (name, leaves) in enumerate(branches):
         is_last = place == len(branches) - 1
@@ -110,14 +110,4 @@ def _lines(total_ns: int, branches: list[tuple[str, list[tuple[str, int]]]]) -> 
 
 
 def _line(branch: str, name: str, took_ns: int, share: float) -> str:
-    return f"{branch}{name}:".ljust(32) + f"{took_ns / NS:9.3f} s ({share:5.1f}%)"
-
-
-def _tenths(parts: list[int]) -> list[float]:
-    """Shares in percent, rounded so that they add to 100.0."""
-    whole = sum(parts) or 1
-    exact = [1000 * part / whole for part in parts]
-    rounded = [math.floor(share) for share in exact]
-    for place in sorted(range(len(parts)), key=lambda n: rounded[n] - exact[n])[: 1000 - sum(rounded)]:
-        rounded[place] += 1
-    return [share / 10 for share in rounded]
+    return f"{branch}{name}:".ljust(32) + f"{took_ns / NS:9.3f} s ({share:6.1%})"
