@@ -17,7 +17,7 @@ from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Ref
 from flagscale_perf.rpc.header import Kind, Prefix
 from flagscale_perf.rpc.link_unix import UnixLink
 from flagscale_perf.rpc.link_zeromq import ClientLink
-from flagscale_perf.rpc.options import ClientOptions, Hello
+from flagscale_perf.rpc.options import METHOD, ClientOptions, Hello
 from flagscale_perf.rpc.packing import Packed, Sizes, Slot, first_frame, pack
 from flagscale_perf.rpc.records import Status
 
@@ -137,6 +137,11 @@ class Session:
                 f"the server speaks protocol {welcome.protocol}, {welcome.byte_order} endian; this client "
                 f"{header.PROTOCOL}, {header.BYTE_ORDER} endian: use the same version on both sides"
             )
+        for method in welcome.methods:
+            if not METHOD.fullmatch(method):
+                raise InvalidMessage(f"the server has a method named {method!r}, which is no name")
+        if not (welcome.device + welcome.dtype + welcome.model).isprintable():
+            raise InvalidMessage("the server names a device, dtype or model that cannot be printed")
         if self.options.model not in (None, welcome.model):
             raise Refused(f"the server has the model {welcome.model!r}, not {self.options.model!r}")
 
@@ -291,10 +296,16 @@ def error_of(what: str, prefix: Prefix, first: bytes | memoryview) -> RpcError:
     if prefix.kind != Kind.FAILURE:
         return InvalidMessage(f"the server answered with a message of kind {prefix.kind}")
     body = header.FAILURE.decode(first, prefix)
+    text = _printable(body.text)
     if prefix.code == Status.FAILED:
-        return RemoteFailure(what, body.kind, body.text, body.traceback)
+        return RemoteFailure(what, _printable(body.kind), text, _printable(body.traceback))
     if prefix.code == Status.PEER_GONE:
-        return PeerGone(body.text)
+        return PeerGone(text)
     if prefix.code == Status.INVALID:
-        return InvalidMessage(f"the server could not use what it got: {body.text}")
-    return Refused(f"{what} was refused by the server: {body.text}")
+        return InvalidMessage(f"the server could not use what it got: {text}")
+    return Refused(f"{what} was refused by the server: {text}")
+
+
+def _printable(text: str) -> str:
+    """Without escape codes: it goes to somebody's terminal."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

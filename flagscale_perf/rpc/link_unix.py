@@ -15,7 +15,7 @@ from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused
 from flagscale_perf.rpc.header import MOST_FIRST_BYTES
 from flagscale_perf.rpc.link_zeromq import Message
 
-SEND_DEADLINE = struct.pack("ll", 1, 0)  # timeval: for a peer that takes nothing
+SEND_DEADLINE = struct.pack("ll", 0, 250_000)  # timeval: for a peer that takes nothing
 LOOK_EVERY = struct.pack("ll", 0, 100_000)
 BUFFER_BYTES = 1 << 20
 CREDENTIALS = struct.Struct("3i")
@@ -53,7 +53,7 @@ class UnixLink:
         return cls(connected)
 
     def send(self, first: bytes, frames: list[memoryview], deadline_ns: int) -> None:
-        """Raises `PeerGone` where the peer has ended, `CallTimeout` where it takes nothing for a second."""
+        """Raises `PeerGone` where the peer has ended, `CallTimeout` where it takes nothing."""
         try:
             self.socket.send(first)
         except BlockingIOError:

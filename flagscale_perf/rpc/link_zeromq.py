@@ -17,6 +17,8 @@ from flagscale_perf.rpc.errors import CallTimeout, PeerGone
 from flagscale_perf.rpc.header import MOST_FIRST_BYTES, MOST_PARTS
 
 QUEUE = 8  # messages; credits keep it shorter
+SEND_DEADLINE_MS = 250  # of a reply to a client that takes nothing
+GONE = "the server ended, or the connection to it broke"
 LOOK_EVERY_MS = 10  # while waiting: how often the end of the peer is looked for
 COPY_BELOW = 65536  # a copy of a small frame costs less than the bookkeeping of sharing it
 
@@ -50,6 +52,7 @@ class ClientLink:
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_message_bytes, MOST_FIRST_BYTES))
         self._socket.setsockopt(zmq.RECONNECT_IVL, 10)
         self._socket.setsockopt(zmq.RCVTIMEO, LOOK_EVERY_MS)
+        self._socket.setsockopt(zmq.SNDTIMEO, LOOK_EVERY_MS)
         self._monitor: zmq.Socket[bytes] | None = None
         if not endpoint.startswith("inproc:"):
             self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
@@ -57,16 +60,19 @@ class ClientLink:
         self.greeted = False  # until then a lost connection is only a server that is not there yet
 
     def send(self, first: bytes, frames: list[memoryview], deadline_ns: int) -> None:
-        """Hands it to ZeroMQ, which sends it behind our back. Raises `CallTimeout`."""
-        try:
-            if frames:
-                self._socket.setsockopt(zmq.SNDTIMEO, _left_ms(deadline_ns))
-                self._socket.send(first, zmq.SNDMORE)
-                send_frames(self._socket, frames)
-            else:
-                send_now(self._socket, first, 0)
-        except zmq.Again:
-            raise CallTimeout("the server takes no more messages") from None
+        """Hands it to ZeroMQ, which sends it behind our back. Raises `CallTimeout` or `PeerGone`."""
+        more = zmq.SNDMORE if frames else 0
+        while True:
+            try:
+                self._socket.send(first, more)
+                break
+            except zmq.Again:
+                if self.greeted and self._is_gone():
+                    raise PeerGone(GONE) from None
+                if time.monotonic_ns() >= deadline_ns:
+                    raise CallTimeout("the server takes no more messages") from None
+        if frames:
+            send_frames(self._socket, frames)
 
     def receive(self, deadline_ns: int) -> Message:
         """Waits for one. Raises `CallTimeout` or `PeerGone`."""
@@ -87,7 +93,7 @@ class ClientLink:
                 try:  # what came before the end counts
                     return socket.recv(zmq.NOBLOCK)
                 except zmq.Again:
-                    raise PeerGone("the server ended, or the connection to it broke") from None
+                    raise PeerGone(GONE) from None
             if time.monotonic_ns() >= deadline_ns:
                 raise CallTimeout("no reply in time")
 
@@ -120,7 +126,8 @@ class ServerLink:
         self._socket.set_hwm(QUEUE)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_message_bytes, MOST_FIRST_BYTES))
-        self._socket.setsockopt(zmq.SNDTIMEO, 0)
+        # Not 0: without waiting, libzmq takes a queue for full that was emptied just now.
+        self._socket.setsockopt(zmq.SNDTIMEO, SEND_DEADLINE_MS)
         if endpoint.startswith("ipc:"):
             self._socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
         before = os.umask(0o077)
@@ -149,7 +156,7 @@ class ServerLink:
         """Whether it could be queued: False where the peer has gone, or takes nothing more."""
         socket = self._socket
         try:
-            send_now(socket, who, zmq.SNDMORE)
+            socket.send(who, zmq.SNDMORE)
             if frames:
                 socket.send(first, zmq.SNDMORE)
                 send_frames(socket, frames)
@@ -168,19 +175,6 @@ class ServerLink:
             self._context.term()
 
 
-def send_now(socket: zmq.Socket[bytes], frame: bytes, flags: int) -> None:
-    """Raises `zmq.Again` where the queue is full.
-
-    A send looks only once a millisecond for what its peer has taken, so a short queue may look full when
-    it is empty. Asking for events looks at once.
-    """
-    try:
-        socket.send(frame, flags | zmq.NOBLOCK)
-    except zmq.Again:
-        socket.getsockopt(zmq.EVENTS)
-        socket.send(frame, flags | zmq.NOBLOCK)
-
-
 def send_frames(socket: zmq.Socket[bytes], frames: list[memoryview]) -> None:
     """The rest of a message."""
     last = len(frames) - 1
@@ -197,7 +191,3 @@ def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
             frames.append(frame.buffer)
         if not frame.more:
             return frames
-
-
-def _left_ms(deadline_ns: int) -> int:
-    return max(0, (deadline_ns - time.monotonic_ns()) // 1_000_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, get_args
@@ -98,6 +99,7 @@ class ServerOptions:
             raise RpcError(f"description has {size} bytes; at most {MOST_DESCRIPTION_BYTES} fit")
 
 
+METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,23}")
 MOST_SLOTS = 8
 MOST_DESCRIPTION_BYTES = 32768
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import socket
@@ -22,13 +21,12 @@ from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused, RpcErro
 from flagscale_perf.rpc.header import Kind, Prefix
 from flagscale_perf.rpc.link_unix import UnixLink, check_peer, listen
 from flagscale_perf.rpc.link_zeromq import Message, ServerLink
-from flagscale_perf.rpc.options import ServerOptions
+from flagscale_perf.rpc.options import METHOD, ServerOptions
 from flagscale_perf.rpc.packing import Unpacker
 from flagscale_perf.rpc.reception import Reception
 from flagscale_perf.rpc.records import ServedRecord
 
 __all__ = ["Handler", "Request", "Server"]
-METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,23}")
 
 
 class Server:

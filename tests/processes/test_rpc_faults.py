@@ -1,0 +1,291 @@
+"""Ends, restarts and deaf peers: who is gone is noticed, what was theirs is freed, nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import psutil
+import pytest
+import torch
+import zmq
+
+from flagscale_perf.rpc import header
+from flagscale_perf.rpc.arrays import DType
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused
+from flagscale_perf.rpc.header import Kind, Prefix
+from flagscale_perf.rpc.options import ClientOptions
+from flagscale_perf.rpc.tensors import array_of
+from tests.rpc_peer import Peer, wait_until
+from tests.rpc_server import serving
+
+MIB = 2**20
+CALLER = """
+import json, sys
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.options import ClientOptions
+client = Client.connect(ClientOptions(endpoint=sys.argv[1], **json.loads(sys.argv[2])))
+print(client.hello.client, flush=True)
+client.call("Wait", arguments={"seconds": float(sys.argv[3])})
+"""
+
+
+def mapped(process: psutil.Process) -> int:
+    """How many pieces of our shared memory a process has."""
+    return sum("flagscale_perf_rpc" in each.path for each in process.memory_maps(grouped=False))
+
+
+def descriptors(process: psutil.Process) -> int:
+    return process.num_fds()
+
+
+@pytest.fixture
+def endpoint(tmp_path):
+    return f"ipc://{tmp_path}/rpc.ipc"
+
+
+# --- row 12: a client that dies in a call
+
+
+@pytest.mark.parametrize("way", ['{"control": "unix"}', '{"payload": "shared"}'])
+def test_what_a_killed_client_had_is_freed(endpoint, way):
+    with serving(endpoint=endpoint, arena_bytes=4 * MIB) as (server, _):
+        process = psutil.Process(server.pid)
+        before = descriptors(process), mapped(process)
+        caller = subprocess.Popen(
+            [sys.executable, "-c", CALLER, endpoint, way, "0.2"], stdout=subprocess.PIPE
+        )
+        assert caller.stdout.readline() == b"1\n"
+        assert mapped(process) == before[1] + 2
+        caller.kill()
+        caller.wait()
+        caller.stdout.close()
+        wait_until(lambda: (descriptors(process), mapped(process)) == before)
+        with Client.connect(ClientOptions(endpoint=endpoint)) as client:
+            assert client.hello.client == 2
+
+
+def test_a_killed_client_makes_room_for_the_next(endpoint):
+    with serving(endpoint=endpoint, max_clients=1):
+        for _ in range(3):
+            caller = subprocess.Popen(
+                [sys.executable, "-c", CALLER, endpoint, '{"payload": "frames"}', "0"], stdout=subprocess.PIPE
+            )
+            assert caller.stdout.readline() != b""
+            caller.kill()
+            caller.wait()
+            caller.stdout.close()
+        with Client.connect(ClientOptions(endpoint=endpoint)) as client:
+            assert client.call("Echo").arrays == []
+            with pytest.raises(Refused, match="1 clients are connected already; raise max_clients"):
+                Client.connect(ClientOptions(endpoint=endpoint))
+            assert client.call("Echo").arrays == []
+
+
+# --- row 13: a server that dies
+
+
+@pytest.mark.parametrize("way", [{"control": "unix"}, {"payload": "shared"}, {"payload": "frames"}])
+def test_a_server_that_is_killed_is_noticed_long_before_the_deadline(endpoint, tmp_path, way):
+    with serving(endpoint=endpoint) as (server, _):
+        with Client.connect(ClientOptions(endpoint=endpoint, timeout_s=3600, **way)) as client:
+            pending = client.submit("Wait", arguments={"seconds": 3600})
+            server.kill()
+            with pytest.raises(PeerGone):
+                pending.result()
+        assert list(tmp_path.iterdir()) == []  # the client removes what the server could not
+
+
+def test_a_socket_that_nobody_serves_is_no_server(endpoint, tmp_path):
+    with serving(endpoint=endpoint) as (server, _):
+        server.kill()
+        server.wait()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["rpc.ipc", "rpc.ipc.lock", "rpc.ipc.unix"]
+        with pytest.raises(PeerGone, match="no server answered at .* within 0.2 s: .*; start it, or correct"):
+            Client.connect(ClientOptions(endpoint=endpoint, connect_timeout_s=0.2))
+    with serving(endpoint=endpoint), Client.connect(ClientOptions(endpoint=endpoint)) as client:
+        assert client.call("Echo").arrays == []
+    wait_until(lambda: list(tmp_path.iterdir()) == [])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_server_that_is_told_to_end_leaves_nothing(endpoint, tmp_path, number):
+    with serving(endpoint=endpoint) as (server, _):
+        with Client.connect(ClientOptions(endpoint=endpoint)):
+            server.send_signal(number)
+            assert server.wait(60) == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+# --- row 14: a server that is started again
+
+
+@pytest.mark.parametrize("way", [{"control": "unix"}, {"payload": "shared"}, {"payload": "frames"}])
+def test_a_restarted_server_answers_no_old_client(endpoint, way):
+    with serving(endpoint=endpoint) as (server, _):
+        client = Client.connect(ClientOptions(endpoint=endpoint, **way))
+        server.kill()
+        server.wait()
+        with serving(endpoint=endpoint):
+            with pytest.raises(PeerGone):
+                client.call("Echo")
+            with client, Client.connect(ClientOptions(endpoint=endpoint)) as again:
+                assert again.call("Echo").arrays == []
+
+
+def test_a_restarted_server_refuses_a_message_that_reaches_it(endpoint):
+    with Peer(endpoint) as peer:
+        with serving(endpoint=endpoint) as (server, _):
+            peer.hello()
+            old = peer.epoch
+            server.kill()
+        with serving(endpoint=endpoint):
+            prefix, text = peer.call(())
+            assert text == "this server was started after the client met it: connect again"
+            assert prefix.epoch != old
+
+
+# --- row 15: clients that do not listen
+
+
+def test_a_client_that_takes_no_replies_costs_no_memory(endpoint):
+    with serving(endpoint=endpoint, max_message_bytes=4 * MIB) as (server, _):
+        process = psutil.Process(server.pid)
+        with Client.connect(ClientOptions(endpoint=endpoint)) as other, Peer(endpoint) as deaf:
+            deaf.hello()
+            before = process.memory_info().rss
+            body = header.encode(((), {"bytes": MIB}))
+            deaf.socket.sndtimeo = 2000
+            for n in range(500):
+                try:
+                    deaf.send(Prefix(Kind.CALL, 0, deaf.epoch, n + 1, 4, 0, 0, 0), body)
+                except zmq.Again:
+                    break
+            assert other.call("Echo").arrays == []
+            assert process.memory_info().rss < before + 64 * MIB  # 500 MiB of replies were asked for
+
+
+def test_a_client_that_takes_no_replies_on_the_unix_socket_is_dropped(endpoint):
+    with serving(endpoint=endpoint, max_message_bytes=4 * MIB):
+        with Client.connect(ClientOptions(endpoint=endpoint)) as other, Peer(endpoint) as deaf:
+            deaf.attach(deaf.hello(unix=True))
+            body = header.encode(((), {"bytes": 4000}))
+            with pytest.raises(OSError):
+                for n in range(100_000):
+                    deaf.side.send(header.message(Prefix(Kind.CALL, 0, deaf.epoch, n + 1, 4, 0, 0, 0), body))
+            assert other.call("Echo").arrays == []
+
+
+# --- row 16: an end with a message that was not sent
+
+
+def test_a_client_ends_although_its_message_was_never_taken(endpoint, run_python):
+    code = """
+import sys
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.errors import CallTimeout
+from flagscale_perf.rpc.options import ClientOptions
+from flagscale_perf.rpc.arrays import Array, DType
+import os, signal
+client = Client.connect(ClientOptions(endpoint=sys.argv[1], payload="frames"))
+os.kill(client.hello.process, signal.SIGSTOP)
+big = Array(DType.UINT8, (2**27,), memoryview(bytes(2**27)))
+try:
+    client.call("Echo", [big], timeout_s=0.1)
+except CallTimeout:
+    print("timeout")
+client.close()
+print("closed")
+"""
+    with serving(endpoint=endpoint) as (server, _):
+        result = run_python("-c", code, endpoint, timeout_s=120)
+        assert result.stdout == "timeout\nclosed\n", result.stderr
+        server.send_signal(signal.SIGCONT)
+
+
+# --- row 17 and 18, from the other side: a server that lies
+
+
+def lying(endpoint, answers):
+    """A thread that answers one HELLO after another with these fields of WELCOME."""
+
+    def serve():
+        with zmq.Context() as context, context.socket(zmq.ROUTER) as socket:
+            socket.bind(endpoint)
+            for changed in answers:
+                who, _ = socket.recv_multipart()
+                said = {
+                    "protocol": header.PROTOCOL, "byte_order": header.BYTE_ORDER, "client": 1, "process": 1,
+                    "device": "cpu", "dtype": "", "model": "", "description": "{}", "methods": ("Echo",),
+                    "max_message_bytes": 100, "arena_bytes": 0, "slots": 1, "token": b"", "socket": "",
+                    "same_clock": False,
+                }  # fmt: skip
+                body = header.encode(header.WelcomeBody(**(said | changed)))
+                socket.send_multipart([who, header.message(Prefix(Kind.WELCOME, 0, 5, 0, 0, 0, 0, 0), body)])
+            socket.close(1000)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+def test_a_server_that_says_what_cannot_be_is_refused(endpoint):
+    said = {
+        "the server speaks protocol 2": {"protocol": 2},
+        "the server speaks protocol 1, big endian": {"byte_order": "big"},
+        "that cannot be printed": {"device": "cpu\x1b[2J"},
+        "a method named 'Echo.n1 Forged": {"methods": ("Echo\n1 Forged",)},
+        "Expected `int` <= 8": {"slots": 9},
+        "the server has the model 'other'": {"model": "other"},
+    }
+    thread = lying(endpoint, said.values())
+    for text in said:
+        with pytest.raises((Refused, InvalidMessage), match=text.replace(".", ".*")):
+            Client.connect(ClientOptions(endpoint=endpoint, payload="frames", model=""))
+    thread.join()
+
+
+# --- row 19: a third process that comes and goes
+
+
+def test_another_client_that_comes_and_goes_takes_nothing_along(endpoint, run_python):
+    before = set(os.listdir("/dev/shm"))
+    with (
+        serving(endpoint=endpoint),
+        Client.connect(ClientOptions(endpoint=endpoint, control="unix")) as client,
+    ):
+        sent = array_of(torch.arange(100_000))
+        for _ in range(2):
+            assert run_python("-c", CALLER, endpoint, "{}", "0").returncode == 0
+            assert bytes(client.call("Echo", [sent]).arrays[0].data) == bytes(sent.data)
+        assert set(os.listdir("/dev/shm")) == before
+
+
+# --- bytes that are changed on a sealed connection
+
+
+def test_a_changed_byte_of_a_sealed_array_is_noticed(endpoint):
+    with serving(endpoint=endpoint), Client.connect(ClientOptions(endpoint=endpoint, seal=True)) as client:
+        plain = torch.full((4096,), 3, dtype=torch.uint8)
+        pending = client.submit("Echo", [array_of(plain)])
+        memory = client._session.shared.arenas[0]._memory
+        assert bytes(plain.numpy()[:64]) not in memory[:8192]
+        assert bytes(pending.result().arrays[0].data) == bytes(plain.numpy())
+        assert bytes(plain.numpy()[:64]) not in client._session.shared.arenas[1]._memory[:8192]
+        waiting = client.submit("Wait", arguments={"seconds": 0.2})
+        changed = client.submit("Echo", [array_of(plain)])
+        memory[client.hello.arena_bytes // 2 + 5] ^= 1
+        assert waiting.result().arrays == []
+        with pytest.raises(InvalidMessage, match="an encrypted array that was changed on its way"):
+            changed.result()
+
+
+def test_a_sealed_connection_takes_nothing_in_the_clear(endpoint):
+    with serving(endpoint=endpoint), Peer(endpoint) as peer:
+        peer.attach(peer.hello(seal=True))
+        part = (int(DType.UINT8), (4,), int(header.Place.INLINE), 0)
+        assert peer.call((part,), tail=b"0123")[1] == "an array that is not encrypted, on a sealed connection"
