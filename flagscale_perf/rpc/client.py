@@ -22,6 +22,7 @@ from flagscale_perf.spine.errors import did_you_mean
 Observe = Callable[[CallRecord], None]
 NO_ARGUMENTS: dict[str, Value] = {}
 CALL, REPLY, FAILURE, OK = int(Kind.CALL), int(Kind.REPLY), int(Kind.FAILURE), int(Status.OK)
+CLEAR_PATIENCE_S = 1.0
 now = time.monotonic_ns
 
 
@@ -99,6 +100,7 @@ class Client:
         self._calls = 0
         self._in_flight: dict[int, Pending] = {}
         self._broken: str | None = None
+        self._server_gone = False
 
     @classmethod
     def connect(cls, options: ClientOptions, observe: Observe | None = None) -> Client:
@@ -283,7 +285,7 @@ class Client:
             self._in_flight.pop(pending.number, None)
         if isinstance(error, (PeerGone, InvalidMessage)) and self._broken is None:
             self._broken = f"{error}; connect again"
-            clear_after(self.hello.endpoint)
+            self._server_gone = isinstance(error, PeerGone)
         if self._observe is not None:
             self._record(pending, error.status)
 
@@ -318,6 +320,8 @@ class Client:
             with contextlib.suppress(RpcError):
                 self._link.send(header.message(Prefix(Kind.BYE, 0, self._epoch, 0, 0, 0, 0, 0), b""), [], 0)
         self._session.close()
+        if self._server_gone:
+            clear_after(self.hello.endpoint, self.hello.process, CLEAR_PATIENCE_S)
 
     def __enter__(self) -> Client:
         return self

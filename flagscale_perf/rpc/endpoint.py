@@ -14,6 +14,7 @@ import os
 import socket
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -146,12 +147,26 @@ class Claim:
         self._descriptor = -1
 
 
-def clear_after(endpoint: str) -> None:
-    """Removes what a server left that was killed. Does nothing where one lives."""
+def clear_after(endpoint: str, process: int, patience_s: float) -> None:
+    """Removes what a server left that was killed. Does nothing where another one lives.
+
+    Args:
+        endpoint: of the server.
+        process: its id.
+        patience_s: how long to wait for the system to let go of what the process had.
+    """
     path = path_of(endpoint)
-    if path is not None and Path(f"{path}.lock").exists():
-        with suppress(Refused, OSError):
+    deadline = time.monotonic() + patience_s
+    while path is not None:
+        try:
+            if Path(f"{path}.lock").read_text().strip() != str(process):
+                return
             Claim(endpoint).release()
+        except (Refused, OSError):
+            if time.monotonic() < deadline and path.exists():
+                time.sleep(0.01)
+                continue
+        return
 
 
 def check_owner(endpoint: str) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from flagscale_perf.rpc.errors import CallTimeout, PeerGone
+from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused
 from flagscale_perf.rpc.header import MOST_FIRST_BYTES, MOST_PARTS
 
 QUEUE = 8  # messages; credits keep it shorter
@@ -133,6 +133,9 @@ class ServerLink:
         before = os.umask(0o077)
         try:
             self._socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise Refused(f"cannot listen at {endpoint}: {error.strerror}") from None
         finally:
             os.umask(before)
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)

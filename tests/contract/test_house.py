@@ -29,7 +29,6 @@ TESTED_ELSEWHERE = {
     "rpc/arena.py": "tests/processes/test_rpc_calls.py",
     "rpc/client.py": "tests/processes/test_rpc_calls.py",
     "rpc/connection.py": "tests/processes/test_rpc_calls.py",
-    "rpc/endpoint.py": "tests/processes/test_rpc_calls.py",
     "rpc/errors.py": "tests/processes/test_rpc_calls.py",
     "rpc/handshake.py": "tests/processes/test_rpc_calls.py",
     "rpc/header.py": "tests/processes/test_rpc_calls.py",

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import psutil
@@ -170,14 +171,14 @@ def test_a_client_that_takes_no_replies_costs_no_memory(endpoint):
 
 
 def test_a_client_that_takes_no_replies_on_the_unix_socket_is_dropped(endpoint):
-    with serving(endpoint=endpoint, max_message_bytes=4 * MIB):
-        with Client.connect(ClientOptions(endpoint=endpoint)) as other, Peer(endpoint) as deaf:
-            deaf.attach(deaf.hello(unix=True))
-            body = header.encode(((), {"bytes": 4000}))
-            with pytest.raises(OSError):
-                for n in range(100_000):
-                    deaf.side.send(header.message(Prefix(Kind.CALL, 0, deaf.epoch, n + 1, 4, 0, 0, 0), body))
-            assert other.call("Echo").arrays == []
+    connecting = ClientOptions(endpoint=endpoint)
+    with serving(endpoint=endpoint), Client.connect(connecting) as other, Peer(endpoint) as deaf:
+        deaf.attach(deaf.hello(unix=True))
+        body = header.encode(((), {"bytes": 4000}))
+        with pytest.raises(OSError):
+            for n in range(100_000):
+                deaf.side.send(header.message(Prefix(Kind.CALL, 0, deaf.epoch, n + 1, 4, 0, 0, 0), body))
+        assert other.call("Echo").arrays == []
 
 
 # --- row 16: an end with a message that was not sent
@@ -186,6 +187,7 @@ def test_a_client_that_takes_no_replies_on_the_unix_socket_is_dropped(endpoint):
 def test_a_client_ends_although_its_message_was_never_taken(endpoint, run_python):
     code = """
 import sys
+import tempfile
 from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.errors import CallTimeout
 from flagscale_perf.rpc.options import ClientOptions
@@ -289,3 +291,75 @@ def test_a_sealed_connection_takes_nothing_in_the_clear(endpoint):
         peer.attach(peer.hello(seal=True))
         part = (int(DType.UINT8), (4,), int(header.Place.INLINE), 0)
         assert peer.call((part,), tail=b"0123")[1] == "an array that is not encrypted, on a sealed connection"
+
+
+# --- rows 10 and 11: one server a path, and one user
+
+
+def test_a_second_server_at_a_live_endpoint_is_refused(endpoint, run_python):
+    with (
+        serving(endpoint=endpoint) as (server, _),
+        Client.connect(ClientOptions(endpoint=endpoint)) as client,
+    ):
+        for where in (endpoint, f"{endpoint[:6]}/{endpoint[6:]}"):
+            result = run_python("-m", "tests.rpc_server", f'{{"endpoint": "{where}"}}')
+            assert f"Refused: process {server.pid} listens at" in result.stderr
+        assert client.call("Echo").arrays == []
+
+
+def test_a_second_server_at_a_live_port_is_refused(run_python):
+    with serving(endpoint="tcp://127.0.0.1:*") as (_, endpoint):
+        result = run_python("-m", "tests.rpc_server", f'{{"endpoint": "{endpoint}"}}')
+        assert f"Refused: cannot listen at {endpoint}: Address already in use" in result.stderr
+        with Client.connect(ClientOptions(endpoint=endpoint)) as client:
+            assert client.hello.transport == "TCP" and client.hello.payload == "frames"
+            assert client.call("Echo").arrays == []
+        for options in ({"payload": "shared"}, {"control": "unix"}, {"seal": True}):
+            with pytest.raises(Refused, match="need an ipc endpoint"):
+                Client.connect(ClientOptions(endpoint=endpoint, **options))
+
+
+def test_the_requirements_path_in_a_directory_that_all_may_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    shared = tmp_path / "tmp"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with serving(endpoint=f"ipc://{shared}/tsqp_gpu_server.ipc") as (_, endpoint):
+        assert (shared / "tsqp_gpu_server.ipc").stat().st_mode & 0o777 == 0o700
+        with Client.connect(ClientOptions(endpoint=endpoint, control="unix")) as client:
+            assert client.call("Echo").arrays == []
+    assert list(shared.iterdir()) == list((tmp_path / "flagscale_perf").iterdir()) == []
+
+
+AS_ANOTHER_USER = """
+import os, socket, sys
+os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
+kind = socket.SOCK_SEQPACKET if sys.argv[1].endswith("unix") else socket.SOCK_STREAM
+with socket.socket(socket.AF_UNIX, kind) as s:
+    s.settimeout(60)
+    try:
+        s.connect(sys.argv[1])
+        s.send(b"\\xff" + bytes(8) + b"\\x7f\\x03\\x00NULL" + bytes(48))
+        received = s.recv(4096)
+        print("answered" if received else "turned away")
+    except OSError as error:
+        print("turned away" if isinstance(error, (BrokenPipeError, ConnectionResetError)) else error.strerror)
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
+@pytest.mark.parametrize("name", ["rpc.ipc", "rpc.ipc.unix"])
+def test_another_user_is_turned_away(name):
+    said = []
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp") as directory,
+        serving(endpoint=f"ipc://{directory}/rpc.ipc"),
+    ):
+        os.chmod(directory, 0o711)  # so that it is the socket's turn to refuse
+        for mode, user in ((0o700, 65534), (0o777, 65534), (0o777, 0)):
+            os.chmod(f"{directory}/{name}", mode)
+            command = [sys.executable, "-c", AS_ANOTHER_USER, f"{directory}/{name}", str(user)]
+            said.append(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+        with Client.connect(ClientOptions(endpoint=f"ipc://{directory}/rpc.ipc")) as client:
+            assert client.call("Echo").arrays == []
+    assert said == ["Permission denied", "turned away", "answered"]
