@@ -2,6 +2,7 @@
 what all that means for your own traffic.
 
 python diagnose_transport.py                                  measure, and look at the endpoint
+python diagnose_transport.py --log zmq_performance.log        ... for these calls (or those of a run file)
 python diagnose_transport.py --calls 98 --bytes-sent 3328MiB --bytes-received 3657MiB --seconds 32.6
 python diagnose_transport.py --figures reported_figures.toml  ... and hold figures against arithmetic
 """
@@ -18,8 +19,9 @@ from flagscale_perf.report.text import render
 from flagscale_perf.rpc.calibration import LADDER, Plan, calibrate
 from flagscale_perf.rpc.claims import Reported, read_figures
 from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.diagnosis import Observed, Places, diagnose
+from flagscale_perf.rpc.diagnosis import Places, diagnose
 from flagscale_perf.rpc.listeners import look_at, zeromq_servers
+from flagscale_perf.rpc.observed import Observed
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import for_stdout
@@ -52,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--endpoint", help="the client's (default: LLAMA_IPC_PATH, or the usual one)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="zmq_performance.log, or a run file")
     parser.add_argument("--calls", type=int, metavar="N", help="of your traffic")
     parser.add_argument(
         "--bytes-sent", type=size, default=0, metavar="BYTES", help="of all calls; 3328MiB, 2GB"
@@ -74,14 +77,15 @@ def size(text: str) -> int:
 
 def _observed(options: argparse.Namespace, reported: Reported | None) -> Observed | None:
     """Whose calls they are; None where nobody says."""
+    if options.log is not None:
+        return Observed.of_session(options.log)
     if options.calls is not None:
         if options.calls < 1:
             raise PerfError(f"--calls {options.calls}: write how many calls there are, 1 or more")
         traffic = Traffic.alike(options.calls, options.bytes_sent, options.bytes_received)
         return Observed(traffic, "the command line; calls are taken to be alike", options.seconds)
-    return (
-        Observed.of_figures(reported, f"{options.figures}; calls are taken to be alike") if reported else None
-    )
+    source = f"{options.figures}; calls are taken to be alike"
+    return Observed.of_figures(reported, source) if reported else None
 
 
 def _places(options: argparse.Namespace, observed: Observed | None) -> Places:

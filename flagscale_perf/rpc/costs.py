@@ -197,6 +197,7 @@ class Calibration:
     memory: MemoryCost
     paths: Sequence[PathCost]
 
-    def path(self, payload: str, transport: str) -> PathCost | None:
-        """The first that carries so; None where it was not measured."""
-        return next((p for p in self.paths if (p.payload, p.transport) == (payload, transport)), None)
+    def path(self, payload: str, transport: str, control: str = "zeromq") -> PathCost | None:
+        """None where it was not measured."""
+        asked = (transport, payload, control)
+        return next((p for p in self.paths if (p.transport, p.payload, p.control) == asked), None)

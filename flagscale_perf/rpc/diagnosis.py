@@ -10,58 +10,13 @@ from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, R
 from flagscale_perf.rpc.claims import MIB, Reported, Verdict, judge_all
 from flagscale_perf.rpc.costs import Calibration, Curve, PathCost, Prediction, Traffic
 from flagscale_perf.rpc.listeners import EndpointState, Listener
+from flagscale_perf.rpc.observed import Observed
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MATTERS = 0.1  # a path that saves less of the whole is not worth changing
 _MOSTLY = 0.5
 _NOTHING = 0.02
 _US = 1000
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What is known of a program's calls.
-
-    Attributes:
-        traffic: their sizes.
-        source: where that is from.
-        rpc_s: in calls; None where it is not known, as the next two.
-        server_s: of it, in the methods themselves.
-        total_s: of the whole program.
-        transport, payload: how they were carried; msgpack where it is not known.
-        serialize_s, deserialize_s: of rpc_s or beside it, on the caller's side.
-    """
-
-    traffic: Traffic
-    source: str
-    rpc_s: float | None = None
-    server_s: float | None = None
-    total_s: float | None = None
-    transport: str | None = None
-    payload: str = "msgpack"
-    serialize_s: float | None = None
-    deserialize_s: float | None = None
-
-    @classmethod
-    def of_figures(cls, reported: Reported, source: str) -> Observed | None:
-        """None where the file has no [run]."""
-        run = reported.run
-        if run is None:
-            return None
-        traffic = Traffic.alike(run.calls, run.sent_mib * MIB, run.received_mib * MIB)
-        serialize, deserialize = (
-            None if each is None else each * run.calls / 1e3
-            for each in (run.serialize_ms, run.deserialize_ms)
-        )
-        return cls(
-            traffic,
-            source,
-            run.rpc_s,
-            run.server_s,
-            run.total_s,
-            serialize_s=serialize,
-            deserialize_s=deserialize,
-        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +99,7 @@ def predictions(here: Calibration, traffic: Traffic) -> dict[str, Prediction]:
 
 
 def _conclude(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
-    used = here.path(seen.payload, seen.transport or "IPC")
+    used = here.path(seen.payload, seen.transport or "IPC", seen.control)
     if used is None or not seen.traffic.loads:
         return [
             (

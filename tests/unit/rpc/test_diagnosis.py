@@ -9,8 +9,9 @@ import pytest
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.claims import read_figures
 from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.diagnosis import Diagnosis, Observed, Places, diagnose
+from flagscale_perf.rpc.diagnosis import Diagnosis, Places, diagnose
 from flagscale_perf.rpc.listeners import EndpointState, Listener
+from flagscale_perf.rpc.observed import Observed
 from tests.golden import golden
 from tests.unit.rpc.calibrations import FIXED, MIB
 

@@ -1,0 +1,58 @@
+"""What is known of calls: from a log, and from reported figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.rpc.claims import Reported, Run
+from flagscale_perf.rpc.costs import Load
+from flagscale_perf.rpc.observed import Observed
+from flagscale_perf.spine.errors import PerfError
+from tests.unit.rpc.calibrations import MIB
+
+# A log as others write it: Recv(ms) holds the wait, and no server says what it took.
+FOREIGN = """ZeroMQ Performance Log - Transport: TCP
+{ruler}
+ID    Method               Serialize(ms)   Send(ms)     Recv(ms)     Deserialize(ms)   Total(ms)    Sent(KB)     Recv(KB)     Throughput(MB/s)  
+{ruler}
+1     Embedding            0.100           0.200        0.300        0.400             1.000        8.00         8192.00      8007.81           
+2     BatchLinear          1.000           2.000        3.000        4.000             10.000       8192.00      12288.00     2000.00           
+3     BatchLinear          1.000           2.000        3.000        4.000             10.000       8192.00      12288.00     2000.00           
+""".format(ruler="=" * 116)  # noqa: E501, W291
+
+
+def test_a_log_of_others_has_every_call_and_its_transport(tmp_path: Path) -> None:
+    path = tmp_path / "zmq_performance.log"
+    path.write_text(FOREIGN)
+    seen = Observed.of_session(path)
+    assert seen.traffic.loads == (Load(1, 8192, 8192 * 1024), Load(2, 8192 * 1024, 12288 * 1024))
+    assert (seen.source, seen.transport, seen.payload, seen.control) == (
+        str(path),
+        "TCP",
+        "msgpack",
+        "zeromq",
+    )
+    assert seen.rpc_s == pytest.approx(0.021)
+    assert (seen.serialize_s, seen.deserialize_s) == (pytest.approx(0.0021), pytest.approx(0.0084))
+    assert seen.server_s is None
+    assert seen.total_s is None
+
+
+def test_reported_figures_are_calls_that_are_all_alike() -> None:
+    run = Run(
+        calls=10, sent_mib=20, received_mib=40, rpc_s=3.0, total_s=5.0, serialize_ms=46, deserialize_ms=25
+    )
+    seen = Observed.of_figures(Reported(run), "figures")
+    assert seen is not None
+    assert seen.traffic.loads == (Load(10, 2 * MIB, 4 * MIB),)
+    assert (seen.rpc_s, seen.total_s, seen.serialize_s, seen.deserialize_s) == (3.0, None, 0.46, 0.25)
+    assert Observed.of_figures(Reported(), "figures") is None
+
+
+def test_a_log_without_a_call_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "zmq_performance.log"
+    path.write_text("".join(FOREIGN.splitlines(keepends=True)[:4]))
+    with pytest.raises(PerfError, match="has no call in it; name a log or a run file of calls"):
+        Observed.of_session(path)
