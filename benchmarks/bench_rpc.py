@@ -1,7 +1,7 @@
 """Calls between two processes, ours beside others: round trips from 1 KB to 64 MB, and the bytes of a whole
 split forward pass; each as a ratio to copying the same memory, in rounds in which all take their turn.
 
-python benchmarks/bench_rpc.py [--only echo|replay] [--rounds N] [--peers PYTHON]
+python benchmarks/bench_rpc.py [--only echo|remote|replay] [--rounds N] [--peers PYTHON]
 
 Ours have validation on, and an observer that gets the record of every call. `make rpc-peers` makes the Python
 environment of --peers. Exits with 1 where a bar is missed.
@@ -21,11 +21,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.rpc import bars, ours, peers, workload
-from benchmarks.rpc.rounds import FLOOR, SIZES, Cells, Copies, Timer, measure, timer
+from benchmarks.rpc.rounds import FLOOR, SIZES, Cells, Copies, measure, timer
 from flagscale_perf.spine.units import aligned
 
 PEERS_PYTHON = Path(__file__).resolve().parents[1] / ".venv_rpc_peers/bin/python"
-REMOTE = ("iceoryx2", "vLLM MessageQueue", "Ray actor")
+REMOTE = ("iceoryx2", "Ray actor")
 PACKAGES = ("pyzmq", "msgpack", "msgspec", "cryptography", "grpcio")
 
 
@@ -34,9 +34,11 @@ def main() -> int:
     print_head(options)
     missed = 0
     if options.only in (None, "echo"):
-        cells, absent = round_trips(options)
-        print_round_trips(cells, absent)
+        cells = round_trips(options)
+        print_round_trips(cells)
         missed += bars.report(bars.of_round_trips(cells))
+    if options.only in (None, "remote"):
+        missed += remote(options)
     if options.only in (None, "replay"):
         found = workload.replay(options.rounds[0])
         print_replays(found)
@@ -44,11 +46,21 @@ def main() -> int:
     return 1 if missed else 0
 
 
+def remote(options: argparse.Namespace) -> int:
+    """Beside the peers with an environment of their own; how many bars are missed."""
+    if not options.peers.exists():
+        print(f"\n{', '.join(REMOTE)}: not installed; make rpc-peers")
+        return 0
+    cells = beside_remote(options)
+    print_round_trips(cells)
+    return bars.report(bars.beside(cells, REMOTE))
+
+
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", choices=("echo", "replay"))
+    parser.add_argument("--only", choices=("echo", "remote", "replay"))
     parser.add_argument(
         "--rounds", type=rounds, default=(5, 12), metavar="LEAST[,MOST]", help="default: 5,12"
     )
@@ -72,34 +84,30 @@ def print_head(options: argparse.Namespace) -> None:
 # ---- round trips --------------------------------------------------------------------------------
 
 
-def round_trips(options: argparse.Namespace) -> tuple[Cells, list[str]]:
-    """The times of all contenders, and why some are not among them."""
+def round_trips(options: argparse.Namespace) -> Cells:
+    """The times of ours and of every peer in this environment."""
     copies = Copies(SIZES[-1])
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench_rpc_")))
-        echoes = ours.open_all(directory, copies.source, stack) | peers.open_all(
-            directory, copies.source, stack
-        )
-        contenders = {name: timer(echo) for name, echo in echoes.items()}
-        remote, absent = open_remote(options.peers, stack)
+        echoes = ours.open_all(directory, copies.source, stack)
+        echoes |= peers.open_all(directory, copies.source, stack)
         watched = [(name, size) for name in (ours.UNIX, ours.ZEROMQ) for size in SIZES[2:]]
-        return measure(contenders | remote, copies, options.rounds, watched), absent
+        return measure({name: timer(echo) for name, echo in echoes.items()}, copies, options.rounds, watched)
 
 
-def open_remote(python: Path, stack: ExitStack) -> tuple[dict[str, Timer], list[str]]:
-    """Peers with an environment of their own, and those that are not there."""
-    if not python.exists():
-        return {}, [f"{', '.join(REMOTE)}: not installed; make rpc-peers"]
-    found, absent = {}, []
-    for name in REMOTE:
-        try:
-            found[name] = stack.enter_context(peers.open_remote(python, name, SIZES[-1]))
-        except OSError as error:
-            absent.append(str(error))
-    return found, absent
+def beside_remote(options: argparse.Namespace) -> Cells:
+    """Ours once more, beside the peers of another environment: alone with them, as some keep a core busy."""
+    copies = Copies(SIZES[-1])
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench_rpc_")))
+        echoes = ours.open_all(directory, copies.source, stack, (ours.UNIX, ours.ZEROMQ))
+        contenders = {name: timer(echo) for name, echo in echoes.items()}
+        for name in REMOTE:
+            contenders[name] = stack.enter_context(peers.open_remote(options.peers, name, SIZES[-1]))
+        return measure(contenders, copies, options.rounds, [])
 
 
-def print_round_trips(cells: Cells, absent: list[str]) -> None:
+def print_round_trips(cells: Cells) -> None:
     names = list(dict.fromkeys(name for name, _ in cells))
     head = [size_name(size) for size in SIZES]
     times = [[name, *(f"{cells[name, size].best_ns / 1e3:.1f}" for size in SIZES)] for name in names]
@@ -113,8 +121,6 @@ def print_round_trips(cells: Cells, absent: list[str]) -> None:
             )
         )
     )
-    for reason in absent:
-        print(reason)
 
 
 def ratio(cells: Cells, name: str, size: int) -> str:

@@ -1,11 +1,11 @@
-"""Our own ways of carrying calls, and the baseline: each with a server process of its own, and an observer
-that gets the record of every call.
+"""Our own ways of carrying calls, and the baseline: each with a server process of its own, and a
+recorder that gets the record of every call.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +13,10 @@ from benchmarks.rpc.peers import Echo
 from flagscale_perf.rpc.arrays import Array, DType
 from flagscale_perf.rpc.baseline import BaselineClient
 from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions, Control, Payload
 from flagscale_perf.rpc.partner import ECHO, IN_PLACE, start
-from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.recording import Observe, RecordingOptions, RpcRecorder
 
 MARGIN = 1 << 16
 UNIX, ZEROMQ = "ours: shared, unix", "ours: shared, ZeroMQ"
@@ -48,34 +49,43 @@ KINDS = {
 }
 
 
-def open_all(directory: Path, source: memoryview, stack: ExitStack) -> dict[str, Echo]:
-    """Every one, by name."""
-    return {
-        name: _open(kind, directory / f"{n}.ipc", source, stack)
-        for n, (name, kind) in enumerate(KINDS.items())
-    }
+def open_all(
+    directory: Path, source: memoryview, stack: ExitStack, names: Iterable[str] = tuple(KINDS)
+) -> dict[str, Echo]:
+    """Every one of `names`."""
+    observe = _recorder(directory / "records", stack).observe
+    opened = (_open(KINDS[name], directory / f"{n}.ipc", source, observe) for n, name in enumerate(names))
+    return {name: stack.enter_context(each) for name, each in zip(names, opened, strict=True)}
 
 
-def _open(kind: Kind, path: Path, source: memoryview, stack: ExitStack) -> Echo:
+@contextmanager
+def _open(kind: Kind, path: Path, source: memoryview, observe: Observe) -> Iterator[Echo]:
     largest = len(source) + MARGIN
     server = "baseline" if kind.payload == "msgpack" else "server"
-    endpoint = stack.enter_context(start(server, kind.endpoint or f"ipc://{path}", largest))
-    options = ClientOptions(
-        endpoint=endpoint,
-        payload=kind.payload,
-        control=kind.control,
-        seal=kind.seal,
-        max_message_bytes=largest,
-    )
-    last: deque[CallRecord] = deque(maxlen=1)
-    if server == "baseline":
-        return _copied(stack.enter_context(BaselineClient(options, last.append)), source)
-    client = stack.enter_context(Client.connect(options, last.append))
-    asked = (kind.payload, kind.control)
-    got = (client.hello.payload, client.hello.control)
-    if "auto" not in asked and asked != got:
-        raise OSError(f"asked for {asked}, and the server has {got}")
-    return _placed(client) if kind.is_placed else _copied(client, source)
+    with start(server, kind.endpoint or f"ipc://{path}", largest) as endpoint:
+        options = ClientOptions(
+            endpoint=endpoint,
+            payload=kind.payload,
+            control=kind.control,
+            seal=kind.seal,
+            max_message_bytes=largest,
+        )
+        if server == "baseline":
+            with BaselineClient(options, observe) as baseline:
+                yield _copied(baseline, source)
+            return
+        with Client.connect(options, observe) as client:
+            asked = (kind.payload, kind.control)
+            got = (client.hello.payload, client.hello.control)
+            if "auto" not in asked and asked != got:
+                raise OSError(f"asked for {asked}, and the server has {got}")
+            yield _placed(client) if kind.is_placed else _copied(client, source)
+
+
+def _recorder(directory: Path, stack: ExitStack) -> RpcRecorder:
+    """As programs have it: every call's record goes through the ring to a writer process."""
+    options = RecordingOptions(str(directory), log_file=None)
+    return stack.enter_context(RpcRecorder.start(RpcFacts(), options, lambda line: None))
 
 
 def _copied(client: Client | BaselineClient, source: memoryview) -> Echo:
