@@ -16,12 +16,12 @@ import sys
 from pathlib import Path
 
 from flagscale_perf.report.text import render
+from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
+from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.calibration import LADDER, Plan, calibrate
 from flagscale_perf.rpc.claims import Reported, read_figures
 from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.diagnosis import Places, diagnose
 from flagscale_perf.rpc.listeners import look_at, zeromq_servers
-from flagscale_perf.rpc.observed import Observed
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import for_stdout

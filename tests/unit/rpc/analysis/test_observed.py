@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.claims import Reported, Run
 from flagscale_perf.rpc.costs import Load
-from flagscale_perf.rpc.observed import Observed
 from flagscale_perf.spine.errors import PerfError
 from tests.unit.rpc.calibrations import MIB
 
@@ -41,9 +41,7 @@ def test_a_log_of_others_has_every_call_and_its_transport(tmp_path: Path) -> Non
 
 
 def test_reported_figures_are_calls_that_are_all_alike() -> None:
-    run = Run(
-        calls=10, sent_mib=20, received_mib=40, rpc_s=3.0, total_s=5.0, serialize_ms=46, deserialize_ms=25
-    )
+    run = Run(calls=10, sent_mib=20, received_mib=40, rpc_s=3.0, serialize_ms=46, deserialize_ms=25)
     seen = Observed.of_figures(Reported(run), "figures")
     assert seen is not None
     assert seen.traffic.loads == (Load(10, 2 * MIB, 4 * MIB),)

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.report.text import render
+from flagscale_perf.rpc.analysis.diagnosis import Diagnosis, Places, diagnose
+from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.claims import read_figures
 from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.diagnosis import Diagnosis, Places, diagnose
 from flagscale_perf.rpc.listeners import EndpointState, Listener
-from flagscale_perf.rpc.observed import Observed
 from tests.golden import golden
 from tests.unit.rpc.calibrations import FIXED, MIB
 
-SHIPPED = Path(__file__).parents[3] / "examples/tee_gpu/reported_figures.toml"
+SHIPPED = Path(__file__).parents[4] / "examples/tee_gpu/reported_figures.toml"
 AT = "ipc:///run/x.ipc"
 SERVER = Listener(71, "python server_optimized.py", (("LLAMA_DTYPE", "float32"),))
 
