@@ -60,12 +60,20 @@ def check(args: Namespace, result: Tensor) -> None:
         print(f"Check: at most {difference:.3g} from the monolithic model, logits up to {largest:.3g}")
 
 
-def check_dtype(client: GPUClient) -> None:
-    """The type is the server's. Raises PerfError where the environment here asks for another."""
+def check_server(client: GPUClient, pipeline: int) -> None:
+    """Raises PerfError where the server computes in another type than `LLAMA_DTYPE` here says, or takes fewer
+    calls at a time than micro-batches make.
+    """
     wanted = os.environ.get("LLAMA_DTYPE")
     if wanted and f"torch.{wanted}" != client.hello.dtype:
         raise PerfError(
             f"LLAMA_DTYPE is {wanted} here, and the server computes in {client.hello.dtype}: start it anew"
+        )
+    slots = client.hello.slots
+    if pipeline > slots:
+        raise PerfError(
+            f"--pipeline is {pipeline}, and the server takes {slots} calls at a time: start it with "
+            f"--slots {pipeline}"
         )
 
 
@@ -93,7 +101,7 @@ def main() -> int:
             ipc_path=args.ipc_path, log_file=args.log_file, options=client_options(args)
         ) as client:
             try:
-                check_dtype(client)
+                check_server(client, args.pipeline)
                 model = ProtectedModel(client, split_options(args))
                 print(declaration(model.methods()))
                 result = infer(model, client, args)

@@ -253,6 +253,12 @@ def test_type_by_environment(monkeypatch) -> None:
 # --- what leaves the protected side
 
 
+def test_the_protected_side_keeps_the_cache_of_every_other_stage() -> None:
+    for stage in set(Stage) - {Stage.FUSED_LAYER}:
+        model, _ = split(stage=stage)
+        assert declaration(model.methods()).endswith("The key-value cache is kept on the protected side.")
+
+
 def test_every_method_declares_what_it_is_shown() -> None:
     assert REVEALS.keys() == METHODS.keys()
 
@@ -264,5 +270,6 @@ def test_declaration_of_a_stage() -> None:
         "  Embedding        the token ids: the text itself\n"
         "  fused_layer      everything: hidden state, norms, scores, softmax, residuals and the key-value "
         "cache are the GPU side's. This gives up the protection\n"
-        "  LMHead           the last token's hidden state and its logits"
+        "  LMHead           the last token's hidden state and its logits\n"
+        "The key-value cache is kept on the GPU side."
     )

@@ -183,6 +183,12 @@ def test_statistics_are_printed_when_the_run_fails(run) -> None:
     assert "40000 tokens are more than the model's 32768" in made.stderr
 
 
+def test_more_micro_batches_than_the_server_takes_are_refused(run) -> None:
+    made = run("tee_runner_optimized.py", "--batch", "3", "--pipeline", "3")
+    assert made.returncode == 2
+    assert "the server takes 2 calls at a time: start it with --slots 3" in made.stderr
+
+
 def test_another_type_than_the_servers_is_refused(run) -> None:
     made = run("tee_runner_optimized.py", env={"LLAMA_DTYPE": "bfloat16"})
     assert made.returncode == 2

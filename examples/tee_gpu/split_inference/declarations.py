@@ -23,5 +23,8 @@ REVEALS = {
 
 def declaration(methods: Iterable[str]) -> str:
     """The lines about these methods."""
-    lines = [f"  {method:<16} {REVEALS[method]}" for method in methods]
-    return "\n".join(["Plaintext that the GPU side is shown:", *lines])
+    named = list(methods)
+    lines = [f"  {method:<16} {REVEALS[method]}" for method in named]
+    side = "GPU" if "fused_layer" in named else "protected"
+    cache = f"The key-value cache is kept on the {side} side."
+    return "\n".join(["Plaintext that the GPU side is shown:", *lines, cache])

@@ -101,6 +101,7 @@ class Measured:
         total_ns: of the forward pass.
         transport_ns: in calls, without what the server computed; none where calls overlap.
         in_process_ns: the same split in one process.
+        whole_ns: transformers' own model, not split.
         copy_ns: one copy in memory of each call's arguments and results.
     """
 
@@ -110,6 +111,7 @@ class Measured:
     total_ns: list[int] = field(default_factory=list)
     transport_ns: list[int] = field(default_factory=list)
     in_process_ns: list[int] = field(default_factory=list)
+    whole_ns: list[int] = field(default_factory=list)
     copy_ns: list[int] = field(default_factory=list)
 
 
@@ -151,11 +153,11 @@ class _Bench:
         }
         self._clients = {link: self._connect(link) for link in links}
         self._models = {stop: ProtectedModel(self._clients[stop.link], stop.split) for stop in plan.stops}
-        sides = {
+        self._sides = {
             dtype: GpuSide(plan.choice, DTYPES[dtype], torch.device("cpu")) for dtype, _ in self._servers
         }
         self._local = {
-            alone: ProtectedModel(LocalGPU(sides[alone.dtype]), alone.split)
+            alone: ProtectedModel(LocalGPU(self._sides[alone.dtype]), alone.split)
             for alone in dict.fromkeys(map(_in_process, plan.stops))
         }
         self._sizes = next(iter(self._models.values())).sizes
@@ -167,6 +169,8 @@ class _Bench:
     def round(self, measured: Sequence[Measured]) -> None:
         """Runs every stop once, and adds what it took; the first round adds nothing."""
         results = {each.stop: each for each in measured}
+        batches = dict.fromkeys((stop.dtype, stop.sequences) for stop in self._plan.stops)
+        whole = {batch: self._whole(*batch) for batch in batches}
         local = {alone: _timed(model, self._ids[: alone.sequences]) for alone, model in self._local.items()}
         for stop in self._plan.stops:
             into = results.get(stop) or self.empty(stop)
@@ -177,7 +181,14 @@ class _Bench:
             if stop.micro_batches == 1:
                 into.transport_ns.append(model.in_calls_ns - in_calls_ns - sum(sums.server_ns.values()))
             into.in_process_ns.append(local[_in_process(stop)])
+            into.whole_ns.append(whole[stop.dtype, stop.sequences])
             into.copy_ns.append(self._copier.copy(self._traffic(stop)))
+
+    @torch.no_grad()
+    def _whole(self, dtype: str, sequences: int) -> int:
+        begun = perf_counter_ns()
+        self._sides[dtype].model(self._ids[:sequences], logits_to_keep=1)
+        return perf_counter_ns() - begun
 
     def empty(self, stop: Stop) -> Measured:
         """Before the first round."""

@@ -10,13 +10,14 @@ from .road import Measured
 MS, MIB = 1e6, 2**20
 HEAD = (
     "stage", "calls", "MiB moved", "time ms", "spread", "times faster", "transport ms a call",
-    "floor: copies ms", "floor: one process ms", "of one process",
+    "floor: copies ms", "floor: one process ms", "of one process", "not split ms",
 )  # fmt: skip
 NOTE = """\
 The time is the median of the rounds, the spread the distance of their quartiles in percent of it. Transport
 is what calls took beyond the server's computing. The copies are one copy in memory of each call's arguments
 and results; one process is the same split without a second one, and "of one process" the median of the
-rounds' ratios to it. Where micro-batches overlap, two cores work at once, and one process is no floor."""
+rounds' ratios to it. Not split is transformers' own model, with its eager attention. Where micro-batches
+overlap, two cores work at once, and one process is no floor."""
 
 
 def table(measured: Sequence[Measured]) -> str:
@@ -45,4 +46,5 @@ def _row(each: Measured, base: float) -> tuple[str, ...]:
         each.stop.name, str(each.calls), f"{each.moved_bytes / MIB:.1f}", f"{took / MS:.1f}",
         f"{spread(each.total_ns):.0%}", f"{base * each.stop.sequences / took:.2f}", transport,
         f"{median(each.copy_ns) / MS:.2f}", f"{median(each.in_process_ns) / MS:.1f}", f"{ratio(each):.2f}",
+        f"{median(each.whole_ns) / MS:.1f}",
     )  # fmt: skip
