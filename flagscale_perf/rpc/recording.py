@@ -16,11 +16,13 @@ from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.log import APPEND, LOG_FILE, METHODS
 from flagscale_perf.rpc.names import methods_of
+from flagscale_perf.rpc.peers import Serving, server_of
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.summary import PRESENTATION
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.peers.node import News, Node
 from flagscale_perf.spine.records import EventRecord, Record
-from flagscale_perf.writer.instrument import Entry, Joined
+from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.process import serve
 from flagscale_perf.writer.recorder import Recorder, Writing
 from flagscale_perf.writer.task import Parent, WriterTask
@@ -112,6 +114,37 @@ class RpcRecorder(Recorder):
         self.close("completed" if kind is None else f"exception {kind.__name__}")
 
 
+class ServerSource:
+    """The server's records; a failure in here is said once and ends them, not the caller's."""
+
+    def __init__(self, node: Node[Serving, ServedRecord]) -> None:
+        self._node: Node[Serving, ServedRecord] | None = node
+
+    def take(self) -> list[Entry]:
+        """What is new."""
+        return self._guarded(lambda node: node.cycle(counts_dead=True))
+
+    def close(self) -> list[Entry]:
+        """What is left."""
+        entries = self._guarded(lambda node: node.close())
+        self._node = None
+        return entries
+
+    def _guarded(
+        self, action: Callable[[Node[Serving, ServedRecord]], News[Serving, ServedRecord]]
+    ) -> list[Entry]:
+        if self._node is None:
+            return []
+        try:
+            news = action(self._node)
+        except Exception as error:  # whatever it is: the caller's records go on without the server's
+            self._node = None
+            why = f"{type(error).__name__}: {error}"
+            return [Remark("note", f"nothing is recorded of the server any more: {why}")]
+        notes = [*(text for _, text in news.notes), *(f"the server: {gone.why}" for gone in news.gone)]
+        return [*news.items, *(Remark("note", note) for note in notes)]
+
+
 class RpcPipeline:
     """The `Instrument` of calls: what is in the ring is what is written.
 
@@ -125,6 +158,11 @@ class RpcPipeline:
     period_s = 0.1  # so that `tail -f` shows a call within 0.2 s
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:
+        """A thread of the caller's process, without `parent`, does not look for the server's records."""
+        facts = RpcFacts.of(task.facts)
+        self._server: ServerSource | None = None
+        if parent is not None and facts.server_pid is not None and facts.client is not None:
+            self._server = ServerSource(server_of(facts, parent.pid, parent.watch))
         self.begin()
 
     def begin(self) -> None:
@@ -150,12 +188,12 @@ class RpcPipeline:
         return []
 
     def collect(self) -> list[Entry]:
-        """Nothing comes from other places."""
-        return []
+        """The server's records of these calls, from the first call on."""
+        return [] if self._server is None or not self.position else self._server.take()
 
     def close(self, dropped: int) -> list[Entry]:
-        """Nothing is left."""
-        return []
+        """What is left of them."""
+        return [] if self._server is None or not self.position else self._server.close()
 
 
 if __name__ == "__main__":

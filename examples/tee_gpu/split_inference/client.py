@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import perf_counter_ns
 from typing import Any, Self
 
 import torch
@@ -25,7 +23,6 @@ from .statistics import Statistics
 DEFAULT_IPC_PATH = "ipc:///tmp/tsqp_gpu_server.ipc"
 DEFAULT_LOG_FILE = "zmq_performance.log"
 _NS_PER_MS = 1_000_000
-_COPIED_BYTES = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ class GPUClient:
         self.description = self.hello.description
         if options.record:
             recording = RecordingOptions(options.directory, log_file, methods=options.methods)
-            self._recorder = RpcRecorder.start(_facts(self.hello), recording, say)
+            self._recorder = RpcRecorder.start(RpcFacts.of_hello(self.hello), recording, say)
         say(connected(self.hello))
 
     def buffer(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
@@ -142,26 +139,6 @@ def connected(hello: Hello) -> str:
             f"  Device: {hello.device}, Dtype: {hello.dtype}",
         ]
     )
-
-
-def copy_bytes_per_s() -> int:
-    """Of one copy in this machine's memory, to pages that were used before; the best of some."""
-    source, target = torch.zeros(2, _COPIED_BYTES, dtype=torch.uint8)
-    took = []
-    for _ in range(5):
-        begun = perf_counter_ns()
-        target.copy_(source)
-        took.append(perf_counter_ns() - begun)
-    return int(_COPIED_BYTES / min(took) * 1e9)
-
-
-def _facts(hello: Hello) -> RpcFacts:
-    return RpcFacts(
-        transport=hello.transport, endpoint=hello.endpoint, payload=hello.payload, control=hello.control,
-        device=hello.device, dtype=hello.dtype, latency_ns=hello.latency_ns, epoch=hello.epoch,
-        client=hello.client, copy_bytes_per_s=copy_bytes_per_s(),
-        model=json.loads(hello.description),
-    )  # fmt: skip
 
 
 def _above(latency_ns: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from flagscale_perf.rpc.arrays import Array
 from flagscale_perf.rpc.baseline import BaselineServer
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.recording import Observe, RecordingOptions, RpcRecorder
+from flagscale_perf.rpc.peers import ServedRings
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
+from flagscale_perf.rpc.records import ServedRecord
 from flagscale_perf.rpc.server import Handler, Request, Server
 from flagscale_perf.rpc.tensors import dtype_of, tensor_of
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
@@ -25,6 +28,7 @@ from .gpu_side import GpuSide, Work
 from .methods import METHODS
 from .model import model_sizes
 
+Observe = Callable[[ServedRecord], None]
 _ALIGNMENT = 3 * 4096  # what the arrays of one call may lose in shared memory, each to its own page
 
 _LEAST_MOST_BYTES = 256 * 2**20  # a larger batch than expected goes without shared memory
@@ -74,10 +78,12 @@ def make_server(
 
 
 @contextmanager
-def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe | None]:
-    """What takes the records of this side's calls; None where they are not wanted."""
+def recording(directory: str | None, options: ServerOptions) -> Iterator[Observe]:
+    """What takes the records of this side's calls: for the clients' sessions, or for one of its own."""
     if directory is None:
-        yield None
+        rings = ServedRings(os.getpid())
+        yield rings.observe
+        rings.close()
         return
     endpoint = options.endpoint or ""
     facts = RpcFacts(

@@ -93,7 +93,7 @@ def _remarks(found: CallsReport) -> list[Note]:
     """What a reader has to know of the figures."""
     notes = []
     overall = found.overall
-    if not overall.calls:
+    if not overall.calls and not found.served.methods:
         notes.append(Note("no call has been recorded", "warn"))
     if overall.failed:
         notes.append(Note(f"{overall.failed} of {overall.calls} calls failed", "bad"))
@@ -131,7 +131,7 @@ def _tiles(overall: Totals) -> list[Tile]:
 def _sections(found: CallsReport) -> list[Section]:
     overall = found.overall
     if not overall.calls:
-        return []
+        return [Section("server", "Server", "At the server", _served(found.served))]
     return [
         Section("stages", "Stages", "Where the time of the calls goes", [_stages(overall)]),
         Section("methods", "Methods", "By method", [_methods(found)]),

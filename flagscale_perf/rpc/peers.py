@@ -1,0 +1,134 @@
+"""The server's records on their way to its client's session: the server keeps a ring for each client, and the
+client's writer, of the same user on the same machine, finds its own among them and drains it. No socket, no
+file, and nothing that the calls have to carry.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.records import ServedRecord
+from flagscale_perf.spine.peers.kind import PeerKind
+from flagscale_perf.spine.peers.member import Member, job_key
+from flagscale_perf.spine.peers.node import Node
+from flagscale_perf.spine.peers.own import OwnRing, new_ring
+from flagscale_perf.spine.peers.search import Search
+
+MAX_RINGS = 16  # of 1 MiB each; the client that was served longest ago gives its up
+_NAME = "server"
+
+
+class Serving(NamedTuple):
+    """Who serves whom.
+
+    Attributes:
+        pid: of the server.
+        client: number of the connection there.
+    """
+
+    pid: int
+    client: int
+
+
+def _serving_of(content: Any) -> Serving:
+    match content:
+        case [int(pid), int(client)]:
+            return Serving(pid, client)
+    raise ValueError(f"not who serves whom: {content!r:.40}")
+
+
+def _record_of(content: Any) -> ServedRecord:
+    if not isinstance(content, list) or len(content) != len(ServedRecord._fields):
+        raise ValueError(f"no record of a server: {content!r:.40}")
+    return ServedRecord(*content)
+
+
+class ServedFold:
+    """Every record is kept as it is.
+
+    Attributes:
+        position: number of the last one.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self.position = 0
+
+    def take(self, records: Sequence[Any]) -> list[ServedRecord]:
+        """The records of served calls among these."""
+        served = [record for record in records if isinstance(record, ServedRecord)]
+        if served:
+            self.position = served[-1].number
+        return served
+
+    def request(self, content: Any) -> None:
+        """Nothing is asked of a server."""
+
+    def notes(self) -> list[str]:
+        """It has nothing to report."""
+        return []
+
+    def close(self) -> list[ServedRecord]:
+        """Nothing is held back."""
+        return []
+
+
+SERVED = PeerKind(
+    path=f"{__name__}:SERVED",
+    noun="server",
+    encode_owner=list,
+    decode_owner=_serving_of,
+    encode_item=list,
+    decode_item=_record_of,
+    name_of=lambda subject: _NAME,
+    fold=ServedFold,
+)
+
+
+def _member(serving: Serving) -> Member:
+    return Member(job_key("rpc", str(serving.pid), str(serving.client)), _NAME)
+
+
+class ServedRings:
+    """The server's end: `observe` takes its records, on its one thread."""
+
+    def __init__(self, pid: int) -> None:
+        """`pid`: of this process."""
+        self._pid = pid
+        self._rings: OrderedDict[int, OwnRing] = OrderedDict()
+
+    def observe(self, record: ServedRecord) -> None:
+        """Keeps the record for its client; without memory for a ring it is lost."""
+        ring = self._rings.get(record.client)
+        if ring is None:
+            ring = self._new(record.client)
+        ring.put(record)
+
+    def close(self) -> None:
+        """No more records follow; what is stored can be found until the process ends."""
+        for ring in self._rings.values():
+            ring.end("completed")
+        self._rings.clear()
+
+    def _new(self, client: int) -> OwnRing:
+        if len(self._rings) >= MAX_RINGS:
+            _, oldest = self._rings.popitem(last=False)
+            oldest.end("completed")
+        serving = Serving(self._pid, client)
+        try:
+            ring = OwnRing(new_ring(_member(serving), list(serving)))
+        except OSError:  # no shared memory: the calls are served all the same
+            ring = OwnRing(None)
+        self._rings[client] = ring
+        return ring
+
+
+def server_of(facts: RpcFacts, writers_pid: int, watch: Callable[[int], None]) -> Node[Serving, ServedRecord]:
+    """The client's writer's end: the ring of the server that these facts name. It is there from the first
+    call on.
+    """
+    serving = Serving(facts.server_pid or 0, facts.client or 0)
+    search = Search(SERVED, _member(serving).key, writers_pid, 1, 0)
+    return Node(SERVED, search, watch)

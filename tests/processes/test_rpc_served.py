@@ -1,0 +1,117 @@
+"""Client and server records meet in the client's run file; a server may have a session of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.rpc.analysis.report import CallsReport, read_calls
+from flagscale_perf.rpc.records import CallRecord, ServedRecord
+
+REPO = Path(__file__).parents[2]
+SERVE = """
+import os, sys
+from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
+from flagscale_perf.rpc.options import ServerOptions
+from flagscale_perf.rpc.peers import ServedRings
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
+from flagscale_perf.rpc.server import Server
+endpoint, own = sys.argv[1], sys.argv[2] == "own"
+if own:
+    facts = RpcFacts(role=SERVER, transport=transport_of(endpoint), endpoint=endpoint)
+    observer = RpcRecorder.start(facts, RecordingOptions("served", log_file=None))
+else:
+    observer = ServedRings(os.getpid())
+server = Server({"Echo": lambda request: request.arrays}, ServerOptions(endpoint=endpoint), observer.observe)
+print("ready", flush=True)
+server.serve()
+observer.close(*(["completed", 60] if own else []))
+"""
+CALL = """
+import sys
+from flagscale_perf.rpc.arrays import Array, DType
+from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.options import ClientOptions
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
+recorder = None
+with Client.connect(ClientOptions(endpoint=sys.argv[1]), lambda record: recorder.observe(record)) as client:
+    facts = RpcFacts.of_hello(client.hello)
+    with RpcRecorder.start(facts, RecordingOptions(sys.argv[2], log_file=sys.argv[2] + ".log")) as recorder:
+        data = memoryview(bytes(4096))
+        for _ in range(int(sys.argv[3])):
+            client.call("Echo", [Array(DType.FLOAT32, (1024,), data)])
+"""
+CALLS = 50
+
+
+def start(directory: Path, script: str, *words: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"PYTHONPATH": str(REPO)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *words], cwd=directory, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def server_at(directory: Path, endpoint: str, own: bool = False) -> subprocess.Popen[str]:
+    server = start(directory, SERVE, endpoint, "own" if own else "for clients")
+    assert server.stdout is not None and server.stdout.readline() == "ready\n"
+    return server
+
+
+def stop(server: subprocess.Popen[str]) -> None:
+    server.send_signal(signal.SIGTERM)
+    assert (server.communicate(timeout=120)[1], server.returncode) == ("", 0)
+
+
+def done(client: subprocess.Popen[str]) -> None:
+    assert (client.communicate(timeout=120)[1], client.returncode) == ("", 0)
+
+
+def run_in(directory: Path) -> Path:
+    (path,) = directory.glob("perf_records_*.jsonl")
+    return path
+
+
+@pytest.fixture
+def endpoint(tmp_path) -> str:
+    return f"ipc://{tmp_path}/served.ipc"
+
+
+def test_each_client_has_the_servers_records_of_its_own_calls(tmp_path, endpoint) -> None:
+    server = server_at(tmp_path, endpoint)
+    clients = [start(tmp_path, CALL, endpoint, name, str(CALLS)) for name in ("one", "two")]
+    for client in clients:
+        done(client)
+    stop(server)
+    seen = []
+    for name in ("one", "two"):
+        records = list(RunFile(run_in(tmp_path / name)))
+        calls = {record.number: record for record in records if isinstance(record, CallRecord)}
+        served = {record.call: record for record in records if isinstance(record, ServedRecord)}
+        assert set(calls) == set(range(1, CALLS + 1))
+        assert set(range(1, CALLS)) <= set(served) <= set(calls)  # the last reply may come before its record
+        assert {calls[number].client for number in calls} == {served[number].client for number in served}
+        seen.append(served[1].client)
+        for number, record in served.items():
+            assert (record.method, record.received_bytes) == ("Echo", calls[number].sent_bytes)
+            assert record.compute_ns < calls[number].total_ns
+    assert len(set(seen)) == 2
+    found: CallsReport = read_calls(run_in(tmp_path / "one"))
+    assert found.overall.calls - found.served.methods["Echo"].calls in (0, 1)
+
+
+def test_a_server_may_have_a_session_of_its_own(tmp_path, endpoint) -> None:
+    server = server_at(tmp_path, endpoint, own=True)
+    done(start(tmp_path, CALL, endpoint, "client", str(CALLS)))
+    stop(server)
+    found = read_calls(run_in(tmp_path / "served"))
+    assert (found.overall.calls, found.served.methods["Echo"].calls) == (0, CALLS)
+    assert found.facts.role == "server"
+    assert read_calls(run_in(tmp_path / "client")).overall.calls == CALLS
