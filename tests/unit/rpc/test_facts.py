@@ -28,6 +28,6 @@ def test_a_client_knows_its_server_after_they_met() -> None:
     assert facts.copy_bytes_per_s is not None and facts.copy_bytes_per_s > 10**7
     assert replace(facts, copy_bytes_per_s=None) == RpcFacts(
         transport="IPC", endpoint="ipc:///tmp/x", payload="shared", control="unix", device="cuda:0",
-        dtype="bfloat16", latency_ns=25_000, epoch=77, client=3, model={"layers": 16},
+        dtype="bfloat16", latency_ns=25_000, epoch=77, client=3, server_pid=4712, model={"layers": 16},
     )  # fmt: skip
     assert RpcFacts.of_hello(hello._replace(description="no JSON")).model is None
