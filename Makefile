@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers
+.PHONY: help venv install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ install: ## install this package into the environment of PYTHON instead, beside 
 
 demo: $(READY) ## train a small LLaMA with FlagScale's own script for a minute, monitor on, and show what it wrote
 	$(BIN)/python run.py $(ARGS)
+
+demo-rpc: $(READY) ## run a small LLaMA in two processes joined by calls, and show what was recorded of each call
+	scripts/demo_rpc $(BIN)/python outputs/rpc
 
 test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)
