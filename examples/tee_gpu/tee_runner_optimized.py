@@ -6,6 +6,7 @@ import os
 import sys
 from argparse import Namespace
 from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
 
 import torch
 from split_inference.client import DEFAULT_IPC_PATH, GPUClient
@@ -16,6 +17,9 @@ from split_inference.statistics import Timing
 from torch import Tensor
 
 from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from split_inference.verify import Verifier
 
 __all__ = ["DEFAULT_IPC_PATH", "GPUClient", "infer", "main"]
 
@@ -42,12 +46,24 @@ def infer(model: ProtectedModel, client: GPUClient, args: Namespace) -> Tensor:
     return ids if args.generate else result
 
 
-def check(args: Namespace, result: Tensor) -> None:
-    """Compares the logits with those of transformers' own model in this process."""
+def make_verifier(args: Namespace, client: GPUClient) -> Verifier:
+    """Of products, with weights that this side made or read itself."""
+    from split_inference.verify import Verifier
+
+    return Verifier(whole_model(args, client.hello.dtype))
+
+
+def whole_model(args: Namespace, dtype: str) -> Any:
+    """transformers' own, by the options of the runner."""
     from split_inference.model import DTYPES, ModelChoice, make_model
 
-    dtype = DTYPES[str(result.dtype).removeprefix("torch.")]
-    whole = make_model(ModelChoice(args.config, args.model, args.layers, args.seed), dtype)
+    choice = ModelChoice(args.config, args.model, args.layers, args.seed)
+    return make_model(choice, DTYPES[dtype.removeprefix("torch.")])
+
+
+def check(args: Namespace, result: Tensor) -> None:
+    """Compares the logits with those of transformers' own model in this process."""
+    whole = whole_model(args, str(result.dtype))
     torch.manual_seed(args.seed)
     ids = torch.randint(0, whole.config.vocab_size, (args.batch, args.tokens))
     with torch.no_grad():
@@ -89,6 +105,7 @@ def main() -> int:
     )
     made.add_argument("--batch", type=int, default=1, help="sequences")
     made.add_argument("--pipeline", type=int, default=1, metavar="N", help="micro-batches that overlap")
+    made.add_argument("--verify", action="store_true", help="check every product, with weights made here")
     made.add_argument(
         "--check",
         action="store_true",
@@ -102,9 +119,12 @@ def main() -> int:
         ) as client:
             try:
                 check_server(client, args.pipeline)
-                model = ProtectedModel(client, split_options(args))
+                verifier = make_verifier(args, client) if args.verify else None
+                model = ProtectedModel(client, split_options(args), verifier)
                 print(declaration(model.methods()))
                 result = infer(model, client, args)
+                if verifier is not None:
+                    print(f"Verified: {verifier.checked} products")
             finally:
                 client.print_stats()
     except PerfError as error:

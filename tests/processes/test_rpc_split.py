@@ -20,6 +20,7 @@ from examples.tee_gpu.split_inference.gpu_side import MAX_SEQUENCES, GpuSide
 from examples.tee_gpu.split_inference.local_gpu import LocalGPU
 from examples.tee_gpu.split_inference.methods import METHODS
 from examples.tee_gpu.split_inference.model import ModelChoice, make_model, model_sizes
+from examples.tee_gpu.split_inference.verify import Verifier, WrongProduct
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
 from flagscale_perf.spine.errors import PerfError
 
@@ -248,6 +249,52 @@ def test_type_by_environment(monkeypatch) -> None:
     monkeypatch.setenv("LLAMA_DTYPE", "half")
     with pytest.raises(PerfError, match="LLAMA_DTYPE or --dtype is 'half'; write one of: float32, float16"):
         models.chosen_dtype(None, CPU)
+
+
+# --- what a GPU side returns that is not to be trusted
+
+
+class Lying:
+    """A GPU side that adds to one number of one call's result."""
+
+    def __init__(self, gpu: LocalGPU, call: int, error: float) -> None:
+        self._gpu, self._call, self._error = gpu, call, error
+        self.description, self.buffer = gpu.description, gpu.buffer
+
+    def submit(self, ask):
+        pending = self._gpu.submit(ask)
+        if len(self._gpu.traffic) == self._call:
+            pending.result()[-1].view(-1)[-1] += self._error
+        return pending
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+@pytest.mark.parametrize("repeat_kv", [True, False])
+def test_products_are_verified(dtype, repeat_kv) -> None:
+    for config in FAMILIES:
+        choice = ModelChoice(config, layers=2)
+        verifier = Verifier(make_model(choice, dtype))
+        model = ProtectedModel(
+            LocalGPU(GpuSide(choice, dtype, CPU)), SplitOptions(repeat_kv=repeat_kv), verifier
+        )
+        assert_equal_to_whole(model.logits(IDS), whole_logits(choice, dtype, IDS))
+        assert verifier.checked == 2 * (3 + 1 + 1 + 1 + 2 + 1) + 1
+
+
+@pytest.mark.parametrize("call", [3, 4, 5, 6, 7, 8, 15], ids=lambda call: f"call {call}")
+@pytest.mark.parametrize("error", [0.01, float("nan")])
+def test_a_wrong_product_is_found(call, error) -> None:
+    lying = Lying(LocalGPU(GpuSide(TINY, torch.float32, CPU)), call, error)
+    model = ProtectedModel(lying, verifier=Verifier(make_model(TINY, torch.float32)))
+    with pytest.raises(WrongProduct, match="1 of .* rows are not the product of what was sent"):
+        model.logits(IDS)
+
+
+def test_other_weights_are_found() -> None:
+    other = GpuSide(replace(TINY, seed=1), torch.float32, CPU)
+    model = ProtectedModel(LocalGPU(other), verifier=Verifier(make_model(TINY, torch.float32)))
+    with pytest.raises(WrongProduct, match="BatchLinear .* the GPU side computes wrongly, or other weights"):
+        model.logits(IDS)
 
 
 # --- what leaves the protected side

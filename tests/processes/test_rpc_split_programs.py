@@ -73,7 +73,7 @@ def masked(text: str) -> str:
 
 
 def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -> None:
-    made = run("tee_runner_optimized.py", "--check")
+    made = run("tee_runner_optimized.py", "--check", "--verify")
     assert (made.returncode, made.stderr) == (0, "")
     lines = made.stdout.splitlines()
     assert lines[:2] == [f"✓ Connected to GPU server at {endpoint}", "  Transport type: IPC"]
@@ -82,7 +82,8 @@ def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -
     )
     assert measured < bound <= 2.5 * max(measured, 0.005)
     assert lines[4] == "  Device: cpu, Dtype: torch.float32"
-    tree = made.stdout[made.stdout.index("Total time") : made.stdout.index("Performance statistics")]
+    assert "Verified: 145 products\n" in made.stdout
+    tree = made.stdout[made.stdout.index("Total time") : made.stdout.index("Verified")]
     assert masked(tree) == masked(TREE)
     leaves = re.findall(r"^(?:│  .*|└─.*)\( *([\d.]+)%\)$", tree, re.MULTILINE)
     assert sum(int(share.replace(".", "")) for share in leaves) == 1000

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +23,9 @@ from flagscale_perf.spine.errors import PerfError
 from .arithmetic import causal_mask, gated, masked_softmax, rms_norm, rotate_into
 from .cache import KvCache
 from .gpu import Ask, Gpu, Pending
+
+if TYPE_CHECKING:
+    from .verify import Verifier  # which needs the weights, and so transformers
 
 Steps = Generator[Ask, list[Tensor], list[Tensor]]
 
@@ -58,7 +62,11 @@ class ProtectedModel:
         in_calls_ns: how long this side was in calls, since it was made.
     """
 
-    def __init__(self, gpu: Gpu, options: SplitOptions | None = None) -> None:
+    def __init__(
+        self, gpu: Gpu, options: SplitOptions | None = None, verifier: Verifier | None = None
+    ) -> None:
+        """`verifier` checks what comes back; without one it is believed."""
+        self._verifier = verifier
         self.options = options or SplitOptions()
         facts = json.loads(gpu.description)
         self.facts = SimpleNamespace(**facts)
@@ -106,16 +114,21 @@ class ProtectedModel:
     def run(self, passes: Sequence[Steps]) -> list[list[Tensor]]:
         """Runs them side by side, one call of each under way at a time, and returns what each returned."""
         done: dict[int, list[Tensor]] = {}
-        under_way: deque[tuple[int, Pending]] = deque()
+        under_way: deque[tuple[int, Ask, Pending]] = deque()
         for number, steps in enumerate(passes):
-            under_way.append((number, self._submit(next(steps))))
+            ask = next(steps)
+            under_way.append((number, ask, self._submit(ask)))
         while under_way:
-            number, pending = under_way.popleft()
+            number, ask, pending = under_way.popleft()
             begun = perf_counter_ns()
             results = pending.result()
             self.in_calls_ns += perf_counter_ns() - begun
+            if self._verifier is not None:
+                results = [result.clone() for result in results]  # the GPU side could change what was checked
+                self._verifier.check(ask, results)
             try:
-                under_way.append((number, self._submit(passes[number].send(results))))
+                ask = passes[number].send(results)
+                under_way.append((number, ask, self._submit(ask)))
             except StopIteration as end:
                 done[number] = end.value
             pending.release()
@@ -163,7 +176,7 @@ class ProtectedModel:
         else:
             keys, values = place.cache.seen(layer, place.new)
             (scores,) = yield Ask("Matmul", [query, self._shared(keys)], {"transposed": True})
-            probabilities = self._gpu.buffer(scores.shape, self.dtype)
+            probabilities = self._memory(scores.shape, self.dtype)
             masked_softmax(scores, self._scale, place.mask, probabilities)
             product = [probabilities, self._shared(values)]
             if stage is Stage.CALLS4:
@@ -177,7 +190,7 @@ class ProtectedModel:
         if self.options.stage in (Stage.CALLS4, Stage.FUSED_BLOCKS):
             return (yield Ask("MLP", [normed], {"layer": layer}))
         gate, up = yield Ask("BatchLinear", [normed], {"layer": layer, "weights": "gate_up"})
-        inner = gated(gate, up, self._activation, self._gpu.buffer(gate.shape, self.dtype))
+        inner = gated(gate, up, self._activation, self._memory(gate.shape, self.dtype))
         return (yield Ask("BatchLinear", [inner], {"layer": layer, "weights": "down"}))
 
     def _rotated(self, layer: int, query: Tensor, key: Tensor, value: Tensor, place: _Place) -> Tensor:
@@ -194,7 +207,7 @@ class ProtectedModel:
         rotate_into(keys, key.transpose(1, 2), place.cos, place.sin)
         values.copy_(value.transpose(1, 2))
         query = query.transpose(1, 2)
-        out = self._gpu.buffer(query.shape, self.dtype)
+        out = self._memory(query.shape, self.dtype)
         rotate_into(out, query, place.cos, place.sin)
         return out
 
@@ -207,7 +220,7 @@ class ProtectedModel:
         return _Place(cache, new, cos.to(self.dtype), sin.to(self.dtype), mask)
 
     def _normed(self, hidden: Tensor, weight: Tensor) -> Tensor:
-        return rms_norm(hidden, weight, self.facts.epsilon, self._gpu.buffer(hidden.shape, self.dtype))
+        return rms_norm(hidden, weight, self.facts.epsilon, self._memory(hidden.shape, self.dtype))
 
     def _shared(self, kept: Tensor) -> Tensor:
         """Keys or values as `Matmul` takes them."""
@@ -217,9 +230,17 @@ class ProtectedModel:
         grouped = kept[:, :, None].expand(-1, -1, times, -1, -1)
         return self._copied(grouped).flatten(1, 2)
 
+    def _memory(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """For an argument of the next call: where the call takes it from, unless it is to be checked. The GPU
+        side could change it there.
+        """
+        if self._verifier is not None:
+            return torch.empty(shape, dtype=dtype)
+        return self._gpu.buffer(shape, dtype)
+
     def _copied(self, tensor: Tensor) -> Tensor:
         """In the next call's memory."""
-        return self._gpu.buffer(tensor.shape, tensor.dtype).copy_(tensor)
+        return self._memory(tensor.shape, tensor.dtype).copy_(tensor)
 
 
 def _activation(name: str) -> Callable[[Tensor], Tensor]:
