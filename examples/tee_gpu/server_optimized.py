@@ -6,8 +6,8 @@ import sys
 
 import torch
 from split_inference.gpu_side import GpuSide
-from split_inference.model import ModelChoice, chosen_device, chosen_dtype
-from split_inference.options import add_model, parser
+from split_inference.model import DTYPES, ModelChoice, chosen_device, chosen_dtype
+from split_inference.options import add_model, parser, positive
 from split_inference.server import Capacity, make_server, recording, server_options
 
 from flagscale_perf.spine.errors import PerfError
@@ -18,11 +18,14 @@ def main() -> int:
     made = parser(__doc__ or "")
     add_model(made)
     made.add_argument(
-        "--max-tokens", type=int, default=1024, help="of a sequence, which shared memory is made for"
+        "--dtype", choices=DTYPES, help="default: LLAMA_DTYPE, else bfloat16 on a GPU, float32 on a CPU"
     )
-    made.add_argument("--max-batch", type=int, default=1, help="sequences of a call, likewise")
-    made.add_argument("--slots", type=int, default=2, help="calls of a client under way at a time")
-    made.add_argument("--max-clients", type=int, default=8, help="each has shared memory of its own")
+    made.add_argument(
+        "--max-tokens", type=positive, default=1024, help="of a sequence, which shared memory is made for"
+    )
+    made.add_argument("--max-batch", type=positive, default=1, help="sequences of a call, likewise")
+    made.add_argument("--slots", type=positive, default=2, help="calls of a client under way at a time")
+    made.add_argument("--max-clients", type=positive, default=8, help="each has shared memory of its own")
     made.add_argument("--payload", choices=("auto", "msgpack"), default="auto",
                       help="msgpack: only for clients of that payload, the baseline")  # fmt: skip
     made.add_argument("--perf-log-dir", help="record the calls on this side, too: a run file there")

@@ -12,7 +12,16 @@ import torch
 from split_inference.client import DEFAULT_IPC_PATH, GPUClient
 from split_inference.declarations import declaration
 from split_inference.forward import ProtectedModel
-from split_inference.options import add_client, add_model, add_stage, client_options, parser, split_options
+from split_inference.options import (
+    add_client,
+    add_model,
+    add_stage,
+    client_options,
+    natural,
+    parser,
+    positive,
+    split_options,
+)
 from split_inference.statistics import Timing
 from torch import Tensor
 
@@ -43,7 +52,7 @@ def infer(model: ProtectedModel, client: GPUClient, args: Namespace) -> Tensor:
         print(f"Logits: {tuple(result.shape)}, most likely next token: {result[:, -1].argmax(-1).tolist()}")
     overlapping = not args.generate and args.pipeline > 1
     print(client.statistics.tree(Timing(total_ns, model.in_calls_ns - in_calls, overlapping)))
-    return ids if args.generate else result
+    return result
 
 
 def make_verifier(args: Namespace, client: GPUClient) -> Verifier:
@@ -99,12 +108,12 @@ def main() -> int:
     add_client(made)
     add_stage(made)
     add_model(made)
-    made.add_argument("--tokens", type=int, default=128, help="of the prompt, which is random")
+    made.add_argument("--tokens", type=positive, default=128, help="of the prompt, which is random")
     made.add_argument(
-        "--generate", type=int, default=0, metavar="N", help="tokens behind the prompt; 0: its logits"
+        "--generate", type=natural, default=0, metavar="N", help="tokens behind the prompt; 0: its logits"
     )
-    made.add_argument("--batch", type=int, default=1, help="sequences")
-    made.add_argument("--pipeline", type=int, default=1, metavar="N", help="micro-batches that overlap")
+    made.add_argument("--batch", type=positive, default=1, help="sequences")
+    made.add_argument("--pipeline", type=positive, default=1, metavar="N", help="micro-batches that overlap")
     made.add_argument("--verify", action="store_true", help="check every product, with weights made here")
     made.add_argument(
         "--check",

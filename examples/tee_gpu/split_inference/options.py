@@ -14,7 +14,20 @@ from .client import DEFAULT_IPC_PATH, DEFAULT_LOG_FILE, GPUClientOptions
 from .forward import SplitOptions
 
 IPC_VARIABLE = "LLAMA_IPC_PATH"
-DTYPES = ("float32", "float16", "bfloat16")
+
+
+def positive(text: str) -> int:
+    """1 or more. Raises what argparse turns into a message."""
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def natural(text: str) -> int:
+    """0 or more."""
+    if int(text) < 0:
+        raise ValueError
+    return int(text)
 
 
 def parser(description: str) -> ArgumentParser:
@@ -26,20 +39,17 @@ def parser(description: str) -> ArgumentParser:
         help=f"where the server listens; {IPC_VARIABLE}, unless empty, is the default",
     )
     made.add_argument(
-        "--threads", type=int, default=1, help="of torch on the CPU; 1 leaves the other side its core"
+        "--threads", type=positive, default=1, help="of torch on the CPU; 1 leaves the other side its core"
     )
     return made
 
 
 def add_model(made: ArgumentParser) -> None:
-    """Which model, and in which type."""
+    """Which model."""
     made.add_argument("--config", default="tiny", help="a model with random weights, by name")
     made.add_argument("--model", type=Path, metavar="DIR", help="a directory of safetensors instead")
-    made.add_argument("--layers", type=int, help="this many, instead of the configuration's number")
+    made.add_argument("--layers", type=positive, help="this many, instead of the configuration's number")
     made.add_argument("--seed", type=int, default=0, help="of random weights")
-    made.add_argument(
-        "--dtype", choices=DTYPES, help="default: LLAMA_DTYPE, else bfloat16 on a GPU, float32 on a CPU"
-    )
 
 
 def add_stage(made: ArgumentParser) -> None:
