@@ -15,13 +15,14 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.rpc import bars, ours, peers, workload
-from benchmarks.rpc.rounds import FLOOR, SIZES, Cells, Copies, measure, timer
+from benchmarks.rpc.rounds import FLOOR, SIZES, Cell, Cells, Copies, measure, timer
 from flagscale_perf.spine.units import aligned
 
 PEERS_PYTHON = Path(__file__).resolve().parents[1] / ".venv_rpc_peers/bin/python"
@@ -109,23 +110,17 @@ def beside_remote(options: argparse.Namespace) -> Cells:
 
 def print_round_trips(cells: Cells) -> None:
     names = list(dict.fromkeys(name for name, _ in cells))
-    head = [size_name(size) for size in SIZES]
-    times = [[name, *(f"{cells[name, size].best_ns / 1e3:.1f}" for size in SIZES)] for name in names]
-    print("\nround trip of a message and its echo, us: best p10 of a round")
-    print("\n".join(aligned([["", *head], *times], 1)))
-    print(f"\ntimes {FLOOR} of the same round: median of the rounds (quartiles apart, % of it)")
-    print(
-        "\n".join(
-            aligned(
-                [["", *head], *([name, *(ratio(cells, name, size) for size in SIZES)] for name in names)], 1
-            )
-        )
-    )
+    print("\nround trip of a message and its echo, us: p10 of the best round")
+    print_table(cells, names, lambda cell: f"{cell.best_ns / 1e3:.1f}")
+    print(f"\ntimes {FLOOR}: of the best rounds of both; by these the bars are judged")
+    print_table(cells, names, lambda cell: f"{cell.best_ratio:.2f}")
+    print(f"\ntimes {FLOOR} of the same round: median of the rounds (their quartiles apart, % of it)")
+    print_table(cells, names, lambda cell: f"{cell.ratio:.2f} ({100 * cell.spread:.0f})")
 
 
-def ratio(cells: Cells, name: str, size: int) -> str:
-    cell = cells[name, size]
-    return f"{cell.ratio:.2f} ({100 * cell.spread:.0f})"
+def print_table(cells: Cells, names: list[str], shown: Callable[[Cell], str]) -> None:
+    rows = [[name, *(shown(cells[name, size]) for size in SIZES)] for name in names]
+    print("\n".join(aligned([["", *map(size_name, SIZES)], *rows], 1)))
 
 
 def size_name(size: int) -> str:

@@ -1,5 +1,5 @@
 """Contenders take turns: in each round every one is timed at every size, and beside them what two copies of
-the same memory cost. Ratios are of one round, so that what else the machine does weighs on both.
+the same memory cost.
 """
 
 from __future__ import annotations
@@ -20,16 +20,26 @@ STEADY = 0.2  # quartiles of the rounds' ratios that are so near each other need
 
 @dataclass
 class Cell:
-    """A contender at a size: one entry a round. Nanoseconds; ratios to the floor of the same round."""
+    """A contender at a size: one entry a round. Nanoseconds; `floor` is that of the same round."""
 
     p10: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)
+    floor: list[float] = field(default_factory=list)
+
+    @property
+    def ratios(self) -> list[float]:
+        """To the floor of the same round."""
+        return [mine / floor for mine, floor in zip(self.p10, self.floor, strict=True)]
 
     @property
     def ratio(self) -> float:
         """The middle round's."""
         return statistics.median(self.ratios)
+
+    @property
+    def best_ratio(self) -> float:
+        """Of the best rounds of both: what else the machine does only ever adds."""
+        return self.best_ns / min(self.floor)
 
     @property
     def best_ns(self) -> float:
@@ -100,7 +110,7 @@ def _turn(contenders: Mapping[str, Timer], size: int, number: int, cells: Cells)
         cell = cells.setdefault((name, size), Cell())
         cell.p10.append(_quantile(times, 0.1))
         cell.p50.append(_quantile(times, 0.5))
-        cell.ratios.append(_quantile(times, 0.1) / _quantile(floor, 0.1))
+        cell.floor.append(_quantile(floor, 0.1))
 
 
 def _times(timed: Timer, size: int) -> list[int]:
