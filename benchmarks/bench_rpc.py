@@ -131,7 +131,7 @@ def size_name(size: int) -> str:
 
 
 def print_replays(found: workload.Replays) -> None:
-    paths = list(dict.fromkeys(path for _, path in found.took_s))
+    paths = [workload.COPY, *dict.fromkeys(path for _, path in found.predicted_s)]
     for load, calls in workload.LOADS.items():
         moved = sum(map(sum, calls)) / (1 << 20)
         print(f"\nLlama-3.2-1B, {load}: {len(calls)} calls, {moved:,.1f} MiB; seconds, of the rounds")

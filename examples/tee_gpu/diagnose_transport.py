@@ -18,7 +18,7 @@ from pathlib import Path
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
 from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.calibration import LADDER, Plan, calibrate
+from flagscale_perf.rpc.calibration import LADDER, MIB, Plan, calibrate
 from flagscale_perf.rpc.claims import Reported, read_figures
 from flagscale_perf.rpc.costs import Traffic
 from flagscale_perf.rpc.listeners import look_at, zeromq_servers
@@ -37,9 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         reported = read_figures(options.figures) if options.figures else None
         observed = _observed(options, reported)
-        largest = observed.traffic.largest_bytes if observed else LADDER[-3]
+        largest = observed.traffic.largest_bytes if observed else 8 * MIB
         places = _places(options, observed)
-        here = calibrate(Plan.up_to(min(max(largest, LADDER[1]), LADDER[-1]), options.rounds))
+        here = calibrate(Plan.up_to(min(max(largest, LADDER[2]), LADDER[-1]), options.rounds))
         made = diagnose(here, observed, places, reported)
     except PerfError as error:
         print(f"diagnose_transport: {error}", file=sys.stderr)

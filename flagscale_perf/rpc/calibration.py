@@ -24,8 +24,11 @@ from flagscale_perf.rpc.partner import EXCHANGE, start
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
 
-LADDER = (1024, 64 * 1024, 1024**2, 8 * 1024**2, 32 * 1024**2, 128 * 1024**2)
-_CELL_NS = 3 * NS_PER_MS  # a size is called this long in a round, and at least once
+KIB, MIB = 1024, 1024**2
+LADDER = tuple(n * KIB for n in (1, 16, 64, 256)) + tuple(n * MIB for n in (1, 2, 4, 8, 16, 32, 64, 128))
+_MIXED_FROM = 512 * KIB  # calls of programs that are larger hardly ever find the caches as they left them
+_CYCLES = 2  # of the sizes that are mixed, in a round
+_CELL_NS = 3 * NS_PER_MS  # a smaller size is called this long in a round, and at least once
 _MOST_CALLS = 30
 _MARGIN = 65536  # above the largest size, for what else is in a message
 
@@ -67,11 +70,11 @@ class Plan:
 
     Attributes:
         sizes: bytes of a message, rising.
-        rounds: each measures every size of every way once, as one of its `_MOST_CALLS` calls or fewer.
+        rounds: each measures every size of every way.
         ways: what is measured.
     """
 
-    sizes: tuple[int, ...] = LADDER[:-1]
+    sizes: tuple[int, ...] = LADDER[:8]
     rounds: int = 3
     ways: Sequence[Way] = WAYS
 
@@ -132,11 +135,21 @@ class Line:
         self.caller.call(EXCHANGE, arrays, {"bytes": received_bytes})
         return self._records[-1]
 
-    def measure(self, source: memoryview, size: int) -> None:
-        """One round of one size, in both directions."""
+    def measure(self, source: memoryview, sizes: Sequence[int]) -> None:
+        """One round, in both directions: small sizes again and again, large ones in turn, as programs send
+        them. Caches and the allocator of memory then do no better here than there.
+        """
         self._times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
-        there = self._some(source[:size], 0)
-        back = self._some(source[:0], size)
+        for size in sizes:
+            if size < _MIXED_FROM:
+                self._note(size, self._some(source[:size], 0), self._some(source[:0], size))
+        large = [size for size in sizes if size >= _MIXED_FROM]
+        for _ in range(_CYCLES):
+            # The largest, the smallest, the second largest ...: no size finds what the one before it left.
+            for size in (large[-1 - n // 2] if n % 2 == 0 else large[n // 2] for n in range(len(large))):
+                self._note(size, [self.exchange(source[:size], 0)], [self.exchange(source[:0], size)])
+
+    def _note(self, size: int, there: Sequence[CallRecord], back: Sequence[CallRecord]) -> None:
         times = self._times
         for into, found in (
             (times.there, [r.total_ns for r in there]),
@@ -232,11 +245,13 @@ def calibrate(plan: Plan) -> Calibration:
     """Measures all of it: some seconds."""
     memory = Memory(plan.largest_bytes)
     with connected(plan) as lines:
+        for line in lines:  # memory that is used for the first time costs more
+            line.exchange(memory.source, plan.largest_bytes)
         for _ in range(plan.rounds):
             for size in plan.sizes:
                 memory.measure(size)
-                for line in lines:
-                    line.measure(memory.source, size)
+            for line in lines:
+                line.measure(memory.source, plan.sizes)
         return Calibration(machine(), plan.rounds, memory.cost(), [line.cost() for line in lines])
 
 

@@ -13,35 +13,39 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 def test_every_way_is_measured_at_every_size() -> None:
-    found = calibrate(Plan((KIB, 64 * KIB), rounds=1))
-    names = [path.name for path in found.paths]
-    assert names == [way.name for way in WAYS if way.name in names]
-    assert {"msgpack over ipc", "msgpack over tcp", "frames over ipc", "frames over tcp"} <= set(names)
+    found = calibrate(Plan((KIB, 64 * KIB, MIB, 2 * MIB), rounds=1))
+    assert [path.name for path in found.paths] == [way.name for way in WAYS]
     for path in found.paths:
         assert path.round_trip_ns > 0
         for curve in (path.there, path.back, path.serialize, path.deserialize):
-            assert [size for size, _ in curve.points] == [KIB, 64 * KIB]
+            assert [size for size, _ in curve.points] == [KIB, 64 * KIB, MIB, 2 * MIB]
     assert found.memory.warm.at(64 * KIB) > 0
 
 
 def test_a_plan_measures_up_to_the_largest_message_that_is_asked_for() -> None:
-    assert Plan.up_to(5 * MIB).sizes == (KIB, 64 * KIB, MIB, 5 * MIB)
+    sizes = (KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 2 * MIB, 4 * MIB, 5 * MIB)
+    assert Plan.up_to(5 * MIB).sizes == sizes
     assert Plan.up_to(0).sizes == (KIB,)
 
 
 @pytest.mark.alone
 def test_a_replay_takes_about_what_was_predicted() -> None:
-    """Within a factor of 3 here, on a machine that may be busy; benchmarks/bench_rpc.py shows how near."""
+    """Within a factor of 4 here, in one of a few tries on a machine that may be busy: benchmarks/bench_rpc.py
+    shows how near it is.
+    """
     calls = [(MIB, 64 * KIB), (64 * KIB, MIB), (KIB, KIB)] * 10
     plan = Plan((KIB, 64 * KIB, MIB), rounds=3, ways=WAYS[:3])
-    found = calibrate(plan)
+    assert any(_is_near(plan, calls) for _ in range(5))
+
+
+def _is_near(plan: Plan, calls: list[tuple[int, int]]) -> bool:
+    found, source = calibrate(plan), memoryview(bytearray(MIB))
     with connected(plan) as lines:
-        source = memoryview(bytearray(MIB))
-        for line, path in zip(lines, found.paths, strict=True):
+        for line in lines:
             line.replay(source, calls)
-            took = min(line.replay(source, calls) for _ in range(3))
-            predicted = path.predict(Traffic.of(calls)).total_ns
-            assert took / 3 < predicted < took * 3, path.name
+        took = [min(line.replay(source, calls) for _ in range(3)) for line in lines]
+    predicted = [path.predict(Traffic.of(calls)).total_ns for path in found.paths]
+    return all(t / 4 < p < t * 4 for t, p in zip(took, predicted, strict=True))
 
 
 def test_a_partner_that_cannot_start_is_said() -> None:

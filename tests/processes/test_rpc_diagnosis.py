@@ -73,7 +73,7 @@ def test_a_client_that_asks_elsewhere_is_told_where_the_server_listens(diagnosed
         result = diagnosed("--endpoint", f"ipc://{tmp_path}/x.ipc")
     said = " ".join(result.stdout.split())
     assert f"Nobody listens at ipc://{tmp_path}/x.ipc: start the server." in said
-    assert re.search(rf"pid {pid}: .* listens at {endpoint}: give both the same", said)
+    assert re.search(rf"but .*pid {pid}: .* listens at {endpoint}[:,].* give both the same", said)
 
 
 def test_a_file_in_the_way_is_named_and_stays(diagnosed, tmp_path: Path) -> None:

@@ -212,7 +212,8 @@ def _wrong_places(places: Places) -> list[tuple[str, str]]:
         )
     others = [f"{server} listens at {at}" for at, server in places.servers if at != state.endpoint]
     if state.kind != "live" and others:
-        found.append(f"The client would ask {state.endpoint}, but {others[0]}: give both the same.")
+        elsewhere = ", ".join(others)
+        found.append(f"The client would ask {state.endpoint}, but {elsewhere}: give both the same.")
     for name, theirs in (pair for each in state.listeners for pair in each.environment):
         mine = places.environment.get(name, theirs)
         if mine != theirs:
