@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from argparse import Namespace, _ActionsContainer
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
@@ -91,6 +92,28 @@ def put(content: str | bytes, path: Path | None) -> None:
             f"-o {path}: cannot be written ({error.strerror or error}); name another file"
         ) from None
     print(f"wrote {path} ({_size(len(data))})", file=sys.stderr)
+
+
+def put_lines(lines: Iterable[str], path: Path | None) -> None:
+    """The same line by line, for what may be too long to be held. Raises PerfError."""
+    if path is None or path == STDOUT:
+        sys.stdout.writelines(lines)
+        return
+    temporary = path if _is_special(path) else path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.writelines(lines)
+            size_bytes = file.tell() if file.seekable() else 0
+        if temporary != path:
+            temporary.replace(path)
+    except OSError as error:
+        if temporary != path:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+        raise PerfError(
+            f"-o {path}: cannot be written ({error.strerror or error}); name another file"
+        ) from None
+    print(f"wrote {path} ({_size(size_bytes)})", file=sys.stderr)
 
 
 def _print(content: str | bytes, data: bytes) -> None:

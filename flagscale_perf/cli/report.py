@@ -11,8 +11,8 @@ from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for, instrument_in
-from flagscale_perf.cli.output import add_output, format_of, put
-from flagscale_perf.report import text
+from flagscale_perf.cli.output import add_output, format_of, put, put_lines
+from flagscale_perf.report import csv, text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
 
@@ -52,7 +52,10 @@ class ReportCommand(Command):
         wait_for_start(args.run, args.session, _say)
         path = find_run_file(args.run, args.session)
         report = instrument_for(path).report(path)
-        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
+        if chosen == "csv":
+            put_lines(csv.lines(report), args.output)
+        else:
+            put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
         return _judged(report, chosen)
 
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.spine.records import tuple_of
 
 BATCH = 4096
 
@@ -31,8 +32,15 @@ def columns_of(calls: Sequence[CallRecord]) -> Columns:
 
 def call_at(columns: Columns, place: int) -> CallRecord:
     """One call of a batch."""
-    return CallRecord(*(_whole(columns[name][place]) for name in CallRecord._fields))
+    cells = [columns[name][place] for name in CallRecord._fields]
+    return tuple_of(CallRecord, [round(cell) if type(cell) is float else cell for cell in cells])
 
 
-def _whole(value: Any) -> Any:
-    return round(value) if isinstance(value, float) else value
+def calls_in(columns: Columns, begin: int, end: int) -> list[CallRecord]:
+    """Some calls of a batch, fractions rounded."""
+    cells = (_whole(columns[name][begin:end]) for name in CallRecord._fields)
+    return [tuple_of(CallRecord, row) for row in zip(*cells, strict=True)]
+
+
+def _whole(values: Sequence[Any]) -> Sequence[Any]:
+    return [round(value) for value in values] if values and isinstance(values[0], float) else values

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add
 from typing import Any, NamedTuple
 
 from flagscale_perf.rpc.analysis.columns import Columns
@@ -131,7 +132,7 @@ class Attention:
         self.pairs = 0
         self.scores_bytes = self.keys_bytes = 0.0
         self._repeats: Counter[int] = Counter()
-        self._last: list[tuple[str, float, float]] = []
+        self._last: tuple[list[Any], ...] = ([], [], [])
 
     @property
     def repeats(self) -> int | None:
@@ -140,19 +141,18 @@ class Attention:
 
     def add(self, columns: Columns) -> None:
         """The next calls."""
-        calls = [
-            *self._last,
-            *zip(columns["method"], columns["sent_bytes"], columns["received_bytes"], strict=True),
-        ]
-        for before, first, second in zip(calls, calls[1:], calls[2:], strict=False):
-            if first[0] == second[0] and first[2] and second[2]:
-                self._look(before, first, second)
-        self._last = calls[-2:]
+        fields = (columns[name] for name in ("method", "sent_bytes", "received_bytes"))
+        methods, sent, received = ([*held, *more] for held, more in zip(self._last, fields, strict=True))
+        moved = [*map(add, sent, received)]  # by both products alike: q, k and the scores
+        for place, both in enumerate(zip(moved[1:], moved[2:], strict=False), 1):
+            if -_SLACK_BYTES <= both[0] - both[1] <= _SLACK_BYTES and sent[place] > received[place + 1]:
+                self._look(*((methods[n], sent[n], received[n]) for n in (place - 1, place, place + 1)))
+        self._last = methods[-2:], sent[-2:], received[-2:]
 
     def _look(self, before: Sequence[Any], first: Sequence[Any], second: Sequence[Any]) -> None:
-        keys = first[1] - second[2]
-        if keys <= 0 or abs(second[1] - first[2] - keys) > _SLACK_BYTES:
+        if first[0] != second[0] or not first[2] or not second[2]:
             return
+        keys = first[1] - second[2]
         self.pairs += 1
         self.scores_bytes += first[2]
         self.keys_bytes += keys

@@ -23,6 +23,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import UNKNOWN
 
 MAX_LINE_BYTES = 4096
+HEAD_LINES = 16
 _TITLE = re.compile(rf"{TITLE} - Transport: (\S+)")
 _FORMAT = re.compile(r"# format (\d+)(?:, session (\S+) of process (\d+))?")
 _ABOUT = re.compile(r"# (client|server|probe) at (.*)")
@@ -141,8 +142,9 @@ class LogFile:
             raise PerfError(f"{self.path}:3: the line with the names of the columns is missing")
 
     def _parts(self, file: BinaryIO, begin: Callable[[], None]) -> Iterator[Part]:
-        number = 0
-        while lines := list(islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), BATCH)):
+        number, size = 0, HEAD_LINES  # apart, as they are looked at line by line
+        while lines := list(islice(iter(lambda: file.readline(MAX_LINE_BYTES), b""), size)):
+            size = BATCH
             part = self._quickly(lines)
             if part is not None:
                 yield part

@@ -10,7 +10,7 @@ from typing import Any
 
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
-from flagscale_perf.rpc.analysis.columns import Columns, call_at
+from flagscale_perf.rpc.analysis.columns import Columns, calls_in
 from flagscale_perf.rpc.analysis.layers import Attention, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
@@ -21,7 +21,7 @@ from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 
 REPORT_VERSION = 1
-FIRST = 4096  # calls in which a repeated pattern is looked for
+FIRST = 1024  # calls in which a repeated pattern is looked for
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class Fold:
         self.attention.add(columns)
         numbers = columns["number"]
         room = min(len(numbers), FIRST - len(self.first))
-        self.first += [call_at(columns, place) for place in range(room)]
+        self.first += calls_in(columns, 0, room)
         self.lowest = min(self.lowest or numbers[0], *numbers[:1], min(numbers))
         self.highest = max(self.highest, max(numbers))
         starts = columns["start_ns"]

@@ -5,19 +5,19 @@ from __future__ import annotations
 import heapq
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 from typing import Any
 
-from flagscale_perf.rpc.analysis.columns import Columns, call_at
+from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals
 
 TOP = 5
 MAX_BINS = 1024  # of the stages over the calls
-SAMPLE = 4096
+SAMPLE = 1024
 _STAGES = [f"{stage.name}_ns" for stage in STAGES]
 
 
@@ -122,7 +122,7 @@ class Sample:
         """The next calls; those not kept are skipped at once (Li 1994, algorithm L)."""
         count = len(columns["number"])
         room = min(count, SAMPLE - len(self.calls))
-        self.calls += [call_at(columns, place) for place in range(room)]
+        self.calls += calls_in(columns, 0, room)
         if self._next is None and len(self.calls) == SAMPLE:
             self._next = self._seen + room - 1
             self._skip()
@@ -145,8 +145,13 @@ class Tops:
 
     def add(self, columns: Columns, figures: Sequence[float]) -> None:
         """The next calls and their figures."""
+        if len(self.rows) < TOP:
+            places: Iterable[int] = range(len(figures))
+        else:
+            least = self.rows[-1][0]
+            places = [place for place, figure in enumerate(figures) if figure >= least]
         numbers = columns["number"]
-        best = heapq.nlargest(TOP, range(len(figures)), key=lambda place: (figures[place], -numbers[place]))
+        best = heapq.nlargest(TOP, places, key=lambda place: (figures[place], -numbers[place]))
         new = [(figures[place], -numbers[place], call_at(columns, place)) for place in best]
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])
 

@@ -19,7 +19,7 @@ from flagscale_perf.spine.errors import PerfError
 LAYER, CALL = "layer", "call"
 MIN_UNITS, MAX_UNITS = 8, 4096
 WARMUP_SHARE = 4  # at most every fourth unit is left out as warm-up
-FIRST = 4096  # calls in which the pattern is looked for
+FIRST = 1024  # calls in which the pattern is looked for
 OUTSIDE = "calls outside of layers"
 WARM = "at the start"
 BEYOND = f"beyond the first {MAX_UNITS}"

@@ -56,3 +56,15 @@ def test_what_cannot_be_written_is_said(
     assert capsys.readouterr().err == (
         f"-o {run_dir}/x.txt: cannot be written (No space left on device); name another file\n"
     )
+
+
+def test_rows_go_to_a_file_as_a_whole(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run_dir), "--format", "csv"]) == 0
+    shown = capsys.readouterr().out
+    assert main(["report", str(run_dir), "-o", str(run_dir / "a.csv")]) == 0
+    assert (run_dir / "a.csv").read_text() == shown
+    assert main(["report", str(run_dir), "--format", "csv", "-o", "/dev/null"]) == 0
+    assert sorted(path.name for path in run_dir.iterdir()) == ["a.csv", "perf_records_20240129_103000.jsonl"]
+    os.mkdir(run_dir / ".b.csv.tmp")  # in the way
+    assert main(["report", str(run_dir), "-o", str(run_dir / "b.csv")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
