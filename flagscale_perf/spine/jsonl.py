@@ -191,7 +191,7 @@ def decode(line: bytes) -> Record:
         raise ValueError("no JSON object")
     kind = content.get("kind")
     if not isinstance(kind, str) or kind not in KINDS:
-        raise ValueError(f"kind {str(kind)[:40]!r} is none of {', '.join(sorted(KINDS))}")
+        raise ValueError(f"this version knows no records of kind {str(kind)[:40]!r}")
     return _READERS[KINDS[kind]].read(content, b"-" in line)
 
 

@@ -91,11 +91,6 @@ def end_line(**changes) -> bytes:
     ).encode()
 
 
-ALL_KINDS = (
-    "capture, captured, clock, end, event, hardware, header, interval, node, phases, ranks, step, straggler"
-)
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -104,8 +99,8 @@ ALL_KINDS = (
         (b"[1]\n", "no JSON object"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"kind":"step","iteration":NaN}', "NaN is no JSON"),
-        (end_line(kind="stop"), f"kind 'stop' is none of {ALL_KINDS}"),
-        (end_line(kind=["end"]), f"kind \"['end']\" is none of {ALL_KINDS}"),
+        (end_line(kind="stop"), "this version knows no records of kind 'stop'"),
+        (end_line(kind=["end"]), "this version knows no records of kind \"['end']\""),
         (end_line(dropped=None), "field 'dropped' is NoneType, not int"),
         (end_line(dropped=True), "field 'dropped' is bool, not int"),
         (end_line(reason=3), "field 'reason' is int, not str"),

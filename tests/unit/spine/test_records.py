@@ -56,7 +56,7 @@ class PartsRecord(NamedTuple):
 
 
 def test_new_types_go_through_the_ring() -> None:
-    record(slot=9)(CallRecord)
+    record(slot=209)(CallRecord)
     record(slot=10)(PartsRecord)
     ring = Ring.create(slots=4)
     calls = [
@@ -95,7 +95,7 @@ def test_a_record_of_one_field_is_read_again_and_again() -> None:
 def test_a_step_with_one_more_field_needs_nothing_else() -> None:
     fields: list[tuple[str, Any]] = [*StepRecord.__annotations__.items(), ("collected_ns", int | None)]
     longer: Any = NamedTuple("LongerStep", fields)  # type: ignore[misc]
-    record("longer", slot=9, start="start_ns", duration="iteration_ns")(longer)
+    record("longer", slot=209, start="start_ns", duration="iteration_ns")(longer)
     step = longer(*make_step(3, start_ns=70, iteration_ns=9), 12)
     ring = Ring.create(slots=2)
     ring.put(step)
