@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers
+.PHONY: help venv install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ oracle: $(READY) ## compare the FLOPs formulas with 400 random models counted ma
 bench: $(READY) ## run every benchmark, and say at the end which of them missed a bar
 	@missed=""; for file in benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; done; \
 	if [ -n "$$missed" ]; then echo "missed a bar, or failed:$$missed"; exit 1; fi
+
+rpc-stages: $(READY) ## run a split model by every way of splitting and carrying it, and show each beside its floors (minutes)
+	$(BIN)/python examples/tee_gpu/stages.py $(ARGS)
 
 rpc-peers: ## make .venv_rpc_peers: what benchmarks/bench_rpc.py compares with beyond .venv (needs a package index)
 	$(PYTHON) -m venv .venv_rpc_peers

@@ -168,15 +168,6 @@ def test_names_of_the_logs_are_the_users(run, tmp_path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"my_custom_log.log", "runs"}
 
 
-def test_the_server_records_too_where_it_is_told(run_python, tmp_path) -> None:
-    endpoint = f"ipc://{tmp_path}/gpu.ipc"
-    with server(endpoint, "--config", "tiny-mha", "--perf-log-dir", str(tmp_path / "served")):
-        made = run_python(HERE / "tee_runner_optimized.py", "--ipc-path", endpoint)
-    assert made.returncode == 0, made.stderr
-    (written,) = (tmp_path / "served").glob("perf_records_*.jsonl")
-    assert written.read_text().count('"Embedding"') == 1
-
-
 def test_statistics_are_printed_when_the_run_fails(run) -> None:
     made = run("tee_runner_optimized.py", "--tokens", "40000")
     assert made.returncode == 2
@@ -226,15 +217,18 @@ def test_a_failing_method_shows_the_servers_stack(run_python, tmp_path) -> None:
     assert made.stdout.endswith("13 of 14 calls passed\n")
 
 
-def test_type_by_environment_reaches_the_server(run_python, tmp_path) -> None:
-    endpoint = f"ipc://{tmp_path}/gpu.ipc"
-    with server(endpoint, "--config", "qwen3-tiny", LLAMA_DTYPE="bfloat16") as lines:
+def test_a_server_of_another_model_and_type_that_records_too(run_python, tmp_path) -> None:
+    endpoint, served = f"ipc://{tmp_path}/gpu.ipc", tmp_path / "served"
+    words = ("--config", "qwen3-tiny", "--perf-log-dir", str(served))
+    with server(endpoint, *words, LLAMA_DTYPE="bfloat16") as lines:
         assert lines[0] == "Device: cpu, Dtype: torch.bfloat16"
         made = run_python(
             HERE / "tee_runner_optimized.py", "--ipc-path", endpoint, "--check", "--config", "qwen3-tiny"
         )
     assert made.returncode == 0, made.stderr
     assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
+    (written,) = served.glob("perf_records_*.jsonl")
+    assert written.read_text().count('"Embedding"') == 1
 
 
 @pytest.mark.parametrize(
