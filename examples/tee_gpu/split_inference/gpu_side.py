@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ class GpuSide:
     """
 
     def __init__(self, choice: ModelChoice, dtype: torch.dtype, device: torch.device) -> None:
-        self.model: Any = make_model(choice, dtype, device)
+        self.model: Any = make_model(replace(choice, attention="sdpa"), dtype, device)
         self.dtype = dtype
         self.device = device
         self._caches: OrderedDict[tuple[int, int], DynamicCache] = OrderedDict()
@@ -89,8 +89,8 @@ class GpuSide:
         )  # fmt: skip
 
     def _mask(self, new: int, cached: int) -> Tensor | None:
-        if new == 1:
-            return None
+        if new == 1 or not cached:
+            return None  # with fused attention that means all, and causal
         allowed = torch.ones(new, cached + new, dtype=torch.bool, device=self.device).tril(cached)
         low = torch.finfo(self.dtype).min
         return torch.zeros_like(allowed, dtype=self.dtype).masked_fill_(~allowed, low)[None, None]

@@ -16,7 +16,7 @@ NOTE = """\
 The time is the median of the rounds, the spread the distance of their quartiles in percent of it. Transport
 is what calls took beyond the server's computing. The copies are one copy in memory of each call's arguments
 and results; one process is the same split without a second one, and "of one process" the median of the
-rounds' ratios to it. Not split is transformers' own model, with its eager attention. Where micro-batches
+rounds' ratios to it. Not split is transformers' own model, with torch's fused attention. Where micro-batches
 overlap, two cores work at once, and one process is no floor."""
 
 
