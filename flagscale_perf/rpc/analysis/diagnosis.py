@@ -184,13 +184,14 @@ def _codec(used: PathCost, seen: Observed) -> list[tuple[str, str]]:
 def _cheapest(here: Calibration, best: PathCost, used: PathCost, seen: Observed) -> tuple[str, str]:
     before, after = used.predict(seen.traffic).total_ns, best.predict(seen.traffic).total_ns
     floor = here.memory.floor_ns(seen.traffic)
-    half = best.predict(seen.traffic.scaled(0.5)).total_ns
-    return (
+    text = (
         f"By {best.name} the same calls take {_s(after / NS_PER_S)}: {before / after:.1f} times less, "
-        f"{after / floor:.2f} times what one copy of the bytes costs ({_s(floor / NS_PER_S)}). With half the "
-        f"bytes (bfloat16 for float32) {_s(half / NS_PER_S)}.",
-        "",
+        f"{after / floor:.2f} times what one copy of the bytes costs ({_s(floor / NS_PER_S)})."
     )
+    if seen.may_be_halved:
+        half = best.predict(seen.traffic.scaled(0.5)).total_ns
+        text += f" With half the bytes (bfloat16 for float32) {_s(half / NS_PER_S)}."
+    return text, ""
 
 
 _WRONG = {
@@ -268,6 +269,8 @@ def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
         ("calls", Quantity(traffic.calls)),
         ("sent", Quantity(traffic.sent_bytes / MIB, "MiB", 1)),
         ("received", Quantity(traffic.received_bytes / MIB, "MiB", 1)),
+        ("largest arrays", ", ".join(seen.dtypes) or None),
+        ("server computes in", seen.server_dtype),
         ("in calls", None if seen.rpc_s is None else Quantity(seen.rpc_s, "s", 2)),
         ("of it at the server", None if seen.server_s is None else Quantity(seen.server_s, "s", 2)),
     ]

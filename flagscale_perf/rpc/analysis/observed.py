@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
 from flagscale_perf.rpc.analysis.source import open_source
+from flagscale_perf.rpc.arrays import DType
 from flagscale_perf.rpc.claims import MIB, Reported
 from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.records import Status
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
-_NEEDED = ("total_ns", "serialize_ns", "server_ns", "deserialize_ns", "sent_bytes", "received_bytes")
+_NEEDED = ("total_ns", "serialize_ns", "server_ns", "deserialize_ns", "sent_bytes", "received_bytes", "dtype")
+_FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64)
+_NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class Observed:
         total_s: of the whole program.
         transport, payload, control: how they were carried; msgpack where it is not known.
         serialize_s, deserialize_s: of rpc_s or beside it, on the caller's side.
+        dtypes: of the calls' largest arrays; empty where they are not known.
+        server_dtype: what the server computes in; None where it does not say.
     """
 
     traffic: Traffic
@@ -40,6 +47,13 @@ class Observed:
     control: str = "zeromq"
     serialize_s: float | None = None
     deserialize_s: float | None = None
+    dtypes: tuple[str, ...] = ()
+    server_dtype: str | None = None
+
+    @property
+    def may_be_halved(self) -> bool:
+        """Whether a type of half the size is left: not where all calls have one."""
+        return not self.dtypes or not set(self.dtypes) <= {each.name.lower() for each in _NARROW}
 
     @classmethod
     def of_figures(cls, reported: Reported, source: str) -> Observed | None:
@@ -64,7 +78,9 @@ class Observed:
 
     @classmethod
     def of_session(cls, path: Path) -> Observed:
-        """Of a run file, or of a performance log alone. Raises PerfError where no call is in it."""
+        """Of a run file or a performance log: the calls that came to their end. Raises PerfError without
+        one.
+        """
         source = open_source(path)
         found: dict[str, list[Any]] = {name: [] for name in _NEEDED}
 
@@ -74,10 +90,11 @@ class Observed:
                 values.clear()
 
         for batch in source.read(begin_anew):
+            is_ok = [status == Status.OK for status in batch["status"]]
             for name, values in found.items():
-                values.extend(batch[name])
+                values.extend(compress(batch[name], is_ok))
         if not found["total_ns"]:
-            raise PerfError(f"{path} has no call in it; name a log or a run file of calls")
+            raise PerfError(f"{path} has no call that came to its end; name a log or a run file of calls")
         sizes = zip(found["sent_bytes"], found["received_bytes"], strict=True)
         sums = {name: _sum_s(found[name]) for name in _NEEDED if name.endswith("_ns")}
         facts = source.facts()
@@ -91,6 +108,8 @@ class Observed:
             control=facts.control or "zeromq",
             serialize_s=sums["serialize_ns"],
             deserialize_s=sums["deserialize_ns"],
+            dtypes=tuple(DType(each).name.lower() for each in sorted(set(found["dtype"])) if each in _FLOATS),
+            server_dtype=facts.dtype,
         )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.claims import Reported, Run
-from flagscale_perf.rpc.costs import Load
+from flagscale_perf.rpc.costs import Load, Traffic
 from flagscale_perf.spine.errors import PerfError
 from tests.unit.rpc.calibrations import MIB
 
@@ -49,8 +49,22 @@ def test_reported_figures_are_calls_that_are_all_alike() -> None:
     assert Observed.of_figures(Reported(), "figures") is None
 
 
+def test_what_is_half_as_wide_already_cannot_be_halved() -> None:
+    traffic = Traffic.alike(1, 1, 1)
+    assert Observed(traffic, "x").may_be_halved
+    assert Observed(traffic, "x", dtypes=("float32", "bfloat16")).may_be_halved
+    assert not Observed(traffic, "x", dtypes=("float16", "bfloat16")).may_be_halved
+
+
+def test_our_own_log_names_its_types(repo: Path) -> None:
+    seen = Observed.of_session(repo / "tests/golden/zmq_performance.log")
+    assert (seen.dtypes, seen.server_dtype) == (("float32",), "torch.float32")
+    assert (seen.transport, seen.payload, seen.control) == ("IPC", "frames", "zeromq")
+    assert seen.server_s is not None
+
+
 def test_a_log_without_a_call_says_so(tmp_path: Path) -> None:
     path = tmp_path / "zmq_performance.log"
     path.write_text("".join(FOREIGN.splitlines(keepends=True)[:4]))
-    with pytest.raises(PerfError, match="has no call in it; name a log or a run file of calls"):
+    with pytest.raises(PerfError, match="has no call that came to its end; name a log or a run file"):
         Observed.of_session(path)
