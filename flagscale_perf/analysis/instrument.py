@@ -54,3 +54,8 @@ class Instrument:
     comparison: Callable[[Comparison], Report] = _not_offered
     runs: Callable[[Found, bool], Report] = _not_offered
     live: Callable[[RunHeader], Live] = _not_offered
+
+    @property
+    def has_list(self) -> bool:
+        """Whether its runs can be listed."""
+        return self.runs is not _not_offered

@@ -7,7 +7,7 @@ from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.analysis.runs import Found, find_runs
+from flagscale_perf.analysis.runs import Found, Unread, find_runs
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import FIRST, instrument_for, load
 from flagscale_perf.cli.output import add_output, format_of, put
@@ -42,10 +42,20 @@ class RunsCommand(Command):
 
 
 def _instrument(found: Found) -> Instrument:
-    """The one that wrote the first readable file; what cannot be read is in its list."""
-    for path in found.paths:
+    """The one that wrote the first readable file of those whose runs can be listed; the others' files are not
+    in the list, and what cannot be read is in it.
+    """
+    listed: Instrument | None = None
+    for path in list(found.paths):
         try:
-            return instrument_for(path)
+            instrument = instrument_for(path)
         except PerfError:
             continue
-    return load(FIRST)
+        if instrument.has_list:
+            listed = listed or instrument
+        else:
+            found.paths.remove(path)
+            found.unread.append(
+                Unread(found.relative(path), "not a training; flagscale-perf report shows it")
+            )
+    return listed or load(FIRST)

@@ -27,7 +27,7 @@ STAGES = (
     Stage("serialize", "serialize", "blue"),
     Stage("send", "send", "orange"),
     Stage("wait", "wait", "yellow"),
-    Stage("queue", "queue at the server", "grey"),
+    Stage("queue", "queue", "grey"),
     Stage("server", "server", "green"),
     Stage("receive", "receive", "sky"),
     Stage("deserialize", "deserialize", "red"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,10 +30,10 @@ WAIT_S = 60
 class Client:
     """A process that records a call for each line it gets."""
 
-    def __init__(self, directory: Path, methods: str = "") -> None:
+    def __init__(self, directory: Path, methods: str = "", script: str = RECORD) -> None:
         environment = os.environ | {"PYTHONPATH": str(REPO)}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", RECORD, methods], cwd=directory, env=environment, text=True, bufsize=1,
+            [sys.executable, "-c", script, methods], cwd=directory, env=environment, text=True, bufsize=1,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -128,6 +129,20 @@ def test_a_pipe_in_the_logs_place_costs_one_line_and_nothing_else(tmp_path) -> N
     assert err.count("performance log: OSError") == 1, err
     (run_file,) = (tmp_path / "logs").glob("perf_records_*.jsonl")
     assert run_file.read_text().count('"kind":"rpc_call"') == 3
+
+
+def test_on_a_full_disk_the_calls_go_on_and_what_is_lost_is_counted(tmp_path) -> None:
+    full = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+    client = Client(tmp_path, script=full + RECORD)
+    for _ in range(200):
+        client.call()
+    out, err = client.end()
+    assert client.process.returncode == 0
+    assert err.count("run file: OSError") == 1, err
+    lost = re.search(r"(\d+) of 200 records are missing from .*: File too large", err)
+    assert lost is not None, err
+    (run_file,) = (tmp_path / "logs").glob("perf_records_*.jsonl")
+    assert run_file.read_text().count('"kind":"rpc_call"') >= 200 - int(lost[1]) > 0
 
 
 def check_unwritable(tmp_path: Path) -> None:

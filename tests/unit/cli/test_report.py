@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from flagscale_perf.training.analysis.fold import read_report
 from tests.conftest import RunPython
 from tests.fakes import make_header, make_step
 from tests.golden import golden
+from tests.rpc_sessions import REQUIREMENT_LOG
 
 SESSION = "20240129_103000"
 NAME = f"perf_records_{SESSION}.jsonl"
@@ -147,3 +149,37 @@ def test_a_header_of_another_program_s_making_is_refused(
         capsys.readouterr().err
         == "'nonsense' is no session id such as 20240129_103000; this is no run file of flagscale_perf\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "said"),
+    [
+        ("", 0, ""),
+        ("4  x\n", 1, "a.log:8: 2 values, not 10\n"),
+        ("4     Matmul  1 1", 1, "a.log:8: cut off\n"),
+    ],
+)
+def test_a_log_of_calls_alone(tmp_path, monkeypatch, capsys, damage, code, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text(REQUIREMENT_LOG + damage)
+    assert main(["report", "a.log"]) == code
+    out, err = capsys.readouterr()
+    assert "calls           3" in out and err == said  # what is good is shown
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "a.log:1: the file is empty; this is no run file of flagscale_perf\n"),
+        (
+            "ZeroMQ Performance Log - Transport: IPC\n",
+            "a.log:3: the line with the names of the columns is missing\n",
+        ),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path, monkeypatch, capsys, text, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a.log").write_text(text)
+    os.utime("a.log", (0, 0))  # so old that nobody is just beginning it
+    assert main(["report", "a.log"]) == 2
+    assert capsys.readouterr() == ("", said)

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.cli import main
+from tests.golden import golden
+from tests.rpc_sessions import make_call, write_run
 from tests.run_files import steady, write
 
 
@@ -48,3 +50,15 @@ def test_where_nothing_can_be_read_the_reasons_are_listed(tmp_path, capsys) -> N
 def test_a_place_that_cannot_be_written(directory, capsys) -> None:
     assert main(["runs", str(directory), "-o", str(directory)]) == 2
     assert capsys.readouterr().err == f"-o {directory}: is a directory; name a file in it\n"
+
+
+def test_what_no_training_wrote_is_named_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("calls", "training"):
+        (tmp_path / name).mkdir()
+    write_run(tmp_path / "calls", [make_call(1)])
+    (tmp_path / "training/perf_records_20240129_103000.jsonl").write_text(golden("perf_records.jsonl"))
+    assert main(["runs", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "1 run" in shown and "not a training; flagscale-perf report shows it" in shown

@@ -15,7 +15,7 @@ def test_stages_lie_end_to_end_in_their_call() -> None:
     call, *stages = spans(make_call(1))
     assert (call.name, call.start_ns, call.end_ns) == ("BatchLinear", 10 * MS, 20 * MS)
     assert [stage.name for stage in stages] == [
-        "serialize", "send", "wait", "queue at the server", "server", "receive", "deserialize",
+        "serialize", "send", "wait", "queue", "server", "receive", "deserialize",
     ]  # fmt: skip
     assert stages[0].start_ns == call.start_ns and stages[-1].end_ns == call.end_ns - 500 * US
     assert all(one.end_ns == other.start_ns for one, other in zip(stages, stages[1:], strict=False))
