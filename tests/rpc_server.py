@@ -44,7 +44,11 @@ def make(request: Request) -> list[Array]:
     return [result]
 
 
-METHODS = {"Echo": echo, "Fail": fail, "Wait": wait, "Die": die, "Make": make}
+def sink(request: Request) -> list[Array]:
+    return []
+
+
+METHODS = {"Echo": echo, "Fail": fail, "Wait": wait, "Die": die, "Make": make, "Sink": sink}
 
 
 @contextmanager
