@@ -29,25 +29,25 @@ class Slot:
         self._view = view
         self._size = len(view)
         self._used = 0
-        self._lent = False
+        self.plain = True
         self._address = 0
 
     def begin(self, call: int) -> None:
         """For the next message: all of it is free."""
         self._used = 0
-        self._lent = False
+        self.plain = True
 
     def lend(self, size: int) -> memoryview | None:
         """Memory to write an array into, in place; None where it does not fit."""
         room = self.reserve(size)
         if room is None:
             return None
-        self._lent = True
+        self.plain = False
         return room[1]
 
     def find(self, data: memoryview) -> int | None:
         """Where an array lies that was written in place; None for any other."""
-        if not self._lent or data.readonly or not len(data):
+        if self.plain or data.readonly or not len(data):
             return None
         if not self._address:
             self._address = _address(self._view)
@@ -61,6 +61,10 @@ class Slot:
             return None
         room[1][:] = data
         return room[0]
+
+    def put(self, offset: int, data: memoryview) -> None:
+        """Copies an array to where `store` has put such a one."""
+        self._view[offset : offset + len(data)] = data
 
     def view(self, offset: int, size: int) -> memoryview:
         """What the other side wrote. Raises `InvalidMessage` where it is not all inside."""

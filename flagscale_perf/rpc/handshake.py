@@ -158,7 +158,8 @@ class Session:
         self, kind: Kind, body: bytes, wanted: Kind, packed: Packed | None = None
     ) -> tuple[Prefix, bytes | memoryview]:
         """Sends a message that is no call and returns what comes back."""
-        prefix = header.pack_prefix(Prefix(kind, len(body), self.epoch, 0, 0, 0, 0, 0))
+        size = len(body) if packed is None else packed.body_bytes
+        prefix = header.pack_prefix(Prefix(kind, size, self.epoch, 0, 0, 0, 0, 0))
         first = prefix + body if packed is None else first_frame(prefix, packed)
         self.link.send(first, packed.frames if packed else [], self._deadline_ns)
         while True:
@@ -259,7 +260,7 @@ class Session:
             if slot is not None:
                 slot.begin(0)
             packed = pack([data], {}, sizes, slot)
-            self._exchange(Kind.PING, packed.body, Kind.PING, packed)
+            self._exchange(Kind.PING, b"", Kind.PING, packed)
             times.append(time.monotonic_ns() - begun)
         return min(times)
 

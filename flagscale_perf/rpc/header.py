@@ -25,12 +25,14 @@ from flagscale_perf.rpc.options import Received
 MAGIC = 0x5046
 PROTOCOL = 1
 PREFIX = Layout("<HBBIQQHHIQQ")
+PREFIX_BYTES = PREFIX.size
 MOST_BODY_BYTES = 65536
 MOST_INLINE_BYTES = 65536
 MOST_PARTS = 64
 ALIGNMENT = 16
 MOST_FIRST_BYTES = PREFIX.size + MOST_BODY_BYTES + MOST_INLINE_BYTES + ALIGNMENT * (MOST_PARTS + 1)
 BYTE_ORDER = sys.byteorder
+_new = tuple.__new__  # half the time of a NamedTuple's own constructor
 
 
 class Kind(IntEnum):
@@ -46,6 +48,9 @@ class Kind(IntEnum):
     REPLY = 8
     FAILURE = 9  # server: the method failed, or the message was refused
     BYE = 10  # client: it ends
+
+
+LAST_KIND = int(Kind.BYE)
 
 
 class Place(IntEnum):
@@ -218,9 +223,10 @@ def pack_prefix(prefix: Prefix) -> bytes:
 
 def read_prefix(first: bytes | memoryview) -> Prefix:
     """Raises `InvalidMessage` where it is none of ours, or claims more than the frame has."""
-    if not PREFIX.size <= len(first) <= MOST_FIRST_BYTES:
+    there = len(first)
+    if not PREFIX.size <= there <= MOST_FIRST_BYTES:
         raise InvalidMessage(
-            f"a message of {len(first)} bytes; a first frame has {PREFIX.size} to {MOST_FIRST_BYTES}"
+            f"a message of {there} bytes; a first frame has {PREFIX.size} to {MOST_FIRST_BYTES}"
         )
     magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = PREFIX.unpack_from(
         first
@@ -231,11 +237,11 @@ def read_prefix(first: bytes | memoryview) -> Prefix:
         raise InvalidMessage(
             f"protocol {protocol}; this side speaks {PROTOCOL}: use the same version on both"
         )
-    if not 1 <= kind <= Kind.BYE:
+    if not 1 <= kind <= LAST_KIND:
         raise InvalidMessage(f"a message of kind {kind}, which there is not")
-    if size > MOST_BODY_BYTES or PREFIX.size + size > len(first):
-        raise InvalidMessage(f"a header that claims {size} bytes in a message of {len(first)}")
-    return Prefix(kind, size, epoch, call, code, slot, first_ns, second_ns)
+    if size > MOST_BODY_BYTES or PREFIX_BYTES + size > there:
+        raise InvalidMessage(f"a header that claims {size} bytes in a message of {there}")
+    return _new(Prefix, (kind, size, epoch, call, code, slot, first_ns, second_ns))
 
 
 class Checked(NamedTuple):
@@ -245,7 +251,8 @@ class Checked(NamedTuple):
         parts: with the size of each.
         arguments: a mapping of its own for each call.
         total: bytes of all arrays.
-        inline_end: bytes of the first frame that the inline arrays need, from the padded body on.
+        inline_start: where the inline arrays begin in the first frame.
+        inline_end: how many bytes they take there.
         frames: how many frames must follow.
         shared_end: bytes of the slot that are used.
     """
@@ -254,12 +261,13 @@ class Checked(NamedTuple):
     arguments: dict[str, Received]
     total: int
     shared: int
+    inline_start: int
     inline_end: int
     frames: int
     shared_end: int
 
 
-def check(body: CallBody) -> Checked:
+def check(body: CallBody, body_bytes: int) -> Checked:
     """Where the arrays are, by arithmetic alone; whoever uses it compares with the memory there is. Raises
     `InvalidMessage`.
     """
@@ -277,4 +285,6 @@ def check(body: CallBody) -> Checked:
         else:
             frames += 1
         parts.append((part.dtype, part.shape, int(part.place), part.offset, size))
-    return Checked(tuple(parts), body.arguments, total, shared, inline_end, frames, shared_end)
+    start = PREFIX_BYTES + body_bytes
+    start += padding(start)
+    return Checked(tuple(parts), body.arguments, total, shared, start, inline_end, frames, shared_end)

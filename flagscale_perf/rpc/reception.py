@@ -17,7 +17,7 @@ from flagscale_perf.rpc.header import Kind, Prefix
 from flagscale_perf.rpc.link_unix import UnixLink
 from flagscale_perf.rpc.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.packing import Sizes
+from flagscale_perf.rpc.packing import Packer, Sizes
 
 TOKEN_BYTES = 16
 KEY_BYTES = 32
@@ -64,9 +64,10 @@ class Reception:
         self._count += 1
         most = min(wanted.max_message_bytes, options.max_message_bytes)
         frames = not wanted.unix and not wanted.seal
+        sizes = Sizes(INLINE_AT_FIRST, 0, frames, most)
         connection = Connection(
             self._count, who, secrets.token_bytes(TOKEN_BYTES), wanted.shared, wanted.unix, wanted.seal,
-            Sizes(INLINE_AT_FIRST, 0, frames, most), options.slots, wanted.clock == clock_domain(),
+            Packer(sizes), options.slots, wanted.clock == clock_domain(),
         )  # fmt: skip
         self._connections[who] = connection
         body = header.WelcomeBody(
@@ -130,8 +131,9 @@ class Reception:
         """Answers a SETTLE: replies take the sizes that the client has measured."""
         body = header.SETTLE.decode(message.first, prefix)
         inline = -1 if connection.sealed else body.inline_bytes
-        connection.sizes = connection.sizes._replace(
-            inline_bytes=inline, arena_from_bytes=body.arena_from_bytes
+        sizes = connection.packer.sizes
+        connection.packer = Packer(
+            sizes._replace(inline_bytes=inline, arena_from_bytes=body.arena_from_bytes)
         )
         return self._message(Kind.SETTLE, b"")
 

@@ -25,6 +25,8 @@ REQUEST, REPLY = 1, 2
 class SealedSlot:
     """A slot whose memory holds ciphertext only. For one direction of one connection."""
 
+    plain = False
+
     def __init__(self, slot: Slot, key: bytes, direction: int) -> None:
         self._slot = slot
         self._cipher = AESGCM(key)
@@ -55,6 +57,10 @@ class SealedSlot:
         offset, view = room
         self._cipher.encrypt_into(self._nonce(), data, PLACE.pack(offset, size), view)
         return offset
+
+    def put(self, offset: int, data: memoryview) -> None:
+        """Never asked for: the slot is not plain."""
+        raise NotImplementedError
 
     def view(self, offset: int, size: int) -> memoryview:
         """Decrypted, in memory of its own. Raises `InvalidMessage` where it is not what the other side

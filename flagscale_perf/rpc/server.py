@@ -48,7 +48,8 @@ class Server:
         self._stopping = False
         self._listener: socket.socket | None = None
         self._strangers: dict[int, UnixLink] = {}  # connected, and not yet attached
-        self._attached: dict[int, Connection] = {}
+        self._attached: dict[int, tuple[Connection, UnixLink, Send]] = {}
+        self._by_unix = False
         endpoint = server_endpoint(options)
         self._claim = Claim(endpoint) if path_of(endpoint) is not None else None
         try:
@@ -67,7 +68,6 @@ class Server:
         self._poll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll.register(self._wake, select.EPOLLIN)
-        self._poll.register(self._link.descriptor, select.EPOLLIN)
         if self._listener is not None:
             self._poll.register(self._listener, select.EPOLLIN)
 
@@ -75,18 +75,36 @@ class Server:
         """Until `stop`, SIGINT or SIGTERM; closes everything at its end."""
         try:
             with self._signals():
-                self._serve_zeromq()
                 while not self._stopping:
-                    for descriptor, _ in self._poll.poll():
-                        connection = self._attached.get(descriptor)
-                        if connection is not None:
-                            self._serve_unix(descriptor, connection)
-                        elif descriptor == self._link.descriptor:
-                            self._serve_zeromq()
-                        else:
-                            self._serve_stranger(descriptor)
+                    if self._by_unix:
+                        self._serve_ready(-1)
+                    elif self._link.wait(self._poll.fileno()):
+                        self._serve_ready(0)
+                    else:
+                        self._serve_zeromq()
         finally:
             self.close()
+
+    def _serve_ready(self, timeout_s: float) -> None:
+        for descriptor, _ in self._poll.poll(timeout_s):
+            found = self._attached.get(descriptor)
+            if found is not None:
+                self._serve_unix(*found)
+            elif descriptor == self._link.descriptor:
+                self._serve_zeromq()
+            else:
+                self._serve_stranger(descriptor)
+
+    def _wait_by(self, unix: bool) -> None:
+        """Every way of waiting hears of everything, and is quicker for one of them: the one used last."""
+        if unix == self._by_unix:
+            return
+        self._by_unix = unix
+        if unix:
+            self._poll.register(self._link.descriptor, select.EPOLLIN)
+            self._serve_zeromq()  # its descriptor tells of news once, and that may have been just now
+        else:
+            self._poll.unregister(self._link.descriptor)
 
     def stop(self) -> None:
         """Ends `serve` after the call that is being served. From any thread, or a handler of signals."""
@@ -119,13 +137,17 @@ class Server:
             connection = self._reception.find(who)
             if not self._answer(connection, partial(self._link.send, who), message, who):
                 self._forget(who)
+            if connection is not None:
+                self._wait_by(unix=False)
 
-    def _serve_unix(self, descriptor: int, connection: Connection) -> None:
-        side = connection.side
-        assert side is not None
+    def _serve_unix(self, connection: Connection, side: UnixLink, send: Send) -> None:
         message = side.receive_now()
-        if message is None or not self._answer(connection, partial(_send, side), message, None):
+        if message is not None and not message.first:
+            return
+        if message is None or not self._answer(connection, send, message, None):
             self._forget(connection.who)
+        elif not self._by_unix:
+            self._wait_by(unix=True)
 
     def _serve_stranger(self, descriptor: int) -> None:
         if self._listener is not None and descriptor == self._listener.fileno():
@@ -135,6 +157,9 @@ class Server:
         if side is None:  # the wake-up of `stop`, or one that was just forgotten
             return
         message = side.receive_now()
+        if message is not None and not message.first:  # a number that was used again: no news of this one
+            self._strangers[descriptor] = side
+            return
         try:
             if message is None:
                 raise PeerGone("it left")
@@ -144,7 +169,7 @@ class Server:
             _send(side, self._failure(0, error), [])
             side.close()
             return
-        self._attached[descriptor] = connection
+        self._attached[descriptor] = connection, side, partial(_send, side)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
