@@ -214,8 +214,8 @@ class Caller:
 
 
 def _queued(sent_ns: int, free_since_ns: int, begun_ns: int) -> int:
-    """How long a call waited for others: since it was sent, until the server had answered the one before. What
-    the caller claims is not believed beyond an hour.
+    """How long a call waited for others: since it was sent, until the server had answered the one before.
+    What the caller claims is not believed beyond an hour.
     """
     return free_since_ns - sent_ns if begun_ns - HOUR_NS < sent_ns < free_since_ns else 0
 
