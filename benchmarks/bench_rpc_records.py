@@ -60,7 +60,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--calls", type=int, default=1_000_000, help="of a session that is read")
+    parser.add_argument("--calls", type=int, default=300_000, help="of a session that is read")
     calls = parser.parse_args().calls
     built = "built" if hot.extension is not None else "not built"
     machine = f"{platform.processor() or platform.machine()}, {os.cpu_count()} CPUs"
