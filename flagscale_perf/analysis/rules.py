@@ -64,6 +64,30 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Advice(Change):
+    """A change that depends on the case.
+
+    Attributes:
+        make: from the case; None where there is nothing to change.
+    """
+
+    make: Callable[[Any], Change | None] = lambda case: None
+
+    def for_case(self, case: Any) -> Change | None:
+        """See `Change`."""
+        return self.make(case)
+
+
+def unless(advised: Change, is_so: Callable[[Any], bool]) -> Advice:
+    """The change, unless the case shows that it is made already or would change nothing."""
+    return Advice(
+        list(advised.flags),
+        advised.text,
+        make=lambda case: None if is_so(case) else advised.for_case(case),
+    )
+
+
+@dataclass(frozen=True)
 class Finding:
     """Something that holds the run back.
 

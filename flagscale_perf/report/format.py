@@ -87,7 +87,12 @@ def bar_rows(bar: StackedBar) -> list[tuple[str, str]]:
 
 
 def _share(share: float | None) -> str:
-    return "" if share is None else f" ({percent(share)})"
+    return "" if share is None else f" ({part_of_whole(share)})"
+
+
+def part_of_whole(share: float) -> str:
+    """`12.3 %`, `0.8 %`: parts beside each other, so all with one decimal as long as that says something."""
+    return f"{100 * share:.1f} %" if share >= 0.001 else percent(share)
 
 
 def cells(table: Table) -> list[list[str]]:

@@ -23,9 +23,9 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.rules import Change, Evidence, Finding
 from flagscale_perf.report.findings import RISK, figure, gained, lost, yaml_keys
-from flagscale_perf.report.format import not_drawn, shown
+from flagscale_perf.report.format import not_drawn, part_of_whole, shown
 from flagscale_perf.report.markup import Html, join, lines, tag
-from flagscale_perf.spine.units import UNKNOWN, percent, ranges
+from flagscale_perf.spine.units import UNKNOWN, ranges
 
 HINT = "Drag in a chart to zoom all of them to the same stretch; double-click for everything."
 
@@ -183,7 +183,7 @@ def _bar(bar: StackedBar) -> Html:
             tag("dt", _swatch(part.colour), part.label),
             tag(
                 "dd",
-                tag("b", UNKNOWN if part.share is None else percent(part.share)),
+                tag("b", UNKNOWN if part.share is None else part_of_whole(part.share)),
                 " ",
                 _amount(part.value, bar.unit),
             ),

@@ -61,11 +61,11 @@ class BaselineClient:
         if rest["error"]:
             raise RemoteFailure(method, "Exception", str(rest["error"]), "")
         if self._observe is not None:
-            server = rest["server_ns"]
+            server = min(rest["server_ns"], arrived - sent)  # it may begin before `send` returns
             self._observe(
                 CallRecord(
                     self._number, start, end - start, serialized - start, sent - serialized,
-                    max(0, arrived - sent - server), None, server, received - arrived, end - received,
+                    arrived - sent - server, None, server, received - arrived, end - received,
                     _bytes(arrays), _bytes(found), len(message), len(reply), 0, 0,
                     Status.OK, _dtype(arrays or found), 0, method,
                 )

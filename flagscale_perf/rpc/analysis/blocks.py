@@ -160,7 +160,7 @@ def _methods(found: CallsReport) -> Table:
             method_name(name), Quantity(totals.calls), Quantity(totals.failed),
             _ms(totals.total_ns / totals.calls, ""), _ms(totals.total_ns, ""),
             _kb(totals.sent_bytes / totals.calls), _kb(totals.received_bytes / totals.calls),
-            Quantity(share, "share"),
+            Quantity(share, "share", 1),
         )
         for name, totals, share in found.by_method()
     ]  # fmt: skip

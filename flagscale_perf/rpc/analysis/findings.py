@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule, unless
 from flagscale_perf.rpc.analysis.costs import Costs
 from flagscale_perf.rpc.analysis.report import CallsReport
 from flagscale_perf.rpc.figures import MB
@@ -15,6 +15,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 GAIN = "calls in the same time"
 _REQUIREMENT = "the requirement of this log"
 _WORTH = Limit(0.01, "share", "ours: less is not worth a change")
+_WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport
 _PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
 
 
@@ -34,6 +35,16 @@ class CallsCase(Case):
         """Of the calls' time."""
         totals = self.report.overall
         return totals.stages_ns[_PLACE[stage]] / totals.total_ns if totals.total_ns else 0.0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the processes are known to share a machine, and their calls not to go through TCP."""
+        return self.report.facts.transport in ("IPC", "INPROC")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether large arrays travel in shared memory already."""
+        return self.report.facts.payload == "shared"
 
     def saved(self, saved_ns: float) -> float:
         """As a share of the calls' time."""
@@ -75,9 +86,15 @@ def _share_of(case: CallsCase, stage: str) -> str:
     limits={"serialize": Limit(0.30, "share", _REQUIREMENT)},
     causes=["arrays are copied into a message, byte by byte: msgpack, tobytes"],
     changes=[
-        Change(["--payload shared"], "put arrays into shared memory; the message holds where they are"),
-        Change(["--payload frames"], "send arrays as frames of their own, not inside a message"),
-        Change(["LLAMA_DTYPE=bfloat16"], "halve the bytes"),
+        unless(
+            Change(["--payload shared"], "put arrays into shared memory; the message holds where they are"),
+            lambda case: case.is_shared,
+        ),
+        unless(
+            Change(["--payload frames"], "send arrays as frames of their own, not inside a message"),
+            lambda case: case.report.facts.payload in ("shared", "frames"),
+        ),
+        unless(Change(["LLAMA_DTYPE=bfloat16"], "halve the bytes"), lambda case: not case.costs.may_be_wide),
     ],
 )
 def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -98,8 +115,15 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
         "the server, where Recv holds its time, too",
     ],
     changes=[
-        Change(["LLAMA_IPC_PATH=ipc:///..."], "check the transport in the log's first line: IPC, not TCP"),
-        Change(["--payload shared"], "large arrays cost least in shared memory"),
+        unless(
+            Change(["LLAMA_IPC_PATH=ipc:///..."], "where both processes are on one machine: IPC, not TCP"),
+            lambda case: case.is_local,
+        ),
+        unless(
+            Change(["--payload shared"], "large arrays cost least in shared memory"),
+            lambda case: case.is_shared,
+        ),
+        Change(["--threads"], "lower it where both sides compute on the same CPUs, and see what else runs"),
         Change([], "run diagnose_transport: it says whether the transport is the problem at all"),
     ],
 )
@@ -113,7 +137,24 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
     names = " and ".join(stage for _, stage in broken)
     saved_ns = sum(case.report.overall.stages_ns[_PLACE[stage]] for _, stage in broken)
     title = f"{names.capitalize()} takes {_percent(sum(share for share, _ in broken))} of the time"
-    return _gains(this, case, title, saved_ns, evidence)
+    return replace(_gains(this, case, title, saved_ns, evidence), causes=_why_slow(this, case, saved_ns))
+
+
+def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
+    """What is left of the rule's causes in this session, and first what an empty call shows."""
+    tcp, copies, server = this.causes
+    facts, calls = case.report.facts, case.report.overall.calls
+    empty_ns = facts.latency_ns
+    causes = [server] if facts.receive_has_wait else []
+    if case.is_local and case.is_shared:
+        if empty_ns and dur_ns > _WAITS * empty_ns * calls:
+            return [
+                f"processes that wait for a CPU: an empty call takes {empty_ns / NS_PER_MS:.3f} ms here, and "
+                f"these stages {dur_ns / calls / NS_PER_MS:.3f} ms a call",
+                *causes,
+            ]
+        return causes
+    return [copies, *causes] if case.is_local else [tcp, copies, *causes]
 
 
 @rule(

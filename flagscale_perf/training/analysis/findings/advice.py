@@ -7,31 +7,15 @@ Of a host or file without arguments every change is advised, without values that
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from flagscale_perf.analysis.rules import Change
+from flagscale_perf.analysis.rules import Advice, Change
 from flagscale_perf.training.analysis.findings.case import TrainingCase
 
 Proposed = dict[str, Any]  # flag -> value; True for a flag without one
 YAML_HOST = "FlagScale"  # any section below `train` of its yaml will do: all keys become flags
 MAX_EXACT = 1 << 53  # the whole numbers up to it are exact in floating point
 _ENVIRONMENT = "experiment.envs."
-
-
-@dataclass(frozen=True)
-class Advice(Change):
-    """A change that depends on the case.
-
-    Attributes:
-        make: from the case; None where there is nothing to change.
-    """
-
-    make: Callable[[TrainingCase], Change | None] = lambda case: None
-
-    def for_case(self, case: TrainingCase) -> Change | None:
-        """See `Change`."""
-        return self.make(case)
 
 
 def name_of(flag: str) -> str:
@@ -136,15 +120,6 @@ def provided(advised: Change, where: Callable[[TrainingCase], bool]) -> Advice:
         list(advised.flags),
         advised.text,
         make=lambda case: advised.for_case(case) if where(case) or not case.knows_arguments else None,
-    )
-
-
-def unless(advised: Change, is_so: Callable[[TrainingCase], bool]) -> Advice:
-    """The change, unless this is so of what every file has: the monitor's options, the device."""
-    return Advice(
-        list(advised.flags),
-        advised.text,
-        make=lambda case: None if is_so(case) else advised.for_case(case),
     )
 
 

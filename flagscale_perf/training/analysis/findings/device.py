@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.advice import (
-    Advice,
-    either,
-    halve,
-    move,
-    set_to,
-    unless,
-    written,
-)
+from flagscale_perf.training.analysis.findings.advice import either, halve, move, set_to, written
 from flagscale_perf.training.analysis.findings.case import (
     SPARE_MEMORY,
     TrainingCase,

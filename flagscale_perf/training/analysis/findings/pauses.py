@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
 from flagscale_perf.spine.units import number, percent
 from flagscale_perf.training.analysis.findings.advice import (
-    Advice,
     double,
     give,
     halve,

@@ -6,16 +6,9 @@ import statistics
 from collections import defaultdict
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, rule
 from flagscale_perf.spine.units import percent
-from flagscale_perf.training.analysis.findings.advice import (
-    Advice,
-    double,
-    halve,
-    name_of,
-    switch_on,
-    written,
-)
+from flagscale_perf.training.analysis.findings.advice import double, halve, name_of, switch_on, written
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 from flagscale_perf.training.analysis.tables import Ranks
 

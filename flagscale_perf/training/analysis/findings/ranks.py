@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
+from flagscale_perf.analysis.rules import Change, Finding, Limit, rule, unless
 from flagscale_perf.spine.units import number, numbered, percent
-from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on, unless
+from flagscale_perf.training.analysis.findings.advice import either, provided, switch_on
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import named
 from flagscale_perf.training.analysis.tables import Straggler

@@ -5,16 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis.chance import CHANCE, HIT_SHARE, MIN_HITS, PERIOD_TOLERANCE
-from flagscale_perf.analysis.rules import Change, Finding, Limit, names_no_cause, rule
+from flagscale_perf.analysis.rules import Advice, Change, Finding, Limit, names_no_cause, rule, unless
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.units import number, percent
-from flagscale_perf.training.analysis.findings.advice import (
-    Advice,
-    double,
-    switch_on,
-    unless,
-    written,
-)
+from flagscale_perf.training.analysis.findings.advice import double, switch_on, written
 from flagscale_perf.training.analysis.findings.anatomy import ALIKE_SHARE, EVENT, Longer
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, slows
 from flagscale_perf.training.analysis.findings.places import causes_in, changes_in, place_of, profile

@@ -130,3 +130,31 @@ def test_the_evidence_names_the_call(tmp_path) -> None:
     (evidence,) = read_calls(tmp_path / "a.log").findings[0].evidence
     assert "call 3, BatchLinear: 2.345 of 3.491 ms" in evidence.figure
     assert (round(evidence.value, 3), evidence.limit, evidence.unit) == (0.614, 0.3, "share")
+
+
+WAITING = SMALL | {"serialize_ns": 0, "wait_ns": 4 * MS, "total_ns": 10 * MS}
+
+
+def advice(report: CallsReport) -> tuple[list[str], list[str]]:
+    """The first finding's causes, and the flags of what it would change."""
+    finding = report.findings[0]
+    assert finding.name == "transport"
+    return list(finding.causes), [flag for change in finding.changes for flag in change.flags]
+
+
+def test_over_tcp_every_change_is_left_to_make(tmp_path) -> None:
+    facts = replace(FACTS, transport="TCP", payload="frames")
+    causes, flags = advice(found_in(tmp_path, [make_call(1, **WAITING)], facts))
+    assert (causes[0], flags) == (
+        "TCP where both processes are on one machine",
+        ["LLAMA_IPC_PATH=ipc:///...", "--payload shared", "--threads"],
+    )
+
+
+def test_what_is_set_already_is_not_advised(tmp_path) -> None:
+    facts = replace(FACTS, transport="IPC", payload="shared", latency_ns=100 * US)
+    causes, flags = advice(found_in(tmp_path, [make_call(1, **WAITING)], facts))
+    assert flags == ["--threads"]
+    assert causes == [
+        "processes that wait for a CPU: an empty call takes 0.100 ms here, and these stages 4.000 ms a call"
+    ]
