@@ -137,10 +137,10 @@ def _headline(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]
             f"{each_us:.0f} us. {best.name} would save {_s(saved_s)}{of_whole}.",
             "bad",
         )
-    explained = "" if seen.rpc_s is None else f" of the {_s(seen.rpc_s)} in calls"
+    explained = "" if seen.rpc_s is None else f" here ({_s(seen.rpc_s)} were spent in calls)"
     return (
         f"Bytes and copies cost it, not the transport: {_mib(seen.traffic)} take "
-        f"{_s(spent.total_ns / NS_PER_S)}{explained} by {used.name}, "
+        f"{_s(spent.total_ns / NS_PER_S)} by {used.name}{explained}, "
         f"{_share(spent.serialize_ns + spent.deserialize_ns, spent)} of it serializing and deserializing. "
         f"{best.name} would save {_s(saved_s)}{of_whole}.",
         "bad",

@@ -43,9 +43,9 @@ def test_many_bytes_are_the_reason_not_the_transport() -> None:
     # 100 x 20 MiB x 4 ns = 8.39 s; the best path's 0.11 ns a byte make 0.23 s
     said = first(Observed(Traffic.alike(100, 1000 * MIB, 1000 * MIB), "x", rpc_s=9.0, total_s=20.0))
     assert said == (
-        "Bytes and copies cost it, not the transport: 2,000 MiB in 100 calls take 8.39 s of the 9.00 s in "
-        "calls by msgpack over ipc, 62 % of it serializing and deserializing. shared memory, unix would save "
-        "8.16 s of 20.00 s."
+        "Bytes and copies cost it, not the transport: 2,000 MiB in 100 calls take 8.39 s by msgpack over "
+        "ipc here (9.00 s were spent in calls), 62 % of it serializing and deserializing. shared memory, "
+        "unix would save 8.16 s of 20.00 s."
     )
 
 
