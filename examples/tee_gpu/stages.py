@@ -30,6 +30,7 @@ def main() -> int:
     made.add_argument("--output", type=Path, help="write there, too")
     args = made.parse_args()
     torch.set_num_threads(1)
+    load = os.getloadavg()[0]
     stops = tuple(stop for stop in ROAD if not args.only or args.only in stop.name)
     try:
         if not stops:
@@ -42,20 +43,21 @@ def main() -> int:
     except PerfError as error:
         print(f"stages.py: {error}", file=sys.stderr)
         return 2
-    text = "\n\n".join([heading(args), table(measured), NOTE, verdicts(measured)])
+    text = "\n\n".join([heading(args, load), table(measured), NOTE, verdicts(measured)])
     print(text)
     if args.output:
         args.output.write_text(text + "\n", encoding="utf-8")
     return 0
 
 
-def heading(args: Namespace) -> str:
+def heading(args: Namespace, load: float) -> str:
     """What was measured, and where."""
     cores = len(os.sched_getaffinity(0))
     model = args.config if args.layers is None else f"{args.config} with {args.layers} layers"
     return (
         f"Stages of splitting {model}, prefill of {args.tokens} tokens, {args.rounds} rounds. "
-        f"{machine()}, {cores} cores, torch {torch.__version__}, one thread a side."
+        f"{machine()}, {cores} cores, load {load:.1f} at the start, torch {torch.__version__}, "
+        "one thread a side."
     )
 
 
