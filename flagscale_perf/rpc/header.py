@@ -190,7 +190,10 @@ class Codec(Generic[B]):
         """Raises `InvalidMessage`."""
         try:
             return self._decoder.decode(memoryview(first)[PREFIX.size : PREFIX.size + prefix.body_bytes])
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # bad UTF-8 is a ValueError, as msgspec's own errors are
             raise InvalidMessage(f"a {Kind(prefix.kind).name} that cannot be read: {error}") from None
 
 

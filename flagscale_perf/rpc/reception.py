@@ -12,7 +12,7 @@ from flagscale_perf.rpc.arena import arena_bytes, make_arena
 from flagscale_perf.rpc.connection import Connection
 from flagscale_perf.rpc.endpoint import clock_domain
 from flagscale_perf.rpc.errors import Refused
-from flagscale_perf.rpc.handshake import seal_slots
+from flagscale_perf.rpc.handshake import Shared, seal_slots
 from flagscale_perf.rpc.header import Kind, Prefix
 from flagscale_perf.rpc.link_unix import UnixLink
 from flagscale_perf.rpc.link_zeromq import Message, ServerLink
@@ -102,6 +102,16 @@ class Reception:
             raise Refused("nobody with this number and token said HELLO")
         if connection.side is not None:
             raise Refused(f"client {connection.number} has its unix socket already")
+        try:
+            self._hand_over(connection, side)
+        except BaseException:  # who asks and leaves must not make the memory pile up
+            connection.shared.close()
+            connection.shared = Shared()
+            raise
+        connection.side = side
+        return connection
+
+    def _hand_over(self, connection: Connection, side: UnixLink) -> None:
         key = self._share(connection)
         shared = connection.shared
         size = self._arena_bytes if shared.arenas else 0
@@ -109,8 +119,6 @@ class Reception:
         side.send_descriptors(answer, [arena.descriptor for arena in shared.arenas])
         for arena in shared.arenas:
             arena.close_descriptor()
-        connection.side = side
-        return connection
 
     def _share(self, connection: Connection) -> bytes:
         """Makes its shared memory; the key, where it is to be sealed."""

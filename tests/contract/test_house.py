@@ -35,7 +35,6 @@ TESTED_ELSEWHERE = {
     "rpc/link_unix.py": "tests/processes/test_rpc_calls.py",
     "rpc/link_zeromq.py": "tests/processes/test_rpc_calls.py",
     "rpc/options.py": "tests/processes/test_rpc_calls.py",
-    "rpc/packing.py": "tests/processes/test_rpc_calls.py",
     "rpc/reception.py": "tests/processes/test_rpc_calls.py",
     "rpc/seal.py": "tests/processes/test_rpc_calls.py",
     "rpc/server.py": "tests/processes/test_rpc_calls.py",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -68,6 +69,25 @@ def test_what_a_killed_client_had_is_freed(endpoint, way):
         wait_until(lambda: (descriptors(process), mapped(process)) == before)
         with Client.connect(ClientOptions(endpoint=endpoint)) as client:
             assert client.hello.client == 2
+
+
+def test_who_asks_for_memory_and_leaves_makes_none_pile_up(endpoint):
+    with serving(endpoint=endpoint, arena_bytes=4 * MIB) as (server, _), Peer(endpoint) as peer:
+        process = psutil.Process(server.pid)
+        welcome = peer.hello()
+        before = mapped(process)
+        body = header.encode(header.AttachBody(welcome.client, welcome.token))
+        message = header.message(Prefix(Kind.ATTACH, 0, peer.epoch, 0, 0, 0, 0, 0), body)
+        for _ in range(5):
+            process.suspend()
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as side:
+                side.connect(welcome.socket)
+                side.send(message)
+            process.resume()
+            assert peer.call(())[0].kind == Kind.REPLY
+        wait_until(lambda: mapped(process) == before)
+        assert peer.attach(welcome).arena_bytes == 4 * MIB
+        assert mapped(process) == before + 2
 
 
 def test_a_killed_client_makes_room_for_the_next(endpoint):

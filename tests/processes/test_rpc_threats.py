@@ -309,6 +309,20 @@ def test_another_version_is_refused_at_hello(server, changed):
         peer.hello(**changed)
 
 
+@pytest.mark.parametrize("kind", [Kind.HELLO, Kind.PING, Kind.SETTLE, Kind.CALL])
+def test_text_that_is_no_text_is_refused(peer, kind):
+    peer.hello()
+    bodies = {
+        Kind.HELLO: header.encode(header.HelloBody(1, "little", 1, True, False, False, None, "little")),
+        Kind.SETTLE: header.encode((1, "little")),
+    }
+    body = bodies.get(kind, header.encode(((), {"little": 1}))).replace(b"little", b"litt\xff\xfe")
+    peer.send(Prefix(kind, 0, peer.epoch, 1, 0, 0, 0, 0), body)
+    prefix, first, _ = peer.receive()
+    assert prefix.code == Status.INVALID
+    assert failure_of(prefix, first).startswith(f"a {kind.name} that cannot be read")
+
+
 def test_another_wire_format_is_refused(server):
     with Peer(server.endpoint) as peer:
         message = bytearray(header.message(Prefix(Kind.HELLO, 0, 0, 0, 0, 0, 0, 0), b""))
