@@ -12,6 +12,7 @@ VERSION = re.search(
 )
 MEGATRON = ["torch", "megatron-core>=0.15"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
+RPC = ["pyzmq>=26", "msgspec>=0.18", "msgpack>=1.0", "cryptography>=42"]
 
 setup(
     name="flagscale-perf",
@@ -53,7 +54,8 @@ setup(
     extras_require={
         "megatron": MEGATRON,
         "serve": SERVE,  # flagscale-perf serve
-        "all": [*MEGATRON, *SERVE, "pandas", "wandb"],
+        "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
+        "all": [*MEGATRON, *SERVE, *RPC, "pandas", "wandb"],
         "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={"console_scripts": ["flagscale-perf = flagscale_perf.cli:main"]},

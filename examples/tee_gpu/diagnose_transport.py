@@ -15,6 +15,8 @@ import re
 import sys
 from pathlib import Path
 
+import needed  # noqa: F401
+
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
 from flagscale_perf.rpc.analysis.observed import Observed

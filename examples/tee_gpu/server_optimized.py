@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import needed  # noqa: F401
 import torch
 from split_inference.gpu_side import GpuSide
 from split_inference.model import DTYPES, ModelChoice, chosen_device, chosen_dtype

@@ -8,6 +8,7 @@ from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser, Namespace
 from pathlib import Path
 from platform import machine
 
+import needed  # noqa: F401
 import torch
 from split_inference.model import CONFIGS, ModelChoice
 from split_inference.road import ROAD, Measured, Plan, measure

@@ -8,6 +8,7 @@ from argparse import Namespace
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+import needed  # noqa: F401
 import torch
 from split_inference.client import DEFAULT_IPC_PATH, GPUClient
 from split_inference.declarations import declaration

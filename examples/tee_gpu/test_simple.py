@@ -10,6 +10,7 @@ import traceback
 from time import perf_counter_ns
 from typing import NamedTuple
 
+import needed  # noqa: F401
 import torch
 from split_inference.client import GPUClient, GPUClientOptions
 from split_inference.gpu import Argument, Ask

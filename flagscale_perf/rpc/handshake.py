@@ -20,6 +20,7 @@ from flagscale_perf.rpc.link_zeromq import ClientLink
 from flagscale_perf.rpc.options import METHOD, ClientOptions, Hello
 from flagscale_perf.rpc.packing import Packed, Sizes, Slot, first_frame, pack
 from flagscale_perf.rpc.records import Status
+from flagscale_perf.spine.packages import missing
 
 PINGS = 9
 TRIES = 5
@@ -48,8 +49,11 @@ class Shared:
 
 
 def seal_slots(shared: Shared, key: bytes) -> None:
-    """From now on ciphertext only."""
-    from flagscale_perf.rpc.seal import REPLY, REQUEST, SealedSlot
+    """From now on ciphertext only. Raises PerfError where the package for it is missing."""
+    try:
+        from flagscale_perf.rpc.seal import REPLY, REQUEST, SealedSlot
+    except ImportError as error:
+        raise missing("cryptography", error, "seal=True") from None
 
     shared.requests = [SealedSlot(arena_slot, key, REQUEST) for arena_slot in shared.arenas[0].slots]
     shared.replies = [SealedSlot(arena_slot, key, REPLY) for arena_slot in shared.arenas[1].slots]

@@ -53,7 +53,7 @@ class Part:
         return install_line(self.wanted)
 
 
-MEGATRON, SERVE, ALL = "megatron", "serve", "all"
+MEGATRON, SERVE, RPC, ALL = "megatron", "serve", "rpc", "all"
 PARTS = (
     Part("hydra", "hydra-core>=1.3", "run.py"),
     Part("omegaconf", "omegaconf>=2.3", "run.py"),
@@ -69,6 +69,10 @@ PARTS = (
          "training loops of your own (FlagScale and Megatron-LM bring theirs along)", MEGATRON),
     Part("starlette", "starlette>=0.40", "flagscale-perf serve", SERVE),
     Part("uvicorn", "uvicorn>=0.30", "flagscale-perf serve", SERVE),
+    Part("zmq", "pyzmq>=26", "calls between processes: flagscale_perf.rpc, examples/tee_gpu", RPC),
+    Part("msgspec", "msgspec>=0.18", "the same: headers of messages", RPC),
+    Part("msgpack", "msgpack>=1.0", "the msgpack baseline that calls are compared with", RPC),
+    Part("cryptography", "cryptography>=42", "calls whose arrays are sealed: seal=True", RPC),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
     Part("wandb", "wandb", "--perf-wandb", ALL),
 )  # fmt: skip

@@ -18,16 +18,18 @@ from tests.run_files import steady, write
 REPO = Path(__file__).parents[2]
 # Runs what follows on the command line as `python ...` would, the named parts not to be imported.
 BLOCKED = """
-import runpy, sys
+import os, runpy, sys
 sys.modules |= dict.fromkeys(sys.argv[1].split(","))
 sys.argv = sys.argv[2:]
 if sys.argv[0].endswith(".py"):
+    sys.path[0] = os.path.dirname(sys.argv[0])
     runpy.run_path(sys.argv[0], run_name="__main__")
 else:
     from flagscale_perf.cli import main
     sys.exit(main(sys.argv))
 """
 RUN_PY = str(REPO / "run.py")
+TEE_GPU = REPO / "examples/tee_gpu"
 MODEL = REPO / "conf/train/demo_llama.yaml"
 # Part -> what uses it, as typed in a directory with a run in logs/.
 USERS = {
@@ -43,9 +45,12 @@ USERS = {
     "torch": [["peak"]],
     "starlette": [["serve", "logs"]],
     "uvicorn": [["serve", "logs"]],
+    "zmq": [[f"{TEE_GPU}/server_optimized.py"], [f"{TEE_GPU}/diagnose_transport.py"]],
+    "msgspec": [[f"{TEE_GPU}/tee_runner_optimized.py"], [f"{TEE_GPU}/test_simple.py"]],
+    "msgpack": [[f"{TEE_GPU}/stages.py"]],
 }  # fmt: skip
 # What is there for a run without a command, and the examples: tested below.
-NO_COMMAND = {"tensorboard", "pynvml", "prometheus_client", "megatron", "pandas", "wandb"}
+NO_COMMAND = {"tensorboard", "pynvml", "prometheus_client", "megatron", "cryptography", "pandas", "wandb"}
 # Everything that needs none of them.
 PLAIN = [
     ["report", "logs"],
