@@ -9,9 +9,9 @@ from typing import Any
 
 import zmq
 
-from flagscale_perf.rpc import header
-from flagscale_perf.rpc.endpoint import clock_domain
-from flagscale_perf.rpc.header import Kind, Prefix
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.endpoint import clock_domain
+from flagscale_perf.rpc.transport.header import Kind, Prefix
 
 PATIENCE_S = 60
 

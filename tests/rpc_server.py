@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 from flagscale_perf.rpc.arrays import Array, DType
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.server import Request, Server
+from flagscale_perf.rpc.transport.server import Request, Server
 
 
 def echo(request: Request) -> list[Array]:

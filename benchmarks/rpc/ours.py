@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from benchmarks.rpc.peers import Echo
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.baseline import BaselineClient
-from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.costs.baseline import BaselineClient
+from flagscale_perf.rpc.costs.partner import ECHO, IN_PLACE, start
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions, Control, Payload
-from flagscale_perf.rpc.partner import ECHO, IN_PLACE, start
 from flagscale_perf.rpc.recording import Observe, RecordingOptions, RpcRecorder
+from flagscale_perf.rpc.transport.client import Client
 
 MARGIN = 1 << 16
 UNIX, ZEROMQ = "ours: shared, unix", "ours: shared, ZeroMQ"

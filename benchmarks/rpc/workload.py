@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flagscale_perf.rpc.calibration import WAYS, Line, Memory, Plan, connected, copies_ns
-from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.costs.calibration import WAYS, Line, Memory, Plan, connected, copies_ns
+from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
 
 LLAMA_1B = ModelSizes(layers=16, hidden=2048, heads=32, kv_heads=8, head_dim=64, ffn=8192, vocab=128256)

@@ -20,10 +20,10 @@ import needed  # noqa: F401
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
 from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.calibration import LADDER, MIB, Plan, calibrate
-from flagscale_perf.rpc.claims import Reported, read_figures
-from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.listeners import look_at, zeromq_servers
+from flagscale_perf.rpc.costs.calibration import LADDER, MIB, Plan, calibrate
+from flagscale_perf.rpc.costs.claims import Reported, read_figures
+from flagscale_perf.rpc.costs.listeners import look_at, zeromq_servers
+from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import dump
 from flagscale_perf.spine.units import for_stdout

@@ -25,9 +25,9 @@ SERVERS = (
     "flagscale_perf/sinks/prometheus_server.py",
     "flagscale_perf/cli/serve.py",
     "flagscale_perf/report/server.py",
-    "flagscale_perf/rpc/endpoint.py",
-    "flagscale_perf/rpc/link_unix.py",
-    "flagscale_perf/rpc/server.py",
+    "flagscale_perf/rpc/transport/endpoint.py",
+    "flagscale_perf/rpc/transport/link_unix.py",
+    "flagscale_perf/rpc/transport/server.py",
 )
 RUN = """
 import os, sys

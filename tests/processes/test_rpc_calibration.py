@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.rpc.calibration import WAYS, Plan, calibrate, connected
-from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.costs.calibration import WAYS, Plan, calibrate, connected
+from flagscale_perf.rpc.costs.model import Traffic
+from flagscale_perf.rpc.costs.partner import start
 from flagscale_perf.rpc.errors import PeerGone
-from flagscale_perf.rpc.partner import start
 
 KIB, MIB = 1024, 1024 * 1024
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from flagscale_perf.rpc.arrays import DType
-from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused, RemoteFailure
 from flagscale_perf.rpc.options import ClientOptions
 from flagscale_perf.rpc.records import Status
-from flagscale_perf.rpc.tensors import TORCH, array_of, tensor_of
+from flagscale_perf.rpc.transport.client import Client
+from flagscale_perf.rpc.transport.tensors import TORCH, array_of, tensor_of
 from tests.rpc_server import serving
 
 WAYS = {

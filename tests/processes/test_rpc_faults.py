@@ -15,20 +15,20 @@ import pytest
 import torch
 import zmq
 
-from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import DType
-from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused
-from flagscale_perf.rpc.header import Kind, Prefix
 from flagscale_perf.rpc.options import ClientOptions
-from flagscale_perf.rpc.tensors import array_of
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.client import Client
+from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.tensors import array_of
 from tests.rpc_peer import Peer, wait_until
 from tests.rpc_server import serving
 
 MIB = 2**20
 CALLER = """
 import json, sys
-from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.transport.client import Client
 from flagscale_perf.rpc.options import ClientOptions
 client = Client.connect(ClientOptions(endpoint=sys.argv[1], **json.loads(sys.argv[2])))
 print(client.hello.client, flush=True)
@@ -208,7 +208,7 @@ def test_a_client_ends_although_its_message_was_never_taken(endpoint, run_python
     code = """
 import sys
 import tempfile
-from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.transport.client import Client
 from flagscale_perf.rpc.errors import CallTimeout
 from flagscale_perf.rpc.options import ClientOptions
 from flagscale_perf.rpc.arrays import Array, DType

@@ -21,7 +21,7 @@ from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.peers import ServedRings
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
-from flagscale_perf.rpc.server import Server
+from flagscale_perf.rpc.transport.server import Server
 endpoint, own = sys.argv[1], sys.argv[2] == "own"
 if own:
     facts = RpcFacts(role=SERVER, transport=transport_of(endpoint), endpoint=endpoint)
@@ -36,7 +36,7 @@ observer.close(*(["completed", 60] if own else []))
 CALL = """
 import sys
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.client import Client
+from flagscale_perf.rpc.transport.client import Client
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder

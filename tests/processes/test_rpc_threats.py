@@ -14,13 +14,13 @@ import struct
 import psutil
 import pytest
 
-from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.errors import Refused
-from flagscale_perf.rpc.header import Kind, Place, Prefix
 from flagscale_perf.rpc.options import ClientOptions
 from flagscale_perf.rpc.records import Status
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.client import Client
+from flagscale_perf.rpc.transport.header import Kind, Place, Prefix
 from tests.rpc_peer import Peer, failure_of, wait_until
 from tests.rpc_server import METHODS, serving
 
@@ -220,7 +220,8 @@ def test_the_memory_cannot_be_resized_and_replies_cannot_be_written(server, peer
 
 def test_memory_that_is_not_there_is_refused_before_it_is_taken(tmp_path, run_python):
     code = (
-        "from flagscale_perf.rpc.options import ServerOptions\nfrom flagscale_perf.rpc.server import Server\n"
+        "from flagscale_perf.rpc.options import ServerOptions\n"
+        "from flagscale_perf.rpc.transport.server import Server\n"
         f"Server({{}}, ServerOptions(endpoint='ipc://{tmp_path}/x.ipc', arena_bytes=2**45))"
     )
     result = run_python("-c", code)

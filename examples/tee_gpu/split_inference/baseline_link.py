@@ -9,12 +9,12 @@ from statistics import median
 from time import perf_counter_ns
 
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
-from flagscale_perf.rpc.baseline import BaselineClient
-from flagscale_perf.rpc.client import Reply
-from flagscale_perf.rpc.endpoint import transport_of
+from flagscale_perf.rpc.costs.baseline import BaselineClient
 from flagscale_perf.rpc.options import Arguments, ClientOptions, Hello, ServerOptions
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.server import Handler, Request
+from flagscale_perf.rpc.transport.client import Reply
+from flagscale_perf.rpc.transport.endpoint import transport_of
+from flagscale_perf.rpc.transport.server import Handler, Request
 
 DESCRIBE = "Describe"
 _FIELDS = ("device", "dtype", "model", "description", "max_message_bytes")

@@ -9,12 +9,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from flagscale_perf.rpc.client import Client
 from flagscale_perf.rpc.facts import RpcFacts
 from flagscale_perf.rpc.options import ClientOptions, Control, Hello, Payload
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord
-from flagscale_perf.rpc.tensors import array_of, dtype_of, tensor_of
+from flagscale_perf.rpc.transport.client import Client
+from flagscale_perf.rpc.transport.tensors import array_of, dtype_of, tensor_of
 
 from .baseline_link import BaselineLink
 from .gpu import Ask

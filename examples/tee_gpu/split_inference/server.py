@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from flagscale_perf.rpc.arrays import Array
-from flagscale_perf.rpc.baseline import BaselineServer
+from flagscale_perf.rpc.costs.baseline import BaselineServer
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.peers import ServedRings
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import ServedRecord
-from flagscale_perf.rpc.server import Handler, Request, Server
-from flagscale_perf.rpc.tensors import dtype_of, tensor_of
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
+from flagscale_perf.rpc.transport.server import Handler, Request, Server
+from flagscale_perf.rpc.transport.tensors import dtype_of, tensor_of
 
 from .baseline_link import describing
 from .gpu_side import GpuSide, Work

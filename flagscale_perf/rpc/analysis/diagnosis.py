@@ -8,9 +8,9 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Report, Section, Table
 from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.claims import MIB, Reported, Verdict, judge_all
-from flagscale_perf.rpc.costs import Calibration, Curve, PathCost, Prediction, Traffic
-from flagscale_perf.rpc.listeners import EndpointState, Listener
+from flagscale_perf.rpc.costs.claims import MIB, Reported, Verdict, judge_all
+from flagscale_perf.rpc.costs.listeners import EndpointState, Listener
+from flagscale_perf.rpc.costs.model import Calibration, Curve, PathCost, Prediction, Traffic
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MATTERS = 0.1  # a path that saves less of the whole is not worth changing

@@ -10,8 +10,8 @@ from typing import Any
 
 from flagscale_perf.rpc.analysis.source import open_source
 from flagscale_perf.rpc.arrays import DType
-from flagscale_perf.rpc.claims import MIB, Reported
-from flagscale_perf.rpc.costs import Traffic
+from flagscale_perf.rpc.costs.claims import MIB, Reported
+from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.rpc.records import Status
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.rpc.costs import Calibration, Curve, MemoryCost, PathCost
+from flagscale_perf.rpc.costs.model import Calibration, Curve, MemoryCost, PathCost
 
 MIB = 1024 * 1024
 _SIZES = (0, MIB, 100 * MIB)

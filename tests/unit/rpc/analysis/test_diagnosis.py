@@ -9,9 +9,9 @@ import pytest
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Diagnosis, Places, diagnose
 from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.claims import read_figures
-from flagscale_perf.rpc.costs import Traffic
-from flagscale_perf.rpc.listeners import EndpointState, Listener
+from flagscale_perf.rpc.costs.claims import read_figures
+from flagscale_perf.rpc.costs.listeners import EndpointState, Listener
+from flagscale_perf.rpc.costs.model import Traffic
 from tests.golden import golden
 from tests.unit.rpc.calibrations import FIXED, MIB
 

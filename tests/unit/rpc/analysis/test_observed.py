@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.rpc.analysis.observed import Observed
-from flagscale_perf.rpc.claims import Reported, Run
-from flagscale_perf.rpc.costs import Load, Traffic
+from flagscale_perf.rpc.costs.claims import Reported, Run
+from flagscale_perf.rpc.costs.model import Load, Traffic
 from flagscale_perf.spine.errors import PerfError
 from tests.unit.rpc.calibrations import MIB
 

@@ -8,8 +8,8 @@ import pytest
 
 from flagscale_perf.rpc.arrays import Array, DType
 from flagscale_perf.rpc.errors import InvalidMessage, Refused
-from flagscale_perf.rpc.header import Kind, Prefix, pack_prefix, read_prefix
-from flagscale_perf.rpc.packing import Packer, Sizes, Unpacker, first_frame
+from flagscale_perf.rpc.transport.header import Kind, Prefix, pack_prefix, read_prefix
+from flagscale_perf.rpc.transport.packing import Packer, Sizes, Unpacker, first_frame
 
 SIZES = Sizes(inline_bytes=100, arena_from_bytes=2**53, frames=True, most_bytes=1000)
 

@@ -12,8 +12,8 @@ import struct
 import time
 
 from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused
-from flagscale_perf.rpc.header import MOST_FIRST_BYTES
-from flagscale_perf.rpc.link_zeromq import Message
+from flagscale_perf.rpc.transport.header import MOST_FIRST_BYTES
+from flagscale_perf.rpc.transport.link_zeromq import Message
 
 SEND_DEADLINE = struct.pack("ll", 0, 250_000)  # timeval: for a peer that takes nothing
 LOOK_EVERY = struct.pack("ll", 0, 100_000)

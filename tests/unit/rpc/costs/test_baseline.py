@@ -10,11 +10,11 @@ import pytest
 import zmq
 
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.baseline import BaselineClient, BaselineServer
+from flagscale_perf.rpc.costs.baseline import BaselineClient, BaselineServer
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, RemoteFailure
 from flagscale_perf.rpc.options import ClientOptions, ServerOptions
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.server import Request
+from flagscale_perf.rpc.transport.server import Request
 
 
 def swap(request: Request) -> Sequence[Array]:

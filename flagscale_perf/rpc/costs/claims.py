@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flagscale_perf.rpc.costs import Calibration
+from flagscale_perf.rpc.costs.model import Calibration
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.rpc.listeners import EndpointState, look_at
+from flagscale_perf.rpc.costs.listeners import EndpointState, look_at
 from flagscale_perf.spine.errors import PerfError
 
 ME = pwd.getpwuid(os.getuid()).pw_name

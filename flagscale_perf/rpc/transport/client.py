@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
-from flagscale_perf.rpc.endpoint import clear_after, client_endpoint
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RpcError
-from flagscale_perf.rpc.handshake import Session, error_of
-from flagscale_perf.rpc.header import MAGIC, PREFIX, PROTOCOL, Kind, Prefix
-from flagscale_perf.rpc.link_zeromq import Message
 from flagscale_perf.rpc.options import Arguments, ClientOptions, Hello, Received, Value
-from flagscale_perf.rpc.packing import Packer, Slot, Unpacker, first_frame
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.endpoint import clear_after, client_endpoint
+from flagscale_perf.rpc.transport.handshake import Session, error_of
+from flagscale_perf.rpc.transport.header import MAGIC, PREFIX, PROTOCOL, Kind, Prefix
+from flagscale_perf.rpc.transport.link_zeromq import Message
+from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_frame
 from flagscale_perf.spine.errors import did_you_mean
 
 Observe = Callable[[CallRecord], None]

@@ -8,7 +8,8 @@ from typing import NamedTuple, Protocol
 
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
 from flagscale_perf.rpc.errors import InvalidMessage, Refused, RpcError
-from flagscale_perf.rpc.header import (
+from flagscale_perf.rpc.options import Arguments
+from flagscale_perf.rpc.transport.header import (
     CALL,
     MOST_BODY_BYTES,
     MOST_INLINE_BYTES,
@@ -21,7 +22,6 @@ from flagscale_perf.rpc.header import (
     encode,
     padding,
 )
-from flagscale_perf.rpc.options import Arguments
 
 MOST_REMEMBERED = 256
 NOTHING = memoryview(b"")

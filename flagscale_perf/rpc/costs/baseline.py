@@ -13,12 +13,12 @@ import msgpack
 import zmq
 
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.client import Reply
-from flagscale_perf.rpc.endpoint import client_endpoint, server_endpoint
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, RemoteFailure
 from flagscale_perf.rpc.options import Arguments, ClientOptions, ServerOptions
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.rpc.server import Handler, Request
+from flagscale_perf.rpc.transport.client import Reply
+from flagscale_perf.rpc.transport.endpoint import client_endpoint, server_endpoint
+from flagscale_perf.rpc.transport.server import Handler, Request
 from flagscale_perf.spine.clock import monotonic_ns
 
 

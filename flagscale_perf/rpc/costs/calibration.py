@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.baseline import BaselineClient
-from flagscale_perf.rpc.client import Client, Reply
-from flagscale_perf.rpc.costs import Calibration, Curve, MemoryCost, PathCost
+from flagscale_perf.rpc.costs.baseline import BaselineClient
+from flagscale_perf.rpc.costs.model import Calibration, Curve, MemoryCost, PathCost
+from flagscale_perf.rpc.costs.partner import EXCHANGE, start
 from flagscale_perf.rpc.options import Arguments, ClientOptions, Control, Payload
-from flagscale_perf.rpc.partner import EXCHANGE, start
 from flagscale_perf.rpc.records import CallRecord
+from flagscale_perf.rpc.transport.client import Client, Reply
 from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
 
 KIB, MIB = 1024, 1024**2

@@ -1,7 +1,7 @@
 """The other end of a measurement: a process of its own that takes and gives bytes.
 
-`python -m flagscale_perf.rpc.partner` is told by `start` what to serve; it ends when its standard input does,
-so it never outlives who started it.
+`python -m flagscale_perf.rpc.costs.partner` is told by `start` what to serve; it ends when its standard input
+does, so it never outlives who started it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.baseline import BaselineServer
+from flagscale_perf.rpc.costs.baseline import BaselineServer
 from flagscale_perf.rpc.errors import PeerGone
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.server import Request, Server
+from flagscale_perf.rpc.transport.server import Request, Server
 
 EXCHANGE, ECHO, IN_PLACE = "Exchange", "Echo", "InPlace"
 _ENDS_WITHIN_S = 10
@@ -31,7 +31,7 @@ def start(kind: str, endpoint: str, largest_bytes: int) -> Iterator[str]:
     `InPlace` gives as many bytes as it took, of memory that it did not write to.
     """
     told = json.dumps({"kind": kind, "endpoint": endpoint, "largest_bytes": largest_bytes})
-    command = [sys.executable, "-m", "flagscale_perf.rpc.partner", told]
+    command = [sys.executable, "-m", "flagscale_perf.rpc.costs.partner", told]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdin is not None and process.stdout is not None
     try:

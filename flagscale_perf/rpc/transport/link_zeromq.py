@@ -15,7 +15,7 @@ from zmq.backend import zmq_poll
 from zmq.utils.monitor import parse_monitor_message
 
 from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused
-from flagscale_perf.rpc.header import MOST_FIRST_BYTES, MOST_PARTS
+from flagscale_perf.rpc.transport.header import MOST_FIRST_BYTES, MOST_PARTS
 
 QUEUE = 8  # messages; credits keep it shorter
 SEND_DEADLINE_MS = 250  # of a reply to a client that takes nothing

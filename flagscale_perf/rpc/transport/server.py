@@ -13,18 +13,18 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 
-from flagscale_perf.rpc import header
-from flagscale_perf.rpc.arena import KEEP_FREE_BYTES, free_bytes
-from flagscale_perf.rpc.connection import Caller, Connection, Handler, Request, Send, failure_body
-from flagscale_perf.rpc.endpoint import Claim, path_of, server_endpoint, side_socket
 from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused, RpcError
-from flagscale_perf.rpc.header import Kind, Prefix
-from flagscale_perf.rpc.link_unix import UnixLink, check_peer, listen
-from flagscale_perf.rpc.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.options import METHOD, ServerOptions
-from flagscale_perf.rpc.packing import Unpacker
-from flagscale_perf.rpc.reception import Reception
 from flagscale_perf.rpc.records import ServedRecord
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.arena import KEEP_FREE_BYTES, free_bytes
+from flagscale_perf.rpc.transport.connection import Caller, Connection, Handler, Request, Send, failure_body
+from flagscale_perf.rpc.transport.endpoint import Claim, path_of, server_endpoint, side_socket
+from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.link_unix import UnixLink, check_peer, listen
+from flagscale_perf.rpc.transport.link_zeromq import Message, ServerLink
+from flagscale_perf.rpc.transport.packing import Unpacker
+from flagscale_perf.rpc.transport.reception import Reception
 
 __all__ = ["Handler", "Request", "Server"]
 

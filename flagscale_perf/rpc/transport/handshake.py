@@ -9,17 +9,17 @@ import statistics
 import time
 from dataclasses import dataclass, field
 
-from flagscale_perf.rpc import header
-from flagscale_perf.rpc.arena import Arena, open_arena
 from flagscale_perf.rpc.arrays import Array, DType
-from flagscale_perf.rpc.endpoint import check_owner, clock_domain, path_of, transport_of
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RemoteFailure, RpcError
-from flagscale_perf.rpc.header import Kind, Prefix
-from flagscale_perf.rpc.link_unix import UnixLink
-from flagscale_perf.rpc.link_zeromq import ClientLink
 from flagscale_perf.rpc.options import METHOD, ClientOptions, Hello
-from flagscale_perf.rpc.packing import Packed, Sizes, Slot, first_frame, pack
 from flagscale_perf.rpc.records import Status
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.arena import Arena, open_arena
+from flagscale_perf.rpc.transport.endpoint import check_owner, clock_domain, path_of, transport_of
+from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.link_unix import UnixLink
+from flagscale_perf.rpc.transport.link_zeromq import ClientLink
+from flagscale_perf.rpc.transport.packing import Packed, Sizes, Slot, first_frame, pack
 from flagscale_perf.spine.packages import missing
 
 PINGS = 9
@@ -51,7 +51,7 @@ class Shared:
 def seal_slots(shared: Shared, key: bytes) -> None:
     """From now on ciphertext only. Raises PerfError where the package for it is missing."""
     try:
-        from flagscale_perf.rpc.seal import REPLY, REQUEST, SealedSlot
+        from flagscale_perf.rpc.transport.seal import REPLY, REQUEST, SealedSlot
     except ImportError as error:
         raise missing("cryptography", error, "seal=True") from None
 
@@ -86,7 +86,7 @@ class Session:
     def _check_wishes(self) -> None:
         options = self.options
         if options.payload == "msgpack":
-            raise Refused("payload 'msgpack' is that of rpc.baseline; write auto, frames or shared")
+            raise Refused("payload 'msgpack' is that of rpc.costs.baseline; write auto, frames or shared")
         local_only = (options.payload == "shared", options.control == "unix", options.seal)
         if self.transport != "IPC" and any(local_only):
             raise Refused(

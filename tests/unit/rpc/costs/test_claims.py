@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.rpc.claims import (
+from flagscale_perf.rpc.costs.claims import (
     Claim,
     Overlap,
     Parts,
@@ -22,7 +22,7 @@ from flagscale_perf.rpc.claims import (
 from flagscale_perf.spine.errors import PerfError
 from tests.unit.rpc.calibrations import FIXED
 
-SHIPPED = Path(__file__).parents[3] / "examples/tee_gpu/reported_figures.toml"
+SHIPPED = Path(__file__).parents[4] / "examples/tee_gpu/reported_figures.toml"
 
 
 @pytest.mark.parametrize(

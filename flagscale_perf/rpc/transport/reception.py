@@ -7,17 +7,17 @@ import os
 import secrets
 from collections.abc import Iterator
 
-from flagscale_perf.rpc import header
-from flagscale_perf.rpc.arena import arena_bytes, make_arena
-from flagscale_perf.rpc.connection import Connection
-from flagscale_perf.rpc.endpoint import clock_domain
 from flagscale_perf.rpc.errors import Refused
-from flagscale_perf.rpc.handshake import Shared, seal_slots
-from flagscale_perf.rpc.header import Kind, Prefix
-from flagscale_perf.rpc.link_unix import UnixLink
-from flagscale_perf.rpc.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.options import ServerOptions
-from flagscale_perf.rpc.packing import Packer, Sizes
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.arena import arena_bytes, make_arena
+from flagscale_perf.rpc.transport.connection import Connection
+from flagscale_perf.rpc.transport.endpoint import clock_domain
+from flagscale_perf.rpc.transport.handshake import Shared, seal_slots
+from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.link_unix import UnixLink
+from flagscale_perf.rpc.transport.link_zeromq import Message, ServerLink
+from flagscale_perf.rpc.transport.packing import Packer, Sizes
 
 TOKEN_BYTES = 16
 KEY_BYTES = 32

@@ -7,16 +7,16 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flagscale_perf.rpc import header
 from flagscale_perf.rpc.arrays import Array, DType, byte_count
 from flagscale_perf.rpc.errors import Refused, RpcError
-from flagscale_perf.rpc.handshake import Shared
-from flagscale_perf.rpc.header import Kind, Prefix
-from flagscale_perf.rpc.link_unix import UnixLink
-from flagscale_perf.rpc.link_zeromq import Message
 from flagscale_perf.rpc.options import Received, Value
-from flagscale_perf.rpc.packing import Packer, Slot, Unpacker, first_frame
 from flagscale_perf.rpc.records import ServedRecord, Status
+from flagscale_perf.rpc.transport import header
+from flagscale_perf.rpc.transport.handshake import Shared
+from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.link_unix import UnixLink
+from flagscale_perf.rpc.transport.link_zeromq import Message
+from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_frame
 
 MOST_TRACEBACK = 16000
 MOST_TEXT = 4000

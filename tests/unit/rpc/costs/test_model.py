@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.rpc.costs import Curve, Load, Prediction, Traffic
+from flagscale_perf.rpc.costs.model import Curve, Load, Prediction, Traffic
 from tests.unit.rpc.calibrations import FIXED, MIB
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from flagscale_perf.rpc.verify import is_product
+from flagscale_perf.rpc.transport.verify import is_product
 
 TYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

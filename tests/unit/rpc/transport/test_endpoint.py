@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.rpc.endpoint import (
+from flagscale_perf.rpc.errors import Refused
+from flagscale_perf.rpc.options import ClientOptions, ServerOptions
+from flagscale_perf.rpc.transport.endpoint import (
     Claim,
     check_owner,
     clear_after,
@@ -19,8 +21,6 @@ from flagscale_perf.rpc.endpoint import (
     server_endpoint,
     side_socket,
 )
-from flagscale_perf.rpc.errors import Refused
-from flagscale_perf.rpc.options import ClientOptions, ServerOptions
 
 ANOTHER_USER = 65534
 root_only = pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
@@ -155,7 +155,7 @@ def test_what_is_no_endpoint_is_refused(endpoint):
 
 def test_what_a_killed_server_left_is_removed_and_what_a_live_one_has_is_not(tmp_path):
     code = (
-        "import sys, socket\nfrom flagscale_perf.rpc.endpoint import Claim\n"
+        "import sys, socket\nfrom flagscale_perf.rpc.transport.endpoint import Claim\n"
         "claim = Claim(sys.argv[1])\ns = socket.socket(socket.AF_UNIX)\ns.bind(sys.argv[1][6:])\ns.listen()\n"
         "print('there', flush=True)\nsys.stdin.read()"
     )

@@ -12,8 +12,8 @@ from struct import Struct
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from flagscale_perf.rpc.arena import Slot
 from flagscale_perf.rpc.errors import InvalidMessage
+from flagscale_perf.rpc.transport.arena import Slot
 
 KEY_BYTES = 32
 TAG_BYTES = 16

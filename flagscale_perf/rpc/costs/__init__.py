@@ -1,0 +1,1 @@
+"""What calls cost on this machine: measured, predicted, and held against what somebody reports."""

@@ -1,0 +1,1 @@
+"""Calls carried: client and server, over ZeroMQ, a unix socket and sealed shared memory."""
