@@ -182,6 +182,7 @@ OTHER_STEPS = (
         Place.CHECKOUT,
         (Typed("make help", "make demo"), Typed("make -n demo", ".venv/bin/python run.py")),
     ),
+    as_it_stands(Place.CHECKOUT, "make demo-rpc", "equal to the monolithic model, bit for bit"),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
