@@ -61,7 +61,11 @@ def serving(**options: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
             yield process, process.stdout.readline().strip()
         finally:
             process.terminate()
-            process.wait(60)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
 
 
 def main() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,14 +66,11 @@ def server_options(side: GpuSide, capacity: Capacity, endpoint: str | None) -> S
 def make_server(
     side: GpuSide, options: ServerOptions, payload: str, observe: Observe | None
 ) -> Server | BaselineServer:
-    """One that listens. The baseline's stops like the other, by SIGINT or SIGTERM, and observes nothing."""
+    """One that listens. The baseline's observes nothing."""
     methods = handlers(side)
     if payload != "msgpack":
         return Server(methods, options, observe)
-    server = BaselineServer(describing(methods, options), options)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: server.stop())
-    return server
+    return BaselineServer(describing(methods, options), options)
 
 
 @contextmanager

@@ -4,7 +4,6 @@ through a REQ and a REP socket of ZeroMQ that copy it. Not meant for anything el
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +18,7 @@ from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.transport.client import Reply
 from flagscale_perf.rpc.transport.endpoint import client_endpoint, server_endpoint
 from flagscale_perf.rpc.transport.server import Handler, Request
+from flagscale_perf.rpc.transport.wake import Wake
 from flagscale_perf.spine.clock import monotonic_ns
 
 
@@ -95,7 +95,8 @@ class BaselineServer:
 
     def __init__(self, methods: Mapping[str, Handler], options: ServerOptions) -> None:
         self._methods = methods
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopping = False
+        self._wake = Wake()
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REP)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -104,22 +105,27 @@ class BaselineServer:
         self.endpoint: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def serve(self) -> None:
-        """Until `stop`; closes the socket."""
+        """Until `stop`, SIGINT or SIGTERM; closes the socket."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._wake, zmq.POLLIN)
+        poller.register(self._wake.descriptor, zmq.POLLIN)
         try:
-            while self._wake not in (ready := dict(poller.poll())):
-                if self._socket in ready:
-                    self._socket.send(self._answer(self._socket.recv()))
+            with self._wake.rung_by_signals(self.stop):
+                while not self._stopping:
+                    ready = dict(poller.poll())
+                    if self._wake.descriptor in ready:
+                        self._wake.drain()
+                    if self._socket in ready:
+                        self._socket.send(self._answer(self._socket.recv()))
         finally:
             self._socket.close()
             self._context.term()
-            os.close(self._wake)
+            self._wake.close()
 
     def stop(self) -> None:
         """From any thread, or a handler of signals."""
-        os.eventfd_write(self._wake, 1)
+        self._stopping = True
+        self._wake.ring()
 
     def _answer(self, message: bytes) -> bytes:
         """The reply; what a method raises goes to the caller."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import select
-import signal
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from functools import partial
-from types import FrameType
 
 from flagscale_perf.rpc.errors import InvalidMessage, PeerGone, Refused, RpcError
 from flagscale_perf.rpc.options import METHOD, ServerOptions
@@ -25,6 +20,7 @@ from flagscale_perf.rpc.transport.link_unix import UnixLink, check_peer, listen
 from flagscale_perf.rpc.transport.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.transport.packing import Unpacker
 from flagscale_perf.rpc.transport.reception import Reception
+from flagscale_perf.rpc.transport.wake import Wake
 
 __all__ = ["Handler", "Request", "Server"]
 
@@ -66,15 +62,15 @@ class Server:
         unpacker = Unpacker(options.max_message_bytes)
         self._caller = Caller(methods, self._reception.epoch, unpacker, observe)
         self._poll = select.epoll()
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._poll.register(self._wake, select.EPOLLIN)
+        self._wake = Wake()
+        self._poll.register(self._wake.descriptor, select.EPOLLIN)
         if self._listener is not None:
             self._poll.register(self._listener, select.EPOLLIN)
 
     def serve(self) -> None:
         """Until `stop`, SIGINT or SIGTERM; closes everything at its end."""
         try:
-            with self._signals():
+            with self._wake.rung_by_signals(self.stop):
                 while not self._stopping:
                     if self._by_unix:
                         self._serve_ready(-1)
@@ -92,6 +88,8 @@ class Server:
                 self._serve_unix(*found)
             elif descriptor == self._link.descriptor:
                 self._serve_zeromq()
+            elif descriptor == self._wake.descriptor:
+                self._wake.drain()
             else:
                 self._serve_stranger(descriptor)
 
@@ -109,24 +107,7 @@ class Server:
     def stop(self) -> None:
         """Ends `serve` after the call that is being served. From any thread, or a handler of signals."""
         self._stopping = True
-        with suppress(OSError):
-            os.eventfd_write(self._wake, 1)
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            self.stop()
-
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self._wake.ring()
 
     # --- who speaks
 
@@ -154,7 +135,7 @@ class Server:
             self._accept(self._listener)
             return
         side = self._strangers.pop(descriptor, None)
-        if side is None:  # the wake-up of `stop`, or one that was just forgotten
+        if side is None:  # one that was just forgotten
             return
         message = side.receive_now()
         if message is not None and not message.first:  # a number that was used again: no news of this one
@@ -233,7 +214,7 @@ class Server:
 
     def close(self) -> None:
         """For a server that is not to serve; `serve` does it at its end."""
-        if self._wake < 0:
+        if self._wake.descriptor < 0:
             return
         for connection in self._reception.all():
             self._forget(connection.who)
@@ -245,8 +226,7 @@ class Server:
         self._link.close()
         if self._claim is not None:
             self._claim.release()
-        os.close(self._wake)
-        self._wake = -1
+        self._wake.close()
 
 
 def _send(side: UnixLink, first: bytes, frames: list[memoryview]) -> bool:
