@@ -58,10 +58,12 @@ def test_a_window_of_all_ranks_marks_with_the_host_s_timers(tmp_path: Path) -> N
 
 def test_a_live_run_is_asked_for_three_steps_more(tmp_path: Path) -> None:
     asked = [sys.executable, "-m", "flagscale_perf", "capture", "perf", "--steps", "3"]
-    process = fs.start(command(*MONITOR), tmp_path)
+    # Long enough that the command comes in time on a busy machine, too.
+    process = fs.start(command(*MONITOR, "--perf-max-overhead", "100", "--train-iters", "400"), tmp_path)
     read = fs.read_until(process, 5)
     answer = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=fs.DEADLINE_S)
     finished = fs.finish(process, read)
+    assert (answer.returncode, answer.stderr) == (0, "")
     (window,) = fs.records(tmp_path / "perf", "capture")
     (run_file,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
     first, last = window["first_iteration"], window["iteration"]

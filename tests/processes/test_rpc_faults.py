@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import psutil
 import pytest
@@ -339,16 +340,33 @@ def test_a_second_server_at_a_live_port_is_refused(run_python):
                 Client.connect(ClientOptions(endpoint=endpoint, **options))
 
 
-def test_the_requirements_path_in_a_directory_that_all_may_write(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    shared = tmp_path / "tmp"
+@pytest.fixture
+def short_path():
+    """Of a directory, for the 107 bytes that the path of a socket may have."""
+    with tempfile.TemporaryDirectory(prefix="rpc_") as path:
+        yield Path(path)
+
+
+def test_a_path_too_long_for_a_socket_is_refused_with_what_to_change(tmp_path, short_path, run_python):
+    runtime = tmp_path / ("long" * 25)
+    runtime.mkdir()
+    endpoint = f"ipc://{short_path}/rpc.ipc"
+    result = run_python(
+        "-m", "tests.rpc_server", f'{{"endpoint": "{endpoint}"}}', env={"XDG_RUNTIME_DIR": str(runtime)}
+    )
+    assert "AF_UNIX path too long; set XDG_RUNTIME_DIR to another directory" in result.stderr
+
+
+def test_the_requirements_path_in_a_directory_that_all_may_write(short_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_path))
+    shared = short_path / "tmp"
     shared.mkdir()
     shared.chmod(0o1777)
     with serving(endpoint=f"ipc://{shared}/tsqp_gpu_server.ipc") as (_, endpoint):
         assert (shared / "tsqp_gpu_server.ipc").stat().st_mode & 0o777 == 0o700
         with Client.connect(ClientOptions(endpoint=endpoint, control="unix")) as client:
             assert client.call("Echo").arrays == []
-    assert list(shared.iterdir()) == list((tmp_path / "flagscale_perf").iterdir()) == []
+    assert list(shared.iterdir()) == list((short_path / "flagscale_perf").iterdir()) == []
 
 
 AS_ANOTHER_USER = """

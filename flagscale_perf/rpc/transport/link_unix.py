@@ -46,7 +46,7 @@ class UnixLink:
             check_peer(connected)
         except OSError as error:
             connected.close()
-            raise Refused(f"no unix socket at {path}: {error.strerror}") from None
+            raise Refused(f"no unix socket at {path}: {error.strerror or error}") from None
         except Refused:
             connected.close()
             raise
@@ -132,7 +132,9 @@ def listen(path: str, backlog: int) -> socket.socket:
         listener.bind(path)
     except OSError as error:
         listener.close()
-        raise Refused(f"cannot listen at {path}: {error.strerror}") from None
+        raise Refused(
+            f"cannot listen at {path}: {error.strerror or error}; set XDG_RUNTIME_DIR to another directory"
+        ) from None
     finally:
         os.umask(before)
     listener.listen(backlog)
