@@ -350,6 +350,7 @@ def short_path():
 def test_a_path_too_long_for_a_socket_is_refused_with_what_to_change(tmp_path, short_path, run_python):
     runtime = tmp_path / ("long" * 25)
     runtime.mkdir()
+    short_path.chmod(0o1777)  # so the unix socket goes to the other directory
     endpoint = f"ipc://{short_path}/rpc.ipc"
     result = run_python(
         "-m", "tests.rpc_server", f'{{"endpoint": "{endpoint}"}}', env={"XDG_RUNTIME_DIR": str(runtime)}
