@@ -38,9 +38,9 @@ def is_product(
     for _ in range(rounds):
         vector = torch.randint(0, 2, (right.shape[-1],), generator=chance) * 2 - 1
         across = right @ vector.to(right.device, right.dtype)
-        expected = (left @ across).to(_WIDE)
+        expected = (left @ across.unsqueeze(-1)).squeeze(-1).to(_WIDE)
         found = (product @ vector.to(product.device, product.dtype)).to(_WIDE)
-        allowed = ROUNDING * unit * rows * across.to(_WIDE).norm()
+        allowed = ROUNDING * unit * rows * across.to(_WIDE).norm(dim=-1, keepdim=True)
         if not bool(((found - expected).abs() <= allowed).all()):  # what is no number is not below anything
             return False
     return True

@@ -45,3 +45,12 @@ def test_another_shape_and_what_is_no_number_are_refused():
     assert not is_product(product[:-1], left, right)
     product[0, 0] = float("nan")
     assert not is_product(product, left, right)
+
+
+def test_batches_are_checked_product_by_product() -> None:
+    left, right = torch.randn(2, 3, 4, 6), torch.randn(2, 3, 6, 5)
+    product = left @ right
+    assert is_product(product, left, right, seed=1)
+    assert is_product(left @ right[0, 0], left, right[0, 0], seed=1)
+    product[1, 2, 3, 4] += 1
+    assert not is_product(product, left, right, rounds=20, seed=1)
