@@ -22,6 +22,7 @@ from flagscale_perf.spine.session import (
 
 MAX_BAD_LINES = 20
 MAX_DEPTH, MAX_VISITED, MAX_BELOW = 4, 1000, 5  # of a search for run files below a directory that has none
+_NO_RUN_FILE = "this is no run file of flagscale_perf"
 _GIVE = "give the directory of --perf-log-dir"
 
 
@@ -133,9 +134,11 @@ class RunFile:
         self.path = path
         self.bad_lines: list[BadLine] = []
         self.skipped = 0
-        first = next(self._lines(), BadLine(1, "the file is empty"))
+        first = next(self._lines(), None)
+        if first is None:
+            raise PerfError(f"{path}:1: the file is empty; {_NO_RUN_FILE}, or its run has only just begun")
         if isinstance(first, BadLine):
-            raise PerfError(f"{path}:{first.number}: {first.reason}; this is no run file of flagscale_perf")
+            raise PerfError(f"{path}:{first.number}: {first.reason}; {_NO_RUN_FILE}")
         if not isinstance(first, RunHeader):
             raise PerfError(f"{path}:1: a run file begins with its header, this one with another record")
         self.header: RunHeader = first

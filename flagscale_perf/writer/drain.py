@@ -128,7 +128,13 @@ class Drain:
         session = Session.begin(self._ring, self._task, self._instrument, self._send, self._report_view)
         self._instrument.begin()
         if session.is_resumed:
-            self._earlier = recover(session, self._instrument, self._ring, self._notices.go_on, MOST_KNOWN)
+            try:
+                self._earlier = recover(
+                    session, self._instrument, self._ring, self._notices.go_on, MOST_KNOWN
+                )
+            except OSError:
+                session.run_file.close()  # with its lock, which the next try takes
+                raise
             self._journal.waiting += self._journal.recorded(self._instrument.owed())
         for note in self._task.notes:
             if note not in self._earlier.texts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -31,6 +32,10 @@ class Session:
     def __init__(self, context: SinkContext, report: Report) -> None:
         """Use `begin`."""
         self.run_file = RecordsSink(context)
+        # The views may take seconds to open: until then the file would be no run file. What is refused now is
+        # reported when the first records are saved.
+        with contextlib.suppress(OSError):
+            self.run_file.flush()
         views = context.presentation.views
         self.views = FanOut(VIEWS if views is None else views, context, report)
         self.is_resumed = context.resumed

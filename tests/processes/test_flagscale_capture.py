@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,10 @@ def test_a_live_run_is_asked_for_three_steps_more(tmp_path: Path) -> None:
     # Long enough that the command comes in time on a busy machine, too.
     process = fs.start(command(*MONITOR, "--perf-max-overhead", "100", "--train-iters", "400"), tmp_path)
     read = fs.read_until(process, 5)
+    deadline_s = time.monotonic() + fs.DEADLINE_S  # a busy machine starts the writer process late
+    while not any(file.stat().st_size for file in (tmp_path / "perf").glob("perf_records_*.jsonl")):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
     answer = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=fs.DEADLINE_S)
     finished = fs.finish(process, read)
     assert (answer.returncode, answer.stderr) == (0, "")

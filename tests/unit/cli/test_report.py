@@ -170,7 +170,11 @@ def test_a_log_of_calls_alone(tmp_path, monkeypatch, capsys, damage, code, said)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "a.log:1: the file is empty; this is no run file of flagscale_perf\n"),
+        (
+            "",
+            "a.log:1: the file is empty; this is no run file of flagscale_perf, "
+            "or its run has only just begun\n",
+        ),
         (
             "ZeroMQ Performance Log - Transport: IPC\n",
             "a.log:3: the line with the names of the columns is missing\n",

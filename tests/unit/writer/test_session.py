@@ -33,8 +33,7 @@ def begin(ring: Ring, directory: Path) -> Session:
 
 
 def test_a_header_says_what_recorded_where_and_on_which_clock(ring: Ring, tmp_path: Path) -> None:
-    session = begin(ring, tmp_path)
-    session.run_file.flush()
+    session = begin(ring, tmp_path)  # and it is in the file before any record comes
     header = decode(session.path("records").read_bytes())
     assert header == RunHeader(
         1,
@@ -60,6 +59,8 @@ def test_a_session_is_claimed_once_and_gone_on_with(ring: Ring, tmp_path: Path) 
     first.path("summary").write_text("{}")
     assert first.summary() == str(tmp_path / f"perf_summary_{ring.session}.json")
     other = Ring.create(slots=2)
-    begin(other, tmp_path)
+    third = begin(other, tmp_path)
     assert other.session == f"{ring.session}_2"
     other.release()
+    for session in (first, again, third):
+        session.close()
