@@ -2,9 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +15,12 @@ $(READY): scripts/make_venv setup.py flagscale_perf/spine/_hot.c requirements/to
 	@touch $@
 
 venv: $(READY) ## make .venv: pinned dependencies, FlagScale 0.8.0 as host, this package (editable)
+
+$(TRACE_READY): scripts/make_trace_venv setup.py flagscale_perf/spine/_hot.c requirements/torch.txt requirements/lock/build.txt requirements/lock/trace.txt requirements/lock/verl.txt
+	scripts/make_trace_venv "$(PYTHON)" .venv_trace
+	@touch $@
+
+venv-trace: $(TRACE_READY) ## make .venv_trace: Ray, TransferQueue and verl at pinned versions, this package (editable)
 
 install: ## install this package into the environment of PYTHON instead, beside a FlagScale of your own
 	$(PYTHON) -m pip install .

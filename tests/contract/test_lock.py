@@ -16,6 +16,8 @@ SOURCES = {
     "flagscale": ("flagscale",),
     "oracle": ("oracle",),
     "bridge": ("bridge",),
+    "trace": ("trace",),
+    "verl": ("verl",),
 }
 PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}")

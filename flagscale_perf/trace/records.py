@@ -1,0 +1,184 @@
+"""What is recorded of a queue's operations and of the functions that they are made in.
+
+A process keeps these in its own ring, where `process` is 0; the writer of its machine gives each process a
+number. What repeats as text (functions, partitions, errors, storage units) is kept once, as a `NameRecord`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, NamedTuple
+
+from flagscale_perf.spine.records import record
+from flagscale_perf.spine.slots import Bytes
+
+TRACE_ID_BYTES = 40
+NAME_BYTES = 200
+ONE = 1000  # of `weight_milli`: the record stands for itself alone
+
+
+class Kind(IntEnum):
+    """What a client did."""
+
+    PUT = 0
+    GET = 1
+
+
+@record("tq_operation", slot=16, start="start_ns", duration="total_ns")
+class OperationRecord(NamedTuple):
+    """One put or get of a client. Its stages do not overlap, except `slowest_unit_ns`, which lies in
+    `unit_ns`; what they leave of `total_ns` is the client's other work. A stage is None where it was not
+    measured, or does not belong to this kind.
+
+    Attributes:
+        process: number of the process in the session; 0 in its own ring.
+        number: of the process, from 1; operations and calls have one series, in the order of their ends.
+        call: number of the `CallRecord` it was made in; 0 outside of any.
+        kind: a `Kind`.
+        start_ns: monotonic mark.
+        total_ns: from there to the result.
+        select_ns: put: laying the fields out for the storage units.
+        serialize_ns: put: making messages of them.
+        unit_ns: from the first request to a storage unit until the last reply.
+        slowest_unit: name of the unit that was waited for longest.
+        slowest_unit_ns: how long.
+        notify_ns: put: telling the controller what is there now.
+        tags_ns: put: storing the samples' tags there.
+        decode_ns: get: arrays of the replies.
+        pack_ns: get: one batch of these.
+        size_bytes: of the samples' values alone.
+        rows: samples.
+        fields: of a sample.
+        first_row, last_row: lowest and highest index in the partition. Where there are fewer rows than from
+            one to the other, a `RowsRecord` has the rest.
+        partition: name of it.
+        error: name of the error's type; 0 where it succeeded.
+        weight_milli: how many operations it stands for, in thousandths.
+        step: of the training, where the batch says so.
+        trace_id: of the batch; "" where it has none.
+    """
+
+    process: int
+    number: int
+    call: int
+    kind: int
+    start_ns: int
+    total_ns: int
+    select_ns: int | None
+    serialize_ns: int | None
+    unit_ns: int | None
+    slowest_unit: int | None
+    slowest_unit_ns: int | None
+    notify_ns: int | None
+    tags_ns: int | None
+    decode_ns: int | None
+    pack_ns: int | None
+    size_bytes: int | None
+    rows: int
+    fields: int
+    first_row: int | None
+    last_row: int | None
+    partition: int
+    error: int
+    weight_milli: int
+    step: int | None
+    trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
+
+
+@record("tq_call", slot=17, start="start_ns", duration="total_ns")
+class CallRecord(NamedTuple):
+    """One call of a function that takes its data from the queue and puts its results there: get, compute,
+    put, one after another; what they leave of `total_ns` is the tracer's own.
+
+    Attributes:
+        process, number: as of an operation.
+        parent: number of the call it was made in; 0 outside of any.
+        start_ns: monotonic mark.
+        total_ns: from there to its return, or to its error.
+        get_ns: from the start until the function's own work began.
+        compute_ns: that work; None where it never began.
+        put_ns: from its end to the return; None where it failed before.
+        rows: samples of its batch.
+        operations: of the client in it.
+        operations_get_ns, operations_put_ns: sums of these.
+        get_bytes, put_bytes: sums of theirs; None where one is not known.
+        function: name of it.
+        error, weight_milli, step, trace_id: as of an operation.
+    """
+
+    process: int
+    number: int
+    parent: int
+    start_ns: int
+    total_ns: int
+    get_ns: int
+    compute_ns: int | None
+    put_ns: int | None
+    rows: int | None
+    operations: int
+    operations_get_ns: int
+    operations_put_ns: int
+    get_bytes: int | None
+    put_bytes: int | None
+    function: int
+    error: int
+    weight_milli: int
+    step: int | None
+    trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
+
+
+@record("tq_rows", slot=18)
+class RowsRecord(NamedTuple):
+    """Which samples an operation had, where they are not all of those from its first to its last.
+
+    Attributes:
+        process, number: of the operation; this comes right before it.
+        is_cut: 1 where there are more ranges than are kept.
+        ranges: first index and count of each range, one after another.
+    """
+
+    process: int
+    number: int
+    is_cut: int
+    ranges: tuple[int, ...]
+
+
+@record("tq_name", slot=19)
+class NameRecord(NamedTuple):
+    """What stands behind a number of this process; kept before the first record that has it.
+
+    Attributes:
+        process: as of an operation.
+        number: from 1.
+        text: may be cut.
+    """
+
+    process: int
+    number: int
+    text: Annotated[str, Bytes(NAME_BYTES)]
+
+
+@record("tq_process")
+@dataclass(frozen=True)
+class ProcessRecord:
+    """A process that the writer has found; comes before its first record, and again when it has ended.
+
+    Attributes:
+        number: in the session, from 1.
+        pid: of it.
+        title: what it is: a Ray actor's class, or a program's name.
+        start_ns: monotonic mark of its first look at the queue.
+        end: why nothing more comes of it; None while it may.
+        dropped: records that its ring had no room for.
+        lost: calls and operations that its numbers say were made and that did not come; None where nobody
+            knows, as the process was gone before it was found.
+    """
+
+    number: int
+    pid: int
+    title: str
+    start_ns: int
+    end: str | None
+    dropped: int
+    lost: int | None
