@@ -5,7 +5,7 @@ READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc test test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc test test-trace test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo-rpc: $(READY) ## run a small LLaMA in two processes joined by calls, and sh
 
 test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)
+
+test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl; ARGS='-k lineage' runs some
+	.venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace tests/unit/trace $(ARGS)
 
 test-fast: $(READY) ## run the tests that start no training
 	scripts/run_tests $(BIN)/python -m 'not host and not gpu and not faults and not walk' $(ARGS)

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,15 +68,23 @@ class Traces:
         return sorted(found)
 
 
-def left_behind(before: Traces, grace_s: float = GRACE_S) -> list[str]:
-    """What has been left since `before`, after giving threads, children and files `grace_s` to end."""
-    found = Traces.now().left_since(before)
+def left_behind(
+    before: Traces, grace_s: float = GRACE_S, allowed: Callable[[str], bool] = lambda row: False
+) -> list[str]:
+    """What has been left since `before`, after giving threads, children and files `grace_s` to end; nothing is
+    said of what is `allowed`.
+    """
+    found = _left(before, allowed)
     deadline = time.monotonic() + grace_s
     while any(row.startswith(MAY_STILL_END) for row in found) and time.monotonic() < deadline:
         gc.collect()  # sockets and files in reference cycles close here
         time.sleep(0.02)
-        found = Traces.now().left_since(before)
+        found = _left(before, allowed)
     return found
+
+
+def _left(before: Traces, allowed: Callable[[str], bool]) -> list[str]:
+    return [row for row in Traces.now().left_since(before) if not allowed(row)]
 
 
 def _home(hook: object) -> str:
