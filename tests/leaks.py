@@ -71,8 +71,8 @@ class Traces:
 def left_behind(
     before: Traces, grace_s: float = GRACE_S, allowed: Callable[[str], bool] = lambda row: False
 ) -> list[str]:
-    """What has been left since `before`, after giving threads, children and files `grace_s` to end; nothing is
-    said of what is `allowed`.
+    """What has been left since `before` and is not `allowed`, after giving threads, children and files
+    `grace_s` to end.
     """
     found = _left(before, allowed)
     deadline = time.monotonic() + grace_s
