@@ -1,0 +1,112 @@
+"""The four worker groups: who generates, who scores, who holds the first model, and who learns.
+
+Each method takes the batch that its argument names out of the queue and puts what it returns there: verl's
+`register` does both.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from model import dense, generate, log_probs_of, make_model, reward_of
+from tensordict import TensorDict
+from verl.single_controller.base import Worker
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+
+BY_RANK = make_nd_compute_dataproto_dispatch_fn("all")  # each worker gets its share of a batch
+KL_WEIGHT, CLIP, LEARNING_RATE = 0.02, 0.2, 3e-3
+
+
+class _Worker(Worker):
+    """One of a group whose workers all do the same.
+
+    Args:
+        pause_s: what each call waits before it begins: a slow stage.
+    """
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__()
+        self._register_dispatch_collect_info("all", dp_rank=self.rank, is_collect=True)
+        self.pause_s = pause_s
+
+
+class RolloutWorker(_Worker):
+    """Generates responses with the newest weights it was given."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__(pause_s)
+        self.model = make_model()
+        torch.manual_seed(1 + self.rank)
+
+    @register(dispatch_mode=BY_RANK)
+    def generate_sequences(self, batch: TensorDict) -> TensorDict:
+        """Prompts to responses and their log-probabilities."""
+        time.sleep(self.pause_s)
+        prompts = dense(batch["prompts"])
+        responses = generate(self.model, prompts)
+        with torch.no_grad():
+            log_probs = log_probs_of(self.model, prompts, responses)
+        return TensorDict({"responses": responses, "old_log_probs": log_probs}, batch_size=len(prompts))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Generates with these from now on."""
+        self.model.load_state_dict(weights)
+
+
+class RewardWorker(_Worker):
+    """Scores responses by a rule."""
+
+    @register(dispatch_mode=BY_RANK)
+    def compute_score(self, batch: TensorDict) -> TensorDict:
+        """Responses to rewards."""
+        time.sleep(self.pause_s)
+        rewards = reward_of(dense(batch["responses"]))
+        return TensorDict({"rewards": rewards.unsqueeze(1)}, batch_size=len(rewards))
+
+
+class ReferenceWorker(_Worker):
+    """The model as it was in the beginning."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__(pause_s)
+        self.model = make_model()
+
+    @register(dispatch_mode=BY_RANK)
+    def compute_ref_log_prob(self, batch: TensorDict) -> TensorDict:
+        """Responses to their log-probabilities."""
+        time.sleep(self.pause_s)
+        with torch.no_grad():
+            found = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
+        return TensorDict({"ref_log_probs": found}, batch_size=len(found))
+
+
+class ActorWorker(_Worker):
+    """Learns."""
+
+    def __init__(self, pause_s: float = 0.0) -> None:
+        super().__init__(pause_s)
+        self.model = make_model()
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+
+    @register(dispatch_mode=BY_RANK)
+    def update_actor(self, batch: TensorDict) -> TensorDict:
+        """One step of the optimizer: the clipped gain, and a weight on being far from the first model."""
+        time.sleep(self.pause_s)
+        now = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
+        advantages = dense(batch["advantages"])
+        ratio = (now - dense(batch["old_log_probs"])).exp()
+        gain = torch.minimum(ratio * advantages, ratio.clamp(1 - CLIP, 1 + CLIP) * advantages)
+        apart = dense(batch["ref_log_probs"]) - now
+        loss = (KL_WEIGHT * (apart.exp() - apart - 1) - gain).mean()
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        return TensorDict({"losses": loss.detach().expand(len(now), 1).clone()}, batch_size=len(now))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def weights(self) -> dict[str, torch.Tensor]:
+        """What it has learnt."""
+        return {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
