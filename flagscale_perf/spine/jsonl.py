@@ -53,10 +53,12 @@ def _fields_of(record_type: type) -> list[_Field]:
 
 
 def _field(name: str, hints: tuple[Any, ...]) -> _Field:
-    values = next((get_args(hint)[-1] for hint in hints if get_origin(hint) in (dict, list)), Any)
+    """A `tuple[int, ...]`, which the ring keeps integers in, is read back as the list that JSON has."""
+    lists: list[Any] = [list[int] if get_origin(hint) is tuple else hint for hint in hints]
+    values = next((get_args(hint)[-1] for hint in lists if get_origin(hint) in (dict, list)), Any)
     return _Field(
         name,
-        tuple(get_origin(hint) or hint for hint in hints),
+        tuple(get_origin(hint) or hint for hint in lists),
         None if values is Any else get_args(values) or (values,),
     )
 

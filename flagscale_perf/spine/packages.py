@@ -53,7 +53,7 @@ class Part:
         return install_line(self.wanted)
 
 
-MEGATRON, SERVE, RPC, ALL = "megatron", "serve", "rpc", "all"
+MEGATRON, SERVE, RPC, TRACE, ALL = "megatron", "serve", "rpc", "trace", "all"
 PARTS = (
     Part("hydra", "hydra-core>=1.3", "run.py"),
     Part("omegaconf", "omegaconf>=2.3", "run.py"),
@@ -73,6 +73,8 @@ PARTS = (
     Part("msgspec", "msgspec>=0.18", "the same: headers of messages", RPC),
     Part("msgpack", "msgpack>=1.0", "the msgpack baseline that calls are compared with", RPC),
     Part("cryptography", "cryptography>=42", "calls whose arrays are sealed: seal=True", RPC),
+    Part("opentelemetry", "opentelemetry-exporter-otlp-proto-http>=1.30",
+         "flagscale-perf trace-export --format otlp", TRACE),
     Part("pandas", "pandas", "the tables of flagscale_perf.open_run; examples/analysis", ALL),
     Part("wandb", "wandb", "--perf-wandb", ALL),
 )  # fmt: skip

@@ -74,13 +74,18 @@ def record(
     Codec and ring take everything else from the type's fields. A type with a `__post_init__` has it called
     for each record that is read, to check fields against each other; it raises ValueError.
 
-    Raises TypeError for a field that cannot be stored in the ring, ValueError if kind or slot is taken.
+    Raises TypeError for a field that cannot be stored in the ring, ValueError if kind, slot or a
+    field's name is taken.
     """
 
     def register(record_type: _Type) -> _Type:
         """Adds the type to TYPES and KINDS."""
         if kind in KINDS:
             raise ValueError(f"kind {kind!r} is taken by {KINDS[kind].__name__}")
+        if "kind" in record_type.__annotations__:
+            raise ValueError(
+                f"{record_type.__name__}.kind: a line of a run file has its kind under that name"
+            )
         layout = None if slot is None else Layout(slot, record_type)
         for other in TYPES.values():
             if layout and other.layout and layout.slot == other.layout.slot:

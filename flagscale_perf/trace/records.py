@@ -35,7 +35,7 @@ class OperationRecord(NamedTuple):
         process: number of the process in the session; 0 in its own ring.
         number: of the process, from 1; operations and calls have one series, in the order of their ends.
         call: number of the `CallRecord` it was made in; 0 outside of any.
-        kind: a `Kind`.
+        operation: a `Kind`.
         start_ns: monotonic mark.
         total_ns: from there to the result.
         select_ns: put: laying the fields out for the storage units.
@@ -62,7 +62,7 @@ class OperationRecord(NamedTuple):
     process: int
     number: int
     call: int
-    kind: int
+    operation: int
     start_ns: int
     total_ns: int
     select_ns: int | None

@@ -132,6 +132,14 @@ def test_a_kind_and_a_slot_are_given_once() -> None:
     assert (CallRecord in TYPES, "call" in KINDS) == (False, False)
 
 
+def test_a_field_is_not_called_what_a_line_calls_the_kind() -> None:
+    class Odd(NamedTuple):
+        kind: int
+
+    with pytest.raises(ValueError, match="Odd.kind: a line of a run file has its kind under that name"):
+        record("odd")(Odd)
+
+
 def test_a_type_that_is_in_no_run_file_has_no_kind() -> None:
     assert (kind_of(StepRecord), kind_of(EventRecord)) == ("step", "event")
     with pytest.raises(KeyError):
