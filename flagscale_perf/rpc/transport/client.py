@@ -16,7 +16,7 @@ from flagscale_perf.rpc.transport.endpoint import clear_after, client_endpoint
 from flagscale_perf.rpc.transport.handshake import Session, error_of
 from flagscale_perf.rpc.transport.header import MAGIC, PREFIX, PROTOCOL, Kind, Prefix
 from flagscale_perf.rpc.transport.link_zeromq import Message
-from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_frame
+from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_frame, largest_of
 from flagscale_perf.spine.errors import did_you_mean
 
 Observe = Callable[[CallRecord], None]
@@ -24,6 +24,8 @@ NO_ARGUMENTS: dict[str, Value] = {}
 CALL, REPLY, FAILURE, OK = int(Kind.CALL), int(Kind.REPLY), int(Kind.FAILURE), int(Status.OK)
 CLEAR_PATIENCE_S = 1.0
 now = time.monotonic_ns
+_read_prefix = header.read_prefix
+_pack_prefix = PREFIX.pack
 _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 
 
@@ -49,24 +51,18 @@ class Reply:
 class Pending:
     """A call under way."""
 
-    __slots__ = (
-        "client", "deadline_ns", "dtype", "given_up", "message", "method", "number", "prefix", "read_ns",
-        "ready_ns", "received_bytes", "sent_bytes", "sent_ns", "shared_received", "shared_sent", "slot",
-        "socket_received", "socket_sent", "start_ns", "taken_ns", "there_ns",
-    )  # fmt: skip
+    message: Message | None = None
+    prefix: Prefix | None = None
+    slot = there_ns = taken_ns = read_ns = 0
+    sent_bytes = received_bytes = socket_sent = socket_received = shared_sent = shared_received = dtype = 0
+    given_up = False
 
-    def __init__(self, client: Client, method: str, start_ns: int, deadline_ns: int) -> None:
+    def __init__(self, client: Client, method: str, number: int, start_ns: int, deadline_ns: int) -> None:
         self.client = client
         self.method = method
+        self.number = number
         self.deadline_ns = deadline_ns
-        self.number = self.slot = 0
-        self.message: Message | None = None
-        self.prefix: Prefix | None = None
         self.start_ns = self.ready_ns = self.sent_ns = start_ns
-        self.there_ns = self.taken_ns = self.read_ns = 0
-        self.sent_bytes = self.received_bytes = self.socket_sent = self.socket_received = 0
-        self.shared_sent = self.shared_received = self.dtype = 0
-        self.given_up = False
 
     def result(self) -> Reply:
         """Waits for the reply. Raises an `RpcError`, `RemoteFailure` where the method failed."""
@@ -140,8 +136,8 @@ class Client:
         """
         start = now()
         limit = self._timeout_ns if timeout_s is None else int(timeout_s * 1e9)
-        pending = Pending(self, method, start, start + limit)
-        self._calls = pending.number = self._calls + 1
+        self._calls = number = self._calls + 1
+        pending = Pending(self, method, number, start, start + limit)
         try:
             self._send(pending, arrays, arguments)
         except RpcError as error:
@@ -160,17 +156,15 @@ class Client:
         self._lent = False
         try:
             packed = self._packer.pack(arrays, arguments, slot)
-            pending.sent_bytes, pending.shared_sent = packed.total, packed.shared
-            if arrays:
-                pending.dtype = _largest(arrays)
-            prefix = PREFIX.pack(
-                MAGIC, PROTOCOL, CALL, packed.body_bytes, self._epoch, pending.number, method,
-                number, 0, now() if self._same_clock else 0, 0,
+            body_bytes, _, _, frames, pending.sent_bytes, pending.shared_sent, _, pending.dtype = packed
+            pending.ready_ns = pending.sent_ns = ready = now()
+            prefix = _pack_prefix(
+                MAGIC, PROTOCOL, CALL, body_bytes, self._epoch, pending.number, method,
+                number, 0, ready if self._same_clock else 0, 0,
             )  # fmt: skip
             first = first_frame(prefix, packed)
-            pending.socket_sent = len(first) + (sum(map(len, packed.frames)) if packed.frames else 0)
-            pending.ready_ns = pending.sent_ns = now()
-            self._link.send(first, packed.frames, pending.deadline_ns)
+            pending.socket_sent = len(first) + (sum(map(len, frames)) if frames else 0)
+            self._link.send(first, frames, pending.deadline_ns)
         except BaseException:
             self._free.append(number)
             raise
@@ -207,40 +201,42 @@ class Client:
     def _receive_one(self, deadline_ns: int) -> None:
         message = self._link.receive(deadline_ns)
         taken = now()
-        prefix = header.read_prefix(message.first)
-        if prefix.kind == FAILURE and not prefix.call:
-            raise error_of("the connection", prefix, message.first)
-        owner = self._in_flight.pop(prefix.call, None)
+        first, _, there = message
+        prefix = _read_prefix(first)
+        kind, _, _, call, _, _, _, _ = prefix
+        if kind == FAILURE and not call:
+            raise error_of("the connection", prefix, first)
+        owner = self._in_flight.pop(call, None)
         if owner is None:
             return
         if owner.given_up:  # only now does the server no longer use its slot
             self._free.append(owner.slot)
         else:
-            owner.message, owner.prefix = message, prefix
-            owner.there_ns, owner.taken_ns = message.there_ns, taken
+            owner.message, owner.prefix, owner.there_ns, owner.taken_ns = message, prefix, there, taken
 
     def _read(self, pending: Pending) -> Reply:
         message, prefix = pending.message, pending.prefix
         assert message is not None and prefix is not None
         pending.message = None
-        self._read_slots.append(pending.slot)
         pending.read_ns = now()
-        pending.socket_received = len(message.first)
-        if message.frames:
-            pending.socket_received += sum(map(len, message.frames))
-        if prefix.kind != REPLY:
-            raise error_of(pending.method, prefix, message.first)
-        if prefix.epoch != self._epoch or prefix.slot != pending.slot:
+        number = pending.slot
+        self._read_slots.append(number)
+        first, frames, _ = message
+        kind, _, epoch, call, _, answered, _, _ = prefix
+        pending.socket_received = len(first) + (sum(map(len, frames)) if frames else 0)
+        if kind != REPLY:
+            raise error_of(pending.method, prefix, first)
+        if epoch != self._epoch or answered != number:
             raise InvalidMessage("a reply of another server, or for another call")
-        slot = self._replies[pending.slot]
-        if slot is not None:
-            slot.begin(prefix.call)
-        checked = self._unpacker.body(message.first, prefix)
-        arrays = self._unpacker.arrays(checked, message.first, message.frames, slot)
-        pending.received_bytes, pending.shared_received = checked.total, checked.shared
-        if not pending.dtype and arrays:
-            pending.dtype = _largest(arrays)
-        return Reply(arrays, dict(checked.arguments))
+        slot = self._replies[number]
+        if slot is not None and not slot.plain:
+            slot.begin(call)
+        checked = self._unpacker.body(first, prefix)
+        arrays = self._unpacker.arrays(checked, first, frames, slot)
+        _, arguments, pending.received_bytes, pending.shared_received, _, _, _, _ = checked
+        if arrays and not pending.dtype:
+            pending.dtype = largest_of(arrays)
+        return Reply(arrays, arguments.copy())
 
     # --- slots
 
@@ -298,11 +294,12 @@ class Client:
         queue = server = None
         there = pending.there_ns or end
         wait = there - pending.sent_ns
-        if prefix is not None and prefix.call:
-            server = min(prefix.second_ns, wait)
+        if prefix is not None:
+            _, _, _, _, _, _, waited, worked = prefix
+            server = worked if worked < wait else wait
             wait -= server
             if self._same_clock:
-                queue = min(prefix.first_ns, wait)
+                queue = waited if waited < wait else wait
                 wait -= queue
         assert self._observe is not None
         self._observe(
@@ -333,7 +330,3 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _largest(arrays: Sequence[Array]) -> int:
-    return int(arrays[0].dtype if len(arrays) == 1 else max(arrays, key=lambda each: len(each.data)).dtype)

@@ -13,7 +13,7 @@ from flagscale_perf.rpc.options import Received, Value
 from flagscale_perf.rpc.records import ServedRecord, Status
 from flagscale_perf.rpc.transport import header
 from flagscale_perf.rpc.transport.handshake import Shared
-from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.rpc.transport.header import MAGIC, PREFIX, PROTOCOL, Kind, Prefix
 from flagscale_perf.rpc.transport.link_unix import UnixLink
 from flagscale_perf.rpc.transport.link_zeromq import Message
 from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_frame
@@ -21,7 +21,8 @@ from flagscale_perf.rpc.transport.packing import Packer, Slot, Unpacker, first_f
 MOST_TRACEBACK = 16000
 MOST_TEXT = 4000
 HOUR_NS = 3600 * 10**9
-REPLY = int(Kind.REPLY)
+REPLY, FAILURE = int(Kind.REPLY), int(Kind.FAILURE)
+_pack_prefix = PREFIX.pack
 now = time.monotonic_ns
 _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 
@@ -153,14 +154,17 @@ class Caller:
     ) -> bool:
         """Answers a call; False where the answer could not be delivered."""
         marks = _Marks(begun_ns)
-        if connection.same_clock:
-            marks.queue_ns = _queued(prefix.first_ns, self._free_since_ns, begun_ns)
+        sent_ns, free_since_ns = prefix[6], self._free_since_ns
+        # A call waited for others since it was sent, until the server had answered the one before. What the
+        # caller claims is not believed beyond an hour.
+        if connection.same_clock and begun_ns - HOUR_NS < sent_ns < free_since_ns:
+            marks.queue_ns = free_since_ns - sent_ns
         try:
             first, frames = self._carry_out(connection, prefix, message, marks)
         except Exception as error:  # a method may raise anything, and its caller must hear of it
             marks.status = error.status if isinstance(error, RpcError) else Status.FAILED
-            answer = self._answer(prefix, marks, Kind.FAILURE, 0)
-            first, frames = header.message(answer, failure_body(error)), []
+            body = failure_body(error)
+            first, frames = self._prefix(prefix, marks, FAILURE, len(body)) + body, []
         ready = now()
         delivered = send(first, frames)
         self._free_since_ns = end = now()
@@ -179,22 +183,25 @@ class Caller:
     def _carry_out(
         self, connection: Connection, prefix: Prefix, message: Message, marks: _Marks
     ) -> tuple[bytes, list[memoryview]]:
-        if prefix.code >= len(self._table):
-            raise Refused(f"method {prefix.code} of {len(self._table)}")
-        marks.method, handler = self._table[prefix.code]
-        if prefix.call <= connection.last_call:
-            raise Refused(f"call {prefix.call} after call {connection.last_call}")
-        connection.last_call = prefix.call
-        slot, reply_slot = connection.slot_of(prefix.slot)
+        _, _, _, call, code, slot_number, _, _ = prefix
+        if code >= len(self._table):
+            raise Refused(f"method {code} of {len(self._table)}")
+        marks.method, handler = self._table[code]
+        if call <= connection.last_call:
+            raise Refused(f"call {call} after call {connection.last_call}")
+        connection.last_call = call
+        slot, reply_slot = connection.slot_of(slot_number)
         if slot is not None and reply_slot is not None:
-            slot.begin(prefix.call)
-            reply_slot.begin(prefix.call)
-        checked = self._unpacker.body(message.first, prefix)
-        if connection.sealed and checked.total != checked.shared:
+            if not slot.plain:
+                slot.begin(call)
+            reply_slot.begin(call)
+        first, frames, _ = message
+        checked = self._unpacker.body(first, prefix)
+        _, arguments, marks.received_bytes, shared, _, _, _, _ = checked
+        if connection.sealed and marks.received_bytes != shared:
             raise Refused("an array that is not encrypted, on a sealed connection")
-        arrays = self._unpacker.arrays(checked, message.first, message.frames, slot)
-        marks.received_bytes = checked.total
-        request = Request(marks.method, arrays, dict(checked.arguments), connection.number, reply_slot)
+        arrays = self._unpacker.arrays(checked, first, frames, slot)
+        request = Request(marks.method, arrays, arguments.copy(), connection.number, reply_slot)
         read = now()
         marks.read_ns = read - marks.begun_ns
         results = handler(request)
@@ -203,21 +210,14 @@ class Caller:
         packed = connection.packer.pack(results, request.results, reply_slot)
         marks.sent_bytes = packed.total
         marks.write_ns = now() - computed
-        answer = self._answer(prefix, marks, REPLY, packed.body_bytes)
-        return first_frame(header.pack_prefix(answer), packed), packed.frames
+        return first_frame(self._prefix(prefix, marks, REPLY, packed.body_bytes), packed), packed.frames
 
-    def _answer(self, prefix: Prefix, marks: _Marks, kind: int, size: int) -> Prefix:
-        took = now() - marks.begun_ns
-        return _new(
-            Prefix, (kind, size, self._epoch, prefix.call, marks.status, prefix.slot, marks.queue_ns, took)
-        )
-
-
-def _queued(sent_ns: int, free_since_ns: int, begun_ns: int) -> int:
-    """How long a call waited for others: since it was sent, until the server had answered the one before.
-    What the caller claims is not believed beyond an hour.
-    """
-    return free_since_ns - sent_ns if begun_ns - HOUR_NS < sent_ns < free_since_ns else 0
+    def _prefix(self, asked: Prefix, marks: _Marks, kind: int, size: int) -> bytes:
+        _, _, _, call, _, slot, _, _ = asked
+        return _pack_prefix(
+            MAGIC, PROTOCOL, kind, size, self._epoch, call, marks.status, slot, 0, marks.queue_ns,
+            now() - marks.begun_ns,
+        )  # fmt: skip
 
 
 def failure_body(error: Exception) -> bytes:

@@ -26,6 +26,7 @@ MAGIC = 0x5046
 PROTOCOL = 1
 PREFIX = Layout("<HBBIQQHHIQQ")
 PREFIX_BYTES = PREFIX.size
+_unpack = PREFIX.unpack_from
 MOST_BODY_BYTES = 65536
 MOST_INLINE_BYTES = 65536
 MOST_PARTS = 64
@@ -227,24 +228,26 @@ def pack_prefix(prefix: Prefix) -> bytes:
 def read_prefix(first: bytes | memoryview) -> Prefix:
     """Raises `InvalidMessage` where it is none of ours, or claims more than the frame has."""
     there = len(first)
-    if not PREFIX.size <= there <= MOST_FIRST_BYTES:
-        raise InvalidMessage(
-            f"a message of {there} bytes; a first frame has {PREFIX.size} to {MOST_FIRST_BYTES}"
-        )
-    magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = PREFIX.unpack_from(
-        first
-    )
+    if PREFIX_BYTES <= there <= MOST_FIRST_BYTES:
+        magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = _unpack(first)
+        is_ours = magic == MAGIC and protocol == PROTOCOL and not zero and 1 <= kind <= LAST_KIND
+        if is_ours and size <= MOST_BODY_BYTES and PREFIX_BYTES + size <= there:
+            return _new(Prefix, (kind, size, epoch, call, code, slot, first_ns, second_ns))
+    raise InvalidMessage(_what_is_wrong(first))
+
+
+def _what_is_wrong(first: bytes | memoryview) -> str:
+    there = len(first)
+    if not PREFIX_BYTES <= there <= MOST_FIRST_BYTES:
+        return f"a message of {there} bytes; a first frame has {PREFIX_BYTES} to {MOST_FIRST_BYTES}"
+    magic, protocol, kind, size, *_, zero, _, _ = _unpack(first)
     if magic != MAGIC or zero:
-        raise InvalidMessage(f"a message that begins with {bytes(first[:8])!r}: not this protocol")
+        return f"a message that begins with {bytes(first[:8])!r}: not this protocol"
     if protocol != PROTOCOL:
-        raise InvalidMessage(
-            f"protocol {protocol}; this side speaks {PROTOCOL}: use the same version on both"
-        )
+        return f"protocol {protocol}; this side speaks {PROTOCOL}: use the same version on both"
     if not 1 <= kind <= LAST_KIND:
-        raise InvalidMessage(f"a message of kind {kind}, which there is not")
-    if size > MOST_BODY_BYTES or PREFIX_BYTES + size > there:
-        raise InvalidMessage(f"a header that claims {size} bytes in a message of {there}")
-    return _new(Prefix, (kind, size, epoch, call, code, slot, first_ns, second_ns))
+        return f"a message of kind {kind}, which there is not"
+    return f"a header that claims {size} bytes in a message of {there}"
 
 
 class Checked(NamedTuple):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 import struct
 import time
@@ -14,11 +15,13 @@ import time
 from flagscale_perf.rpc.errors import CallTimeout, PeerGone, Refused
 from flagscale_perf.rpc.transport.header import MOST_FIRST_BYTES
 from flagscale_perf.rpc.transport.link_zeromq import Message
+from flagscale_perf.rpc.transport.spin import Spin
 
 SEND_DEADLINE = struct.pack("ll", 0, 250_000)  # timeval: for a peer that takes nothing
 LOOK_EVERY = struct.pack("ll", 0, 100_000)
 BUFFER_BYTES = 1 << 20
 CREDENTIALS = struct.Struct("3i")
+_new = tuple.__new__  # half the time of a NamedTuple's own constructor
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.EBADF)
 
 
@@ -36,6 +39,9 @@ class UnixLink:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, LOOK_EVERY)
         self._buffer = bytearray(MOST_FIRST_BYTES + 1)
         self._view = memoryview(self._buffer)
+        look = select.poll()
+        look.register(connected, select.POLLIN)
+        self._spin = Spin(look.poll)
 
     @classmethod
     def connect(cls, path: str) -> UnixLink:
@@ -65,6 +71,7 @@ class UnixLink:
 
     def receive(self, deadline_ns: int) -> Message:
         """Waits for one. Raises `CallTimeout` or `PeerGone`."""
+        begun = self._spin.wait()
         while True:
             try:
                 size = self.socket.recv_into(self._buffer)
@@ -79,17 +86,19 @@ class UnixLink:
                     raise
             if not size:
                 raise PeerGone("the server ended, or closed the connection")
-            return Message(bytes(self._view[:size]), [], time.monotonic_ns())
+            there = time.monotonic_ns()
+            self._spin.ended(there - begun)
+            return _new(Message, (bytes(self._view[:size]), [], there))
 
     def receive_now(self) -> Message | None:
         """What is there, valid until the next one is received; None where the peer has ended."""
         try:
             size = self.socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
-            return Message(b"", [])
+            return _new(Message, (b"", [], 0))
         except OSError:
             return None
-        return Message(self._view[:size], []) if size else None
+        return _new(Message, (self._view[:size], [], 0)) if size else None
 
     def send_descriptors(self, first: bytes, descriptors: list[int]) -> None:
         """A message with open files."""

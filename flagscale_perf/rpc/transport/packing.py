@@ -93,6 +93,7 @@ class Packed(NamedTuple):
         frames: what follows the first frame.
         total, shared: bytes of all arrays, and of those in shared memory.
         parts: for each array its type, shape, place and offset.
+        largest: type of the largest array, 0 without arrays.
     """
 
     body_bytes: int
@@ -102,6 +103,7 @@ class Packed(NamedTuple):
     total: int
     shared: int
     parts: list[tuple[int, tuple[int, ...], int, int]]
+    largest: int
 
 
 class _Layout:
@@ -163,7 +165,14 @@ def pack(arrays: Sequence[Array], arguments: Arguments, sizes: Sizes, slot: Slot
         parts.append((int(dtype), shape, place, offset))
     body = _encode(parts, arguments)
     head = _padded(body) if layout.inline else body
-    return Packed(len(body), head, layout.inline, layout.frames, total, layout.shared, parts)
+    return Packed(
+        len(body), head, layout.inline, layout.frames, total, layout.shared, parts, largest_of(arrays)
+    )
+
+
+def largest_of(arrays: Sequence[Array]) -> int:
+    """The `DType` of the largest array, 0 without arrays."""
+    return int(max(arrays, key=lambda each: len(each.data)).dtype) if arrays else 0
 
 
 def _encode(parts: Sequence[tuple[int, tuple[int, ...], int, int]], arguments: Arguments) -> bytes:
@@ -198,7 +207,7 @@ class Packer:
         """As `pack` does."""
         if slot is not None and not slot.plain:
             return pack(arrays, arguments, self.sizes, slot)
-        key = tuple([(dtype, shape) for dtype, shape, _ in arrays])
+        key = tuple([array[:2] for array in arrays])
         known = self._known.get(key)
         if known is None:
             packed = pack(arrays, arguments, self.sizes, slot)
@@ -207,10 +216,9 @@ class Packer:
         model, steps = known
         inline: list[bytes | memoryview] = []
         frames: list[memoryview] = []
-        for array, (size, place, offset, gap) in zip(arrays, steps, strict=True):
-            data = array[2]
+        for (_, _, data), (size, place, offset, gap) in zip(arrays, steps):  # noqa: B905 - alike, by the key
             if len(data) != size:
-                raise RpcError(_wrong_size(array))
+                raise RpcError(_first_wrong(arrays))
             if place == INLINE:
                 inline.append(data)
                 if gap:
@@ -220,13 +228,11 @@ class Packer:
             else:
                 assert slot is not None
                 slot.put(offset, data)
-        if not arguments:
-            return _new(
-                Packed, (model.body_bytes, model.head, inline, frames, model.total, model.shared, model.parts)
-            )
-        body = _encode(model.parts, arguments)
-        head = _padded(body) if inline else body
-        return Packed(len(body), head, inline, frames, model.total, model.shared, model.parts)
+        body_bytes, head, _, _, total, shared, parts, largest = model
+        if arguments:
+            body = _encode(parts, arguments)
+            body_bytes, head = len(body), _padded(body) if inline else body
+        return _new(Packed, (body_bytes, head, inline, frames, total, shared, parts, largest))
 
     def _remember(
         self, key: tuple[tuple[DType, tuple[int, ...]], ...], packed: Packed, arrays: Sequence[Array]
@@ -240,6 +246,10 @@ class Packer:
         body = _encode(packed.parts, {})
         head = _padded(body) if packed.inline else body
         self._known[key] = (packed._replace(body_bytes=len(body), head=head, inline=[], frames=[]), steps)
+
+
+def _first_wrong(arrays: Sequence[Array]) -> str:
+    return next(_wrong_size(each) for each in arrays if len(each.data) != byte_count(each.dtype, each.shape))
 
 
 def _wrong_size(array: Array) -> str:
@@ -260,9 +270,8 @@ def too_large(size: int, most: int) -> str:
 
 def first_frame(prefix: bytes, packed: Packed) -> bytes:
     """Prefix, body and inline arrays as one piece."""
-    if packed.inline:
-        return b"".join((prefix, packed.head, *packed.inline))
-    return prefix + packed.head
+    inline = packed.inline
+    return b"".join((prefix, packed.head, *inline)) if inline else prefix + packed.head
 
 
 class Unpacker:
@@ -274,7 +283,7 @@ class Unpacker:
 
     def body(self, first: bytes | memoryview, prefix: Prefix) -> Checked:
         """The checked body. Raises `InvalidMessage`, or `Refused` above the limit."""
-        raw = bytes(first[PREFIX_BYTES : PREFIX_BYTES + prefix.body_bytes])
+        raw = bytes(first[PREFIX_BYTES : PREFIX_BYTES + prefix[1]])
         known = self._remembered.get(raw)
         if known is not None:
             return known
@@ -292,18 +301,19 @@ class Unpacker:
         self, checked: Checked, first: bytes | memoryview, frames: Sequence[memoryview], slot: Slot | None
     ) -> list[Array]:
         """Views of the message and of the slot. Raises `InvalidMessage` where one is not wholly inside."""
-        if checked.frames != len(frames):
-            raise InvalidMessage(f"{len(frames)} frames behind a header that names {checked.frames}")
-        if checked.shared_end and slot is None:
+        parts, _, _, _, start, inline_bytes, behind, shared_end = checked
+        if behind != len(frames):
+            raise InvalidMessage(f"{len(frames)} frames behind a header that names {behind}")
+        if shared_end and slot is None:
             raise InvalidMessage("an array in shared memory, which this connection does not have")
-        if checked.inline_start + checked.inline_end > len(first) and checked.inline_end:
-            raise InvalidMessage(
-                f"arrays of {checked.inline_end} bytes behind the header, where "
-                f"{max(0, len(first) - checked.inline_start)} are"
-            )
-        inline = memoryview(first)[checked.inline_start :].toreadonly() if checked.inline_end else NOTHING
+        inline = NOTHING
+        if inline_bytes:
+            if start + inline_bytes > len(first):
+                there = max(0, len(first) - start)
+                raise InvalidMessage(f"arrays of {inline_bytes} bytes behind the header, where {there} are")
+            inline = memoryview(first)[start:].toreadonly()
         found = []
-        for dtype, shape, place, offset, size in checked.parts:
+        for dtype, shape, place, offset, size in parts:
             if place == INLINE:
                 data = inline[offset : offset + size]
             elif place == FRAME:

@@ -20,9 +20,12 @@ from flagscale_perf.rpc.transport.link_unix import UnixLink, check_peer, listen
 from flagscale_perf.rpc.transport.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.transport.packing import Unpacker
 from flagscale_perf.rpc.transport.reception import Reception
+from flagscale_perf.rpc.transport.spin import Spin
 from flagscale_perf.rpc.transport.wake import Wake
 
 __all__ = ["Handler", "Request", "Server"]
+HELLO, CALL = int(Kind.HELLO), int(Kind.CALL)
+_read_prefix = header.read_prefix
 
 
 class Server:
@@ -62,6 +65,7 @@ class Server:
         unpacker = Unpacker(options.max_message_bytes)
         self._caller = Caller(methods, self._reception.epoch, unpacker, observe)
         self._poll = select.epoll()
+        self._spin = Spin(self._poll.poll)
         self._wake = Wake()
         self._poll.register(self._wake.descriptor, select.EPOLLIN)
         if self._listener is not None:
@@ -73,16 +77,20 @@ class Server:
             with self._wake.rung_by_signals(self.stop):
                 while not self._stopping:
                     if self._by_unix:
-                        self._serve_ready(-1)
+                        begun = self._spin.wait()
+                        self._serve_ready(-1, begun)
                     elif self._link.wait(self._poll.fileno()):
                         self._serve_ready(0)
                     else:
-                        self._serve_zeromq()
+                        self._serve_one()
         finally:
             self.close()
 
-    def _serve_ready(self, timeout_s: float) -> None:
-        for descriptor, _ in self._poll.poll(timeout_s):
+    def _serve_ready(self, timeout_s: float, begun: int = 0) -> None:
+        ready = self._poll.poll(timeout_s)
+        if begun:
+            self._spin.ended(time.monotonic_ns() - begun)
+        for descriptor, _ in ready:
             found = self._attached.get(descriptor)
             if found is not None:
                 self._serve_unix(*found)
@@ -113,13 +121,16 @@ class Server:
 
     def _serve_zeromq(self) -> None:
         # ZeroMQ's descriptor tells of news once: everything that is there must be taken.
-        while not self._stopping and (received := self._link.receive()) is not None:
-            who, message = received
-            connection = self._reception.find(who)
-            if not self._answer(connection, partial(self._link.send, who), message, who):
-                self._forget(who)
-            if connection is not None:
-                self._wait_by(unix=False)
+        while not self._stopping and self._link.has_news():
+            self._serve_one()
+
+    def _serve_one(self) -> None:
+        who, message = self._link.receive()
+        connection = self._reception.find(who)
+        if not self._answer(connection, partial(self._link.send, who), message, who):
+            self._forget(who)
+        if connection is not None and self._by_unix:
+            self._wait_by(unix=False)
 
     def _serve_unix(self, connection: Connection, side: UnixLink, send: Send) -> None:
         message = side.receive_now()
@@ -176,17 +187,17 @@ class Server:
         begun = time.monotonic_ns()
         call = 0
         try:
-            prefix = header.read_prefix(message.first)
-            call = prefix.call
-            if prefix.kind == Kind.HELLO and who is not None:
+            prefix = _read_prefix(message[0])
+            kind, _, epoch, call, _, _, _, _ = prefix
+            if kind == HELLO and who is not None:
                 self._forget(who)
                 self._reception.greet(who, prefix, message)
                 return True
-            if connection is None or prefix.epoch != self._reception.epoch:
+            if connection is None or epoch != self._reception.epoch:
                 raise PeerGone("this server was started after the client met it: connect again")
-            if prefix.kind == Kind.CALL:
+            if kind == CALL:
                 return self._caller.call(connection, send, prefix, message, begun)
-            if prefix.kind == Kind.BYE:
+            if kind == Kind.BYE:
                 return False
             return send(self._other(connection, prefix, message), [])
         except RpcError as error:
