@@ -10,13 +10,13 @@ TRACE_READY := .venv_trace/.ready
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-$(READY): scripts/make_venv setup.py flagscale_perf/spine/_hot.c requirements/torch.txt $(wildcard requirements/lock/*.txt)
+$(READY): scripts/make_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt $(wildcard requirements/lock/*.txt)
 	scripts/make_venv "$(PYTHON)" .venv
 	@touch $@
 
 venv: $(READY) ## make .venv: pinned dependencies, FlagScale 0.8.0 as host, this package (editable)
 
-$(TRACE_READY): scripts/make_trace_venv setup.py flagscale_perf/spine/_hot.c requirements/torch.txt requirements/lock/build.txt requirements/lock/trace.txt requirements/lock/verl.txt
+$(TRACE_READY): scripts/make_trace_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt requirements/lock/build.txt requirements/lock/trace.txt requirements/lock/verl.txt
 	scripts/make_trace_venv "$(PYTHON)" .venv_trace
 	@touch $@
 
@@ -67,7 +67,7 @@ rpc-stages: $(READY) ## run a split model by every way of splitting and carrying
 
 rpc-peers: ## make .venv_rpc_peers: what benchmarks/bench_rpc.py compares with beyond .venv (needs a package index)
 	$(PYTHON) -m venv .venv_rpc_peers
-	.venv_rpc_peers/bin/python -m pip install --quiet -r benchmarks/rpc/requirements.txt
+	.venv_rpc_peers/bin/python -m pip install --quiet --require-hashes -r requirements/lock/rpc_peers.txt
 
 soak: $(READY) ## a million steps through ring, writer and every file: memory, cost and sizes; ARGS='--steps 100000' for fewer
 	$(BIN)/python benchmarks/soak.py $(ARGS)

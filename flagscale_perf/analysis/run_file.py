@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.analysis.runs import runs_below
 from flagscale_perf.spine import files
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import BadLine, read_records
+from flagscale_perf.spine.jsonl import BadLine
+from flagscale_perf.spine.reading import Block, read_blocks
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.spine.session import (
     REALTIME_FILE,
@@ -21,7 +23,6 @@ from flagscale_perf.spine.session import (
 )
 
 MAX_BAD_LINES = 20
-MAX_DEPTH, MAX_VISITED, MAX_BELOW = 4, 1000, 5  # of a search for run files below a directory that has none
 _NO_RUN_FILE = "this is no run file of flagscale_perf"
 _GIVE = "give the directory of --perf-log-dir"
 
@@ -91,19 +92,6 @@ def _of_session(path: Path, session_id: str | None) -> Path:
     return path
 
 
-def runs_below(directory: Path) -> list[Path]:
-    """Directories below it that have run files, in the order of their names: the first few."""
-    found = []
-    for visited, (below, directories, names) in enumerate(os.walk(directory)):
-        depth = len(Path(below).relative_to(directory).parts)
-        directories[:] = sorted(directories) if depth < MAX_DEPTH else []
-        if depth and any(map(session_of, names)):
-            found.append(Path(below))
-        if len(found) == MAX_BELOW or visited == MAX_VISITED:
-            break
-    return found
-
-
 def sessions_in(directory: Path) -> list[str]:
     """The ids of a directory's sessions, oldest first; at least one. Raises PerfError."""
     try:
@@ -145,14 +133,22 @@ class RunFile:
 
     def __iter__(self) -> Iterator[Record]:
         """Every record, the header first. Raises PerfError if the file cannot be read."""
+        for block in self.blocks():
+            if isinstance(block, Block):
+                yield from block.records()
+            else:
+                yield block
+
+    def blocks(self) -> Iterator[Block | Record]:
+        """The same, with records in columns where several of one type follow each other."""
         self.bad_lines, self.skipped = [], 0
-        for line in self._lines():
-            if isinstance(line, BadLine):
+        for block in self._lines():
+            if isinstance(block, BadLine):
                 self.skipped += 1
                 if len(self.bad_lines) < MAX_BAD_LINES:
-                    self.bad_lines.append(line)
+                    self.bad_lines.append(block)
             else:
-                yield line
+                yield block
 
     def is_live(self) -> bool:
         """Whether a writer holds the file."""
@@ -167,10 +163,10 @@ class RunFile:
             os.close(fd)
         return False
 
-    def _lines(self) -> Iterator[Record | BadLine]:
+    def _lines(self) -> Iterator[Block | Record | BadLine]:
         try:
             with os.fdopen(open_regular(self.path), "rb") as file:
-                yield from read_records(file)
+                yield from read_blocks(file)
         except OSError as error:
             raise PerfError(f"cannot read {str(self.path)!r}: {error.strerror}") from None
 

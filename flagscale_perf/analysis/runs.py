@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.session import session_of
 
 MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
 MAX_RUNS = 1000
+NEAR_DEPTH, NEAR_DIRECTORIES, MAX_NEAR = 4, 1000, 5  # where a directory without runs was given
 _PREFIX, _SUFFIX = "perf_records_", ".jsonl"
 
 
@@ -50,7 +52,7 @@ def find_runs(directory: Path) -> Found:
         what = "is no directory" if directory.exists() else "does not exist"
         raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
     found = Found(directory, [])
-    for path in _files(directory, found.unread):
+    for path in _files(directory, found.unread, MAX_DEPTH, MAX_DIRECTORIES):
         found.paths.append(path)
     if not found.paths:
         raise PerfError(
@@ -65,25 +67,38 @@ def find_runs(directory: Path) -> Found:
     return found
 
 
-def _files(directory: Path, unread: list[Unread]) -> Iterator[Path]:
+def runs_below(directory: Path) -> list[Path]:
+    """Directories below it that have run files of sessions: the first few, in the order of their names."""
+    found: dict[Path, None] = {}
+    for path in _files(directory, [], NEAR_DEPTH, NEAR_DIRECTORIES):
+        if path.parent != directory and session_of(path.name):
+            found[path.parent] = None
+        if len(found) == MAX_NEAR:
+            break
+    return list(found)
+
+
+def _files(directory: Path, unread: list[Unread], deepest: int, most: int) -> Iterator[Path]:
     waiting, looked_into = [(directory, 0)], 0
     while waiting:
         place, depth = waiting.pop()
         looked_into += 1
-        if looked_into > MAX_DIRECTORIES:
-            unread.append(Unread(".", f"only {MAX_DIRECTORIES:,} directories were looked into"))
+        if looked_into > most:
+            unread.append(Unread(".", f"only {most:,} directories were looked into"))
             return
         try:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
             unread.append(Unread(str(place.relative_to(directory)), error.strerror or str(error)))
             continue
+        below: list[tuple[Path, int]] = []
         for entry in entries:
             if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                if depth == MAX_DEPTH:
-                    reason = f"deeper than {MAX_DEPTH} directories; give one further down"
+                if depth == deepest:
+                    reason = f"deeper than {deepest} directories; give one further down"
                     unread.append(Unread(str(Path(entry.path).relative_to(directory)), reason))
                 else:
-                    waiting.append((Path(entry.path), depth + 1))
+                    below.append((Path(entry.path), depth + 1))
             elif entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
                 yield Path(entry.path)
+        waiting += reversed(below)

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file, runs_below
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.runs import runs_below
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import TYPES
 from flagscale_perf.spine.session import session_of

@@ -6,6 +6,7 @@ What is made looks at `extension` then, and nothing does in a step; it is None f
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import deque
 from collections.abc import Callable
@@ -17,15 +18,17 @@ from flagscale_perf import __version__
 PLAIN_VARIABLE = "FLAGSCALE_PERF_PLAIN_PYTHON"
 
 
-def load() -> ModuleType | None:
-    """None where it was not built, or for another version, or FLAGSCALE_PERF_PLAIN_PYTHON is set."""
+def load(name: str = "_hot") -> ModuleType | None:
+    """An extension of the spine; None where it was not built, or for another version, or
+    FLAGSCALE_PERF_PLAIN_PYTHON is set.
+    """
     if os.environ.get(PLAIN_VARIABLE):
         return None
     try:
-        from flagscale_perf.spine import _hot
+        found = importlib.import_module(f"flagscale_perf.spine.{name}")
     except ImportError:
         return None
-    return _hot if __version__ == _hot.VERSION else None
+    return found if __version__ == found.VERSION else None
 
 
 extension = load()

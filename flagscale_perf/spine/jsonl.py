@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from operator import itemgetter
-from typing import Any, BinaryIO, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from flagscale_perf.spine.records import KINDS, EventRecord, Record, kind_of
 
@@ -20,8 +20,8 @@ MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; what walks
 # of a record's list or mapping: the ranks' record has 256 entries, a node's one for each of its ranks
 MAX_ITEMS = 1024
 MAX_TEXT = 2048  # characters of a record's text; an event's is cut there when it is written
-_MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
-_MAX_NS = 1 << 63  # keeps every time within the years a datetime has
+MAX_INT = 1 << 127  # what a record can hold; also keeps every sum and quotient within a float
+MAX_NS = 1 << 63  # keeps every time within the years a datetime has
 _MAX_LAYOUTS = 128
 
 
@@ -39,24 +39,33 @@ class BadLine(NamedTuple):
     torn: bool = False
 
 
-class _Field(NamedTuple):
+class Field(NamedTuple):
+    """A field of a record.
+
+    Attributes:
+        name: of it.
+        types: that its value may have.
+        values: the same of what is in a mapping or a list; None where that may be anything.
+    """
+
     name: str
     types: tuple[type, ...]
-    values: tuple[type, ...] | None  # of a mapping or a list; None where they may be anything
+    values: tuple[type, ...] | None
 
 
-def _fields_of(record_type: type) -> list[_Field]:
+def fields_of(record_type: type) -> list[Field]:
+    """In their order."""
     return [
         _field(name, get_args(hint) if _is_union(hint) else (hint,))
         for name, hint in get_type_hints(record_type).items()
     ]
 
 
-def _field(name: str, hints: tuple[Any, ...]) -> _Field:
+def _field(name: str, hints: tuple[Any, ...]) -> Field:
     """A `tuple[int, ...]`, which the ring keeps integers in, is read back as the list that JSON has."""
     lists: list[Any] = [list[int] if get_origin(hint) is tuple else hint for hint in hints]
     values = next((get_args(hint)[-1] for hint in lists if get_origin(hint) in (dict, list)), Any)
-    return _Field(
+    return Field(
         name,
         tuple(get_origin(hint) or hint for hint in lists),
         None if values is Any else get_args(values) or (values,),
@@ -67,7 +76,7 @@ def _is_union(hint: Any) -> bool:
     return type(None) in get_args(hint)
 
 
-_JSON = json.JSONDecoder(
+STRICT = json.JSONDecoder(
     parse_constant=lambda name: _refuse_constant(name), parse_float=lambda text: _finite_float(text)
 )
 
@@ -82,8 +91,8 @@ class _Layout(NamedTuple):
     """
 
     integers: Callable[[tuple[Any, ...]], tuple[int, ...]]
-    integer_fields: list[_Field]
-    sized: list[_Field]
+    integer_fields: list[Field]
+    sized: list[Field]
 
 
 class _Reader:
@@ -93,7 +102,7 @@ class _Reader:
 
     def __init__(self, record_type: Any) -> None:
         self._type = record_type
-        self._fields = _fields_of(record_type)
+        self._fields = fields_of(record_type)
         self._values_of = _getter([field.name for field in self._fields])
         self._layouts: dict[tuple[type, ...], _Layout] = {}
         self._is_tuple = issubclass(record_type, tuple)
@@ -119,8 +128,8 @@ class _Reader:
         if layout is None:
             return None
         integers = layout.integers(values)
-        # _MAX_NS is the lowest limit there is
-        if integers and (max(integers) >= _MAX_NS or (has_minus and min(integers) <= -_MAX_NS)):
+        # MAX_NS is the lowest limit there is
+        if integers and (max(integers) >= MAX_NS or (has_minus and min(integers) <= -MAX_NS)):
             for field in layout.integer_fields:
                 _value(content, field)
         for field in layout.sized:
@@ -199,13 +208,13 @@ def decode(line: bytes) -> Record:
 
 def _parsed(text: str) -> Any:
     try:
-        content, end = _JSON.raw_decode(text)
+        content, end = STRICT.raw_decode(text)
     except json.JSONDecodeError:
-        return _JSON.decode(text)  # there may be white space before it; else this says what is wrong
-    return content if text[end:] in ("\n", "") else _JSON.decode(text)
+        return STRICT.decode(text)  # there may be white space before it; else this says what is wrong
+    return content if text[end:] in ("\n", "") else STRICT.decode(text)
 
 
-def _layout(fields: list[_Field], values: tuple[Any, ...]) -> _Layout:
+def _layout(fields: list[Field], values: tuple[Any, ...]) -> _Layout:
     places = [place for place, value in enumerate(values) if type(value) is int]
     sized = [field for field, value in zip(fields, values, strict=True) if type(value) in (dict, list, str)]
     return _Layout(_getter(places), [fields[place] for place in places], sized)
@@ -217,7 +226,7 @@ def _getter(places: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
     return itemgetter(*places)
 
 
-def _value(content: dict[str, Any], field: _Field) -> Any:
+def _value(content: dict[str, Any], field: Field) -> Any:
     if field.name not in content and type(None) not in field.types:
         raise ValueError(f"field {field.name!r} is missing")
     value = content.get(field.name)
@@ -237,7 +246,7 @@ def _value(content: dict[str, Any], field: _Field) -> Any:
 
 
 def _check_range(parts: list[Any], name: str) -> None:
-    limit = _MAX_NS if name.endswith("_ns") else _MAX_INT
+    limit = MAX_NS if name.endswith("_ns") else MAX_INT
     if any(type(part) is int and not -limit < part < limit for part in parts):
         raise ValueError(f"field {name!r} is out of range")
 
@@ -267,7 +276,7 @@ def _check_free(value: Any, name: str, depth: int = 1) -> None:
     if depth > MAX_DEPTH:
         raise ValueError(f"field {name!r} is nested more than {MAX_DEPTH} deep")
     for part in _parts(value):
-        if type(part) is int and not -_MAX_INT < part < _MAX_INT:
+        if type(part) is int and not -MAX_INT < part < MAX_INT:
             raise ValueError(f"field {name!r} is out of range")
         _check_free(part, name, depth + 1)
 
@@ -285,27 +294,3 @@ def _finite_float(text: str) -> float:
     if math.isinf(number):
         raise ValueError(f"{text[:40]} is too large for a number")
     return number
-
-
-def read_records(file: BinaryIO) -> Iterator[Record | BadLine]:
-    """Every line of the file as a record or a `BadLine`, in constant memory."""
-    number = 0
-    while line := file.readline(MAX_LINE_BYTES + 1):
-        number += 1
-        if len(line) > MAX_LINE_BYTES:
-            yield BadLine(
-                number, f"longer than {MAX_LINE_BYTES} bytes"
-            )  # first: who wants the header alone need not read on
-            _skip_line(file, line)
-        elif not line.endswith(b"\n"):
-            yield BadLine(number, "cut off", torn=True)
-        else:
-            try:
-                yield decode(line)
-            except ValueError as error:
-                yield BadLine(number, str(error))
-
-
-def _skip_line(file: BinaryIO, line: bytes) -> None:
-    while line and not line.endswith(b"\n"):
-        line = file.readline(MAX_LINE_BYTES)

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flagscale_perf.spine.files import open_regular
-from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, read_records
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine
+from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.instrument import Instrument

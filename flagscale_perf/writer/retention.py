@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from flagscale_perf.spine.files import lock, open_regular
-from flagscale_perf.spine.jsonl import read_records
+from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import age_key, file_names, intervals_name, rotated_name, session_of
 

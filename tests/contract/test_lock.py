@@ -18,6 +18,7 @@ SOURCES = {
     "bridge": ("bridge",),
     "trace": ("trace",),
     "verl": ("verl",),
+    "rpc_peers": ("rpc_peers",),
 }
 PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
 HASH = re.compile(r" +--hash=sha256:[0-9a-f]{64}")

@@ -24,6 +24,7 @@ from flagscale_perf.spine.units import UNKNOWN
 
 MAX_LINE_BYTES = 4096
 HEAD_LINES = 16
+_END = " \0 "
 _TITLE = re.compile(rf"{TITLE} - Transport: (\S+)")
 _FORMAT = re.compile(r"# format (\d+)(?:, session (\S+) of process (\d+))?")
 _ABOUT = re.compile(r"# (client|server|probe) at (.*)")
@@ -35,7 +36,7 @@ Convert = Callable[[Sequence[str]], Sequence[Any]]
 
 def _numbers(cells: Iterable[str], scale: int) -> list[float]:
     """Raises ValueError for what is no number, infinite or below 0."""
-    values = [float(cell) * scale for cell in cells]
+    values = [number * scale for number in map(float, cells)]
     if values and not (min(values) >= 0 and math.isfinite(sum(values))):
         raise ValueError("not a number of 0 or more")
     return values
@@ -156,11 +157,14 @@ class LogFile:
         """Lines that are nothing but good rows; None for others."""
         if not self.columns or self._doubtful_count or not lines[-1].endswith(b"\n"):
             return None
-        rows = [line.split() for line in b"".join(lines).decode("utf-8", "replace").split("\n")[:-1]]
-        if set(map(len, rows)) != {len(self.columns)}:
+        # All cells at once, and one behind each row's last that shows where it ends.
+        width = len(self.columns) + 1
+        text = b"".join(lines).decode("utf-8", "replace")
+        cells = text.replace("\n", _END).split()
+        if len(cells) != width * len(lines) or {*cells[width - 1 :: width]} != {_END.strip()}:
             return None
         try:
-            return self._part(rows)
+            return self._part([cells[place::width] for place in range(width - 1)])
         except (ValueError, KeyError):
             return None
 
@@ -171,7 +175,7 @@ class LogFile:
             text = line.decode("utf-8", "replace").rstrip("\n")
             if _TITLE.match(text):
                 if good:
-                    yield self._part(good)
+                    yield self._part(list(zip(*good, strict=True)))
                 good = []
                 self._begin(text)
                 begin()
@@ -182,7 +186,7 @@ class LogFile:
             else:
                 self._other(text, number)
         if good:
-            yield self._part(good)
+            yield self._part(list(zip(*good, strict=True)))
 
     def _begin(self, first: str) -> None:
         skipped, first_skipped, sessions = self.skipped, self.first_skipped, self.sessions
@@ -255,13 +259,12 @@ class LogFile:
         elif text == RECEIVE_HAS_WAIT:
             self.facts = replace(self.facts, receive_has_wait=True)
 
-    def _part(self, rows: Sequence[Sequence[str]]) -> Part:
+    def _part(self, cells: list[Sequence[str]]) -> Part:
         """Raises ValueError and KeyError for cells that are none."""
-        cells: list[Sequence[str]] = list(zip(*rows, strict=True))
         columns: Columns = {name: convert(cells[place]) for name, place, convert in self._readers}
         for name in CallRecord._fields:
             if name not in columns:
-                columns[name] = list(repeat(_ABSENT.get(name, 0), len(rows)))
+                columns[name] = list(repeat(_ABSENT.get(name, 0), len(cells[0])))
         return Part(cells, columns)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
-from flagscale_perf.rpc.analysis.columns import Columns, batches
+from flagscale_perf.rpc.analysis.columns import Columns, gathered
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
@@ -15,7 +15,8 @@ from flagscale_perf.rpc.figures import TABLE
 from flagscale_perf.rpc.log import METHODS, TITLE
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.spine.figures import Rows, Value
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd
+from flagscale_perf.spine.reading import Block
+from flagscale_perf.spine.records import KILLED, EventRecord, Record, RunEnd
 from flagscale_perf.spine.session import labels_of
 
 MAX_EVENTS = 20
@@ -84,23 +85,31 @@ class RunSource:
         """The calls."""
         begin()
         self._clear()
-        return batches(self._calls())
+        return gathered(self._calls())
 
-    def _calls(self) -> Iterator[CallRecord]:
+    def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
+        """In columns."""
         calls = others = 0
-        for record in self._run:
-            if isinstance(record, CallRecord):
-                calls += 1
-                yield record
+        for block in self._run.blocks():
+            if isinstance(block, CallRecord):
+                block = Block(CallRecord, [[value] for value in block])
+            if isinstance(block, Block) and block.type is CallRecord:
+                calls += len(block.columns[0])
+                yield block.columns
                 continue
-            others += 1
-            if isinstance(record, ServedRecord):
-                self.served.add(record)
-            elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
-                self.events.append(f"{record.name}: {record.text}")
-            elif isinstance(record, RunEnd):
-                self._end = record
+            for record in block.records() if isinstance(block, Block) else [block]:
+                others += 1
+                self._add(record)
         self._kinds = {"rpc_call": calls, "other": others}
+
+    def _add(self, record: Record) -> None:
+        """What is no call."""
+        if isinstance(record, ServedRecord):
+            self.served.add(record)
+        elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
+            self.events.append(f"{record.name}: {record.text}")
+        elif isinstance(record, RunEnd):
+            self._end = record
 
     def rows(self) -> Iterator[list[Value]]:
         """Exact values, in the figures' units."""

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from operator import itemgetter
 from typing import Any
 
 from flagscale_perf.rpc.analysis.columns import Columns, call_at, calls_in
@@ -19,6 +19,10 @@ TOP = 5
 MAX_BINS = 1024  # of the stages over the calls
 SAMPLE = 1024
 _STAGES = [f"{stage.name}_ns" for stage in STAGES]
+_SUMMED = [
+    "status", "total_ns", *_STAGES, "sent_bytes", "received_bytes", "socket_sent_bytes",
+    "socket_received_bytes", "shared_sent_bytes", "shared_received_bytes",
+]  # fmt: skip
 
 
 def add_columns(totals: Totals, columns: Columns) -> None:
@@ -47,14 +51,28 @@ def _sum(values: Sequence[Any]) -> int:
 
 def add_batch(totals: CallTotals, columns: Columns) -> None:
     """All calls of a batch, each to its method's sums, which add to those of all."""
+    for method, part in _by_method(columns).items():
+        sums = Totals()
+        add_columns(sums, part)
+        totals.of(method).merge(sums)
+        totals.overall.merge(sums)
+
+
+def _by_method(columns: Columns) -> dict[str, Columns]:
     methods = columns["method"]
-    for method in dict.fromkeys(methods):
-        chosen = [each == method for each in methods]
-        of_method: Columns = {name: list(compress(values, chosen)) for name, values in columns.items()}
-        part = Totals()
-        add_columns(part, of_method)
-        totals.of(method).merge(part)
-        totals.overall.merge(part)
+    places: dict[str, list[int]] = {method: [] for method in dict.fromkeys(methods)}
+    if len(places) == 1:
+        return {methods[0]: columns}
+    for place, method in enumerate(methods):
+        places[method].append(place)
+    return {
+        method: {name: _picked(columns[name], chosen) for name in _SUMMED}
+        for method, chosen in places.items()
+    }
+
+
+def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
+    return itemgetter(*places)(values) if len(places) > 1 else [values[places[0]]]
 
 
 @dataclass
@@ -87,7 +105,7 @@ class Bins:
         while place < len(numbers):
             last = self._open_bin(numbers[place])
             end = min(len(numbers), place + self.width - last.totals.calls)
-            add_columns(last.totals, {name: values[place:end] for name, values in columns.items()})
+            add_columns(last.totals, {name: columns[name][place:end] for name in _SUMMED})
             last.last = numbers[end - 1]
             place = end
 
@@ -145,12 +163,13 @@ class Tops:
 
     def add(self, columns: Columns, figures: Sequence[float]) -> None:
         """The next calls and their figures."""
-        if len(self.rows) < TOP:
-            places: Iterable[int] = range(len(figures))
-        else:
-            least = self.rows[-1][0]
-            places = [place for place, figure in enumerate(figures) if figure >= least]
         numbers = columns["number"]
+        places: Iterable[int] = range(len(figures))
+        if len(self.rows) == TOP:
+            least, number, _ = self.rows[-1]
+            if max(figures) < least or (max(figures) == least and min(numbers) > -number):
+                return
+            places = [place for place in places if figures[place] >= least]
         best = heapq.nlargest(TOP, places, key=lambda place: (figures[place], -numbers[place]))
         new = [(figures[place], -numbers[place], call_at(columns, place)) for place in best]
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])

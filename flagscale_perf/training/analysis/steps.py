@@ -13,7 +13,7 @@ from typing import Any
 
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import read_records
+from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.analysis.report import Point
 from flagscale_perf.training.analysis.sample import Sample

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import MAX_BAD_LINES, RunFile, find_run_file, runs_below
+from flagscale_perf.analysis.run_file import MAX_BAD_LINES, RunFile, find_run_file
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import BadLine, encode
@@ -133,13 +133,3 @@ def test_a_view_stands_for_the_run_file_beside_it(tmp_path: Path, view: str) -> 
         assert find_run_file(path) == records
     (tmp_path / "perf_realtime.log").touch()
     assert find_run_file(tmp_path / "perf_realtime.log") == records
-
-
-def test_runs_below_a_directory_are_found_but_not_too_deep(tmp_path: Path) -> None:
-    assert runs_below(tmp_path) == []
-    for directory in ("b/c", "a", "1/2/3/4", "1/2/3/4/5"):
-        (tmp_path / directory).mkdir(parents=True, exist_ok=True)
-        (tmp_path / directory / "perf_records_20240129_103000.jsonl").touch()
-    assert runs_below(tmp_path) == [tmp_path / each for each in ("1/2/3/4", "a", "b/c")]
-    with pytest.raises(PerfError, match=f"give '{tmp_path}/1/2/3/4' or '{tmp_path}/a' or '{tmp_path}/b/c'$"):
-        find_run_file(tmp_path)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis import runs
-from flagscale_perf.analysis.runs import Unread, find_runs
+from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.runs import Unread, find_runs, runs_below
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -76,3 +77,13 @@ def test_a_directory_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: py
         ["perf_records_20240129_000000.jsonl"],
         [Unread("closed", "Permission denied")],
     )
+
+
+def test_runs_below_a_directory_are_found_but_not_too_deep(tmp_path: Path) -> None:
+    assert runs_below(tmp_path) == []
+    for directory in ("b/c", "a", "1/2/3/4", "1/2/3/4/5"):
+        (tmp_path / directory).mkdir(parents=True, exist_ok=True)
+        (tmp_path / directory / "perf_records_20240129_103000.jsonl").touch()
+    assert runs_below(tmp_path) == [tmp_path / each for each in ("1/2/3/4", "a", "b/c")]
+    with pytest.raises(PerfError, match=f"give '{tmp_path}/1/2/3/4' or '{tmp_path}/a' or '{tmp_path}/b/c'$"):
+        find_run_file(tmp_path)

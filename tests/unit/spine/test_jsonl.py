@@ -16,8 +16,8 @@ from flagscale_perf.spine.jsonl import (
     decode,
     dump,
     encode,
-    read_records,
 )
+from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import SCHEMA_VERSION, RunEnd
 from flagscale_perf.training.rank_records import NodeRecord
 from flagscale_perf.training.records import Record

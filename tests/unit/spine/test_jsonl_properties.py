@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flagscale_perf.spine.jsonl import MAX_DEPTH, BadLine, decode, encode, read_records
+from flagscale_perf.spine.jsonl import MAX_DEPTH, BadLine, decode, encode
+from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import KINDS
 from flagscale_perf.training.records import Record
 from tests.fakes import make_header

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flagscale_perf.rpc.analysis.columns import BATCH, batches, call_at, columns_of
+from typing import Any
+
+from flagscale_perf.rpc.analysis.columns import BATCH, call_at, columns_of, gathered
 from tests.rpc_sessions import make_call
 
 
@@ -18,7 +20,15 @@ def test_fractions_of_a_log_are_rounded() -> None:
     assert call_at(columns, 0).sent_bytes == 128348
 
 
-def test_there_are_as_many_batches_as_needed() -> None:
-    calls = [make_call(number) for number in range(1, BATCH + 2)]
-    assert [len(batch["number"]) for batch in batches(calls)] == [BATCH, 1]
-    assert list(batches([])) == []
+def test_short_stretches_are_gathered_and_a_long_one_stays_as_it_is() -> None:
+    def stretch(first: int, count: int) -> list[list[Any]]:
+        return [list(values) for values in columns_of([make_call(first + n) for n in range(count)]).values()]
+
+    long = stretch(1, BATCH)
+    found = list(
+        gathered([long, stretch(BATCH + 1, 3), stretch(BATCH + 4, BATCH), stretch(2 * BATCH + 4, 1)])
+    )
+    assert found[0]["number"] is long[0]
+    assert [len(columns["number"]) for columns in found] == [BATCH, BATCH + 3, 1]
+    assert [number for columns in found for number in columns["number"]] == [*range(1, 2 * BATCH + 5)]
+    assert list(gathered([])) == []

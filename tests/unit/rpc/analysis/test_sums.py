@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from operator import add
 
-from flagscale_perf.rpc.analysis.columns import batches, columns_of
+from flagscale_perf.rpc.analysis.columns import columns_of
 from flagscale_perf.rpc.analysis.sums import MAX_BINS, SAMPLE, Bins, Sample, Tops, add_batch
 from flagscale_perf.rpc.totals import CallTotals
 from tests.rpc_sessions import make_call
@@ -32,8 +32,8 @@ def test_few_calls_have_a_bin_each() -> None:
 
 def test_many_calls_share_bins_and_none_is_lost() -> None:
     bins, count = Bins(), 3 * MAX_BINS + 5
-    for batch in batches(make_call(number) for number in range(1, count + 1)):
-        bins.add(batch)
+    for first in range(1, count + 1, 1000):
+        bins.add(columns_of([make_call(n) for n in range(first, min(first + 1000, count + 1))]))
     assert bins.width == 4 and len(bins.bins) <= MAX_BINS
     assert sum(one.totals.calls for one in bins.bins) == count
     assert [(one.first, one.last) for one in bins.bins[:2]] == [(1, 4), (5, 8)]
@@ -45,8 +45,8 @@ def test_a_sample_of_few_is_all_and_of_many_an_even_choice() -> None:
     sample.add(columns_of(few))
     assert sample.calls == few
     count = 20 * SAMPLE
-    for batch in batches(make_call(number) for number in range(11, count + 1)):
-        sample.add(batch)
+    for first in range(11, count + 1, 1000):
+        sample.add(columns_of([make_call(n) for n in range(first, min(first + 1000, count + 1))]))
     numbers = [call.number for call in sample.calls]
     assert len(numbers) == len(set(numbers)) == SAMPLE
     assert abs(sum(numbers) / SAMPLE / count - 0.5) < 0.02
@@ -59,6 +59,14 @@ def test_the_top_ones_are_the_earlier_of_equal_ones() -> None:
         columns = columns_of([make_call(n, total_ns={2: 9, 7: 11}.get(n, 5)) for n in numbers])
         tops.add(columns, columns["total_ns"])
     assert [call.number for call in tops.calls()] == [7, 2, 1, 3, 4]
+
+
+def test_a_call_as_large_as_the_last_top_one_comes_in_only_if_it_is_earlier() -> None:
+    tops = Tops()
+    for numbers in ((11, 12, 13, 14, 15), (20, 21), (9, 16), (22,)):
+        columns = columns_of([make_call(n, total_ns=6 if n == 22 else 5) for n in numbers])
+        tops.add(columns, columns["total_ns"])
+    assert [call.number for call in tops.calls()] == [22, 9, 11, 12, 13]
 
 
 def test_the_largest_are_by_what_goes_both_ways() -> None:

@@ -1,0 +1,9 @@
+"""The extension as Python sees it (`_reading.c`)."""
+
+from typing import Any
+
+VERSION: str
+
+def take_columns(
+    data: bytes, start: int, keys: tuple[bytes, ...], allowed: bytes, /
+) -> tuple[int, tuple[list[Any], ...]]: ...
