@@ -23,11 +23,16 @@ KEEP_FREE_BYTES = 256 * 2**20
 
 
 class Slot:
-    """A share of an arena: what one call, or one reply, has for its arrays."""
+    """A share of an arena: what one call, or one reply, has for its arrays.
+
+    Attributes:
+        size: in bytes.
+        plain: whether arrays are only copied in, one behind the other.
+    """
 
     def __init__(self, view: memoryview) -> None:
         self._view = view
-        self._size = len(view)
+        self.size = len(view)
         self._used = 0
         self.plain = True
         self._address = 0
@@ -68,16 +73,16 @@ class Slot:
 
     def view(self, offset: int, size: int) -> memoryview:
         """What the other side wrote. Raises `InvalidMessage` where it is not all inside."""
-        if offset < 0 or offset + size > self._size:
+        if offset < 0 or offset + size > self.size:
             raise InvalidMessage(
-                f"an array of {size} bytes at {offset} of {self._size} bytes of shared memory"
+                f"an array of {size} bytes at {offset} of {self.size} bytes of shared memory"
             )
         return self._view[offset : offset + size].toreadonly()
 
     def reserve(self, size: int) -> tuple[int, memoryview] | None:
         """Where the next array goes, and the memory there; None where it does not fit."""
         offset = self._used
-        if offset + size > self._size:
+        if offset + size > self.size:
             return None
         self._used = offset + size + (-size % ALIGNMENT)
         return offset, self._view[offset : offset + size]

@@ -20,6 +20,7 @@ TAG_BYTES = 16
 NONCE = Struct("<BBHQ")
 PLACE = Struct("<QQ")
 REQUEST, REPLY = 1, 2
+NOTHING = memoryview(b"")
 
 
 class SealedSlot:
@@ -33,6 +34,7 @@ class SealedSlot:
         self._direction = direction
         self._call = 0
         self._count = 0
+        self._plain = NOTHING
 
     def begin(self, call: int) -> None:
         """For the arrays of this call."""
@@ -63,16 +65,18 @@ class SealedSlot:
         raise NotImplementedError
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Decrypted, in memory of its own. Raises `InvalidMessage` where it is not what the other side
-        wrote.
+        """Decrypted, in memory that the next message is decrypted into. Raises `InvalidMessage` where it is
+        not what the other side wrote.
         """
         sealed = self._slot.view(offset, size + TAG_BYTES)
-        plain = bytearray(size)
+        if not self._plain:  # as large as the slot, of which the system gives only what is used
+            self._plain = memoryview(bytearray(self._slot.size))
+        plain = self._plain[offset : offset + size]
         try:
             self._cipher.decrypt_into(self._nonce(), sealed, PLACE.pack(offset, size), plain)
         except InvalidTag:
             raise InvalidMessage("an encrypted array that was changed on its way") from None
-        return memoryview(plain)
+        return plain.toreadonly()
 
     def _nonce(self) -> bytes:
         self._count += 1
