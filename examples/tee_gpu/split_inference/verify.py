@@ -1,5 +1,5 @@
-"""Freivalds' check of products that come from the GPU side: a product times a secret vector of +1 and -1 must
-be the left factor times what the right one gives with it. A column of work instead of a matrix.
+"""Freivalds' check of the products that come from the GPU side (`flagscale_perf.rpc.transport.verify`). What
+the weights give with the secret vector is computed once, so a check is a column of work instead of a matrix.
 
 An error larger than what rounding explains is found with a probability of at least one half in every row of
 every product; a smaller one is not. What is no product (`MLP`, attention, whole layers) cannot be checked.
@@ -7,18 +7,15 @@ every product; a smaller one is not. What is no product (`MLP`, attention, whole
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from flagscale_perf.rpc.transport.verify import applied, chance_of, signs_of, wrong_rows
 from flagscale_perf.spine.errors import PerfError
 
 from .gpu import Ask
 from .methods import LINEARS
-
-_ALLOWED = 32  # roundings, of the norm of what is summed
 
 
 class WrongProduct(PerfError):
@@ -35,8 +32,8 @@ class Verifier:
     def __init__(self, model: Any) -> None:
         self.checked = 0
         self._model = model
-        self._random = torch.Generator().manual_seed(secrets.randbits(63))
-        self._signs: dict[tuple[int, torch.dtype], Tensor] = {}
+        self._chance = chance_of()
+        self._signs: dict[int, Tensor] = {}
         self._weights: dict[str, Tensor] = {}
 
     def check(self, ask: Ask, results: list[Tensor]) -> None:
@@ -60,26 +57,20 @@ class Verifier:
         known = self._weights.get(name)
         if known is None:
             weight = self._model.get_submodule(name).weight
-            known = weight.float().t() @ self._sign(result).float()
-            self._weights[name] = known
+            known = self._weights[name] = applied(weight.t(), self._sign(result))
         return known
 
     def _check_matmul(self, ask: Ask, result: Tensor) -> None:
         left, right = ask.tensors
         shared = right.shape[:2]  # heads of the left that share one of the right are its rows
         right = right.transpose(2, 3) if ask.arguments.get("transposed") else right
-        vector = right.float() @ self._sign(result).float()
         left = left.reshape(*shared, -1, left.shape[-1])
-        self._compare(ask, left, result.reshape(*shared, -1, result.shape[-1]), vector[..., None])
+        across = applied(right, self._sign(result))
+        self._compare(ask, left, result.reshape(*shared, -1, result.shape[-1]), across)
 
-    def _compare(self, ask: Ask, left: Tensor, product: Tensor, vector: Tensor) -> None:
-        wide = left.float()
-        expected = wide @ vector if vector.dim() == 1 else (wide @ vector).squeeze(-1)
-        found = product.float() @ self._sign(product).float()
-        norms = product.norm(dim=-1, dtype=torch.float32) + wide.norm(dim=-1) * vector.norm(dim=0).max()
-        allowed = _ALLOWED * torch.finfo(product.dtype).eps * norms
+    def _compare(self, ask: Ask, left: Tensor, product: Tensor, across: Tensor) -> None:
+        wrong = wrong_rows(product, left, across, self._sign(product))
         self.checked += 1
-        wrong = ~((found - expected).abs() <= allowed)  # so that NaN is wrong, too
         if bool(wrong.any()):
             raise WrongProduct(
                 f"{ask.method} {dict(ask.arguments)}: {int(wrong.sum())} of {wrong.numel()} rows are not the "
@@ -87,8 +78,7 @@ class Verifier:
             )
 
     def _sign(self, like: Tensor) -> Tensor:
-        key = like.shape[-1], like.dtype
-        if key not in self._signs:
-            bits = torch.randint(0, 2, (key[0],), generator=self._random)
-            self._signs[key] = (2 * bits - 1).to(like.dtype)
-        return self._signs[key]
+        count = like.shape[-1]
+        if count not in self._signs:
+            self._signs[count] = signs_of(count, self._chance)
+        return self._signs[count]

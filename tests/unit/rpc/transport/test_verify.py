@@ -54,3 +54,13 @@ def test_batches_are_checked_product_by_product() -> None:
     assert is_product(left @ right[0, 0], left, right[0, 0], seed=1)
     product[1, 2, 3, 4] += 1
     assert not is_product(product, left, right, rounds=20, seed=1)
+
+
+def test_columns_that_cancel_each_other_do_not_make_a_right_product_wrong() -> None:
+    torch.manual_seed(5)
+    column = torch.randn(64, 1).to(torch.bfloat16)
+    left, right = torch.randn(1000, 64).to(torch.bfloat16), torch.cat([column, column * 1.01], dim=1)
+    product = left @ right
+    assert all(is_product(product, left, right, seed=seed) for seed in range(50))
+    product[7, 1] += 100
+    assert not is_product(product, left, right, seed=1)
