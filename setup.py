@@ -14,6 +14,7 @@ MEGATRON = ["torch", "megatron-core>=0.15"]
 SERVE = ["starlette>=0.40", "uvicorn>=0.30"]
 EXTENSIONS = ("_hot", "_reading")
 RPC = ["pyzmq>=26", "msgspec>=0.18", "msgpack>=1.0", "cryptography>=42"]
+TRACE = ["opentelemetry-exporter-otlp-proto-http>=1.30"]
 
 setup(
     name="flagscale-perf",
@@ -58,7 +59,8 @@ setup(
         "megatron": MEGATRON,
         "serve": SERVE,  # flagscale-perf serve
         "rpc": RPC,  # flagscale_perf.rpc, examples/tee_gpu
-        "all": [*MEGATRON, *SERVE, *RPC, "pandas", "wandb"],
+        "trace": TRACE,  # flagscale-perf trace-export --format otlp
+        "all": [*MEGATRON, *SERVE, *RPC, *TRACE, "pandas", "wandb"],
         "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
     entry_points={"console_scripts": ["flagscale-perf = flagscale_perf.cli:main"]},

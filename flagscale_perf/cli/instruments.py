@@ -7,6 +7,7 @@ import importlib.util
 import os
 from pathlib import Path
 
+from flagscale_perf.analysis.export import Export
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.run_file import RunFile, open_regular, sessions_in
 from flagscale_perf.spine.errors import PerfError
@@ -19,6 +20,8 @@ INSTRUMENTS = {
     "training": "flagscale_perf.training.analysis.instrument",
     "rpc": "flagscale_perf.rpc.analysis.instrument",
 }
+# Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
+EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
 # How a log begins that an instrument reads without a run file beside it.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
 FIRST = "training"  # whose first files have no name in their header
@@ -40,6 +43,13 @@ def load(name: str) -> Instrument:
         )
     instrument: Instrument = importlib.import_module(INSTRUMENTS[name]).INSTRUMENT
     return instrument
+
+
+def exports_of(header: RunHeader) -> dict[str, Export]:
+    """Formats of other systems, by name, that the file with this header can be written in."""
+    module = EXPORTS.get(header.instrument or FIRST)
+    exports: dict[str, Export] = {} if module is None else importlib.import_module(module).EXPORTS
+    return exports
 
 
 def instrument_of(header: RunHeader) -> Instrument:

@@ -1,27 +1,38 @@
-"""`flagscale-perf trace-export`: writes a run as a trace for Perfetto."""
+"""`flagscale-perf trace-export`: writes a run as a trace for Perfetto, or for another system."""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from flagscale_perf.analysis.export import Export
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command, add_run, add_session
-from flagscale_perf.cli.instruments import instrument_of
+from flagscale_perf.cli.instruments import exports_of, instrument_of
 from flagscale_perf.cli.output import STDOUT, check_place
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
 
+PERFETTO = "perfetto"
+
 
 class TraceExportCommand(Command):
-    """Writes a run as a trace for Perfetto or chrome://tracing."""
+    """Writes a run as a trace for Perfetto or chrome://tracing. The spans of a run of TransferQueue can be
+    written for other systems, too.
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is and where the trace goes."""
         add_run(parser)
         add_session(parser)
+        parser.add_argument(
+            "--format",
+            default=PERFETTO,
+            metavar="FORMAT",
+            help="perfetto (default); of a run of TransferQueue also otlp, zipkin, ecs",
+        )
         parser.add_argument(
             "-o",
             "--output",
@@ -29,32 +40,68 @@ class TraceExportCommand(Command):
             metavar="FILE",
             help="default: perf_trace_<session>.json here; - for stdout",
         )
+        parser.add_argument(
+            "--endpoint",
+            metavar="URL",
+            help="send it there instead; with --format otlp, such as http://127.0.0.1:4318/v1/traces",
+        )
 
     def run(self, args: Namespace) -> int:
         """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
-        room.
+        room, and for a format that the run cannot have.
         """
         if args.output not in (None, STDOUT):
             check_place(args.output)
         run = RunFile(find_run_file(args.run, args.session))
-        timeline = instrument_of(run.header).timeline(run.header)
-        lines = trace_lines(run.header, timeline.items(run))
-        if args.output == STDOUT:
-            sys.stdout.writelines(lines)
+        export = _export(run, args.format)
+        if args.endpoint is not None:
+            print(f"{_sender(export, args.format)(run, args.endpoint)} spans were sent to {args.endpoint}")
+        elif args.output == STDOUT:
+            sys.stdout.writelines(export.lines(run))
         else:
-            path = args.output or Path(f"perf_trace_{run.path.stem.removeprefix('perf_records_')}.json")
-            _write(path, lines)
-            print(f"{path}: open it at https://ui.perfetto.dev or chrome://tracing")
-        if run.skipped:
-            first = run.bad_lines[0]
-            print(
-                (
-                    f"{run.skipped} lines are no records and were left out; the first: "
-                    f"{run.path}:{first.number}: {first.reason}"
-                ),
-                file=sys.stderr,
-            )
+            session = run.path.stem.removeprefix("perf_records_")
+            path = args.output or Path(f"perf_trace_{session}.{_suffix(export, args.format)}")
+            _write(path, export.lines(run))
+            print(f"{path}: {export.about}")
+        _say_skipped(run)
         return 0
+
+
+def _export(run: RunFile, name: str) -> Export:
+    if name == PERFETTO:
+        return Export(_perfetto, "json", "open it at https://ui.perfetto.dev or chrome://tracing")
+    offered = exports_of(run.header)
+    if name not in offered:
+        known = ", ".join([PERFETTO, *offered])
+        raise PerfError(f"--format {name}: this run can be written as {known}")
+    return offered[name]
+
+
+def _perfetto(run: RunFile) -> Iterable[str]:
+    timeline = instrument_of(run.header).timeline(run.header)
+    return trace_lines(run.header, timeline.items(run))
+
+
+def _suffix(export: Export, name: str) -> str:
+    return export.suffix if name == PERFETTO else f"{name}.{export.suffix}"
+
+
+def _sender(export: Export, name: str) -> Callable[[RunFile, str], int]:
+    if export.send is None:
+        raise PerfError(f"--endpoint: --format {name} is written to a file only; add --format otlp")
+    return export.send
+
+
+def _say_skipped(run: RunFile) -> None:
+    if run.skipped:
+        first = run.bad_lines[0]
+        print(
+            (
+                f"{run.skipped} lines are no records and were left out; the first: "
+                f"{run.path}:{first.number}: {first.reason}"
+            ),
+            file=sys.stderr,
+        )
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 import flagscale_perf
-from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, RPC, SERVE
+from flagscale_perf.spine.packages import ALL, MEGATRON, PARTS, RPC, SERVE, TRACE
 from tests.wheel import build_wheel
 
 REPO = Path(__file__).parents[2]
 # Of environments of their own, which may have other versions of what the others have, too.
 APART = {"trace", "verl", "rpc_peers"}
-NOT_PINNED = {"wandb"}  # only ever used through the host's own run; a test stands in for it
+NOT_PINNED = {
+    "wandb",  # only ever used through the host's own run; a test stands in for it
+    "opentelemetry-exporter-otlp-proto-http",  # in requirements/trace.txt
+}
 PIN = re.compile(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*")
 
 
@@ -69,14 +72,15 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
 def wanted_of_pip() -> list[str]:
     """What the metadata of the wheel must say: every part of the table that `doctor` shows, and `dev`."""
     always = [part.wanted for part in PARTS if part.extra is None]
-    megatron, serve, rpc = (
-        [part.wanted for part in PARTS if part.extra == extra] for extra in (MEGATRON, SERVE, RPC)
+    megatron, serve, rpc, trace = (
+        [part.wanted for part in PARTS if part.extra == extra] for extra in (MEGATRON, SERVE, RPC, TRACE)
     )
     extras = {
         MEGATRON: megatron,
         SERVE: serve,
         RPC: rpc,
-        ALL: megatron + serve + rpc + [part.wanted for part in PARTS if part.extra == ALL],
+        TRACE: trace,
+        ALL: megatron + serve + rpc + trace + [part.wanted for part in PARTS if part.extra == ALL],
         "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     }
     return always + [f'{name}; extra == "{extra}"' for extra, names in extras.items() for name in names]

@@ -1,0 +1,125 @@
+"""Spans in OpenTelemetry's own protocol, by its own exporter: to a collector, or as the lines of its file
+format (a request in JSON each, which the collector's `otlpjsonfile` receiver reads).
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.trace.export.ids import service_of
+from flagscale_perf.trace.export.spans import SpanId, TraceSpan
+from flagscale_perf.trace.records import ProcessRecord
+
+BATCH = 512  # spans of a request: what OpenTelemetry's own processor sends at once
+SCOPE = "flagscale_perf.trace"
+_USER = "--format otlp"
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+try:
+    from google.protobuf.json_format import MessageToDict
+    from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan
+    from opentelemetry.sdk.trace.export import SpanExportResult
+    from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+    from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+except ImportError as error:
+    raise missing("opentelemetry", error, _USER, "take another --format") from None
+
+_KINDS = {"producer": SpanKind.PRODUCER, "consumer": SpanKind.CONSUMER, "internal": SpanKind.INTERNAL}
+# Fields that OpenTelemetry's conventions for messaging have names for.
+_CONVENTIONS = {"partition": "messaging.destination.name", "rows": "messaging.batch.message_count"}
+
+
+def otlp_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
+    """A request of up to `BATCH` spans a line."""
+    for batch in _batches(header, spans):
+        yield json.dumps(_with_hex_ids(MessageToDict(encode_spans(batch))), separators=(",", ":")) + "\n"
+
+
+def send(header: RunHeader, spans: Iterable[TraceSpan], endpoint: str) -> int:
+    """Sends the spans to a collector's address and returns how many. Raises PerfError where a request is not
+    taken.
+    """
+    exporter, sent = OTLPSpanExporter(endpoint=endpoint, timeout=10), 0
+    try:
+        for batch in _batches(header, spans):
+            if exporter.export(batch) is not SpanExportResult.SUCCESS:
+                raise PerfError(
+                    f"{endpoint} has not taken the spans ({sent} were sent before); give the address of an "
+                    "OTLP receiver over HTTP with its path, such as http://127.0.0.1:4318/v1/traces"
+                )
+            sent += len(batch)
+    finally:
+        exporter.shutdown()
+    return sent
+
+
+def _batches(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:
+    resources: dict[ProcessRecord | None, Resource] = {}
+    scope, rest = InstrumentationScope(SCOPE), iter(spans)
+    while batch := list(itertools.islice(rest, BATCH)):
+        for span in batch:
+            if span.process not in resources:
+                resources[span.process] = _resource(header, span)
+        yield [_readable(span, resources[span.process], scope) for span in batch]
+
+
+def _resource(header: RunHeader, span: TraceSpan) -> Resource:
+    """What a span's process is."""
+    values: dict[str, str | int] = {"service.name": service_of(span), "tq.session": header.session_id}
+    if span.process is not None:
+        values |= {"process.pid": span.process.pid, "service.instance.id": str(span.process.pid)}
+    if header.host is not None:
+        values["host.name"] = header.host
+    return Resource(values)
+
+
+def _readable(span: TraceSpan, resource: Resource, scope: InstrumentationScope) -> ReadableSpan:
+    attributes: dict[str, Any] = {_attribute(name): value for name, value in span.values.items()}
+    if span.kind != "internal":
+        attributes["messaging.system"] = "transfer_queue"
+        attributes["messaging.operation.type"] = "send" if span.kind == "producer" else "receive"
+    if span.error is not None:
+        attributes["error.type"] = span.error
+    return ReadableSpan(
+        name=span.name,
+        context=_context(span.id),
+        parent=None if span.parent is None else _context(span.parent),
+        resource=resource,
+        attributes=attributes,
+        links=[Link(_context(link)) for link in span.links],
+        kind=_KINDS[span.kind],
+        status=Status(StatusCode.UNSET) if span.error is None else Status(StatusCode.ERROR, span.error),
+        start_time=span.start_ns,
+        end_time=span.end_ns,
+        instrumentation_scope=scope,
+    )
+
+
+def _attribute(name: str) -> str:
+    return _CONVENTIONS.get(name, f"tq.{name}")
+
+
+def _context(each: SpanId) -> SpanContext:
+    return SpanContext(each.trace, each.span, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+
+def _with_hex_ids(value: Any) -> Any:
+    """The protocol in JSON has ids in hexadecimal digits, where protobuf's own JSON has them in base 64."""
+    if isinstance(value, list):
+        return [_with_hex_ids(each) for each in value]
+    if isinstance(value, dict):
+        return {
+            name: base64.b64decode(each).hex() if name in _IDS else _with_hex_ids(each)
+            for name, each in value.items()
+        }
+    return value

@@ -1,0 +1,176 @@
+"""The calls and operations of a run file as spans, each with its ids, its parent and its links.
+
+A span's id is made of its session, process and number, so that a run that is exported twice has the same ids.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.records import Record, RunHeader
+from flagscale_perf.trace.export.links import Key, links_of
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, ProcessRecord
+
+_HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
+_OPERATIONS = {Kind.PUT: ("put", "producer"), Kind.GET: ("get", "consumer")}
+# Fields that a span has in another place, or that are numbers of something else.
+_ELSEWHERE = {"process", "start_ns", "total_ns", "operation", "error", "trace_id", "weight_milli"}
+_NAMES = ("partition", "slowest_unit", "function")
+
+Value = str | int | float
+
+
+@dataclass(frozen=True)
+class SpanId:
+    """Which span: 128 bits of its trace and 64 of its own, as OpenTelemetry has them."""
+
+    trace: int
+    span: int
+
+
+@dataclass(frozen=True)
+class TraceSpan:
+    """A call or an operation.
+
+    Attributes:
+        name: the function's, or `put` or `get`.
+        kind: "producer" of a put, "consumer" of a get, "internal" of a call.
+        id: its own.
+        parent: id of the call it was made in; None outside of any.
+        links: of a get, the puts that made what it got.
+        start_ns: Unix time.
+        end_ns: the same.
+        process: where; None if the file does not say it.
+        error: name of the error's type; None where it succeeded.
+        values: the other fields of its record that are known, under their names there.
+    """
+
+    name: str
+    kind: str
+    id: SpanId
+    parent: SpanId | None
+    links: tuple[SpanId, ...]
+    start_ns: int
+    end_ns: int
+    process: ProcessRecord | None
+    error: str | None
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+def spans_of(run: RunFile) -> Iterator[TraceSpan]:
+    """Each call and operation of the run once, a call after what was made in it. Reads the file twice: memory
+    grows with the number of operations.
+    """
+    return _Spans(run.header, links_of(run)).of(run)
+
+
+class _Spans:
+    """Keeps what was made in a call until the call's own record comes, which says the trace."""
+
+    def __init__(self, header: RunHeader, links: dict[Key, tuple[Key, ...]]) -> None:
+        self._session = header.session_id
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._links = links
+        self._names: dict[Key, str] = {}
+        self._processes: dict[int, ProcessRecord] = {}
+        self._traces: dict[Key, int] = {}  # of operations that others may link to
+        self._waiting: dict[Key, list[OperationRecord | CallRecord]] = {}  # by the call they were made in
+        self._linking: list[tuple[OperationRecord, SpanId | None, int]] = []
+
+    def of(self, run: RunFile) -> Iterator[TraceSpan]:
+        """Those whose links are not known yet come at the end."""
+        for record in run:
+            yield from self._take(record)
+        for process, call in list(self._waiting):  # the call's own record never came
+            for each in self._waiting.pop((process, call), ()):
+                yield from self._tree(each, None, self._root_trace(each))
+        for operation, parent, trace in self._linking:
+            yield self._span(operation, parent, trace)
+
+    def _take(self, record: Record) -> Iterator[TraceSpan]:
+        match record:
+            case NameRecord():
+                self._names[record.process, record.number] = record.text
+            case ProcessRecord():
+                self._processes[record.number] = record
+            case OperationRecord() | CallRecord():
+                outer = record.call if isinstance(record, OperationRecord) else record.parent
+                if outer:
+                    self._waiting.setdefault((record.process, outer), []).append(record)
+                else:
+                    yield from self._tree(record, None, self._root_trace(record))
+
+    def _tree(
+        self, record: OperationRecord | CallRecord, parent: SpanId | None, trace: int
+    ) -> Iterator[TraceSpan]:
+        key = (record.process, record.number)
+        self._traces[key] = trace
+        for inner in self._waiting.pop(key, ()) if isinstance(record, CallRecord) else ():
+            yield from self._tree(inner, self._id(key), trace)
+        if isinstance(record, OperationRecord) and any(
+            each not in self._traces for each in self._links.get(key, ())
+        ):
+            self._linking.append((record, parent, trace))
+        else:
+            yield self._span(record, parent, trace)
+
+    def _span(self, record: OperationRecord | CallRecord, parent: SpanId | None, trace: int) -> TraceSpan:
+        key = (record.process, record.number)
+        name, kind = (
+            _OPERATIONS[Kind(record.operation)]
+            if isinstance(record, OperationRecord)
+            else (self._names.get((record.process, record.function), "?"), "internal")
+        )
+        start_ns = self._anchor.wall_of(record.start_ns)
+        return TraceSpan(
+            name=name,
+            kind=kind,
+            id=SpanId(trace, self._own(key)),
+            parent=parent,
+            links=tuple(self._id(each) for each in self._links.get(key, ()) if each in self._traces),
+            start_ns=start_ns,
+            end_ns=start_ns + record.total_ns,
+            process=self._processes.get(record.process),
+            error=self._names.get((record.process, record.error), "?") if record.error else None,
+            values=self._values(record),
+        )
+
+    def _values(self, record: OperationRecord | CallRecord) -> dict[str, Value]:
+        fields = {name: value for name, value in record._asdict().items() if name not in _ELSEWHERE}
+        known: dict[str, Value] = {name: value for name, value in fields.items() if value is not None}
+        for name in _NAMES:
+            if name in known:
+                known[name] = self._names.get((record.process, int(known[name])), "?")
+        if record.weight_milli != ONE:
+            known["weight"] = record.weight_milli / ONE
+        if record.trace_id:
+            known["trace_id"] = record.trace_id
+        return known
+
+    def _root_trace(self, record: OperationRecord | CallRecord) -> int:
+        return trace_number(record.trace_id or f"{self._session} {record.process} {record.number}")
+
+    def _id(self, key: Key) -> SpanId:
+        return SpanId(self._traces[key], self._own(key))
+
+    def _own(self, key: Key) -> int:
+        return _digest(f"{self._session} {key[0]} {key[1]}", 8)
+
+
+def trace_number(text: str) -> int:
+    """A trace id of 128 bits: the same number where the text is one in hexadecimal digits, such as a UUID;
+    else a digest of it.
+    """
+    digits = text.replace("-", "")
+    number = int(digits, 16) if _HEX.fullmatch(digits) else 0
+    return number or _digest(text, 16)
+
+
+def _digest(text: str, size_bytes: int) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=size_bytes).digest()
+    return int.from_bytes(digest, "big") or 1  # 0 is no id

@@ -1,0 +1,37 @@
+"""One run in each format: the same spans in all of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.export.formats import EXPORTS
+from flagscale_perf.trace.export.spans import spans_of
+from tests.unit.trace.export.sample import run
+
+
+def test_each_format_has_each_span(tmp_path: Path) -> None:
+    made = run(tmp_path)
+    ids = sorted(f"{span.id.span:016x}" for span in spans_of(made))
+    zipkin = json.loads("".join(EXPORTS["zipkin"].lines(made)))
+    ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
+    assert sorted(span["id"] for span in zipkin) == sorted(span["span"]["id"] for span in ecs) == ids
+
+
+def test_without_opentelemetry_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "flagscale_perf.trace.export.otlp", raising=False)
+    with pytest.raises(PerfError) as said:
+        EXPORTS["otlp"].lines(run(tmp_path))
+    what, line = str(said.value).splitlines()
+    assert what == "--format otlp needs opentelemetry-exporter-otlp-proto-http, which is not installed"
+    assert line.startswith(f"install it: {sys.executable} -m pip install ")
+    assert line.endswith("opentelemetry-exporter-otlp-proto-http>=1.30', or take another --format")
+
+
+def test_only_otlp_is_sent() -> None:
+    assert [name for name, export in EXPORTS.items() if export.send is not None] == ["otlp"]

@@ -1,0 +1,60 @@
+"""Which puts a get is linked to."""
+
+from __future__ import annotations
+
+from flagscale_perf.trace.export.links import MAX_LINKS, links_of
+from flagscale_perf.trace.records import Kind, NameRecord, OperationRecord, RowsRecord
+from tests.unit.trace.export.sample import operation
+
+
+def named(*operations: OperationRecord) -> list[object]:
+    processes = {each.process for each in operations}
+    return [*(NameRecord(process, 1, "train") for process in processes), *operations]
+
+
+def put(number: int, start_ns: int, process: int = 1, **changes: int | None) -> OperationRecord:
+    return operation(Kind.PUT, number, start_ns, 100, process=process, **changes)
+
+
+def get(number: int, start_ns: int, process: int = 9, **changes: int | None) -> OperationRecord:
+    return operation(Kind.GET, number, start_ns, 100, process=process, **changes)
+
+
+def test_each_process_that_put_a_part_is_linked_oldest_first() -> None:
+    found = links_of(named(get(1, 5_000), put(4, 2_000, process=2), put(7, 1_000, process=1)))
+    assert found == {(9, 1): ((1, 7), (2, 4))}
+
+
+def test_of_a_process_the_newest_put_before_the_get_counts() -> None:
+    puts = [put(number, start_ns) for number, start_ns in ((1, 1_000), (2, 2_000), (3, 9_000))]
+    assert links_of(named(*puts, get(1, 5_000))) == {(9, 1): ((1, 2),)}
+
+
+def test_rows_join_and_not_batches() -> None:
+    puts = [put(row + 1, 1_000, first_row=row, last_row=row) for row in range(4)]
+    found = links_of([*named(*puts), RowsRecord(9, 1, 0, (0, 1, 2, 1)), *named(get(1, 5_000))])
+    assert found == {(9, 1): ((1, 1), (1, 3))}
+
+
+def test_another_partition_is_another_sample_whatever_its_number() -> None:
+    other = NameRecord(2, 1, "validate")
+    assert links_of([*named(get(1, 5_000)), other, put(1, 1_000, process=2)]) == {}
+
+
+def test_a_put_counts_from_when_the_controller_knew_of_it() -> None:
+    late = operation(Kind.PUT, 1, 1_000, 5_000, tags_ns=4_500)  # known at 1,500; its tags took until 6,000
+    assert links_of(named(late, get(1, 2_000), get(2, 1_400))) == {(9, 1): ((1, 1),)}
+
+
+def test_what_failed_made_nothing() -> None:
+    assert links_of(named(put(1, 1_000, error=2), get(1, 5_000))) == {}
+
+
+def test_a_get_of_very_many_puts_keeps_the_newest() -> None:
+    puts = [put(row + 1, 1_000 + row, first_row=row, last_row=row) for row in range(MAX_LINKS + 10)]
+    (links,) = links_of(named(*puts, get(1, 50_000, last_row=MAX_LINKS + 9))).values()
+    assert (len(links), links[0], links[-1]) == (MAX_LINKS, (1, 11), (1, MAX_LINKS + 10))
+
+
+def test_an_operation_without_rows_has_no_links() -> None:
+    assert links_of(named(put(1, 1_000), get(1, 5_000, first_row=None, last_row=None))) == {}

@@ -1,0 +1,140 @@
+"""Spans by OpenTelemetry's own exporter: what a receiver decodes is what the records say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="needs OpenTelemetry; `make test-trace` runs it where it is")
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.export.otlp import BATCH, SCOPE, otlp_lines, send
+from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of
+from tests.unit.trace.export.sample import header, run
+
+pytestmark = pytest.mark.trace
+KINDS = {
+    "producer": Span.SPAN_KIND_PRODUCER,
+    "consumer": Span.SPAN_KIND_CONSUMER,
+    "internal": Span.SPAN_KIND_INTERNAL,
+}
+
+
+@contextmanager
+def receiver(status: int = 200) -> Iterator[tuple[str, list[ExportTraceServiceRequest]]]:
+    """An OTLP receiver over HTTP: its address, and the requests it has decoded."""
+    requests: list[ExportTraceServiceRequest] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            requests.append(ExportTraceServiceRequest.FromString(body))
+            self.send_response(status)
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1/traces", requests
+        server.shutdown()
+        thread.join()
+
+
+def decoded(requests: list[ExportTraceServiceRequest]) -> dict[bytes, tuple[dict[str, Any], Span]]:
+    """Spans by their id, each with what is said of its process."""
+    return {
+        span.span_id: ({each.key: value_of(each.value) for each in resource.resource.attributes}, span)
+        for request in requests
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        if scope.scope.name == SCOPE
+        for span in scope.spans
+    }
+
+
+def value_of(value: Any) -> Any:
+    return getattr(value, value.WhichOneof("value"))
+
+
+def same(made: Span, span: TraceSpan) -> None:
+    """Asserts that the two are the same."""
+    ids = (made.trace_id, made.span_id, made.parent_span_id)
+    parent = b"" if span.parent is None else span.parent.span.to_bytes(8, "big")
+    assert ids == (span.id.trace.to_bytes(16, "big"), span.id.span.to_bytes(8, "big"), parent)
+    assert (made.start_time_unix_nano, made.end_time_unix_nano) == (span.start_ns, span.end_ns)
+    assert (made.name, made.kind) == (span.name, KINDS[span.kind])
+    links = [(int.from_bytes(link.trace_id), int.from_bytes(link.span_id)) for link in made.links]
+    assert links == [(link.trace, link.span) for link in span.links]
+    status = Status() if span.error is None else Status(code=Status.STATUS_CODE_ERROR, message=span.error)
+    assert made.status == status
+    values = {each.key: value_of(each.value) for each in made.attributes}
+    renamed = {"partition": "messaging.destination.name", "rows": "messaging.batch.message_count"}
+    own = {renamed.get(name, f"tq.{name}"): value for name, value in span.values.items()}
+    assert own.items() <= values.items()
+    assert values.keys() - own.keys() <= {"messaging.system", "messaging.operation.type", "error.type"}
+
+
+def test_a_receiver_decodes_what_the_records_say(tmp_path: Path) -> None:
+    made = run(tmp_path)
+    spans = list(spans_of(made))
+    with receiver() as (address, requests):
+        assert send(made.header, iter(spans), address) == 5
+    found = decoded(requests)
+    assert len(found) == 5
+    for span in spans:
+        process, other = found[span.id.span.to_bytes(8, "big")]
+        same(other, span)
+        assert span.process is not None
+        assert process == {
+            "service.name": span.process.title, "service.instance.id": str(span.process.pid),
+            "process.pid": span.process.pid, "host.name": "node1", "tq.session": "20260102_030405",
+        }  # fmt: skip
+
+
+def test_the_file_has_the_same_with_ids_in_hexadecimal_digits(tmp_path: Path) -> None:
+    made = run(tmp_path)
+    (line,) = otlp_lines(made.header, spans_of(made))
+    found = {
+        span["spanId"]: span
+        for resource in json.loads(line)["resourceSpans"]
+        for span in resource["scopeSpans"][0]["spans"]
+    }
+    for span in spans_of(made):
+        same_ids = found[f"{span.id.span:016x}"]
+        assert same_ids["traceId"] == f"{span.id.trace:032x}"
+        assert same_ids.get("parentSpanId") == (span.parent and f"{span.parent.span:016x}")
+        assert [link["spanId"] for link in same_ids.get("links", ())] == [
+            f"{x.span:016x}" for x in span.links
+        ]
+        assert same_ids["startTimeUnixNano"] == str(span.start_ns)
+
+
+def test_many_go_in_requests_of_a_bounded_size() -> None:
+    spans = [
+        TraceSpan("get", "consumer", SpanId(1, number + 1), None, (), number, number + 5, None, None)
+        for number in range(2 * BATCH + 3)
+    ]
+    with receiver() as (address, requests):
+        assert send(header(), iter(spans), address) == len(spans)
+    sizes = [len(request.resource_spans[0].scope_spans[0].spans) for request in requests]
+    assert sizes == [BATCH, BATCH, 3]
+    assert len(decoded(requests)) == len(spans)
+
+
+def test_who_refuses_is_named_with_what_to_give_instead(tmp_path: Path) -> None:
+    made = run(tmp_path)
+    with receiver(404) as (address, _), pytest.raises(PerfError, match=f"{address} has not taken the spans"):
+        send(made.header, spans_of(made), address)

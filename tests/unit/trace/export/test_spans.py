@@ -1,0 +1,88 @@
+"""Calls and operations as spans: ids, parents, links, and times to the nanosecond."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of, trace_number
+from tests.unit.trace.export.sample import TRACE, WALL_NS, operation, process, records, run
+
+GIVEN = 0x0AF7651916CD43DD8448EB211C80319C
+
+
+def test_what_is_made_in_a_call_has_its_trace_and_it_as_parent(tmp_path: Path) -> None:
+    put, rollout, *_ = spans_of(run(tmp_path))
+    assert put == TraceSpan(
+        name="put",
+        kind="producer",
+        id=SpanId(GIVEN, put.id.span),
+        parent=rollout.id,
+        links=(),
+        start_ns=WALL_NS + 1_000,
+        end_ns=WALL_NS + 1_500,
+        process=process(1, 101, "RolloutWorker"),
+        error=None,
+        values={
+            "number": 1, "call": 2, "unit_ns": 250,
+            "slowest_unit": "TQ_STORAGE_UNIT_1", "slowest_unit_ns": 200,
+            "size_bytes": 64, "rows": 4, "fields": 1, "first_row": 0, "last_row": 3, "partition": "train",
+            "trace_id": TRACE,
+        },
+    )  # fmt: skip
+    assert (rollout.name, rollout.kind, rollout.parent, rollout.id.trace) == (
+        "rollout",
+        "internal",
+        None,
+        GIVEN,
+    )
+    assert (rollout.start_ns, rollout.end_ns) == (WALL_NS + 500, WALL_NS + 1_600)
+
+
+def test_a_get_links_to_the_put_that_made_its_rows(tmp_path: Path) -> None:
+    put, _, get, *_ = spans_of(run(tmp_path))
+    assert (get.name, get.kind, get.links, get.parent) == ("get", "consumer", (put.id,), None)
+    assert get.id.trace != put.id.trace  # it has no id of its own, so it is a trace of its own
+    assert get.values["weight"] == 2.0 and "size_bytes" not in get.values
+
+
+def test_a_call_that_failed_has_its_error_and_no_put(tmp_path: Path) -> None:
+    *_, failed, orphan = spans_of(run(tmp_path))
+    assert (failed.name, failed.error, "put_ns" in failed.values) == ("update", "rollout", False)
+    # the call it was made in was never recorded
+    assert (orphan.name, orphan.values["call"], orphan.parent, orphan.links) == ("get", 9, None, ())
+
+
+def test_each_record_is_one_span_and_ids_are_the_same_each_time(tmp_path: Path) -> None:
+    first, second = list(spans_of(run(tmp_path))), list(spans_of(run(tmp_path)))
+    assert first == second
+    assert len(first) == len({span.id.span for span in first}) == 5
+
+
+def test_a_put_that_the_file_has_later_is_linked(tmp_path: Path) -> None:
+    header, producer, *rest = records()
+    names, put, rollout = rest[:4], rest[4], rest[5]
+    spans = spans_of(run(tmp_path, [header, *rest[6:], producer, *names, put, rollout]))
+    get, linked = ([s for s in spans if s.kind == "consumer" and s.links][0], put)
+    assert [link.trace for link in get.links] == [GIVEN] and linked.number == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [(TRACE, GIVEN), ("a1b2c3d4", 0xA1B2C3D4), ("A1B2C3D4", 0xA1B2C3D4), ("f" * 32, (1 << 128) - 1)],
+)
+def test_an_id_in_hexadecimal_digits_stays_the_same_number(text: str, number: int) -> None:
+    assert trace_number(text) == number
+
+
+@pytest.mark.parametrize("text", ["0", "step 7 | prompt 3", "f" * 33, "\x1b[31m", "样本"])
+def test_any_other_text_has_an_id_of_its_own(text: str) -> None:
+    assert 0 < trace_number(text) < 1 << 128
+    assert trace_number(text) == trace_number(text) != trace_number(text + "1")
+
+
+def test_operations_without_ids_are_traces_of_their_own(tmp_path: Path) -> None:
+    header, producer, *_ = records()
+    made = [header, producer, *(operation(0, number, 2_000, 5) for number in (1, 2))]
+    assert len({span.id.trace for span in spans_of(run(tmp_path, made))}) == 2
