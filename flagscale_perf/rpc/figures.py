@@ -11,10 +11,9 @@ from typing import TypeAlias
 from flagscale_perf.rpc.arrays import DType
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import stage_times
-from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Value
-from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.session import Labels
+from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, printable
 
 KB, MB = 1024, 1 << 20  # as the log means them
@@ -24,19 +23,6 @@ _KB = Unit("KB", KB, 2)
 _MB_PER_S = Unit("MB/s", MB, 2)
 _STATUS = {each.value: each.name for each in Status}
 _DTYPES = {each.value: each.name.lower() for each in DType}
-
-
-class Starts:
-    """When a call began, in the local time of its writer."""
-
-    def __init__(self, header: RunHeader) -> None:
-        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._labels = Labels(header)
-
-    def label(self, start_ns: int) -> str:
-        """`2024-01-29T10:30:00.000123`."""
-        wall_ns = self._anchor.wall_of(start_ns)
-        return f"{self._labels.at(wall_ns).isoformat()}.{wall_ns % NS_PER_S // 1000:06d}"
 
 
 Call: TypeAlias = Figure[CallRecord, Starts]

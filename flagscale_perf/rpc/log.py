@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from flagscale_perf.rpc.facts import RpcFacts
-from flagscale_perf.rpc.figures import MB, TABLE, Starts
+from flagscale_perf.rpc.figures import MB, TABLE
 from flagscale_perf.rpc.records import CallRecord
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import Totals, tenths
@@ -19,6 +19,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.spine.figures import Figure
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
+from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, printable
 
 TITLE = "ZeroMQ Performance Log"

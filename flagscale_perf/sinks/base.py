@@ -82,7 +82,8 @@ class SinkContext:
     Attributes:
         header: of the session; a sink takes conventions, options and facts from it.
         directory: where the session's files are, absolute.
-        emit: hands one line to the host's console; called only where an option asks for it.
+        emit: hands one line to the host's console, of the process with the pid given with it where there are
+            several; called only where an option asks for it.
         presentation: of the instrument that records.
         resumed: another process of this session wrote before; its files are there already.
         may_serve: this process is the writer's own, so a port may be opened in it.
@@ -91,7 +92,7 @@ class SinkContext:
 
     header: RunHeader
     directory: Path
-    emit: Callable[[str], None]
+    emit: Callable[..., None]
     presentation: Presentation
     resumed: bool = False
     may_serve: bool = False

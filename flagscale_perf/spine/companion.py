@@ -53,9 +53,17 @@ def settle() -> None:
         os.nice(NICENESS)
 
 
+def detach() -> None:
+    """Leaves the process that started this one: it no longer is its child, and does not end with it. Before
+    there are threads.
+    """
+    if os.fork():
+        os._exit(0)
+
+
 def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
-    """Ends the process some time after its parent, even where its disk hangs; while `progress` grows, it may
-    go on.
+    """Ends the process some time after its parent, or whoever it works for, even where its disk hangs; while
+    `progress` grows, it may go on.
     """
     threading.Thread(
         target=_end, args=(is_orphan, progress), name="flagscale_perf orphan", daemon=True
@@ -63,12 +71,10 @@ def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int])
 
 
 def _end(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
-    while not is_orphan():
-        time.sleep(ORPHAN_CHECK_S)
     done = -1
-    while done != progress():  # a long backlog is no hang
+    while not is_orphan() or done != progress():  # a long backlog is no hang
         done = progress()
-        time.sleep(ORPHAN_LIMIT_S)
+        time.sleep(ORPHAN_LIMIT_S if is_orphan() else ORPHAN_CHECK_S)
     os._exit(1)
 
 

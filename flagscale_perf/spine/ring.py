@@ -1,8 +1,8 @@
 """The capture buffer: fixed-size slots in shared memory between one producer (the training) and one consumer
 (the writer).
 
-    page 0, 1   header: magic, sizes, tail, beats, dropped; as checksummed texts end reason, session id,
-                summary path, producer, trouble
+    page 0, 1   header: magic, sizes, tail, beats, dropped, number of the newest of these; as checksummed
+                texts end reason, session id, summary path, producer, trouble
     then        65,536 slots of 256 bytes, see `spine.slots`
 
 The memory is reserved at creation, so a store can meet no full disk; it outlives the producer, so nothing is
@@ -27,6 +27,7 @@ SLOTS = 65_536
 _HEADER_BYTES = 8192
 # 64-bit words of the header; producer and consumer write to different cache lines
 _WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL, _WORD_BEATS = 0, 1, 8, 9, 16, 17
+_WORD_NEWEST = 10
 
 
 class _Text(NamedTuple):
@@ -124,13 +125,13 @@ class Ring:
             if head - self._known_tail >= self.slots:
                 self._known_tail = self._words[_WORD_TAIL]
                 if head - self._known_tail >= self.slots:
-                    self._words[_WORD_DROPPED] += 1
+                    self._drop(record)
                     return
             offset = _HEADER_BYTES + head % self.slots * SLOT_BYTES
             self._packers[type(record)](self._view, offset, head + 1, record)
             self._head = head + 1
         except (struct.error, OverflowError, TypeError, AttributeError, LookupError):
-            self._words[_WORD_DROPPED] += 1
+            self._drop(record)
 
     def take(self, limit: int) -> list[Record]:
         """The oldest records, at most `limit`; they stay in the ring until `commit`."""
@@ -170,6 +171,11 @@ class Ring:
     def dropped(self) -> int:
         """Records lost so far."""
         return self._words[_WORD_DROPPED]
+
+    @property
+    def newest_dropped(self) -> int:
+        """The `number` of the last lost record that has one; 0 where there is none."""
+        return self._words[_WORD_NEWEST]
 
     def close(self, reason: str, at_ns: int) -> None:
         """The producer's last word; nothing is put after it."""
@@ -226,6 +232,12 @@ class Ring:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+
+    def _drop(self, record: Record) -> None:
+        self._words[_WORD_DROPPED] += 1
+        number = getattr(record, "number", None)
+        if isinstance(number, int) and 0 <= number < 1 << 63:
+            self._words[_WORD_NEWEST] = number
 
     def _read(self, number: int) -> Record | None:
         offset = _HEADER_BYTES + number % self.slots * SLOT_BYTES

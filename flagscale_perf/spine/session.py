@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 
@@ -80,6 +80,20 @@ class Labels:
     def at(self, wall_ns: int) -> datetime:
         """Naive local time, whole seconds. Raises OverflowError outside the years 1 to 9999."""
         return _utc(wall_ns) + self._offset
+
+
+class Starts:
+    """When something began, in the local time of its writer."""
+
+    def __init__(self, header: RunHeader) -> None:
+        """Raises ValueError for a header whose session id is none."""
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._labels = Labels(header)
+
+    def label(self, start_ns: int) -> str:
+        """`2024-01-29T10:30:00.000123`."""
+        wall_ns = self._anchor.wall_of(start_ns)
+        return f"{self._labels.at(wall_ns).isoformat()}.{wall_ns % NS_PER_S // 1000:06d}"
 
 
 def labels_of(header: RunHeader) -> Labels:

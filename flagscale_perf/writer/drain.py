@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
-from flagscale_perf.spine.ring import Ring, RingEnd
+from flagscale_perf.spine.ring import RingEnd
 from flagscale_perf.writer.fanout import describe
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal
@@ -42,7 +44,7 @@ class Drain:
     files. What the disk refuses stays in the ring and is tried again.
     """
 
-    def __init__(self, ring: Ring, task: WriterTask, instrument: Instrument, send: Send) -> None:
+    def __init__(self, ring: AnyRing, task: WriterTask, instrument: Instrument, send: Send) -> None:
         """`send` takes lines for the console and stderr."""
         self._ring = ring
         self._task = task
@@ -169,7 +171,7 @@ class Drain:
         self._journal.waiting += self._journal.recorded(self._instrument.collect())
         records = self._journal.take()
         for record in joined.records:
-            if record not in self._earlier.known:
+            if not self._earlier.known or encode(record) not in self._earlier.known:
                 records.append(record)
                 records += self._journal.recorded(self._instrument.fold(record, self._ring.dropped))
         if not joined.slots:  # everything the earlier writer may have left in the ring has come by

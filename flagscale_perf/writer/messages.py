@@ -10,9 +10,15 @@ from flagscale_perf.spine.jsonl import dump
 
 
 class Line(NamedTuple):
-    """For the host's console."""
+    """For the host's console.
+
+    Attributes:
+        text: one line.
+        pid: of the process on whose console it belongs; 0 where there is only one, or any will do.
+    """
 
     text: str
+    pid: int = 0
 
 
 class Figures(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import ClockRecord
-from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.journal import Journal
 from flagscale_perf.writer.pulse import Pulse
 
@@ -15,7 +15,7 @@ ANCHOR_PERIOD_NS = 60 * NS_PER_S
 class Notices:
     """Looks once a cycle, and puts what it sees into the journal."""
 
-    def __init__(self, ring: Ring, anchor: Anchor, journal: Journal) -> None:
+    def __init__(self, ring: AnyRing, anchor: Anchor, journal: Journal) -> None:
         self._ring = ring
         self._anchor = anchor
         self._journal = journal

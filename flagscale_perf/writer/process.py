@@ -1,15 +1,27 @@
-"""The writer process: a fresh interpreter of its own process session that drains one ring."""
+"""The writer process: a fresh interpreter of its own process session that drains one ring, or those of all
+processes of a job.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import time
+from dataclasses import replace
 
 from flagscale_perf.spine import companion
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.peers.handover import Door
+from flagscale_perf.spine.peers.rings import Rings, Source
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.writer.drain import Drain
+from flagscale_perf.writer.drain import RETRY_S, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
+from flagscale_perf.writer.messages import Line, Message
 from flagscale_perf.writer.outlet import Outlet
 from flagscale_perf.writer.task import Parent, decode
+
+VAIN_NS = 30 * NS_PER_S  # without anybody: whoever started this one is gone
+GATHER_S = 0.2  # for the others of a writer that died: their rings say which session to go on with
 
 
 def serve(make_instrument: MakeInstrument) -> None:
@@ -34,3 +46,68 @@ def serve(make_instrument: MakeInstrument) -> None:
 
     Drain(ring, task, instrument, outlet.send).run(wait, is_orphan)
     outlet.finish()
+
+
+class Consoles:
+    """The ways back to the processes of a job."""
+
+    def __init__(self) -> None:
+        self._outlets: dict[int, tuple[Source, Outlet]] = {}  # by descriptor
+        self._leaving: list[int] = []
+
+    def send(self, message: Message) -> None:
+        """A line goes to the process that it is for, anything else to whoever is there."""
+        pid = message.pid if isinstance(message, Line) else 0
+        for source, outlet in self._outlets.values():
+            if pid in (0, source.pid):
+                outlet.send(message)
+                return
+
+    def look(self, sources: list[Source]) -> None:
+        """Those that are there now."""
+        for source in sources:
+            if source.connection not in self._outlets:
+                self._outlets[source.connection] = (source, Outlet(source.connection))
+
+    def leave(self, source: Source) -> None:
+        """Nothing comes from it any more; what it is to print may."""
+        self._leaving.append(source.connection)
+
+    def push(self) -> None:
+        """What is due is sent; who has left is told that nothing follows."""
+        leaving, self._leaving = self._leaving, []
+        for fd in leaving:
+            if found := self._outlets.pop(fd, None):
+                found[1].finish()
+            os.close(fd)
+        for _, outlet in self._outlets.values():
+            outlet.push()
+
+
+def serve_job(make_instrument: MakeInstrument) -> None:
+    """Reads its task from the command line, and drains the rings that processes hand over until all of them
+    have been gone for a while. No process ends it by its own end.
+    """
+    companion.settle()
+    companion.detach()
+    task, door_fd = decode(sys.argv[1].encode())
+    consoles = Consoles()
+    rings = Rings(Door.inherit(door_fd), consoles.leave)
+    begun_ns = monotonic_ns()
+    while not rings.receive():
+        if monotonic_ns() - begun_ns > VAIN_NS:
+            return
+        time.sleep(RETRY_S)
+    time.sleep(GATHER_S)
+    rings.receive()
+    companion.end_after_parent(lambda: rings.is_deserted, lambda: rings.beats)
+
+    def wait(seconds: float) -> None:
+        """Waits for the next cycle; lines that are due are sent first."""
+        consoles.look(rings.sources)
+        consoles.push()
+        time.sleep(seconds)
+
+    instrument = make_instrument(replace(task, pid=os.getpid()), None)
+    Drain(rings, replace(task, pid=os.getpid()), instrument, consoles.send).run(wait, lambda: False)
+    consoles.push()

@@ -5,6 +5,7 @@ was none for long.
 from __future__ import annotations
 
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.ring import Ring
 
 STILL_S = 10  # without a beat: worth a line
@@ -13,7 +14,7 @@ STILL_S = 10  # without a beat: worth a line
 class Pulse:
     """The drain's side of the heartbeat that the trainer watches."""
 
-    def __init__(self, ring: Ring) -> None:
+    def __init__(self, ring: AnyRing) -> None:
         self._ring = ring
         self._last_ns = monotonic_ns()
         self._least_ns = STILL_S * NS_PER_S

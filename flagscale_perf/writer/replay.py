@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flagscale_perf.spine.files import open_regular
-from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine
+from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, BadLine, encode
+from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
-from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.session import Session
 
@@ -21,12 +21,12 @@ class Recovered(NamedTuple):
     """What there is of the earlier writer.
 
     Attributes:
-        known: records that may be both in the ring and in the run file.
+        known: records, as they are written, that may be both in the ring and in the run file.
         texts: of its events.
         has_ended: the session's end is in the run file.
     """
 
-    known: frozenset[Record]
+    known: frozenset[bytes]
     texts: set[str]
     has_ended: bool
 
@@ -35,12 +35,12 @@ NOTHING = Recovered(frozenset(), set(), False)
 
 
 def recover(
-    session: Session, instrument: Instrument, ring: Ring, go_on: Callable[[], None], most: int
+    session: Session, instrument: Instrument, ring: AnyRing, go_on: Callable[[], None], most: int
 ) -> Recovered:
     """Gives views and instrument what the earlier writer knew. `most` records at the end may be in the ring,
     too; `go_on` is called after each record. Raises OSError.
     """
-    known: deque[Record] = deque(maxlen=most)
+    known: deque[bytes] = deque(maxlen=most)
     texts: set[str] = set()
     has_ended = False
     try:
@@ -50,7 +50,7 @@ def recover(
             instrument.replay(record, ring.dropped)
             has_ended |= isinstance(record, RunEnd)
             if isinstance(record, instrument.joined):
-                known.append(record)
+                known.append(encode(record))
             if isinstance(record, EventRecord):
                 texts.add(record.text)
     except FileNotFoundError:

@@ -11,8 +11,8 @@ from flagscale_perf.sinks.registry import VIEWS
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine.clock import boot_id, local_time
 from flagscale_perf.spine.files import make_directory, open_new
+from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
-from flagscale_perf.spine.ring import Ring
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Report
 from flagscale_perf.writer.instrument import Instrument
@@ -43,7 +43,7 @@ class Session:
 
     @classmethod
     def begin(
-        cls, ring: Ring, task: WriterTask, instrument: Instrument, send: Send, report: Report
+        cls, ring: AnyRing, task: WriterTask, instrument: Instrument, send: Send, report: Report
     ) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
@@ -64,7 +64,7 @@ class Session:
         context = SinkContext(
             header,
             task.directory,
-            emit=lambda text: send(Line(text)),
+            emit=lambda text, pid=0: send(Line(text, pid)),
             emit_figures=lambda values: send(Figures(values)),
             presentation=instrument.presentation,
             resumed=earlier is not None,

@@ -10,7 +10,7 @@ from flagscale_perf.writer.messages import Figures, Finished, Line, Message, Str
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        (Line("wandb is a word of the log"), b'["line","wandb is a word of the log"]'),
+        (Line("wandb is a word of the log"), b'["line","wandb is a word of the log",0]'),
         (Figures({"mfu": 0.5}), b'["figures",{"mfu":0.5}]'),
         (Trouble("disk full"), b'["trouble","disk full"]'),
         (Finished(), b'["finished"]'),

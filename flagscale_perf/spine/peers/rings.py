@@ -1,0 +1,225 @@
+"""The rings of all processes of a job as one: what a writer drains where there is no single process to write
+for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.peers.handover import Door, Visitor
+from flagscale_perf.spine.processes import process_stat
+from flagscale_perf.spine.records import KILLED
+from flagscale_perf.spine.ring import Ring, RingEnd
+
+LINGER_NS = 3 * NS_PER_S  # after the last process: the next one of the job may come
+UNSAID = "its process has ended without a word"
+
+
+@dataclass
+class Source:
+    """A process, and its ring.
+
+    Attributes:
+        pid: of it.
+        hello: what it says about itself.
+        ring: its records.
+        connection: descriptor of the way back to it.
+        end: why nothing more comes; None while it may.
+    """
+
+    pid: int
+    hello: Any
+    ring: Ring
+    connection: int
+    end: str | None = None
+
+
+class Slot(NamedTuple):
+    """A record and where it comes from. One without a record comes before a process's first, and one, with
+    the process's `end` set, after its last.
+    """
+
+    source: Source
+    record: Any
+
+
+AnyRing: TypeAlias = "Ring | Rings"  # what a writer drains
+
+
+class Rings:
+    """The consumer's end of all rings, with what `Ring` has for it. Every `take` is followed by one `commit`
+    of all it gave.
+    """
+
+    def __init__(
+        self, door: Door, on_end: Callable[[Source], None], clock: Callable[[], int] = monotonic_ns
+    ) -> None:
+        """`on_end` is called when nothing of a process is left to take; it gives the connection back."""
+        self._door: Door | None = door
+        self._on_end = on_end
+        self._clock = clock
+        self._members: list[_Member] = []
+        self._taken: list[tuple[_Member, int]] = []
+        self._session: str | None = None
+        self._trouble = ""
+        self._alone_since_ns = clock()
+        self._reason = KILLED
+        self._gone_dropped = 0
+        self.beats = 0
+        self.summary: str | None = None
+
+    @property
+    def sources(self) -> list[Source]:
+        """The processes whose records may still come."""
+        return [member.source for member in self._members]
+
+    def receive(self) -> bool:
+        """Lets in who has come; whether anybody is there."""
+        if self._door is not None:
+            for visitor in self._door.visitors():
+                with contextlib.suppress(OSError, ValueError, struct.error):
+                    self._members.append(self._welcome(visitor))
+        return bool(self._members)
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether every process that came is over, its records taken or not; asked on any thread."""
+        with contextlib.suppress(ValueError):  # a ring has just been given back
+            return all(member.why_over() is not None for member in list(self._members))
+        return False
+
+    def take(self, limit: int) -> list[Slot]:
+        """The oldest records of each process, at most `limit`."""
+        self.receive()
+        self._taken = []
+        slots: list[Slot] = []
+        for member in self._members:
+            slots += self._of(member, limit - len(slots))
+        self._members = self._members[1:] + self._members[:1]  # nobody is always last
+        return slots
+
+    def commit(self, count: int) -> None:
+        """What the last `take` gave is safe."""
+        taken, self._taken = self._taken, []
+        for member, records in taken:
+            member.source.ring.commit(records)
+            if member.is_over:
+                self._part(member)
+
+    def beat(self) -> None:
+        """As of a ring."""
+        self.beats += 1
+
+    @property
+    def dropped(self) -> int:
+        """Records that the rings had no room for."""
+        return self._gone_dropped + sum(member.source.ring.dropped for member in self._members)
+
+    @property
+    def end(self) -> RingEnd | None:
+        """There once every process has been gone for a while, and nobody is let in any more."""
+        if self._door is None:
+            return None if self._members else RingEnd(self._reason, self._alone_since_ns)
+        if self._members or self._clock() - self._alone_since_ns < LINGER_NS:
+            return None
+        self._door.shut()
+        is_empty = not self.receive()
+        self._door.close()
+        self._door = None
+        return RingEnd(self._reason, self._alone_since_ns) if is_empty else None
+
+    @property
+    def session(self) -> str | None:
+        """The session of this writer or, in the rings, of the one before it."""
+        held = (member.source.ring.session for member in self._members)
+        return self._session or next(filter(None, held), None)
+
+    @session.setter
+    def session(self, session_id: str) -> None:
+        self._session = session_id
+        for member in self._members:
+            member.source.ring.session = session_id
+
+    @property
+    def trouble(self) -> str:
+        """What cannot be written now, and why."""
+        return self._trouble
+
+    @trouble.setter
+    def trouble(self, text: str) -> None:
+        self._trouble = text
+        for member in self._members:
+            member.source.ring.trouble = text
+
+    def _welcome(self, visitor: Visitor) -> _Member:
+        """Raises OSError, ValueError or struct.error for what is no ring."""
+        try:
+            ring = Ring.attach(visitor.ring_fd)
+        except BaseException:  # whatever it is, the descriptors must not leak
+            os.close(visitor.ring_fd)
+            visitor.connection.close()
+            raise
+        if self._session is not None:
+            ring.session = self._session
+        if self._trouble:
+            ring.trouble = self._trouble
+        source = Source(visitor.pid, visitor.hello, ring, visitor.connection.detach())
+        with contextlib.suppress(OSError, ValueError):
+            stat = process_stat(visitor.pid)
+            return _Member(source, None if stat is None else stat.start_ticks)
+        return _Member(source, None)
+
+    def _of(self, member: _Member, limit: int) -> Iterator[Slot]:
+        """What there is of one process, in its order: that it has come, its records, that it is over."""
+        if limit <= 1:
+            return
+        source = member.source
+        # asked before the ring is read: what is gone stores nothing any more
+        why = member.why_over()
+        records = source.ring.take(limit - 1)
+        if not records and why is None:
+            return
+        if not member.has_come:
+            member.has_come = True
+            yield Slot(source, None)
+        elif not records:
+            source.end, member.is_over = why, True
+            yield Slot(source, None)
+        yield from (Slot(source, record) for record in records)
+        self._taken.append((member, len(records)))
+
+    def _part(self, member: _Member) -> None:
+        source = member.source
+        self._on_end(source)
+        self._members.remove(member)
+        self._alone_since_ns = self._clock()
+        self._gone_dropped += source.ring.dropped
+        if source.ring.end is not None:
+            self._reason = source.ring.end.reason
+        source.ring.release()
+
+
+class _Member:
+    """A source, and how far it has got."""
+
+    def __init__(self, source: Source, start_ticks: int | None) -> None:
+        self.source = source
+        self.has_come = self.is_over = False
+        self._start_ticks = start_ticks
+
+    def why_over(self) -> str | None:
+        """None while records may come; whether it lives is taken to be true where the system does not say."""
+        if end := self.source.ring.end:
+            return end.reason
+        try:
+            now = process_stat(self.source.pid)
+        except (OSError, ValueError):
+            return None
+        is_running = now is not None and now.start_ticks == self._start_ticks
+        return None if is_running else UNSAID

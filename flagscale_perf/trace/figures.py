@@ -1,0 +1,135 @@
+"""The figures of an operation and of a call: the two tables from which CSV, reports and the docs are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.figures import PLAIN, SHARE, Column, Figure, Table, Unit, Value
+from flagscale_perf.spine.session import Starts
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+
+MS = Unit("ms", 1e6, 3, base=1e9)
+MB = Unit("MB", 1 << 20, 3)  # as the logs mean it: 1024 * 1024 bytes
+MB_PER_S = Unit("MB/s", 1 << 20, 2)
+GOOD_BYTES_PER_S, FAIR_BYTES_PER_S = 500 << 20, 100 << 20  # the users' limits of throughput
+
+Operation: TypeAlias = Figure[OperationRecord, Starts]
+Call: TypeAlias = Figure[CallRecord, Starts]
+
+KINDS = {Kind.PUT.value: "put", Kind.GET.value: "get"}
+# Stages of an operation, in their order: key, what it is. What they leave of the whole is `other`.
+OPERATION_STAGES = (
+    ("select", "put: laying the fields out for the storage units"),
+    ("serialize", "put: making messages of them"),
+    ("unit", "from the first request to a storage unit until the last reply"),
+    ("notify", "put: telling the controller what is there now"),
+    ("tags", "put: storing the samples' tags there"),
+    ("decode", "get: arrays of the replies"),
+    ("pack", "get: one batch of these"),
+)
+
+
+def throughput(operation: OperationRecord) -> float | None:
+    """Bytes a second."""
+    if operation.size_bytes is None or not operation.total_ns:
+        return None
+    return operation.size_bytes * NS_PER_S / operation.total_ns
+
+
+def stages_ns(operation: OperationRecord) -> dict[str, int]:
+    """The stages that were measured."""
+    found = {key: getattr(operation, f"{key}_ns") for key, _ in OPERATION_STAGES}
+    return {key: took_ns for key, took_ns in found.items() if took_ns is not None}
+
+
+def other_ns(operation: OperationRecord) -> int:
+    """What the stages leave of the whole."""
+    return operation.total_ns - sum(stages_ns(operation).values())
+
+
+def queue_ns(call: CallRecord) -> int:
+    """Get and put together."""
+    return call.get_ns + (call.put_ns or 0)
+
+
+def share_of(part_ns: int | None, call: CallRecord) -> float | None:
+    """Of the whole call."""
+    return None if part_ns is None or not call.total_ns else part_ns / call.total_ns
+
+
+def _stage(key: str, meaning: str) -> Operation:
+    name = f"{key}_ns"
+    return Figure(f"{key}_ms", key, MS, lambda operation, _: getattr(operation, name), meaning)
+
+
+def _whole(key: str, label: str, value: Callable[[OperationRecord], Value], meaning: str) -> Operation:
+    return Figure(key, label, PLAIN, lambda operation, _: value(operation), meaning)
+
+
+OPERATIONS = Table(
+    record=OperationRecord,
+    step="number",
+    time="",
+    context=Starts,
+    figures=(
+        _whole("process", "process", lambda operation: operation.process, "number in the session"),
+        _whole("number", "number", lambda operation: operation.number, "of the process, from 1"),
+        _whole("kind", "kind", lambda operation: KINDS.get(operation.operation), "put or get"),
+        Figure("start", "start", PLAIN, lambda operation, starts: starts.label(operation.start_ns),
+               "when it began, local time", Column("Start", 27)),
+        Figure("total_ms", "total", MS, lambda operation, _: operation.total_ns, "until the result"),
+        *(_stage(key, meaning) for key, meaning in OPERATION_STAGES),
+        Figure("other_ms", "other", MS, lambda operation, _: other_ns(operation),
+               "the client's other work: total less all stages"),
+        Figure("size_mb", "size", MB, lambda operation, _: operation.size_bytes,
+               "bytes of the samples' values alone / 1024²"),
+        Figure("throughput_mb_per_s", "throughput", MB_PER_S, lambda operation, _: throughput(operation),
+               "size / total"),
+        _whole("rows", "rows", lambda operation: operation.rows, "samples"),
+        _whole("fields", "fields", lambda operation: operation.fields, "of a sample"),
+        _whole("call", "call", lambda operation: operation.call or None, "number of the call it was made in"),
+        _whole("weight", "weight", lambda operation: operation.weight_milli / ONE,
+               "how many operations it stands for"),
+        _whole("step", "step", lambda operation: operation.step, "of the training"),
+        _whole("trace_id", "trace", lambda operation: operation.trace_id or None, "of the batch"),
+    ),
+)  # fmt: skip
+
+
+def _time(key: str, label: str, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
+    return Figure(key, label, MS, lambda call, _: value(call), meaning)
+
+
+def _share(key: str, label: str, value: Callable[[CallRecord], int | None], meaning: str) -> Call:
+    return Figure(key, label, SHARE, lambda call, _: share_of(value(call), call), meaning)
+
+
+CALLS = Table(
+    record=CallRecord,
+    step="number",
+    time="",
+    context=Starts,
+    figures=(
+        Figure("process", "process", PLAIN, lambda call, _: call.process, "number in the session"),
+        Figure("number", "number", PLAIN, lambda call, _: call.number, "of the process, from 1"),
+        Figure("start", "start", PLAIN, lambda call, starts: starts.label(call.start_ns),
+               "when it began, local time", Column("Start", 27)),
+        _time("total_ms", "total", lambda call: call.total_ns, "the whole call"),
+        _time("get_ms", "get", lambda call: call.get_ns, "until the function's own work began"),
+        _time("compute_ms", "compute", lambda call: call.compute_ns, "the function's own work"),
+        _time("put_ms", "put", lambda call: call.put_ns, "from its end to the return"),
+        _share("get_ratio", "get share", lambda call: call.get_ns, "get / total"),
+        _share("compute_ratio", "compute share", lambda call: call.compute_ns, "compute / total"),
+        _share("put_ratio", "put share", lambda call: call.put_ns, "put / total"),
+        _share("queue_ratio", "queue share", queue_ns, "(get + put) / total"),
+        Figure("rows", "rows", PLAIN, lambda call, _: call.rows, "samples of its batch"),
+        Figure("operations", "operations", PLAIN, lambda call, _: call.operations, "of the client in it"),
+        Figure("get_mb", "bytes got", MB, lambda call, _: call.get_bytes, "sum of its gets / 1024²"),
+        Figure("put_mb", "bytes put", MB, lambda call, _: call.put_bytes, "sum of its puts / 1024²"),
+        Figure("weight", "weight", PLAIN, lambda call, _: call.weight_milli / ONE, "calls it stands for"),
+        Figure("step", "step", PLAIN, lambda call, _: call.step, "of the training"),
+        Figure("trace_id", "trace", PLAIN, lambda call, _: call.trace_id or None, "of the batch"),
+    ),
+)  # fmt: skip

@@ -1,0 +1,116 @@
+"""The lines of a log, made of records: eight `[TQ-TRACE]` lines of a call, two `[TQ-DETAIL]` lines of an
+operation. Fields are separated by ` | `; what others than the users' scripts look for stands to the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from flagscale_perf.spine.clock import NS_PER_S, Anchor
+from flagscale_perf.spine.records import Record
+from flagscale_perf.spine.units import printable
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+
+NOT_AVAILABLE = "N/A"
+BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
+TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
+
+
+def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int | None = None) -> list[str]:
+    """Without line ends; none for a record of another type. `names` and `pid` of the record's process."""
+    if isinstance(record, CallRecord):
+        return list(_Call(record, names, anchor, pid).lines())
+    if isinstance(record, OperationRecord):
+        return _operation(record, names, anchor, pid)
+    return []
+
+
+def escaped(text: str) -> str:
+    """As the value of a field: nothing in it ends the field or the line, or is obeyed by a terminal."""
+    return printable(text).replace("|", "\\x7c")
+
+
+class _Call:
+    """Lines of one call."""
+
+    def __init__(self, call: CallRecord, names: Mapping[int, str], anchor: Anchor, pid: int | None) -> None:
+        self._call = call
+        self._names = names
+        self._anchor = anchor
+        self._head = f"{TRACE_MARK} trace_id={_trace_id(call)} | func={_name(names, call.function)} | stage="
+        self._tail = _tail(call, pid)
+
+    def lines(self) -> Iterator[str]:
+        """In their order; a stage that has begun has its end."""
+        call = self._call
+        at_ns = call.start_ns
+        yield self._line("FUNCTION_START", at_ns)
+        stages = [("GET", call.get_ns), ("COMPUTE", call.compute_ns), ("PUT", call.put_ns)]
+        begun = [(name, took_ns) for name, took_ns in stages if took_ns is not None]
+        for name, took_ns in begun:
+            yield self._line(f"{name}_START", at_ns)
+            at_ns += took_ns
+            failed = "status=error | " if call.error and name == begun[-1][0] else ""
+            yield self._line(f"{name}_END", at_ns, f"duration={_seconds(took_ns)} | {failed}")
+        yield self._line("FUNCTION_END", call.start_ns + call.total_ns, self._summary())
+
+    def _summary(self) -> str:
+        call = self._call
+        ratios = [
+            f"{name}_ratio={100 * (took_ns or 0) / call.total_ns if call.total_ns else 0:.2f}% | "
+            for name, took_ns in (("get", call.get_ns), ("compute", call.compute_ns), ("put", call.put_ns))
+        ]
+        return f"total_duration={_seconds(call.total_ns)} | {''.join(ratios)}{_error(self._names, call)}"
+
+    def _line(self, stage: str, at_ns: int, fields: str = "") -> str:
+        return f"{self._head}{stage} | {fields}{_timestamp(self._anchor, at_ns)}{self._tail}"
+
+
+def _operation(
+    operation: OperationRecord, names: Mapping[int, str], anchor: Anchor, pid: int | None
+) -> list[str]:
+    kind = "PUT" if operation.operation == Kind.PUT else "GET"
+    head = f"{DETAIL_MARK} trace_id={_trace_id(operation)} | stage=TQ_CLIENT_{kind}_"
+    tail = f"{_tail(operation, pid)} | partition={_name(names, operation.partition)}"
+    size, total_ns = operation.size_bytes, operation.total_ns
+    fields = f"duration={_seconds(total_ns)} | "
+    if size is not None and total_ns:
+        fields += f"throughput_mbps={size / BYTES_PER_MB * NS_PER_S / total_ns:.2f} | "
+    fields += f"{_error(names, operation)}batch_size={operation.rows} | fields={operation.fields} | "
+    if size is not None:
+        fields += f"data_size_mb={size / BYTES_PER_MB:.6f} | "
+    end_ns = operation.start_ns + total_ns
+    return [
+        f"{head}START | {_timestamp(anchor, operation.start_ns)}{tail}",
+        f"{head}END | {fields}{_timestamp(anchor, end_ns)}{tail}",
+    ]
+
+
+def _trace_id(record: CallRecord | OperationRecord) -> str:
+    return escaped(record.trace_id) or NOT_AVAILABLE
+
+
+def _name(names: Mapping[int, str], number: int) -> str:
+    return escaped(names.get(number, "")) or NOT_AVAILABLE
+
+
+def _error(names: Mapping[int, str], record: CallRecord | OperationRecord) -> str:
+    return f"status=error | error={_name(names, record.error)} | " if record.error else ""
+
+
+def _tail(record: CallRecord | OperationRecord, pid: int | None) -> str:
+    """Which record of which process this is, and how many it stands for."""
+    process = "" if pid is None else f" | pid={pid}"
+    weight = "" if record.weight_milli == ONE else f" | weight={record.weight_milli / ONE:g}"
+    step = "" if record.step is None else f" | step={record.step}"
+    return f"{process} | number={record.number}{weight}{step}"
+
+
+def _timestamp(anchor: Anchor, at_ns: int) -> str:
+    """Unix time: processes and machines can be laid side by side."""
+    wall_us = anchor.wall_of(at_ns) // 1000
+    return f"timestamp={wall_us // 1_000_000}.{wall_us % 1_000_000:06d}"
+
+
+def _seconds(took_ns: int) -> str:
+    return f"{took_ns / NS_PER_S:.6f}s"

@@ -1,0 +1,183 @@
+"""`tq_trace_<pid>.log`: the lines of each process in a file of its own, made for `tail -f` and grep."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
+from flagscale_perf.spine.records import Record
+from flagscale_perf.spine.units import printable
+from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.records import CallRecord, NameRecord, OperationRecord, ProcessRecord
+from flagscale_perf.trace.task import DETAIL, LEVEL, LEVEL_VARIABLE, STDOUT, TRACE
+
+MAX_BYTES = 64 << 20
+_LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT)_END) \| ")
+_NUMBER = re.compile(rb" \| number=(\d+)")
+_HIDING = ("WARN", "WARNING", "ERROR", "CRITICAL", "FATAL", "30", "40", "50")
+
+
+class _Log:
+    """The log of one process.
+
+    Attributes:
+        pid: of it.
+        names: behind its numbers.
+        file: what it is written to.
+        there: numbers of the records whose lines an earlier writer has brought there.
+    """
+
+    def __init__(self, path: Path, pid: int, head: bytes, resumed: bool) -> None:
+        """Raises OSError where a log to be gone on with cannot be read."""
+        self.pid = pid
+        self.names: dict[int, str] = {}
+        self.there: frozenset[int] = frozenset()
+        begun = False
+        if resumed:
+            older, last = _left_in(part_of(path, 1), head), _left_in(path, head)
+            self.there = frozenset().union(*(left.numbers for left in (older, last) if left))
+            if last is not None:
+                begun = True
+                os.truncate(path, last.size)
+        self.file = AppendFile(path, self._open, lambda fresh: head if fresh or not begun else b"")
+
+    def _open(self, path: Path) -> int:
+        """Locked; where a process of another machine has the same pid, a log beside it. Raises OSError."""
+        try:
+            return open_locked(path)
+        except BlockingIOError:
+            self.file.path = path.with_stem(f"{path.stem}_{os.uname().nodename}")
+            return open_locked(self.file.path)
+
+
+class LinesSink:
+    """One file a process, live; older parts end in `.1.log` (the newest of them), `.2.log` ..."""
+
+    name: ClassVar[str] = "trace logs"
+    cost: ClassVar[str] = "no new lines in them; `flagscale-perf report` reads the run file"
+    rebuilds: ClassVar[bool] = True
+
+    def __init__(self, context: SinkContext, max_bytes: int = MAX_BYTES) -> None:
+        header, config = context.header, context.header.config
+        self._context = context
+        self._max_bytes = max_bytes
+        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+        self._shown = tuple(
+            kind for kind, key in ((CallRecord, TRACE), (OperationRecord, DETAIL)) if config.get(key)
+        )
+        self._to_stdout = bool(config.get(STDOUT))
+        self._logs: dict[int, _Log] = {}
+        self._over: list[int] = []
+
+    @classmethod
+    def open(cls, context: SinkContext) -> LinesSink | None:
+        """Unless the level of verl's logging hides the lines, which is said."""
+        level = str(context.header.config.get(LEVEL) or "")
+        if level.strip().upper() in _HIDING:
+            context.emit(
+                f"flagscale_perf: {LEVEL_VARIABLE}={printable(level)} hides [TQ-TRACE] and [TQ-DETAIL]; with"
+                " INFO they are shown; the run file has all records"
+            )
+            return None
+        return cls(context)
+
+    def write(self, record: Record) -> None:
+        """Keeps the record's lines, unless an earlier writer of the session has brought them to the log."""
+        if isinstance(record, ProcessRecord):
+            self._process(record)
+        elif isinstance(record, NameRecord):
+            self._log(record.process).names[record.number] = record.text
+        elif isinstance(record, self._shown):
+            log = self._log(record.process)
+            if record.number not in log.there:
+                lines = lines_of(record, log.names, self._anchor, log.pid)
+                log.file.write("".join(f"{line}\n" for line in lines).encode())
+                if self._to_stdout:
+                    for line in lines:
+                        self._context.emit(line, log.pid)
+
+    def flush(self) -> None:
+        """Brings the lines to their files and begins a new part before one gets too large. Raises OSError."""
+        for log in self._logs.values():
+            if log.file.waiting_bytes:
+                if log.file.size() and log.file.size() + log.file.waiting_bytes > self._max_bytes:
+                    _rotate(log.file.path)
+                log.file.flush()
+        while self._over:
+            self._logs.pop(self._over.pop()).file.close()
+
+    def close(self) -> None:
+        """Gives the descriptors back."""
+        for log in self._logs.values():
+            log.file.close()
+
+    def _log(self, process: int) -> _Log:
+        return self._logs[process]
+
+    def _process(self, record: ProcessRecord) -> None:
+        if record.end is not None:
+            self._over.append(record.number)
+            return
+        header = self._context.header
+        title = printable(record.title)
+        head = (
+            f"# process {record.number} of session {header.session_id} on {header.host}: {title}\n".encode()
+        )
+        path = self._context.directory / log_name(record.pid)
+        self._logs[record.number] = _Log(path, record.pid, head, self._context.resumed)
+
+
+def log_name(pid: int) -> str:
+    """`tq_trace_123.log`."""
+    return f"tq_trace_{pid}.log"
+
+
+def part_of(path: Path, number: int) -> Path:
+    """An older part of a log; part 1 is the newest of them."""
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+def _rotate(path: Path) -> None:
+    """Moves each part up by one; the file sees that its path is free and begins anew. Raises OSError."""
+    parts = [path]
+    while (older := part_of(path, len(parts))).is_file():
+        parts.append(older)
+    for number in range(len(parts), 0, -1):
+        if parts[number - 1].is_file():
+            parts[number - 1].rename(part_of(path, number))
+
+
+class _Left(NamedTuple):
+    """What an earlier writer of a session has left in a log.
+
+    Attributes:
+        numbers: of the records whose lines are whole.
+        size: of the log up to the last of them.
+    """
+
+    numbers: frozenset[int]
+    size: int
+
+
+def _left_in(path: Path, head: bytes) -> _Left | None:
+    """None where the session is not in this log. Raises OSError."""
+    numbers: set[int] = set()
+    size: int | None = None
+    at = 0
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            for line in file:
+                at += len(line)
+                if line == head:
+                    size = at
+                elif size is not None and line.endswith(b"\n") and _LAST_LINE.search(line):
+                    numbers.update(map(int, _NUMBER.findall(line)))
+                    size = at
+    except FileNotFoundError:
+        return None
+    return None if size is None else _Left(frozenset(numbers), size)

@@ -1,0 +1,44 @@
+"""What the writer of a traced job is to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from importlib import metadata
+from typing import Any
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.writer.task import WriterTask
+
+PACKAGES = ("TransferQueue", "verl", "ray", "torch", "tensordict")
+TRACE, DETAIL, STDOUT, LEVEL = "trace_functions", "trace_operations", "trace_stdout", "trace_level"
+LEVEL_VARIABLE = "VERL_LOGGING_LEVEL"
+
+
+def trace_task(options: TraceOptions) -> WriterTask:
+    """Raises PerfError for an option of the monitor in the environment that cannot be meant."""
+    config = replace(PerfConfig.from_args({}), perf_log_dir=str(options.directory)).as_dict()
+    config |= {
+        TRACE: options.trace,
+        DETAIL: options.detail,
+        STDOUT: options.to_stdout,
+        LEVEL: os.environ.get(LEVEL_VARIABLE, ""),
+    }
+    facts: dict[str, Any] = {
+        "job": options.job,
+        "versions": versions(),
+        "machine": os.uname().nodename,
+        "sampling": {"every": options.every, "ratio": options.ratio, "slow_ns": options.slow_ns},
+    }
+    return WriterTask.of(config, facts, str(options.directory), None)
+
+
+def versions() -> dict[str, str]:
+    """Of what is installed of `PACKAGES`."""
+    found = {}
+    for package in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
