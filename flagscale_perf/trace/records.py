@@ -33,7 +33,8 @@ class OperationRecord(NamedTuple):
 
     Attributes:
         process: number of the process in the session; 0 in its own ring.
-        number: of the process, from 1; operations and calls have one series, in the order of their ends.
+        number: of the process, from 1; operations and calls have one series without gaps. They come in the
+            order of their ends, though a call may have taken its number when what is in it ended.
         call: number of the `CallRecord` it was made in; 0 outside of any.
         operation: a `Kind`.
         start_ns: monotonic mark.
@@ -130,11 +131,12 @@ class CallRecord(NamedTuple):
 
 @record("tq_rows", slot=18)
 class RowsRecord(NamedTuple):
-    """Which samples an operation had, where they are not all of those from its first to its last.
+    """Which samples an operation had, where they are not all of those from its first to its last. There may
+    be several for one operation, one behind another; they come before it.
 
     Attributes:
-        process, number: of the operation; this comes right before it.
-        is_cut: 1 where there are more ranges than are kept.
+        process, number: of the operation.
+        is_cut: 1 in the last, where there are more ranges than are kept.
         ranges: first index and count of each range, one after another.
     """
 

@@ -56,6 +56,9 @@ TESTED_ELSEWHERE = {
     "training/records.py": "tests/unit/spine/test_jsonl.py",
     "training/recording/sources.py": "tests/unit/writer/test_drain.py",
     "writer/process.py": "tests/processes/test_writer_ends.py",
+    "hosts/transfer_queue/bridge.py": "tests/trace/test_calls.py",
+    "hosts/transfer_queue/client.py": "tests/trace/test_operations.py",
+    "hosts/transfer_queue/install.py": "tests/trace/test_operations.py",
     "writer/recorder.py": "tests/unit/test_perf_logger.py",
     "writer/supervisor.py": "tests/processes/test_writer_faults.py",
 }

@@ -1,7 +1,8 @@
 """Tests on real Ray, TransferQueue and verl. They are in an environment of their own, which `make test-trace`
 makes; elsewhere each module here is skipped.
 
-A module may set `ENVIRONMENT`: variables that its driver and its workers have.
+A module may set `ENVIRONMENT`: variables that its driver and its workers have; and `SETUP_HOOK`: the function
+that each worker process begins with.
 """
 
 from __future__ import annotations
@@ -80,12 +81,14 @@ def ray_session(request: pytest.FixtureRequest, trace_directory: Path) -> Iterat
     variables = (
         VARIABLES | {"TQ_TRACE_DIR": str(trace_directory)} | getattr(request.module, "ENVIRONMENT", {})
     )
+    hook = getattr(request.module, "SETUP_HOOK", None)
     directory = tempfile.mkdtemp(prefix="ray-")  # short: Ray makes sockets in it
     environment = dict(os.environ)
     os.environ |= variables
     ray.init(
         address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
         logging_level="ERROR", _temp_dir=directory,
+        runtime_env={"worker_process_setup_hook": hook} if hook else None,
     )  # fmt: skip
     yield
     ray.shutdown()

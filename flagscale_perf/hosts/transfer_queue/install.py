@@ -1,0 +1,115 @@
+"""Puts the tracer into a process: at once, or as soon as the process imports TransferQueue or verl."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from flagscale_perf.hosts.import_hook import ImportHook
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.transfer_queue import bridge, client
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import Record
+from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.options import TraceOptions
+
+Put = Callable[[Record], None]
+
+
+class Installation:
+    """The tracer inside one process; see `install`.
+
+    Args:
+        options: what is traced.
+        put: takes the records.
+    """
+
+    def __init__(self, options: TraceOptions, put: Put) -> None:
+        self.options = options
+        self._tracer = tracing.Tracer(options, put)
+        self._patches = Patches()
+        patch_bridge = functools.partial(bridge.patch_bridge, patches=self._patches)
+        after: dict[str, Callable[[ModuleType], None]] = {
+            client.MODULE: functools.partial(client.patch_client, patches=self._patches),
+            bridge.MODULE: patch_bridge,
+            bridge.IMPORTED_BY: patch_bridge,
+        }
+        self._import_hook = ImportHook({}, after, _import_failed)
+
+    def begin(self) -> None:
+        """Patches what the process has imported, and the rest as it comes."""
+        tracing.active = self._tracer
+        self._import_hook.install()
+
+    def undo(self) -> None:
+        """Takes every patch back, also from the clients that are there."""
+        global _installation
+        if _installation is self:
+            _installation = None
+            tracing.active = None
+        self._import_hook.uninstall()
+        self._patches.undo()
+        client.bind_again_after_undo()
+
+
+class _Joining:
+    """Joins the processes of the job at the first record: many a worker of Ray never has one."""
+
+    def __init__(self, options: TraceOptions) -> None:
+        self._options = options
+        self._lock = threading.Lock()
+        self._put: Put | None = None
+
+    def put(self, record: Record) -> None:
+        """Hands the record on."""
+        if self._put is None:
+            with self._lock:
+                if self._put is None:
+                    self._put = self._join()
+        self._put(record)
+
+    def _join(self) -> Put:
+        from flagscale_perf.trace.membership import Membership  # with the first record, not with the process
+
+        return Membership.join(self._options, Path(sys.argv[0]).name or "python").put
+
+
+_installation: Installation | None = None
+
+
+def install(options: TraceOptions | None = None, put: Put | None = None) -> Installation:
+    """Traces this process from now on; does nothing where it is traced. What it returns takes that back.
+
+    Args:
+        options: what is traced; None: what the environment says. With nothing in it switched on, nothing is
+            patched.
+        put: takes the records; None: they go to the writer of this machine.
+
+    Raises PerfError for an environment that cannot be meant.
+    """
+    global _installation
+    if _installation is not None:
+        return _installation
+    options = options or TraceOptions.of()
+    installation = Installation(options, put or _Joining(options).put)
+    if options.is_on:
+        _installation = installation
+        installation.begin()
+    return installation
+
+
+def install_quietly() -> None:
+    """The same where no program asked for it: a mistake in the environment is said, and nothing is traced."""
+    try:
+        install()
+    except PerfError as error:
+        tracing.note(f"nothing is traced in process {os.getpid()}: {error}")
+
+
+def _import_failed(module: str, error: Exception) -> None:
+    tracing.note(f"{module} is not traced: {type(error).__name__}: {error} (the program goes on without)")

@@ -1,0 +1,116 @@
+"""What a batch says of itself: its trace id, its step, its rows, and how many bytes its values take.
+
+Nothing here imports torch or TransferQueue: what a value is, is told by what it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+TRACE_ID, STEP = "trace_id", "global_steps"
+_DEPTH = 5  # of wrappers and lists around a value
+
+
+def trace_id_of(batch: Any) -> str:
+    """The id in the batch's own information, else the one that its first sample is tagged with; "" if there
+    is none.
+    """
+    info = batch.extra_info
+    if info and TRACE_ID in info and (found := _text(info[TRACE_ID])):
+        return found
+    tags = getattr(batch, "custom_meta", None) or getattr(batch, "tags", None)
+    return _text(tags[0][TRACE_ID]) if tags and TRACE_ID in tags[0] else ""
+
+
+def step_of(batch: Any) -> int | None:
+    """The step of the training that the batch says it belongs to."""
+    info = batch.extra_info
+    if not info or STEP not in info:
+        return None
+    value = _single(info[STEP])
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def payload_bytes(batch: Any) -> int | None:
+    """Bytes of the values of all fields of a TensorDict, without what says where a sample ends. None where
+    one holds Python objects whose size nobody knows.
+    """
+    total = 0
+    for value in batch.values():
+        if getattr(value, "_offsets", None) is None:
+            size = _other_bytes(value)
+        elif value._lengths is None:  # a jagged nested tensor keeps its samples in one tensor
+            size = value._values.nbytes
+        else:
+            size = None  # with gaps between them
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def ranges_of(rows: Sequence[int]) -> tuple[int, ...]:
+    """First index and count of each run of indexes that follow one another; `rows` in any order."""
+    ranges: list[int] = []
+    end: int | None = None
+    for row in sorted(set(rows)):
+        if row == end:
+            ranges[-1] += 1
+        else:
+            ranges += (row, 1)
+        end = row + 1
+    return tuple(ranges)
+
+
+def is_one_range(rows: Sequence[int]) -> bool:
+    """Whether the indexes follow one another in their order."""
+    first = rows[0]
+    return rows[-1] - first + 1 == len(rows) and rows == list(range(first, first + len(rows)))
+
+
+def _other_bytes(value: Any) -> int | None:
+    if hasattr(value, "nbytes") and hasattr(value, "is_nested"):  # a tensor
+        return int(value.numel() * value.itemsize if value.is_nested else value.nbytes)
+    if hasattr(value, "tolist"):  # a stack of Python objects
+        return _objects_bytes(value.tolist())
+    if hasattr(value, "data"):  # one Python object
+        return _objects_bytes([value.data])
+    return None
+
+
+def _objects_bytes(objects: Any) -> int | None:
+    total = 0
+    for each in objects if isinstance(objects, list) else [objects]:
+        if isinstance(each, str):
+            total += len(each) if each.isascii() else len(each.encode("utf-8", "backslashreplace"))
+        elif isinstance(each, bytes | bytearray):
+            total += len(each)
+        elif isinstance(size := getattr(each, "nbytes", None), int):
+            total += size
+        else:
+            return None
+    return total
+
+
+def _single(value: Any) -> Any:
+    """Information comes as it was given, wrapped for a TensorDict, or as a list of one for each part that was
+    put together. None for what is none of these, such as a tensor, which may be on a device.
+    """
+    for _ in range(_DEPTH):
+        if value is None or isinstance(value, str | bytes | int):
+            return value
+        if isinstance(value, list | tuple):
+            value = value[0] if value else None
+        elif type(value).__module__ == "numpy" or not hasattr(value, "nbytes"):
+            value = value.tolist() if hasattr(value, "tolist") else getattr(value, "data", None)
+        else:
+            return None
+    return None
+
+
+def _text(value: Any) -> str:
+    value = _single(value)
+    if value is None:
+        return ""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,369 @@
+"""Makes the records of one process: what a client of the queue did, and the calls that it did it for.
+
+What is wrapped around the queue's own code (`flagscale_perf/hosts/transfer_queue`) makes an `Operation` or a
+`Call` at its start, and gives it to the tracer when it has ended; the decision whether to keep it falls then,
+and one record is all that is made. `active` is the tracer of this process: None while nothing is traced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.errors import raised_by_signal
+from flagscale_perf.spine.records import TYPES, Record
+from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, step_of, trace_id_of
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.sampling import Sampling
+
+PUT, GET = int(Kind.PUT), int(Kind.GET)
+MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
+_LAYOUT = TYPES[RowsRecord].layout
+RANGES_ROOM = 0 if _LAYOUT is None else _LAYOUT.room // 2 * 2  # integers of the ranges that a record holds
+MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
+
+_Place = tuple[str, int | None]
+
+
+class Call:
+    """A call of a function that is not over. The tracer fills in what it needs of it.
+
+    Args:
+        function: its name.
+        batch: what it was called with.
+        parent: the call it was made in.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = (
+        "batch",
+        "compute_end_ns",
+        "compute_start_ns",
+        "function",
+        "get_bytes",
+        "get_ns",
+        "has_computed",
+        "identity",
+        "is_kept",
+        "number",
+        "operations",
+        "parent",
+        "put_bytes",
+        "put_ns",
+        "start_ns",
+    )
+
+    def __init__(self, function: str, batch: Any, parent: Call | None, start_ns: int) -> None:
+        self.function = function
+        self.batch = batch
+        self.parent = parent
+        self.start_ns = start_ns
+        self.compute_start_ns: int | None = None
+        self.compute_end_ns: int | None = None
+        self.has_computed = False
+        self.identity = _identity(batch, parent)  # now: what a batch says is gone when it comes back
+        self.number = 0  # none taken
+        self.is_kept: bool | None = None  # not decided
+        self.operations = self.get_ns = self.put_ns = 0
+        self.get_bytes: int | None = 0
+        self.put_bytes: int | None = 0
+
+
+class Operation:
+    """A put or get that is not over, and the stages of it that have been measured so far.
+
+    Args:
+        kind: `PUT` or `GET`.
+        call: the call it is made in.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = (
+        "call",
+        "coded_ns",
+        "decode_ns",
+        "kind",
+        "notify_ns",
+        "open_units",
+        "pack_ns",
+        "select_ns",
+        "serialize_ns",
+        "slowest_unit",
+        "slowest_unit_ns",
+        "start_ns",
+        "storage_ns",
+        "tags_ns",
+        "unit_end_ns",
+        "unit_ns",
+        "unit_start_ns",
+    )
+
+    def __init__(self, kind: int, call: Call | None, start_ns: int) -> None:
+        self.kind = kind
+        self.call = call
+        self.start_ns = start_ns
+        self.select_ns: int | None = None
+        self.serialize_ns: int | None = None
+        self.unit_ns: int | None = None
+        self.slowest_unit: str | None = None
+        self.slowest_unit_ns: int | None = None
+        self.notify_ns: int | None = None
+        self.tags_ns: int | None = None
+        self.decode_ns: int | None = None
+        self.pack_ns: int | None = None
+        self.open_units = 0
+        self.coded_ns = 0
+
+
+CALL: ContextVar[Call | None] = ContextVar("flagscale_perf_call", default=None)
+OPERATION: ContextVar[Operation | None] = ContextVar("flagscale_perf_operation", default=None)
+_STEP: ContextVar[int | None] = ContextVar("flagscale_perf_step", default=None)
+
+
+def step(number: int) -> None:
+    """Says which step of the training what follows belongs to, where the batches do not say so."""
+    _STEP.set(number)
+
+
+class Tracer:
+    """The records of this process.
+
+    Args:
+        options: what is traced, and how much of it.
+        put: takes a record; must not raise or wait.
+    """
+
+    def __init__(self, options: TraceOptions, put: Callable[[Record], None]) -> None:
+        self.options = options
+        self._put = put
+        self._trace, self._detail = options.trace, options.detail
+        self._sampling = Sampling.of(options)
+        self._keeps_all = self._sampling.keeps_all
+        self._slow_ns = sys.maxsize if options.slow_ns is None else options.slow_ns
+        self._lock = threading.Lock()
+        self.begin()
+
+    def begin(self) -> None:
+        """Numbers and names begin anew: what a forked child does."""
+        self._numbers = itertools.count(1)
+        self._name_numbers = itertools.count(1)
+        self._names: dict[str, int] = {}
+
+    def begin_call(self, function: str, batch: Any) -> Call | None:
+        """A call, from now on the one that what follows is done for; None where tracing has just failed."""
+        try:
+            call = Call(function, batch, CALL.get(), monotonic_ns())
+        except Exception as failure:
+            fail(failure)
+            return None
+        CALL.set(call)
+        return call
+
+    def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
+        """The operation is over.
+
+        Args:
+            operation: what it was.
+            batch: its BatchMeta; None where it failed before it had one.
+            data: what was put or got; None where it failed.
+            error: why it failed.
+        """
+        total_ns = monotonic_ns() - operation.start_ns
+        try:
+            self._end_operation(operation, batch, data, (total_ns, error))
+        except Exception as failure:
+            fail(failure)
+
+    def end_call(self, call: Call, error: BaseException | None) -> None:
+        """The call has returned, or has failed."""
+        total_ns = monotonic_ns() - call.start_ns
+        CALL.set(call.parent)
+        if not self._trace:
+            return
+        try:
+            self._end_call(call, total_ns, error)
+        except Exception as failure:
+            fail(failure)
+
+    def _end_operation(
+        self, operation: Operation, batch: Any, data: Any, end: tuple[int, BaseException | None]
+    ) -> None:
+        total_ns, error = end
+        call = operation.call
+        size_bytes = None if data is None else payload_bytes(data)
+        if call is not None:
+            _add_to_call(call, operation.kind, total_ns, size_bytes)
+            if call.is_kept is None and not self._keeps_all:
+                self._is_kept(call, _place(batch))
+        if not self._detail:
+            return
+        rows: Sequence[int] = () if batch is None else batch.global_indexes
+        place = _place(batch)
+        weight = ONE
+        if not self._keeps_all and error is None and total_ns < self._slow_ns:
+            if not self._sampling.keeps("" if batch is None else trace_id_of(batch), *place):
+                return
+            weight = self._sampling.weight_milli
+        partition, first = place
+        last, ranges = _shape(rows, first)
+        trace_id, training_step = _identity(batch, call)
+        call_number = 0 if call is None or not self._trace else self._number_of(call, place)
+        unit = operation.slowest_unit
+        names = (self._name(partition), _error_name(self, error), None if unit is None else self._name(unit))
+        number = next(self._numbers)
+        if ranges:
+            self._put_ranges(number, ranges)
+        self._put(
+            OperationRecord(
+                0, number, call_number, operation.kind, operation.start_ns, total_ns, operation.select_ns,
+                operation.serialize_ns, operation.unit_ns, names[2], operation.slowest_unit_ns,
+                operation.notify_ns, operation.tags_ns, operation.decode_ns, operation.pack_ns, size_bytes,
+                len(rows), 0 if data is None else len(data.keys()), first, last, names[0], names[1], weight,
+                training_step, trace_id,
+            )
+        )  # fmt: skip
+
+    def _end_call(self, call: Call, total_ns: int, error: BaseException | None) -> None:
+        is_forced = error is not None or total_ns >= self._slow_ns
+        if not (is_forced or self._is_kept(call, _place(call.batch))):
+            return
+        number = self._take_number(call)
+        weight = ONE if is_forced else self._sampling.weight_milli
+        parent = 0 if call.parent is None else self._number_of(call.parent, _place(call.batch))
+        trace_id, training_step = call.identity
+        get_ns, compute_ns, put_ns = _parts(call, total_ns)
+        names = self._name(call.function), _error_name(self, error)
+        self._put(
+            CallRecord(
+                0, number, parent, call.start_ns, total_ns, get_ns, compute_ns, put_ns, call.batch.size,
+                call.operations, call.get_ns, call.put_ns, call.get_bytes, call.put_bytes, names[0], names[1],
+                weight, training_step, trace_id,
+            )
+        )  # fmt: skip
+
+    def _number_of(self, call: Call, place: _Place) -> int:
+        """What a record refers to the call by, which ends later; 0 where that is not kept."""
+        return self._take_number(call) if self._is_kept(call, place) else 0
+
+    def _take_number(self, call: Call) -> int:
+        if not call.number:
+            with self._lock:  # two of its operations may end at a time
+                call.number = call.number or next(self._numbers)
+        return call.number
+
+    def _is_kept(self, call: Call, place: _Place) -> bool:
+        """Decided once: by the call's batch; where that has neither an id nor rows, as a batch of keys, by
+        the place of the first that was got for it.
+        """
+        if call.is_kept is None and not self._keeps_all:
+            own = _place(call.batch)
+            trace_id = trace_id_of(call.batch)
+            partition, first = place if own[1] is None else own
+            is_known = trace_id or first is not None
+            call.is_kept = not is_known or self._sampling.keeps(trace_id, partition, first)
+        return call.is_kept is not False
+
+    def _name(self, text: str) -> int:
+        number = self._names.get(text)
+        if number is None:
+            number = next(self._name_numbers)
+            self._put(NameRecord(0, number, text))  # first: another thread may find the number at once
+            if len(self._names) >= MOST_NAMES:
+                self._names = {}
+            self._names[text] = number
+        return number
+
+    def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
+        for part in range(0, min(len(ranges), MOST_RANGES), RANGES_ROOM):
+            end = part + RANGES_ROOM
+            is_cut = end >= MOST_RANGES and len(ranges) > end
+            self._put(RowsRecord(0, number, int(is_cut), ranges[part:end]))
+
+
+active: Tracer | None = None
+_has_failed = False
+
+
+def fail(error: Exception) -> None:
+    """Tracing ends in this process, and says so, once. What a signal's handler raised is the program's."""
+    global active, _has_failed
+    if raised_by_signal(error):
+        raise error
+    active = None
+    if not _has_failed:
+        _has_failed = True
+        note(f"tracing ends in process {os.getpid()}: {type(error).__name__}: {error}")
+
+
+def note(text: str) -> None:
+    """A line on stderr, if that takes one."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(f"flagscale_perf: {text}\n")
+        sys.stderr.flush()
+
+
+def _begin_in_child() -> None:
+    """Of the parent's numbers and names, the writer knows nothing here."""
+    if active is not None:
+        active.begin()
+    CALL.set(None)
+    OPERATION.set(None)
+
+
+os.register_at_fork(after_in_child=_begin_in_child)
+
+
+def _add_to_call(call: Call, kind: int, total_ns: int, size_bytes: int | None) -> None:
+    call.operations += 1
+    if kind == GET:
+        call.get_ns += total_ns
+        call.get_bytes = None if call.get_bytes is None or size_bytes is None else call.get_bytes + size_bytes
+    else:
+        call.put_ns += total_ns
+        call.put_bytes = None if call.put_bytes is None or size_bytes is None else call.put_bytes + size_bytes
+
+
+def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
+    """Get, compute, put."""
+    began, ended = call.compute_start_ns, call.compute_end_ns
+    if began is None or ended is None:
+        return total_ns, None, None
+    put_ns = call.start_ns + total_ns - ended if call.has_computed else None
+    return began - call.start_ns, ended - began, put_ns
+
+
+def _place(batch: Any) -> _Place:
+    """Its partition and its lowest row."""
+    rows = getattr(batch, "global_indexes", None)
+    return (batch.partition_ids[0], min(rows)) if rows else ("", None)
+
+
+def _shape(rows: Sequence[int], first: int | None) -> tuple[int | None, tuple[int, ...]]:
+    """The last row; and all ranges, where there is more than one."""
+    if first is None:
+        return None, ()
+    if is_one_range(rows):
+        return rows[-1], ()
+    ranges = ranges_of(rows)
+    return ranges[-2] + ranges[-1] - 1, ranges if len(ranges) > 2 else ()
+
+
+def _identity(batch: Any, call: Call | None) -> tuple[str, int | None]:
+    """Trace id and step: of the batch, or else of the call it is dealt with in."""
+    trace_id = "" if batch is None else trace_id_of(batch)
+    training_step = None if batch is None else step_of(batch)
+    if call is not None and (not trace_id or training_step is None):
+        return trace_id or call.identity[0], call.identity[1] if training_step is None else training_step
+    return trace_id, _STEP.get() if training_step is None else training_step
+
+
+def _error_name(tracer: Tracer, error: BaseException | None) -> int:
+    return 0 if error is None else tracer._name(type(error).__name__)

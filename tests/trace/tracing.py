@@ -1,0 +1,50 @@
+"""Tracing this process into a list."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.hosts.transfer_queue.install import install
+from flagscale_perf.spine.records import Record
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.records import NameRecord
+
+
+class Kept(list[Record]):
+    """The records of a process, in their order."""
+
+    def of(self, kind: Any) -> list[Any]:
+        """Those of one type."""
+        return [record for record in self if isinstance(record, kind)]
+
+    @property
+    def names(self) -> dict[int, str]:
+        """What stands behind each number."""
+        return {0: ""} | {record.number: record.text for record in self.of(NameRecord)}
+
+
+kept_here = Kept()  # by `begin_worker`
+
+
+def begin_worker() -> None:
+    """What each worker process of Ray does before anything else (`worker_process_setup_hook`)."""
+    install(options(), kept_here.append)
+
+
+def options(**changes: Any) -> TraceOptions:
+    """Everything is traced."""
+    return TraceOptions(**({"trace": True, "detail": True, "directory": Path("unused")} | changes))
+
+
+@contextlib.contextmanager
+def traced(**changes: Any) -> Iterator[Kept]:
+    """This process is traced in it."""
+    kept = Kept()
+    installation = install(options(**changes), kept.append)
+    try:
+        yield kept
+    finally:
+        installation.undo()

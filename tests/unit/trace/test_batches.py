@@ -1,0 +1,99 @@
+"""flagscale_perf.trace.batches"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, step_of, trace_id_of
+
+ROWS = [torch.zeros(n + 1) for n in range(4)]  # 10 numbers
+JAGGED = torch.nested.as_nested_tensor(ROWS, layout=torch.jagged)
+STRIDED = torch.nested.as_nested_tensor(ROWS, layout=torch.strided)
+
+
+class Wrapped:
+    """As a TensorDict wraps what is no tensor."""
+
+    def __init__(self, data: object) -> None:
+        self.data = data
+
+    def tolist(self) -> object:
+        return self.data
+
+
+def batch(**info: object) -> SimpleNamespace:
+    return SimpleNamespace(extra_info=info, custom_meta=[{}])
+
+
+@pytest.mark.parametrize(
+    ("given", "id_"),
+    [
+        ("a1b2c3d4", "a1b2c3d4"),
+        (["one", "one"], "one"),
+        (["one", "two"], "one"),
+        ([], ""),
+        (Wrapped("wrapped"), "wrapped"),
+        (Wrapped(["listed"]), "listed"),
+        (b"\xffbytes", "\\xffbytes"),
+        (7, "7"),
+        (None, ""),
+        ({}, ""),
+        ("x | func=y\n\x1b[31m", "x | func=y\n\x1b[31m"),
+        (torch.tensor([1]), ""),
+    ],
+)
+def test_a_trace_id_is_read_in_every_shape_that_it_comes_in(given, id_) -> None:
+    assert trace_id_of(batch(trace_id=given)) == id_
+
+
+def test_without_one_of_its_own_a_batch_has_the_id_of_its_first_tag() -> None:
+    by_rows = SimpleNamespace(extra_info={}, custom_meta=[{"trace_id": "tag"}, {}])
+    by_keys = SimpleNamespace(extra_info=None, tags=[{"trace_id": "tag"}])
+    nothing = SimpleNamespace(extra_info=None, tags=[])
+    assert [trace_id_of(each) for each in (by_rows, by_keys, nothing)] == ["tag", "tag", ""]
+
+
+@pytest.mark.parametrize(
+    ("given", "step"), [(7, 7), ([8, 8], 8), (Wrapped(9), 9), ("7", None), (True, None), (None, None)]
+)
+def test_a_batch_may_say_its_step(given, step) -> None:
+    assert step_of(batch(global_steps=given)) == step
+    assert step_of(batch()) is None
+
+
+def test_bytes_are_those_of_the_values_alone() -> None:
+    assert payload_bytes({"dense": torch.zeros(4, 8), "narrow": torch.zeros(4, dtype=torch.int8)}) == 132
+    assert payload_bytes({"jagged": JAGGED}) == 40
+    assert payload_bytes({"strided": STRIDED}) == 40
+    assert payload_bytes({}) == 0
+
+
+def test_bytes_of_objects_are_counted_where_they_are_known() -> None:
+    assert payload_bytes({"text": Wrapped(["abc", "é", b"xy", torch.zeros(2)])}) == 3 + 2 + 2 + 8
+    assert payload_bytes({"one": Wrapped("abc")}) == 3
+    assert payload_bytes({"dense": torch.zeros(4), "unknown": Wrapped([{}])}) is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranges"),
+    [
+        ([5], (5, 1)),
+        ([0, 1, 2], (0, 3)),
+        ([2, 0, 1], (0, 3)),
+        ([0, 2, 4, 5], (0, 1, 2, 1, 4, 2)),
+        ([1, 1, 2], (1, 2)),
+        ([], ()),
+    ],
+)
+def test_rows_are_ranges(rows, ranges) -> None:
+    assert ranges_of(rows) == ranges
+
+
+@pytest.mark.parametrize(
+    ("rows", "is_one"), [([3, 4, 5], True), ([3], True), ([3, 9, 5], False), ([5, 4, 3], False)]
+)
+def test_one_range_is_seen(rows, is_one) -> None:
+    assert is_one_range(rows) is is_one

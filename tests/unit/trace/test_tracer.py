@@ -1,0 +1,292 @@
+"""flagscale_perf.trace.tracer"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from flagscale_perf.spine.records import TYPES
+from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.records import CallRecord, NameRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.tracer import GET, PUT, RANGES_ROOM, Call, Operation, Tracer
+
+OPTIONS = {"trace": True, "detail": True, "directory": Path("unused")}
+
+
+def batch(rows: list[int], partition: str = "train", **info: Any) -> SimpleNamespace:
+    return SimpleNamespace(
+        global_indexes=rows,
+        partition_ids=[partition] * len(rows),
+        extra_info=info,
+        custom_meta=[{} for _ in rows],
+        size=len(rows),
+    )
+
+
+def keys(*names: str, **info: Any) -> SimpleNamespace:
+    """A batch of keys: nobody knows its rows yet."""
+    return SimpleNamespace(keys=names, extra_info=info, tags=[{} for _ in names], size=len(names))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time that it is."""
+    now = [0]
+    monkeypatch.setattr(tracing, "monotonic_ns", lambda: now[0])
+    return now
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_traced() -> Iterator[None]:
+    yield
+    tracing.active = None
+    tracing._has_failed = False
+
+
+def traced(**changes: Any) -> tuple[Tracer, list[Any]]:
+    records: list[Any] = []
+    return Tracer(TraceOptions(**(OPTIONS | changes)), records.append), records
+
+
+def test_an_operation_is_one_record_behind_its_names(clock) -> None:
+    tracer, records = traced()
+    operation = Operation(PUT, None, start_ns=100)
+    operation.select_ns, operation.serialize_ns, operation.unit_ns = 1, 2, 3
+    operation.slowest_unit, operation.slowest_unit_ns = "unit 1", 4
+    operation.notify_ns, operation.tags_ns = 5, 6
+    clock[0] = 150
+    tracer.end_operation(
+        operation, batch([7, 8, 9], trace_id="a1", global_steps=3), {"x": torch.zeros(3, 2)}, None
+    )
+    assert records == [
+        NameRecord(0, 1, "train"),
+        NameRecord(0, 2, "unit 1"),
+        OperationRecord(
+            0, 1, 0, PUT, 100, 50, 1, 2, 3, 2, 4, 5, 6, None, None, 24, 3, 1, 7, 9, 1, 0, 1000, 3, "a1"
+        ),
+    ]
+
+
+def test_an_operation_that_failed_has_its_error_and_no_bytes(clock) -> None:
+    tracer, records = traced()
+    tracer.end_operation(Operation(GET, None, 0), batch([0, 1]), None, TimeoutError())
+    (operation,) = (record for record in records if isinstance(record, OperationRecord))
+    names = {record.number: record.text for record in records if isinstance(record, NameRecord)}
+    assert (names[operation.error], operation.size_bytes, operation.rows, operation.fields) == (
+        "TimeoutError", None, 2, 0,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("nothing", [None, batch([])])
+def test_without_rows_there_is_no_place(clock, nothing) -> None:
+    tracer, records = traced()
+    tracer.end_operation(Operation(GET, None, 0), nothing, {}, None)
+    operation = records[-1]
+    assert (operation.rows, operation.first_row, operation.last_row, operation.size_bytes) == (
+        0, None, None, 0,
+    )  # fmt: skip
+
+
+def test_scattered_rows_come_before_their_operation_in_as_many_records_as_it_takes(clock) -> None:
+    tracer, records = traced()
+    tracer.end_operation(Operation(GET, None, 0), batch([4, 0, 1]), {}, None)
+    assert records[1:] == [RowsRecord(0, 1, 0, (0, 2, 4, 1)), records[-1]]
+    assert (records[-1].first_row, records[-1].last_row) == (0, 4)
+    records.clear()
+    tracer.end_operation(Operation(GET, None, 0), batch(list(range(0, 64, 2))), {}, None)
+    parts = [record for record in records if isinstance(record, RowsRecord)]
+    assert sum((record.ranges for record in parts), ()) == tuple(
+        number for row in range(0, 64, 2) for number in (row, 1)
+    )
+    assert [(record.number, record.is_cut, len(record.ranges)) for record in parts] == [
+        (2, 0, RANGES_ROOM), (2, 0, RANGES_ROOM), (2, 0, 64 - 2 * RANGES_ROOM),
+    ]  # fmt: skip
+    layout = TYPES[RowsRecord].layout
+    assert layout is not None and layout.room // 2 * 2 == RANGES_ROOM
+
+
+def test_too_many_ranges_are_cut_and_say_so(clock) -> None:
+    tracer, records = traced()
+    tracer.end_operation(Operation(GET, None, 0), batch(list(range(0, 2000, 2))), {}, None)
+    cut = [record.is_cut for record in records if isinstance(record, RowsRecord)]
+    assert cut == [0] * 63 + [1]
+
+
+def test_rows_in_another_order_are_one_range_still(clock) -> None:
+    tracer, records = traced()
+    tracer.end_operation(Operation(GET, None, 0), batch([3, 2, 1]), {}, None)
+    assert [type(record) for record in records] == [NameRecord, OperationRecord]
+    assert (records[-1].first_row, records[-1].last_row) == (1, 3)
+
+
+def ended(tracer: Tracer, call: Call, clock: list[int], *times: int) -> None:
+    """Its compute began and ended, and it returned."""
+    call.compute_start_ns, call.compute_end_ns, clock[0] = times
+    call.has_computed = True
+    tracer.end_call(call, None)
+
+
+def test_a_call_is_the_sum_of_its_parts_and_its_operations_know_it(clock) -> None:
+    tracer, records = traced()
+    call = Call("score", batch([0, 1], trace_id="a1"), None, start_ns=1000)
+    clock[0] = 1100
+    tracer.end_operation(Operation(GET, call, 1010), batch([0, 1]), {"x": torch.zeros(2)}, None)
+    clock[0] = 1450
+    tracer.end_operation(Operation(PUT, call, 1400), batch([0, 1]), {"y": torch.zeros(4)}, None)
+    ended(tracer, call, clock, 1100, 1400, 1500)
+    operations = [record for record in records if isinstance(record, OperationRecord)]
+    assert [(each.number, each.call, each.trace_id) for each in operations] == [(2, 1, "a1"), (3, 1, "a1")]
+    names = {record.text: record.number for record in records if isinstance(record, NameRecord)}
+    assert records[-1] == CallRecord(
+        0, 1, 0, 1000, 500, 100, 300, 100, 2, 2, 90, 50, 8, 16, names["score"], 0, 1000, None, "a1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "parts"),
+    [
+        ((None, None, False), (50, None, None)),
+        ((10, 40, False), (10, 30, None)),
+        ((10, 40, True), (10, 30, 10)),
+    ],
+)
+def test_a_call_that_fails_has_the_parts_that_it_came_to(clock, times, parts) -> None:
+    tracer, records = traced()
+    call = Call("boom", batch([0]), None, start_ns=0)
+    call.compute_start_ns, call.compute_end_ns, call.has_computed = times
+    clock[0] = 50
+    tracer.end_call(call, KeyError())
+    (made,) = (record for record in records if isinstance(record, CallRecord))
+    assert (made.get_ns, made.compute_ns, made.put_ns) == parts
+    assert records[-2] == NameRecord(0, made.error, "KeyError")
+
+
+def test_a_call_in_a_call_keeps_its_own_id_and_names_its_parent(clock) -> None:
+    tracer, records = traced()
+    outer = Call("outer", batch([0], trace_id="outer", global_steps=4), None, 0)
+    inner = Call("inner", batch([1], trace_id="inner"), outer, 1)
+    nameless = Call("nameless", keys("k"), inner, 2)
+    for call in (nameless, inner, outer):
+        ended(tracer, call, clock, 3, 4, 5)
+    calls = [record for record in records if isinstance(record, CallRecord)]
+    assert [(each.number, each.parent, each.trace_id, each.step) for each in calls] == [
+        (1, 2, "inner", 4), (2, 3, "inner", 4), (3, 0, "outer", 4),
+    ]  # fmt: skip
+
+
+def test_only_what_is_switched_on_is_kept(clock) -> None:
+    def kinds(**options: bool) -> list[type]:
+        tracer, records = traced(**options)
+        call = Call("score", batch([0]), None, 0)
+        tracer.end_operation(Operation(GET, call, 0), batch([0]), {}, None)
+        ended(tracer, call, clock, 1, 2, 3)
+        return [type(record) for record in records if not isinstance(record, NameRecord)]
+
+    assert kinds(detail=False) == [CallRecord]
+    assert kinds(trace=False) == [OperationRecord]
+    assert kinds() == [OperationRecord, CallRecord]
+
+
+def test_what_is_not_kept_takes_no_number_and_both_sides_decide_alike(clock) -> None:
+    producer, made = traced(every=4)
+    consumer, taken = traced(every=4)
+    for first in range(0, 64 * 200, 64):
+        rows = batch(list(range(first, first + 64)))
+        producer.end_operation(Operation(PUT, None, 0), rows, {}, None)
+        consumer.end_operation(Operation(GET, None, 0), rows, {}, None)
+
+    def kept(records: list[Any]) -> list[Any]:
+        return [record for record in records if isinstance(record, OperationRecord)]
+
+    assert [each.first_row for each in kept(made)] == [each.first_row for each in kept(taken)]
+    assert [each.number for each in kept(made)] == list(range(1, len(kept(made)) + 1))
+    assert {each.weight_milli for each in kept(made)} == {4000}
+    assert 30 < len(kept(made)) < 70  # the same each time
+
+
+def test_errors_and_what_is_slow_are_always_kept_and_stand_for_themselves(clock) -> None:
+    tracer, records = traced(every=1_000_000_000, slow_ns=100)
+    for duration_ns, error in ((99, None), (100, None), (1, KeyError())):
+        clock[0] = duration_ns
+        tracer.end_operation(Operation(GET, None, 0), batch([0]), None, error)
+        call = Call("score", batch([0]), None, 0)
+        tracer.end_call(call, error)
+    kept = [record for record in records if not isinstance(record, NameRecord)]
+    assert [(type(each), each.number, each.total_ns, each.weight_milli) for each in kept] == [
+        (OperationRecord, 1, 100, 1000), (CallRecord, 2, 100, 1000),
+        (OperationRecord, 3, 1, 1000), (CallRecord, 4, 1, 1000),
+    ]  # fmt: skip
+
+
+def test_a_call_on_keys_is_decided_on_with_what_is_got_for_it(clock) -> None:
+    tracer, records = traced(every=4)
+    for first in range(0, 64 * 50, 64):
+        call = Call("score", keys("k"), None, 0)
+        tracer.end_operation(Operation(GET, call, 0), batch(list(range(first, first + 64))), {}, None)
+        ended(tracer, call, clock, 1, 2, 3)
+    kept = [record for record in records if not isinstance(record, NameRecord)]
+    assert len(kept) > 10
+    operations, calls = kept[::2], kept[1::2]
+    assert [each.call for each in operations] == [each.number for each in calls]
+
+
+def test_a_step_that_is_said_is_the_one_of_batches_that_say_none(clock) -> None:
+    tracer, records = traced()
+    token = tracing._STEP.set(None)
+    tracing.step(5)
+    tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
+    tracer.end_operation(Operation(GET, None, 0), batch([0], global_steps=6), {}, None)
+    tracing._STEP.reset(token)
+    assert [record.step for record in records[1:]] == [5, 6]
+
+
+def test_a_failure_inside_is_said_once_and_ends_tracing(clock, capsys) -> None:
+    def broken(record: Any) -> None:
+        raise ZeroDivisionError("broken")
+
+    tracer = tracing.active = Tracer(TraceOptions(**OPTIONS), broken)
+    for _ in range(2):
+        tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
+        tracer.end_call(Call("score", batch([0]), None, 0), None)
+    assert tracing.active is None
+    assert capsys.readouterr().err == (
+        f"flagscale_perf: tracing ends in process {os.getpid()}: ZeroDivisionError: broken\n"
+    )
+
+
+def test_a_batch_that_cannot_be_read_ends_tracing_and_nothing_else(capsys) -> None:
+    tracer, _ = traced()
+    tracing.active = tracer
+    assert tracer.begin_call("score", object()) is None
+    assert (tracing.active, tracing.CALL.get()) == (None, None)
+    assert "AttributeError" in capsys.readouterr().err
+
+
+def test_names_are_bounded(clock, monkeypatch) -> None:
+    monkeypatch.setattr(tracing, "MOST_NAMES", 2)
+    tracer, records = traced()
+    for partition in ("a", "b", "c", "a"):
+        tracer.end_operation(Operation(GET, None, 0), batch([0], partition), {}, None)
+    names = [record for record in records if isinstance(record, NameRecord)]
+    assert names == [NameRecord(0, n, text) for n, text in enumerate("abca", 1)]
+
+
+def test_a_forked_child_begins_its_numbers_and_names_anew(clock) -> None:
+    tracer, records = traced()
+    tracing.active = tracer
+    tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
+    child = os.fork()
+    if child == 0:
+        records.clear()
+        tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
+        os._exit(0 if [record.number for record in records] == [1, 1] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
+    assert [record.number for record in records] == [1, 1, 2]
