@@ -9,21 +9,25 @@ from pathlib import Path
 
 from flagscale_perf.analysis.export import Export
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.analysis.run_file import RunFile, open_regular, sessions_in
+from flagscale_perf.analysis.log_files import has_mark, log_files
+from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.session import file_names
+from flagscale_perf.spine.session import file_names, session_of
 
 # Folder of the package, as run files name it -> module with its `INSTRUMENT`. The folder's module `records`
 # registers its record types.
 INSTRUMENTS = {
     "training": "flagscale_perf.training.analysis.instrument",
     "rpc": "flagscale_perf.rpc.analysis.instrument",
+    "trace": "flagscale_perf.trace.analysis.instrument",
 }
 # Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
 EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
-# How a log begins that an instrument reads without a run file beside it.
+# How a log is known that an instrument reads without a run file beside it: it begins so, or this stands in it
+# somewhere, among anybody's lines. Those of the second kind may be compressed, and whole directories of them.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
+MARKS = {b"[TQ-TRACE] ": "trace", b"[TQ-DETAIL] ": "trace"}
 FIRST = "training"  # whose first files have no name in their header
 
 
@@ -58,11 +62,41 @@ def instrument_of(header: RunHeader) -> Instrument:
 
 
 def instrument_for(path: Path) -> Instrument:
-    """The one that wrote the run file, or the log. Raises PerfError if it is neither."""
+    """The one that wrote the run file, the log, or the logs of the directory. Raises PerfError if it is none
+    of these.
+    """
+    if path.is_dir():
+        name = _marked(path)
+        return load(name or FIRST)
     with os.fdopen(open_regular(path), "rb") as file:
         begin = file.read(max(map(len, LOGS)))
     name = next((LOGS[title] for title in LOGS if begin.startswith(title)), None)
+    if name is None and session_of(path.name) is None:
+        name = _marked(path)
     return load(name) if name is not None else instrument_of(RunFile(path).header)
+
+
+def run_or_logs(path: Path, session_id: str | None = None) -> Path:
+    """What is meant by a path: a run file as `find_run_file` finds it, or, where there is none, a log or a
+    directory of logs that an instrument reads. Raises PerfError.
+    """
+    return path if session_id is None and has_logs(path) else find_run_file(path, session_id)
+
+
+def has_logs(path: Path) -> bool:
+    """Whether it is a directory without a run file in which lie logs that an instrument reads."""
+    if not path.is_dir():
+        return False
+    return not any(map(session_of, os.listdir(path))) and _marked(path) is not None
+
+
+def _marked(path: Path) -> str | None:
+    """The instrument whose lines stand in the log, or in one of the directory's."""
+    try:
+        files = log_files(path)
+    except PerfError:
+        return None
+    return next((MARKS[mark] for file in files for mark in MARKS if has_mark(file, mark)), None)
 
 
 def instrument_in(directory: Path) -> Instrument:

@@ -7,10 +7,9 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
-from flagscale_perf.cli.instruments import instrument_for, instrument_in
+from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs
 from flagscale_perf.cli.output import add_output, format_of, put, put_lines
 from flagscale_perf.report import csv, text
 from flagscale_perf.spine.errors import PerfError
@@ -49,8 +48,9 @@ class ReportCommand(Command):
         chosen = format_of(args, FORMATS)
         if args.all_sessions:
             return _history(args, chosen)
-        wait_for_start(args.run, args.session, _say)
-        path = find_run_file(args.run, args.session)
+        if not has_logs(args.run):
+            wait_for_start(args.run, args.session, _say)
+        path = run_or_logs(args.run, args.session)
         report = instrument_for(path).report(path)
         if chosen == "csv":
             put_lines(csv.lines(report), args.output)

@@ -1,0 +1,114 @@
+"""Logs of any program in whatever shape they lie: a file, its rotated parts, compressed, a directory."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from flagscale_perf.analysis.run_file import open_regular
+from flagscale_perf.spine.errors import PerfError
+
+CHUNK_BYTES = 1 << 20
+MAX_FILES = 10_000
+_ROTATED = re.compile(r"^(.*?)(?:\.(\d{1,4}))?(?:\.gz)?$")
+_NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?$")
+
+
+def log_files(path: Path) -> list[Path]:
+    """The logs meant by a path: a file, or those of a directory and below it, of a rotated log the oldest
+    part first. Raises PerfError where there is none.
+    """
+    if not path.exists():
+        raise PerfError(f"{str(path)!r} does not exist; give a log, or a directory of logs")
+    if not path.is_dir():
+        return [path]
+    found = []
+    for below, directories, names in os.walk(path):
+        directories.sort()
+        found += [Path(below) / name for name in names if _NAMES.search(name)]
+        if len(found) > MAX_FILES:
+            raise PerfError(f"{str(path)!r} has more than {MAX_FILES} logs; give one of its directories")
+    if not found:
+        raise PerfError(f"no log (.log, .txt, .out, .err, or one of these with .gz) in {str(path)!r}")
+    return sorted(found, key=_age)
+
+
+def older_parts(path: Path) -> list[Path]:
+    """Rotated parts of this log beside it, the oldest first."""
+    if not path.parent.is_dir():
+        return []
+    parts = [each for each in path.parent.glob(f"{_escaped(path.name)}.*") if _is_part(each, path.name)]
+    return sorted(parts, key=_age)
+
+
+def _escaped(name: str) -> str:
+    return re.sub(r"([*?\[])", r"[\1]", name)
+
+
+def _is_part(path: Path, name: str) -> bool:
+    match = _ROTATED.match(path.name)
+    return match is not None and match[1] == name and match[2] is not None
+
+
+def _age(path: Path) -> tuple[str, str, int]:
+    match = _ROTATED.match(path.name)
+    assert match is not None  # it matches everything
+    return str(path.parent), match[1], -int(match[2] or 0)
+
+
+class LogChunks:
+    """The text of one log, some whole lines at a time, in constant memory.
+
+    Attributes:
+        path: of the file.
+        trouble: why its end could not be read; empty where it could.
+        is_cut: its last line has no end.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trouble = ""
+        self.is_cut = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Raises PerfError for a file that cannot be read at all."""
+        with os.fdopen(open_regular(self.path), "rb") as file:
+            is_gzip = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            yield from self._chunks(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file)
+
+    def _chunks(self, file: BinaryIO) -> Iterator[bytes]:
+        rest = b""
+        while data := self._read(file):
+            end = data.rfind(b"\n") + 1
+            if end:
+                yield rest + data[:end]
+                rest = data[end:]
+            elif len(rest) > CHUNK_BYTES:  # no line of a log: binary, or one without an end
+                yield rest + data
+                rest = b""
+            else:
+                rest += data
+        self.is_cut = bool(rest)
+        if rest:
+            yield rest
+
+    def _read(self, file: BinaryIO) -> bytes:
+        try:
+            return file.read(CHUNK_BYTES)
+        except (OSError, EOFError, zlib.error) as error:
+            self.trouble = str(error) or type(error).__name__
+            return b""
+
+
+def has_mark(path: Path, mark: bytes) -> bool:
+    """Whether the text stands anywhere in the log."""
+    try:
+        return any(mark in chunk for chunk in LogChunks(path))
+    except PerfError:
+        return False

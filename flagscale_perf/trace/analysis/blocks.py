@@ -1,0 +1,317 @@
+"""Traces as blocks, which every format shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Cell,
+    Findings,
+    Note,
+    Pairs,
+    Quantity,
+    Report,
+    Section,
+    StackedBar,
+    Stripe,
+    Table,
+    Tile,
+)
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.trace.analysis import verdicts
+from flagscale_perf.trace.analysis.drawn import drawn
+from flagscale_perf.trace.analysis.layout import NOTHING
+from flagscale_perf.trace.analysis.lineage import Lineage
+from flagscale_perf.trace.analysis.remarks import remarks_of
+from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
+from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.analysis.sums import MIB, OTHER, FunctionSums
+from flagscale_perf.trace.records import Kind
+
+_GOOD = ("completed", "")
+COLOURS = {
+    "select": "sky", "serialize": "yellow", "unit": "blue", "notify": "orange", "tags": "red",
+    "decode": "green", "pack": "sky", OTHER: "grey",
+}  # fmt: skip
+MOST_PROCESSES = 64
+
+
+def report_of(found: TraceReport) -> Report:
+    """What every format shows."""
+    traces, sums = found.traces, found.sums
+    pairs = Pairs([
+        ("begun", traces.begun),
+        ("traces", Quantity(sums.trace_count)),
+        ("of them without an id", Quantity(sums.without_id) if sums.without_id else None),
+    ])  # fmt: skip
+    return Report(
+        title=traces.title,
+        subject=", ".join(filter(None, (traces.subject, f"{sums.calls:,} calls, {sums.count:,} operations"))),
+        state=traces.state,
+        tone="good" if traces.state in _GOOD else "" if traces.state == "running" else "bad",
+        facts=[pairs, *_remarks(found)],
+        tiles=_tiles(found),
+        findings=Findings(found.findings, found.unjudged),
+        sections=[section for section in _sections(found) if section.blocks],
+        content=found,
+        rows=_rows(found),
+        reading=traces.reading,
+    )
+
+
+def _remarks(found: TraceReport) -> list[Note]:
+    notes = [Note(line, "warn") for line in remarks_of(found.traces)]
+    if not found.sums.calls and not found.sums.count:
+        notes.insert(0, Note(NOTHING, "warn"))
+    sampled = max((one.weight_within() for one in _totals(found)), default=0.0)
+    if sampled:
+        notes.append(
+            Note("sampled: every figure is scaled up, +- is where 95 % of such samples would have it")
+        )
+    return notes
+
+
+def _totals(found: TraceReport) -> list[Spread]:
+    sums = found.sums
+    return [*(one.total for one in sums.functions.values()), *(one.total for one in sums.operations.values())]
+
+
+def _tiles(found: TraceReport) -> list[Tile]:
+    total, get, _, put = found.sums.overall()
+    queue = (get + put) / total if total else None
+    tiles = [
+        Tile("calls", Quantity(found.sums.calls)),
+        Tile("time in calls", Quantity(total / NS_PER_S, "s", 3)),
+        Tile("in the queue", Quantity(queue, "share", 1), verdicts.of_queue(queue)),
+    ]
+    for kind in (Kind.PUT, Kind.GET):
+        speed = found.sums.operations[kind].speed.percentile(0.5)
+        tiles.append(Tile(f"a {kind.name.lower()}", _mb_s(speed, "MB/s"), verdicts.of_speed(speed)))
+    if found.lineage is not None and found.lineage.joined:
+        tiles.append(Tile("a sample waits", _ms(found.lineage.residence.percentile(0.5), "ms"), "middle"))
+    return tiles
+
+
+def _sections(found: TraceReport) -> list[Section]:
+    sections = [
+        Section("functions", "Functions", "By function", _functions(found)),
+        Section("processes", "Processes", "By process", _processes(found)),
+        Section("operations", "Operations", "Operations of the client", _operations(found)),
+        Section("waterfall", "Waterfall", "Where the time of an operation goes", _waterfall(found)),
+        Section("cost", "Cost", "What an operation costs by its shape", _cost(found)),
+        Section("lineage", "Lineage", "From the put that made a sample to the get that took it",
+                _lineage(found.lineage)),
+    ]  # fmt: skip
+    return sections + drawn(found)
+
+
+def _functions(found: TraceReport) -> list[Block]:
+    functions = sorted(found.sums.functions.items(), key=lambda item: -item[1].total.total)
+    if not functions:
+        return []
+    rows = [_function(name, one) for name, one in functions]
+    times = [row for name, one in functions for row in _times(name, one)]
+    head = ("function", "calls", "failed", "mean ms", "+- ms", "get", "compute", "put", "other", "queue",
+            "queue is", "compute is")  # fmt: skip
+    tones = [verdicts.TONES.get(str(row[10]), "") for row in rows]
+    return [
+        Table(head, rows, 11, "Where the time goes", tones=tones),
+        Table(("function", "", "calls", "mean ms", "p50", "p95", "p99", "max"), times, 6, "Times"),
+        Note(verdicts.RULES),
+    ]
+
+
+def _function(name: str, one: FunctionSums) -> Sequence[Cell]:
+    total = one.total.total or 1.0
+    get, compute, put = one.parts()
+    left = max(0.0, total - get - compute - put)
+    return (
+        name, _count(one.total), Quantity(sum(one.errors.values())), _ms(one.total.mean),
+        _ms(one.total.mean_within()) if one.total.mean_within() else None,
+        *(Quantity(part / total, "share", 1) for part in (get, compute, put, left, get + put)),
+        verdicts.of_queue(one.queue_share), verdicts.of_compute(one.compute_share),
+    )  # fmt: skip
+
+
+def _times(name: str, one: FunctionSums) -> list[Sequence[Cell]]:
+    parts = (("total", one.total), ("get", one.get), ("compute", one.compute), ("put", one.put))
+    return [(name, part, *_spread(spread)) for part, spread in parts if spread.count]
+
+
+def _spread(spread: Spread) -> Sequence[Cell]:
+    figures = (spread.mean, *(spread.percentile(share) for share in (0.5, 0.95, 0.99)), spread.high)
+    return (_count(spread), *map(_ms, figures))
+
+
+def _count(spread: Spread) -> Cell:
+    count = Quantity(round(spread.weight))
+    within = spread.weight_within()
+    return (count, " +- ", Quantity(round(within))) if within else count
+
+
+def _processes(found: TraceReport) -> list[Block]:
+    sums = found.sums
+    ordered = sorted(sums.by_process.items(), key=lambda item: -item[1].total.total)
+    if len({process for process, _ in sums.by_process} | {process for process, _ in sums.operations_by}) < 2:
+        return []
+    calls: list[Sequence[Cell]] = [
+        (process, function, _count(one.total), Quantity(sum(one.errors.values())), _ms(one.total.mean),
+         _ms(one.total.percentile(0.95)), Quantity(one.queue_share, "share", 1))
+        for (process, function), one in ordered if one.calls
+    ]  # fmt: skip
+    operations: list[Sequence[Cell]] = [
+        (process, kind.name.lower(), *_spread(spread))
+        for (process, kind), spread in sorted(sums.operations_by.items(), key=lambda item: -item[1].total)
+    ]
+    blocks: list[Block] = []
+    if calls:
+        head = ("process", "function", "calls", "failed", "mean ms", "p95 ms", "queue")
+        blocks.append(Table(head, calls, 5, "Calls", most=MOST_PROCESSES))
+    if operations:
+        more = ("process", "", "operations", "mean ms", "p50", "p95", "p99", "max")
+        blocks.append(Table(more, operations, 6, "Operations", most=MOST_PROCESSES, is_folded=True))
+    return blocks
+
+
+def _operations(found: TraceReport) -> list[Block]:
+    rows: list[Sequence[Cell]] = []
+    notes: list[Cell] = []
+    tones = []
+    for kind, one in found.sums.operations.items():
+        if not one.total.count:
+            continue
+        speed = one.speed.percentile(0.5)
+        bound = bound_of(one, found.models[kind])
+        rows.append((
+            kind.name.lower(), _count(one.total), Quantity(sum(one.errors.values())),
+            *map(_ms, (one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99)))),
+            _mib(one.size.mean), _mb_s(speed), verdicts.of_speed(speed), bound,
+        ))  # fmt: skip
+        tones.append(
+            verdicts.TONES.get(str(verdicts.of_speed(speed)), "") if bound in (None, "bytes") else ""
+        )
+        notes.append(
+            None
+            if not found.models[kind].reason
+            else f"what holds it is not known: {found.models[kind].reason}"
+        )
+    if not rows:
+        return []
+    head = ("", "operations", "failed", "mean ms", "p50", "p95", "p99", "MB", "MB/s", "that is", "held by")
+    return [Table(head, rows, 8, tones=tones, notes=notes)]
+
+
+def _waterfall(found: TraceReport) -> list[Block]:
+    blocks: list[Block] = []
+    falls = {kind: one.waterfall() for kind, one in found.sums.operations.items()}
+    means = {kind: found.sums.operations[kind].total.mean or 0.0 for kind in falls}
+    room = max((means[kind] for kind, rows in falls.items() if rows), default=0.0) / NS_PER_MS
+    for kind, rows in falls.items():
+        if not rows:
+            continue
+        mean = means[kind] / NS_PER_MS
+        parts = [Stripe(name, mean * share, share, COLOURS[name]) for name, _, share in rows]
+        blocks.append(StackedBar(f"a {kind.name.lower()}, on average", "ms", parts, room))
+        units = found.sums.operations[kind].units
+        if units:
+            table: list[Sequence[Cell]] = [
+                (name, *_spread(spread))
+                for name, spread in sorted(units.items(), key=lambda item: -item[1].count)
+            ]
+            title = f"Storage unit that a {kind.name.lower()} waited for longest"
+            head = ("unit", "operations", "mean ms", "p50", "p95", "p99", "max")
+            blocks.append(Table(head, table, 6, title, most=16))
+    return blocks
+
+
+def _cost(found: TraceReport) -> list[Block]:
+    rows: list[Sequence[Cell]] = []
+    for kind, model in found.models.items():
+        one = found.sums.operations[kind]
+        shape = usual(one)
+        if not model or shape is None:
+            continue
+        parts = model.parts(*shape)
+        whole = sum(parts) or 1.0
+        rows.append((
+            kind.name.lower(), _ms(model.fixed_ns), Quantity(model.cell_ns / 1000, "", 3),
+            _ms(model.byte_ns * MIB), Quantity(model.error, "share", 0), Quantity(model.calls),
+            Quantity(model.shapes), *(Quantity(part / whole, "share", 0) for part in parts),
+        ))  # fmt: skip
+    if not rows:
+        return []
+    head = (
+        "",
+        "fixed ms",
+        "us a cell",
+        "ms a MB",
+        "off by",
+        "operations",
+        "shapes",
+        "fixed",
+        "cells",
+        "bytes",
+    )
+    note = (
+        "a cell is one field of one row; the last three are shares of the time of an operation of usual shape"
+    )
+    return [Table(head, rows, 9), Note(note)]
+
+
+def _lineage(lineage: Lineage | None) -> list[Block]:
+    if lineage is None or not (lineage.consumed or lineage.unknown):
+        return []
+    facts = Pairs([
+        ("samples got", Quantity(lineage.consumed)),
+        ("joined to their put", Quantity(lineage.joined_share, "share", 2)),
+        ("indexes not recorded", Quantity(lineage.unknown) if lineage.unknown else None),
+        ("got before their put was done", Quantity(lineage.negative) if lineage.negative else None),
+        ("by at most", _ms(-lineage.worst_ns, "ms") if lineage.negative else None),
+        ("puts a get has samples of", Quantity(lineage.puts_per_get.mean, "", 1)),
+        ("processes", Quantity(lineage.processes_per_get.mean, "", 1)),
+        ("last consumer", lineage.last_consumer or None),
+        ("its samples' age, steps", Quantity(lineage.mean_age, "", 2)),
+    ])  # fmt: skip
+    flows = sorted(lineage.flows.items(), key=lambda item: item[1].residence.total)
+    rows: list[Sequence[Cell]] = [
+        (source, target, Quantity(flow.samples), *_spread(flow.residence)[1:],
+         Quantity(flow.mean_steps, "", 2), Quantity(max(flow.steps, default=None), "", 0))
+        for (source, target), flow in flows
+    ]  # fmt: skip
+    head = ("put by", "got by", "samples", "mean ms", "p50", "p95", "p99", "max", "steps", "at most")
+    blocks: list[Block] = [facts, Table(head, rows, 8, "How long samples stay in the queue")]
+    held: list[Sequence[Cell]] = [
+        (name, Quantity(one.batches), Quantity(one.last), Quantity(one.last / one.batches, "share", 1),
+         _ms(one.held.mean), Quantity(one.held.total / NS_PER_S, "", 3))
+        for name, one in sorted(lineage.holders.items(), key=lambda item: -item[1].held.total)
+    ]  # fmt: skip
+    if held:
+        names = ("process", "batches", "came last", "of them", "held each ms", "all s")
+        blocks.append(Table(names, held, 5, "Whose samples a batch waited for", most=16))
+    return blocks
+
+
+def _rows(found: TraceReport) -> list[Sequence[object]]:
+    """For CSV: a row for each function in each process."""
+    head = ["process", "function", "calls", "failed", "total_s", "get_s", "compute_s", "put_s", "mean_s",
+            "p50_s", "p95_s", "p99_s"]  # fmt: skip
+    rows: list[Sequence[object]] = [head]
+    for (process, function), one in found.sums.by_process.items():
+        times = [one.total.mean, *(one.total.percentile(share) for share in (0.5, 0.95, 0.99))]
+        sums = [one.total.total, *one.parts()]
+        seconds = ["" if time is None else time / NS_PER_S for time in [*sums, *times]]
+        rows.append([process, function, one.calls, sum(one.errors.values()), *seconds])
+    return rows
+
+
+def _ms(value_ns: float | None, unit: str = "") -> Quantity | None:
+    return None if value_ns is None else Quantity(value_ns / NS_PER_MS, unit, 3)
+
+
+def _mib(size: float | None) -> Quantity | None:
+    return None if size is None else Quantity(size / MIB, "", 3)
+
+
+def _mb_s(speed: float | None, unit: str = "") -> Quantity | None:
+    return None if speed is None else Quantity(speed / MIB, unit, 1)

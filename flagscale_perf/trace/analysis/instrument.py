@@ -1,0 +1,18 @@
+"""What the commands that read run files and logs call for traces of a queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.instrument import Instrument
+from flagscale_perf.trace.analysis import blocks
+from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.timeline import timeline
+
+
+def _report(path: Path) -> Report:
+    return blocks.report_of(read_report([path]))
+
+
+INSTRUMENT = Instrument(report=_report, timeline=timeline)

@@ -1,0 +1,389 @@
+"""Every consumed sample joined to the put that made it, by partition, index and time alone.
+
+Puts and gets are gone through in the order of time. Each index has a node: the put that came last, and the
+node before it, so that samples that went the same way share their nodes. A put begins a new life of an index,
+which the queue has cleared and uses again, where the function of the life's first put puts it once more, or
+after the function that consumes last has had it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from flagscale_perf.trace.analysis.moves import Move, Moves
+from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.records import Kind
+
+PAGE = 4096
+
+
+@dataclass
+class Flow:
+    """Samples that one function put and another got. Times in nanoseconds.
+
+    Attributes:
+        samples: of them.
+        residence: from when the put's samples were there until the get began.
+        steps: by how many steps of the last consumer ended in between: samples; empty for other consumers.
+    """
+
+    samples: int = 0
+    residence: Spread = field(default_factory=Spread)
+    steps: Counter[int] = field(default_factory=Counter)
+
+    @property
+    def mean_steps(self) -> float | None:
+        """None where steps are not known."""
+        count = sum(self.steps.values())
+        return sum(steps * samples for steps, samples in self.steps.items()) / count if count else None
+
+
+@dataclass
+class Holder:
+    """A process whose puts batches waited for.
+
+    Attributes:
+        batches: got by somebody that it has put samples of, beside other processes.
+        last: those of which its samples came last.
+        held: of these, how long after those of the process before it, in nanoseconds.
+    """
+
+    batches: int = 0
+    last: int = 0
+    held: Spread = field(default_factory=Spread)
+
+
+@dataclass
+class Lineage:
+    """The join.
+
+    Attributes:
+        consumed: samples got, whose indexes are known.
+        joined: of these, with the put that made them.
+        unknown: samples got whose indexes were not recorded, or not all of them.
+        negative: joined, but got before their put was done, by the clocks.
+        worst_ns: the farthest before it.
+        residence: of all joined samples, from the put that made them.
+        flows: by (function that put, function that got).
+        puts_per_get, processes_per_get: whose samples a get has.
+        holders: by process.
+        last_consumer: the function that gets most samples for the last time; empty where there is none.
+        age: of its samples, from the first put of their life, in steps.
+        by_step: of its steps in order, mean age and oldest.
+        depth: time and how many samples are waiting for it from then on.
+        left_out: operations that were too many.
+    """
+
+    consumed: int = 0
+    joined: int = 0
+    unknown: int = 0
+    negative: int = 0
+    worst_ns: int = 0
+    residence: Spread = field(default_factory=Spread)
+    flows: dict[tuple[str, str], Flow] = field(default_factory=lambda: defaultdict(Flow))
+    puts_per_get: Spread = field(default_factory=Spread)
+    processes_per_get: Spread = field(default_factory=Spread)
+    holders: dict[str, Holder] = field(default_factory=lambda: defaultdict(Holder))
+    last_consumer: str = ""
+    age: Counter[int] = field(default_factory=Counter)
+    by_step: list[tuple[int, float, int]] = field(default_factory=list)
+    depth: list[tuple[int, int]] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def joined_share(self) -> float | None:
+        """None where nothing was got."""
+        return self.joined / self.consumed if self.consumed else None
+
+    @property
+    def mean_age(self) -> float | None:
+        """In steps; None where there are none."""
+        count = sum(self.age.values())
+        return sum(age * samples for age, samples in self.age.items()) / count if count else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return {
+            "consumed": self.consumed,
+            "joined": self.joined,
+            "indexes_unknown": self.unknown,
+            "negative": self.negative,
+            "most_negative_ns": self.worst_ns,
+            "residence_ns": self.residence.as_dict(),
+            "puts_per_get": self.puts_per_get.as_dict(),
+            "processes_per_get": self.processes_per_get.as_dict(),
+            "last_consumer": self.last_consumer or None,
+            "age_in_steps": {str(age): samples for age, samples in sorted(self.age.items())},
+            "flows": [
+                {"from": source, "to": target, "samples": flow.samples,
+                 "residence_ns": flow.residence.as_dict(),
+                 "steps": {str(steps): samples for steps, samples in sorted(flow.steps.items())}}
+                for (source, target), flow in self.flows.items()
+            ],
+            "holders": {
+                name: {"batches": one.batches, "last": one.last, "held_ns": one.held.as_dict()}
+                for name, one in self.holders.items()
+            },
+            "operations_left_out": self.left_out,
+        }  # fmt: skip
+
+
+class _Indexes:
+    """A number for each index of each partition, 0 at first, in pages as they are needed."""
+
+    def __init__(self) -> None:
+        self._pages: dict[tuple[str, int], list[int]] = {}
+
+    def pieces(self, move: Move) -> Iterator[tuple[list[int], int, int, int]]:
+        """Page, begin and end in it, and the index that its begin is, of all samples of a move."""
+        for first, count in move.ranges or ():
+            at, end = first, first + count
+            while at < end:
+                number, begin = divmod(at, PAGE)
+                page = self._pages.setdefault((move.partition, number), [])
+                if not page:
+                    page.extend([0] * PAGE)
+                stop = min(PAGE, begin + end - at)
+                yield page, begin, stop, at
+                at += stop - begin
+
+    def counted(self) -> Counter[int]:
+        """How many indexes have each number."""
+        counts: Counter[int] = Counter()
+        for page in self._pages.values():
+            counts.update(page)
+        del counts[0]
+        return counts
+
+
+class _Nodes:
+    """What has happened to samples in this life, from 1 on.
+
+    Attributes:
+        put: the last put, a place in the moves.
+        before: the node before it; 0 for none.
+        first: the first put of the life.
+        is_over: the last consumer has had it.
+    """
+
+    def __init__(self) -> None:
+        self.put, self.before, self.first, self.is_over = [-1], [0], [-1], [True]
+        self._over: dict[int, int] = {}
+
+    def after_put(self, node: int, put: int, functions: Sequence[str]) -> int:
+        """The node of samples with this node, once they have been put."""
+        begins = self.is_over[node] or functions[self.first[node]] == functions[put]
+        self.put.append(put)
+        self.before.append(0 if begins else node)
+        self.first.append(put if begins else self.first[node])
+        self.is_over.append(False)
+        return len(self.put) - 1
+
+    def after_last_get(self, node: int) -> int:
+        """The same, once the last consumer has had them."""
+        if self.is_over[node]:
+            return node
+        over = self._over.get(node)
+        if over is None:
+            self.put.append(self.put[node])
+            self.before.append(self.before[node])
+            self.first.append(self.first[node])
+            self.is_over.append(True)
+            over = self._over[node] = len(self.put) - 1
+        return over
+
+    def puts(self, node: int) -> Iterator[int]:
+        """Every put of the life, the last one first."""
+        while node:
+            yield self.put[node]
+            node = self.before[node]
+
+
+class _Steps:
+    """When the last consumer's steps ended, in each of its processes."""
+
+    def __init__(self, moves: Moves, consumer: str) -> None:
+        self._moves = moves
+        self._ends: dict[str, list[int]] = defaultdict(list)
+        for work in moves.works.values():
+            if work.function == consumer:
+                self._ends[work.process].append(work.end_ns)
+        if not self._ends:  # outside of functions each get is a step
+            for move in moves.moves:
+                if move.kind is Kind.GET and move.process == consumer:
+                    self._ends[consumer].append(move.end_ns)
+        for ends in self._ends.values():
+            ends.sort()
+
+    def number(self, get: Move) -> int:
+        """Of the step that the get is of, from 1; as recorded, where it is."""
+        if get.step is not None:
+            return get.step
+        return self._at(get.process, self._begin(get)) + 1
+
+    def between(self, put: Move, get: Move) -> int:
+        """How many steps ended after the put and before the step of the get began."""
+        if put.step is not None and get.step is not None:
+            return max(0, get.step - put.step)
+        return max(0, self._at(get.process, self._begin(get)) - self._at(get.process, put.ready_ns))
+
+    def _begin(self, get: Move) -> int:
+        work = self._moves.works.get((get.process, get.call))
+        return get.start_ns if work is None else work.start_ns
+
+    def _at(self, process: str, at_ns: int) -> int:
+        return bisect_right(self._ends[process], at_ns)
+
+
+class _Join:
+    """Goes through the moves once."""
+
+    def __init__(self, moves: Moves) -> None:
+        self._moves, self._all = moves, moves.moves
+        self._functions = [moves.function_of(move) for move in self._all]
+        self._order = sorted(
+            range(len(self._all)), key=lambda place: (self._all[place].ready_ns, self._all[place].kind)
+        )
+        self.found = Lineage(left_out=moves.left_out)
+        self.found.last_consumer = self._last_consumer()
+        self._steps = _Steps(moves, self.found.last_consumer)
+        self._nodes, self._indexes = _Nodes(), _Indexes()
+        self._waiting: dict[tuple[str, int], int] = {}  # got, but by no put so far
+        self._by_step: dict[int, list[float]] = {}
+
+    def _last_consumer(self) -> str:
+        """The function that gets most samples for the last time."""
+        indexes, names = _Indexes(), list(dict.fromkeys(self._functions))
+        numbers = {name: place for place, name in enumerate(names, 1)}
+        for place in self._order:
+            move = self._all[place]
+            if move.kind is Kind.GET:
+                number = numbers[self._functions[place]]
+                for page, begin, end, _ in indexes.pieces(move):
+                    page[begin:end] = [number] * (end - begin)
+        last = indexes.counted().most_common(1)
+        return names[last[0][0] - 1] if last else ""
+
+    def run(self) -> Lineage:
+        """The join."""
+        for place in self._order:
+            if self._all[place].kind is Kind.PUT:
+                self._put(place)
+            else:
+                self._get(place)
+        for step in sorted(self._by_step):
+            samples, ages, oldest = self._by_step[step]
+            self.found.by_step.append((step, ages / samples, int(oldest)))
+        self.found.flows = dict(self.found.flows)
+        self.found.holders = dict(self.found.holders)
+        return self.found
+
+    def _put(self, place: int) -> None:
+        move, made, born = self._all[place], dict[int, int](), 0
+        for page, begin, end, index in self._indexes.pieces(move):
+            before = page[begin:end]
+            counts = Counter(before) if end - begin > 1 else {before[0]: 1}
+            for node, count in counts.items():
+                if node not in made:
+                    made[node] = self._nodes.after_put(node, place, self._functions)
+                if not self._nodes.before[made[node]]:
+                    born += count
+            if len(counts) == 1:
+                page[begin:end] = [made[before[0]]] * (end - begin)
+            else:
+                page[begin:end] = [made[node] for node in before]
+            if self._waiting and 0 in counts:
+                self._join_late(move.partition, range(index, index + end - begin), made[0])
+        if born:
+            self.found.depth.append((move.ready_ns, born))
+
+    def _join_late(self, partition: str, indexes: range, node: int) -> None:
+        """Samples of this put that had been got before it was done, by the clocks."""
+        late: Counter[int] = Counter()
+        for index in indexes:
+            get = self._waiting.pop((partition, index), None)
+            if get is not None:
+                late[get] += 1
+        for get, count in late.items():
+            self._joined(get, {node: count})
+
+    def _get(self, place: int) -> None:
+        move, found = self._all[place], self.found
+        if move.ranges is None:
+            found.unknown += move.rows
+            return
+        is_last = self._functions[place] == found.last_consumer
+        nodes: Counter[int] = Counter()
+        taken = 0
+        for page, begin, end, index in self._indexes.pieces(move):
+            here = page[begin:end]
+            nodes.update(here)
+            if 0 in here:
+                for at, node in enumerate(here, index):
+                    if not node:
+                        self._waiting[move.partition, at] = place
+            if is_last:
+                taken += sum(not self._nodes.is_over[node] for node in here if node)
+                page[begin:end] = [self._nodes.after_last_get(node) if node else 0 for node in here]
+        found.consumed += sum(count for _, count in move.ranges)
+        del nodes[0]
+        if taken:
+            found.depth.append((move.start_ns, -taken))
+        if nodes:
+            self._joined(place, nodes)
+            self._fan_in(move, nodes)
+
+    def _joined(self, place: int, nodes: dict[int, int]) -> None:
+        get, found = self._all[place], self.found
+        is_last = self._functions[place] == found.last_consumer
+        for node, count in nodes.items():
+            found.joined += count
+            weight = count * get.weight
+            for number, put in enumerate(self._nodes.puts(node)):
+                made = self._all[put]
+                stayed_ns = get.start_ns - made.ready_ns
+                if not number:
+                    if stayed_ns < 0:
+                        found.negative += count
+                        found.worst_ns = min(found.worst_ns, stayed_ns)
+                    found.residence.add(max(0, stayed_ns), weight)
+                flow = found.flows[self._functions[put], self._functions[place]]
+                flow.samples += count
+                flow.residence.add(max(0, stayed_ns), weight)
+                if is_last:
+                    flow.steps[self._steps.between(made, get)] += count
+            if is_last:
+                self._aged(get, self._all[self._nodes.first[node]], count)
+
+    def _aged(self, get: Move, first: Move, count: int) -> None:
+        age = self._steps.between(first, get)
+        self.found.age[age] += count
+        step = self._by_step.setdefault(self._steps.number(get), [0.0, 0.0, 0.0])
+        step[0] += count
+        step[1] += age * count
+        step[2] = max(step[2], age)
+
+    def _fan_in(self, get: Move, nodes: dict[int, int]) -> None:
+        puts = {self._nodes.put[node] for node in nodes}
+        ready: dict[str, int] = {}
+        for put in puts:
+            made = self._all[put]
+            ready[made.process] = max(ready.get(made.process, 0), made.ready_ns)
+        self.found.puts_per_get.add(len(puts), get.weight)
+        self.found.processes_per_get.add(len(ready), get.weight)
+        if len(ready) < 2:
+            return
+        for process in ready:
+            self.found.holders[process].batches += 1
+        (before_ns, _), (last_ns, last) = sorted((at_ns, name) for name, at_ns in ready.items())[-2:]
+        self.found.holders[last].last += 1
+        self.found.holders[last].held.add(last_ns - before_ns, get.weight)
+
+
+def join(moves: Moves) -> Lineage:
+    """The lineage of the samples that were got."""
+    return _Join(moves).run()

@@ -1,0 +1,198 @@
+"""What an operation costs by its shape: a fixed part, one for each cell (row x field), one for each byte.
+
+Fitted to the operations of the run itself, by relative least squares to the middle of each shape. Nothing is
+said of too few of them, or of shapes that cannot tell the three parts apart.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from flagscale_perf.trace.analysis.spread import Spread
+
+MIN_CALLS, MIN_SHAPES = 30, 3
+MAX_SHAPES = 512
+MAX_ERROR = 0.4  # median, relative: beyond it the model does not describe these operations
+MIN_INDEPENDENT = 1e-4  # determinant of the correlations
+FIXED, CELLS, BYTES = "fixed cost", "cells", "bytes"
+BOUNDS = (FIXED, CELLS, BYTES)
+
+
+@dataclass
+class Shape:
+    """Operations of one size.
+
+    Attributes:
+        rows, fields: of each.
+        size_bytes: sum.
+        times: of them, in nanoseconds.
+    """
+
+    rows: int
+    fields: int
+    size_bytes: int
+    times: Spread
+
+    @property
+    def terms(self) -> tuple[float, float, float]:
+        """What the three parts are multiplied by."""
+        return 1.0, float(self.rows * self.fields), self.size_bytes / self.times.count
+
+
+class Shapes:
+    """Operations by shape; sizes within 10 % are one. Those beyond `MAX_SHAPES` are not kept."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[int, int, int], Shape] = {}
+        self.left_out = 0
+
+    def add(self, rows: int, fields: int, size_bytes: int, took_ns: int) -> None:
+        """One operation that succeeded."""
+        key = (rows, fields, round(math.log(size_bytes + 1) / math.log(1.1)))
+        shape = self.kept.get(key)
+        if shape is None:
+            if len(self.kept) == MAX_SHAPES:
+                self.left_out += 1
+                return
+            shape = self.kept[key] = Shape(rows, fields, 0, Spread())
+        shape.size_bytes += size_bytes
+        shape.times.add(took_ns)
+
+    @property
+    def calls(self) -> int:
+        """Operations that are kept."""
+        return sum(shape.times.count for shape in self.kept.values())
+
+
+@dataclass(frozen=True)
+class Model:
+    """Costs in nanoseconds.
+
+    Attributes:
+        fixed_ns: of any operation.
+        cell_ns, byte_ns: of one more of them.
+        error: median over the operations of |time - model| / time, of the middle of each shape.
+        calls, shapes: it is fitted to.
+        reason: why there is no model; empty where there is.
+    """
+
+    fixed_ns: float = 0.0
+    cell_ns: float = 0.0
+    byte_ns: float = 0.0
+    error: float = 0.0
+    calls: int = 0
+    shapes: int = 0
+    reason: str = ""
+
+    def __bool__(self) -> bool:
+        """Whether there is one."""
+        return not self.reason
+
+    def parts(self, rows: float, fields: float, size_bytes: float) -> tuple[float, float, float]:
+        """Fixed, cells and bytes of one operation."""
+        return self.fixed_ns, self.cell_ns * rows * fields, self.byte_ns * size_bytes
+
+    def predict(self, rows: float, fields: float, size_bytes: float) -> float:
+        """What an operation of this shape takes."""
+        return sum(self.parts(rows, fields, size_bytes))
+
+    def bound(self, rows: float, fields: float, size_bytes: float) -> str:
+        """The largest of the three parts."""
+        parts = self.parts(rows, fields, size_bytes)
+        return BOUNDS[parts.index(max(parts))]
+
+
+def fit(shapes: Shapes) -> Model:
+    """The model, or why there is none."""
+    found = list(shapes.kept.values())
+    empty = Model(calls=shapes.calls, shapes=len(found))
+    if shapes.calls < MIN_CALLS or len(found) < MIN_SHAPES:
+        return replace(
+            empty,
+            reason=f"{shapes.calls} operations of {len(found)} shapes (rows, fields, bytes);"
+            f" {MIN_CALLS} of {MIN_SHAPES} are needed",
+        )
+    rows = [shape.terms for shape in found]
+    middles = [shape.times.percentile(0.5) or 1.0 for shape in found]
+    weights = [shape.times.count / (middle * middle) for shape, middle in zip(found, middles, strict=True)]
+    if _independence(rows, weights) < MIN_INDEPENDENT:
+        return replace(empty, reason="rows x fields and bytes grow together: vary one of them alone")
+    costs = _least_squares(rows, middles, weights)
+    model = replace(empty, fixed_ns=costs[0], cell_ns=costs[1], byte_ns=costs[2])
+    errors = Spread()
+    for terms, middle, shape in zip(rows, middles, found, strict=True):
+        made = sum(cost * term for cost, term in zip(costs, terms, strict=True))
+        errors.add(abs(made - middle) / middle, shape.times.count)
+    error = errors.percentile(0.5) or 0.0
+    if error > MAX_ERROR:
+        return replace(empty, reason=f"times do not follow the shape: {100 * error:.0f} % off in the middle")
+    return replace(model, error=error)
+
+
+def _products(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> list[list[float]]:
+    return [
+        [sum(weight * row[i] * row[j] for row, weight in zip(rows, weights, strict=True)) for j in range(3)]
+        for i in range(3)
+    ]
+
+
+def _independence(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
+    """Determinant of the terms' correlations: 1 where they are independent, 0 where one follows from the
+    others.
+    """
+    made = _products(rows, weights)
+    scale = [math.sqrt(made[i][i]) for i in range(3)]
+    if not all(scale):
+        return 0.0
+    one, two, three = (made[i][j] / (scale[i] * scale[j]) for i, j in ((0, 1), (0, 2), (1, 2)))
+    return 1 + 2 * one * two * three - one * one - two * two - three * three
+
+
+def _least_squares(
+    rows: Sequence[Sequence[float]], values: Sequence[float], weights: Sequence[float]
+) -> list[float]:
+    """Three costs that are not below 0: of all choices of terms the one that fits best."""
+    made = _products(rows, weights)
+    right = [
+        sum(weight * row[i] * value for row, value, weight in zip(rows, values, weights, strict=True))
+        for i in range(3)
+    ]
+    best, least = [0.0, 0.0, 0.0], math.inf
+    for count in (3, 2, 1):
+        for chosen in combinations(range(3), count):
+            solved = _solved([[made[i][j] for j in chosen] for i in chosen], [right[i] for i in chosen])
+            if solved is None or min(solved) < 0:
+                continue
+            costs = [0.0, 0.0, 0.0]
+            for place, cost in zip(chosen, solved, strict=True):
+                costs[place] = cost
+            left = sum(
+                weight * (sum(cost * term for cost, term in zip(costs, row, strict=True)) - value) ** 2
+                for row, value, weight in zip(rows, values, weights, strict=True)
+            )
+            if left < least:
+                best, least = costs, left
+    return best
+
+
+def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None:
+    """By Gauss, the columns scaled first; None for a matrix without an answer."""
+    count = len(right)
+    scale = [math.sqrt(matrix[i][i]) or 1.0 for i in range(count)]
+    table = [
+        [*(matrix[i][j] / (scale[i] * scale[j]) for j in range(count)), right[i] / scale[i]]
+        for i in range(count)
+    ]
+    for column in range(count):
+        pivot = max(range(column, count), key=lambda row: abs(table[row][column]))
+        if abs(table[pivot][column]) < 1e-12:
+            return None
+        table[column], table[pivot] = table[pivot], table[column]
+        for row in range(count):
+            if row != column:
+                factor = table[row][column] / table[column][column]
+                table[row] = [a - factor * b for a, b in zip(table[row], table[column], strict=True)]
+    return [table[i][count] / table[i][i] / scale[i] for i in range(count)]

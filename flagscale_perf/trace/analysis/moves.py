@@ -1,0 +1,115 @@
+"""Puts and gets of samples, and the calls they were made in, as the lineage joins them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+
+MAX_KEPT = 1_000_000  # puts and gets, and calls: what comes after them is summed up, but not joined
+
+Ranges = tuple[tuple[int, int], ...]  # first index and count of each
+
+
+class Move(NamedTuple):
+    """A put or get that succeeded.
+
+    Attributes:
+        kind: of it.
+        process: who, a label.
+        call: number of the call it was made in; 0 outside of any.
+        start_ns, end_ns: on the clock that all processes of the report have in common.
+        ready_ns: from when on somebody else may have had the samples; of a get its start.
+        partition: name of it.
+        ranges: of samples; None where they are not known.
+        rows: samples.
+        step: where the batch says so.
+        weight: how many operations it stands for.
+    """
+
+    kind: Kind
+    process: str
+    call: int
+    start_ns: int
+    end_ns: int
+    ready_ns: int
+    partition: str
+    ranges: Ranges | None
+    rows: int
+    step: int | None
+    weight: float
+
+
+class Work(NamedTuple):
+    """A call, on the same clock."""
+
+    process: str
+    function: str
+    start_ns: int
+    end_ns: int
+    get_ns: int
+    compute_ns: int | None
+    put_ns: int | None
+    step: int | None
+
+
+class Moves:
+    """What has been kept.
+
+    Attributes:
+        moves: puts and gets.
+        works: calls, by process and number.
+        left_out: puts and gets beyond `MAX_KEPT`.
+    """
+
+    def __init__(self) -> None:
+        self.moves: list[Move] = []
+        self.works: dict[tuple[str, int], Work] = {}
+        self.left_out = 0
+
+    def add(
+        self, one: OperationRecord, process: str, partition: str, ranges: Ranges | None, offset_ns: int
+    ) -> None:
+        """The next operation; `ranges` where it has a record of its own, `offset_ns` from its clock to the
+        common one.
+        """
+        if one.error:
+            return
+        if len(self.moves) == MAX_KEPT:
+            self.left_out += 1
+            return
+        kind, start_ns = Kind(one.kind), one.start_ns + offset_ns
+        end_ns = start_ns + one.total_ns
+        # The controller knows of a put's samples while the put still waits for its answer, and then for tags.
+        late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0
+        self.moves.append(
+            Move(
+                kind, process, one.call, start_ns, end_ns,
+                start_ns if kind is Kind.GET else end_ns - late_ns,
+                partition, ranges if ranges is not None else _span(one), one.rows, one.step,
+                one.weight_milli / 1000,
+            )
+        )  # fmt: skip
+
+    def add_call(self, call: CallRecord, process: str, function: str, offset_ns: int) -> None:
+        """The next call."""
+        if len(self.works) < MAX_KEPT:
+            start_ns = call.start_ns + offset_ns
+            self.works[process, call.number] = Work(
+                process, function, start_ns, start_ns + call.total_ns, call.get_ns, call.compute_ns,
+                call.put_ns, call.step,
+            )  # fmt: skip
+
+    def function_of(self, move: Move) -> str:
+        """In which function it was made; its process's label outside of any."""
+        work = self.works.get((move.process, move.call))
+        return work.function if work is not None else move.process
+
+
+def _span(one: OperationRecord) -> Ranges | None:
+    """All samples from the first to the last; None where they are others."""
+    if not one.rows:
+        return ()
+    if one.first_row is None or one.last_row is None or one.last_row - one.first_row + 1 != one.rows:
+        return None
+    return ((one.first_row, one.rows),)

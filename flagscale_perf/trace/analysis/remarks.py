@@ -1,0 +1,43 @@
+"""What a reader has to know of the figures: what is missing, and where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flagscale_perf.trace.analysis.source import Traces
+
+MOST = 5
+WHERE_COMPLETE = "tq_trace_<pid>.log in TQ_TRACE_DIR, or worker-*-<pid>.out in the logs of Ray's session"
+
+
+def remarks_of(traces: Traces) -> list[str]:
+    """One sentence each."""
+    losses, said = traces.losses, []
+    if losses.repeated:
+        complete = ", ".join(traces.complete[:MOST]) or WHERE_COMPLETE
+        whose = f" (of process {_some(sorted(losses.lossy - {''}))})" if losses.lossy - {""} else ""
+        said.append(
+            f"{losses.repeated:,} lines lost: Ray left them out as repetitions{whose}; complete files: {complete}."
+            " Set RAY_DEDUP_LOGS_ALLOW_REGEX='\\[TQ-' before the driver imports ray"
+        )
+    if losses.torn:
+        said.append(f"{losses.torn:,} trace lines are torn and were left out")
+    if losses.unfinished:
+        said.append(
+            f"{losses.unfinished:,} calls began and have no end in it: still running, killed, or lost"
+        )
+    if losses.dropped:
+        said.append(f"{losses.dropped:,} records dropped: a ring was full")
+    if losses.lost:
+        said.append(f"{losses.lost:,} calls and operations were made and did not come, by their numbers")
+    if losses.twice:
+        said.append(f"{losses.twice:,} calls and operations were read twice: these logs repeat each other")
+    if losses.uncertain:
+        said.append(f"gone before the writer found out what they had left: {_some(losses.uncertain)}")
+    said += losses.troubles
+    return said + traces.events
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more

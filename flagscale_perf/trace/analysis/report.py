@@ -1,0 +1,147 @@
+"""What is found in traces: sums, the cost model, the lineage, and what holds the queue back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.trace.analysis import verdicts
+from flagscale_perf.trace.analysis.lineage import Lineage, join
+from flagscale_perf.trace.analysis.model import Model, fit
+from flagscale_perf.trace.analysis.source import Traces, read_traces
+from flagscale_perf.trace.analysis.sums import FunctionSums, OperationSums, Sums
+from flagscale_perf.trace.records import Kind
+
+REPORT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class TraceReport:
+    """Everything.
+
+    Attributes:
+        traces: what was read.
+        models: what an operation of each kind costs by its shape.
+        lineage: of the samples; None of text, which has no indexes.
+        findings: what holds the queue back.
+        unjudged: what could not be judged, and why.
+    """
+
+    traces: Traces
+    models: Mapping[Kind, Model]
+    lineage: Lineage | None
+    findings: list[Finding] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+
+    @property
+    def sums(self) -> Sums:
+        """Of calls and operations."""
+        return self.traces.sums
+
+    @property
+    def wall_ns(self) -> int | None:
+        """From the first start to the last end; None where times of day are not known."""
+        first = self.sums.first_ns
+        return None if first is None else self.sums.last_ns - first
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        total, get, compute, put = self.sums.overall()
+        reading = self.traces.reading
+        return {
+            "report_version": REPORT_VERSION,
+            "path": reading.path if reading else None,
+            "title": self.traces.title,
+            "state": self.traces.state or None,
+            "traces": {
+                "count": self.sums.trace_count,
+                "is_exact": self.sums.traces.is_exact,
+                "calls_without_id": self.sums.without_id,
+            },
+            "calls": {"count": self.sums.calls, "total_ns": total, "get_ns": get, "compute_ns": compute,
+                      "put_ns": put},
+            "functions": {name: _function(one) for name, one in self.sums.functions.items()},
+            "processes": [
+                {"process": process, "function": name} | _function(one)
+                for (process, name), one in self.sums.by_process.items()
+            ],
+            "operations": {kind.name.lower(): self._operation(kind) for kind in Kind},
+            "lineage": None if self.lineage is None else self.lineage.as_dict(),
+            "losses": self.traces.losses.as_dict(),
+            "wall_ns": self.wall_ns,
+            "thresholds": verdicts.RULES,
+            "findings": [_finding(each) for each in self.findings],
+            "not_judged": self.unjudged,
+            "events": self.traces.events,
+            "complete_files": self.traces.complete,
+        }  # fmt: skip
+
+    def _operation(self, kind: Kind) -> dict[str, Any]:
+        one, model = self.sums.operations[kind], self.models[kind]
+        return {
+            "total_ns": one.total.as_dict(),
+            "bytes_per_s": one.speed.as_dict(),
+            "size_bytes": one.size.as_dict(),
+            "errors": dict(one.errors),
+            "verdict": verdicts.of_speed(one.speed.percentile(0.5)),
+            "bound": bound_of(one, model),
+            "model": vars(model),
+            "waterfall": [{"stage": name, "ns": ns, "share": share} for name, ns, share in one.waterfall()],
+            "slowest_units": {name: spread.as_dict() for name, spread in one.units.items()},
+        }
+
+
+def bound_of(one: OperationSums, model: Model) -> str | None:
+    """What most of a usual operation's time is for; None without a model."""
+    shape = usual(one)
+    return model.bound(*shape) if model and shape is not None else None
+
+
+def usual(one: OperationSums) -> tuple[float, float, float] | None:
+    """Rows, fields and bytes of an operation on average."""
+    rows, fields, size = one.rows.mean, one.fields.mean, one.size.mean
+    return None if rows is None or fields is None or size is None else (rows, fields, size)
+
+
+def _function(one: FunctionSums) -> dict[str, Any]:
+    return {
+        "calls": one.calls,
+        "stands_for": one.total.weight,
+        "errors": dict(one.errors),
+        "rows": one.rows,
+        "total_ns": one.total.as_dict(),
+        "get_ns": one.get.as_dict(),
+        "compute_ns": one.compute.as_dict(),
+        "put_ns": one.put.as_dict(),
+        "queue_share": one.queue_share,
+        "compute_share": one.compute_share,
+        "verdict": verdicts.of_queue(one.queue_share),
+    }
+
+
+def _finding(finding: Finding) -> Mapping[str, Any]:
+    return {
+        "name": finding.name,
+        "title": finding.title,
+        "cost_s": finding.cost_s,
+        "gain": finding.gain,
+        "evidence": [vars(each) for each in finding.evidence],
+        "causes": finding.causes,
+        "changes": [change.text for change in finding.changes],
+    }
+
+
+def read_report(paths: Sequence[Path]) -> TraceReport:
+    """Of run files, logs or directories. Raises PerfError for what is neither."""
+    from flagscale_perf.trace.analysis.findings import judge  # it needs the report that it completes
+
+    return judge(report_of(read_traces(paths)))
+
+
+def report_of(traces: Traces) -> TraceReport:
+    """Without findings."""
+    models = {kind: fit(traces.sums.operations[kind].shapes) for kind in Kind}
+    return TraceReport(traces, models, None if traces.moves is None else join(traces.moves))

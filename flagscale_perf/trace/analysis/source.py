@@ -1,0 +1,428 @@
+"""Where traces are read from: run files of one job, or lines in logs, both summed up alike."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.log_files import LogChunks, log_files, older_parts
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.session import labels_of, session_of
+from flagscale_perf.trace.analysis import lines
+from flagscale_perf.trace.analysis.lines import Group, Line, TraceLines
+from flagscale_perf.trace.analysis.moves import Moves, Ranges
+from flagscale_perf.trace.analysis.sums import NS, FunctionSums, Sums, Told
+from flagscale_perf.trace.records import (
+    CallRecord,
+    Kind,
+    NameRecord,
+    OperationRecord,
+    ProcessRecord,
+    RowsRecord,
+)
+
+INSTRUMENT_NAME = "trace"
+RUNNING = "running"
+MAX_EVENTS = 20
+
+
+@dataclass
+class Losses:
+    """What is not there, as far as anybody knows.
+
+    Attributes:
+        repeated: lines that Ray left out as repetitions, and of which processes.
+        lossy: these.
+        torn: trace lines that could not be read.
+        unfinished: calls that began in the text and did not end.
+        dropped: records that a ring had no room for.
+        lost: calls and operations that were made and did not come, by their numbers.
+        twice: calls and operations that were read more than once, by their numbers.
+        uncertain: processes of which nobody knows whether something is missing.
+        troubles: files whose end could not be read, and why.
+    """
+
+    repeated: int = 0
+    lossy: set[str] = field(default_factory=set)
+    torn: int = 0
+    unfinished: int = 0
+    dropped: int = 0
+    lost: int = 0
+    twice: int = 0
+    uncertain: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return vars(self) | {"lossy": sorted(self.lossy)}
+
+
+@dataclass
+class Traces:
+    """All that was read.
+
+    Attributes:
+        title: one line.
+        subject: where they are from.
+        state: how it ended; empty where that is not known.
+        begun: when; None where that is not known.
+        sums: of calls and operations.
+        moves: for the lineage; None of text, which has no indexes.
+        losses: what is missing.
+        events: what the tracer says of itself.
+        reading: lines that are no records, and files.
+        complete: files that have what Ray left out.
+    """
+
+    title: str
+    subject: str
+    state: str = ""
+    begun: str | None = None
+    sums: Sums = field(default_factory=Sums)
+    moves: Moves | None = None
+    losses: Losses = field(default_factory=Losses)
+    events: list[str] = field(default_factory=list)
+    reading: Reading | None = None
+    complete: list[str] = field(default_factory=list)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether they are lines of a log."""
+        return self.moves is None
+
+
+def read_traces(paths: Sequence[Path]) -> Traces:
+    """Of run files, logs or directories. Raises PerfError for what is not there or mixes both."""
+    runs = [path for path in paths if _is_run(path)]
+    if not runs:
+        return _of_logs(paths)
+    if len(runs) < len(paths):
+        other = next(path for path in paths if path not in runs)
+        raise PerfError(f"{str(other)!r} is a log and {str(runs[0])!r} a run file: give only one kind")
+    return _of_runs([mate for path in runs for mate in _mates(path)])
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_file() and session_of(path.name) is not None
+
+
+def _mates(path: Path) -> list[Path]:
+    """The run file, and those of the same job on other machines that were written at the same time."""
+    own = RunFile(path).header
+    job, found = own.facts.get("job"), [path]
+    for other in sorted(path.parent.glob("perf_records_*.jsonl")):
+        if other == path or not job:
+            continue
+        try:
+            header = RunFile(other).header
+        except PerfError:
+            continue
+        is_same = header.instrument == INSTRUMENT_NAME and header.facts.get("job") == job
+        if is_same and header.host != own.host and _overlap(path, own, other, header):
+            found.append(other)
+    return found
+
+
+def _overlap(path: Path, own: RunHeader, other: Path, header: RunHeader) -> bool:
+    ends = path.stat().st_mtime_ns, other.stat().st_mtime_ns
+    return max(own.start_wall_ns, header.start_wall_ns) <= min(ends)
+
+
+def _of_runs(paths: Sequence[Path]) -> Traces:
+    headers = [RunFile(path).header for path in paths]
+    labels = labels_of(headers[0])
+    job = headers[0].facts.get("job") or ""
+    traces = Traces(
+        title=f"Queue traces of session {headers[0].session_id}",
+        subject=", ".join(filter(None, (str(job), _versions(headers[0]), f"{len(paths)} machines" if len(paths) > 1 else ""))),
+        begun=labels.at(headers[0].start_wall_ns).isoformat(sep=" "),
+        moves=Moves(),
+    )  # fmt: skip
+    clocks: dict[str, int] = {}
+    base_ns = headers[0].start_wall_ns - headers[0].start_mono_ns
+    kinds: Counter[str] = Counter()
+    bad: list[SkippedLine] = []
+    skipped = 0
+    for path, header in zip(paths, headers, strict=True):
+        offset_ns = header.start_wall_ns - header.start_mono_ns - base_ns
+        offset_ns = clocks.setdefault(header.boot_id or str(path), offset_ns)
+        reader = RunReader(traces, header, offset_ns, len(paths) > 1)
+        run = RunFile(path)
+        for record in run:
+            reader.add(record)
+        kinds.update(reader.kinds)
+        skipped += run.skipped
+        bad += [SkippedLine(line.number, line.reason) for line in run.bad_lines]
+        state = reader.end or (RUNNING if run.is_live() else KILLED)
+        traces.state = traces.state or state
+    traces.reading = Reading(str(paths[0]), dict(kinds), skipped, bad)
+    return traces
+
+
+def _versions(header: RunHeader) -> str:
+    versions = header.facts.get("versions")
+    if not isinstance(versions, dict):
+        return ""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+class RunReader:
+    """Takes the records of one run file into the traces.
+
+    Attributes:
+        kinds: how many records of each kind.
+        end: how the run ended; empty as long as none is recorded.
+    """
+
+    def __init__(
+        self, traces: Traces, header: RunHeader, offset_ns: int = 0, says_host: bool = False
+    ) -> None:
+        self._traces, self._offset_ns = traces, offset_ns
+        self._host = f"@{header.host}" if says_host else ""
+        self._names: dict[tuple[int, int], str] = {}
+        self._labels: dict[int, str] = {}
+        self._rows: RowsRecord | None = None
+        self._ended: dict[int, ProcessRecord] = {}
+        self.kinds: Counter[str] = Counter()
+        self.end = ""
+
+    def add(self, record: Any) -> None:
+        """The next record."""
+        self.kinds[type(record).__name__] += 1
+        match record:
+            case OperationRecord():
+                self._operation(record)
+            case CallRecord():
+                self._call(record)
+            case RowsRecord():
+                self._rows = record
+            case NameRecord():
+                self._names[record.process, record.number] = record.text
+            case ProcessRecord():
+                self._process(record)
+            case EventRecord() if len(self._traces.events) < MAX_EVENTS:
+                self._traces.events.append(f"{record.name}: {record.text}")
+            case RunEnd():
+                self.end = record.reason
+                self._traces.losses.dropped += record.dropped
+
+    def name(self, process: int, number: int) -> str:
+        """Of what stands behind a number."""
+        return self._names.get((process, number), f"name {number}") if number else ""
+
+    def label(self, process: int) -> str:
+        """Of a process."""
+        return self._labels.get(process, f"process {process}{self._host}")
+
+    def _operation(self, one: OperationRecord) -> None:
+        process = self.label(one.process)
+        error = self.name(one.process, one.error)
+        self._traces.sums.add_operation(one, process, self.name(one.process, one.slowest_unit or 0), error)
+        if self._traces.moves is not None:
+            partition = self.name(one.process, one.partition)
+            self._traces.moves.add(one, process, partition, self._ranges(one), self._offset_ns)
+
+    def _ranges(self, one: OperationRecord) -> Ranges | None:
+        """Of the record right before it; an empty one where there are more than are kept."""
+        rows, self._rows = self._rows, None
+        if rows is None or (rows.process, rows.number) != (one.process, one.number) or rows.is_cut:
+            return None
+        return tuple(zip(rows.ranges[::2], rows.ranges[1::2], strict=False))
+
+    def _call(self, call: CallRecord) -> None:
+        process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"
+        self._traces.sums.add_call(call, process, function, self.name(call.process, call.error))
+        if self._traces.moves is not None:
+            self._traces.moves.add_call(call, process, function, self._offset_ns)
+
+    def _process(self, record: ProcessRecord) -> None:
+        self._labels[record.number] = f"{record.title} {record.pid}{self._host}"
+        losses, before = self._traces.losses, self._ended.get(record.number)
+        losses.dropped += record.dropped - (before.dropped if before else 0)
+        losses.lost += (record.lost or 0) - ((before.lost or 0) if before else 0)
+        if record.end is not None and record.lost is None:
+            losses.uncertain.append(self.label(record.number))
+        self._ended[record.number] = record
+
+
+def _of_logs(paths: Sequence[Path]) -> Traces:
+    files = [file for path in paths for file in _chosen(log_files(path))]
+    files = list(dict.fromkeys(files))
+    named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    traces = Traces(title=f"Queue traces in {named}", subject=f"{len(files)} logs" if len(files) > 1 else "")
+    reader = LogReader(traces)
+    for file in files:
+        reader.read(file)
+    reader.finish()
+    traces.reading = Reading(named, {"lines": reader.lines}, traces.losses.torn, [])
+    given = {file.resolve() for file in files}
+    parts = [part for file in files for part in older_parts(file) if part.resolve() not in given]
+    if parts:
+        names = ", ".join(part.name for part in parts[:5])
+        traces.events.append(f"rotated parts that are not read: {names}; give them, too, or the directory")
+    if traces.losses.repeated:
+        traces.complete = _complete(files, traces.losses.lossy)
+    return traces
+
+
+def _chosen(files: list[Path]) -> list[Path]:
+    """Of a directory's logs those that have every line once: ours of each process, or Ray's of each worker,
+    if there are any; what a driver prints repeats them.
+    """
+    if len(files) == 1:
+        return files
+    own = [file for file in files if file.name.startswith("tq_trace_")]
+    workers = [file for file in files if file.name.startswith("worker-")]
+    return own or workers or files
+
+
+def _complete(files: Sequence[Path], pids: set[str]) -> list[str]:
+    """Files that have the lines that Ray left out, as far as they lie where they usually do."""
+    found = []
+    for directory in dict.fromkeys(file.parent for file in files):
+        for below in (directory, directory / "logs" / "trace", directory / "trace"):
+            found += sorted(str(path) for path in below.glob("tq_trace_*.log*"))
+    own = [name for name in found if any(f"_{pid.partition('@')[0]}." in name for pid in pids)]
+    return own or found
+
+
+class LogReader:
+    """Takes lines of text into the traces.
+
+    Attributes:
+        lines: trace lines that have been read.
+    """
+
+    def __init__(self, traces: Traces) -> None:
+        self._traces, self._sums = traces, traces.sums
+        self.lines = self._started = 0
+        self._numbers: dict[str, Numbers] = defaultdict(Numbers)
+
+    def read(self, path: Path) -> None:
+        """One file. Raises PerfError where it cannot be read at all."""
+        chunks, found = LogChunks(path), TraceLines(path.name)
+        for one in found.read(chunks):
+            if isinstance(one, Line):
+                found.torn += not self._line(one)
+            else:
+                self._group(*one)
+        losses = self._traces.losses
+        self.lines += found.lines
+        self._started += found.started
+        losses.torn += found.torn
+        losses.repeated += found.repeated
+        losses.lossy |= found.lossy
+        if chunks.trouble:
+            losses.troubles.append(f"{path}: {chunks.trouble}")
+
+    def finish(self) -> None:
+        """What is missing, once all is read."""
+        losses = self._traces.losses
+        losses.unfinished = max(0, self._started - self._sums.calls)
+        losses.lost += sum(max(0, one.missing) for one in self._numbers.values())
+        losses.twice += sum(max(0, -one.missing) for one in self._numbers.values())
+
+    def _group(self, process: str, function: bytes, group: Group) -> None:
+        one = self._sums.of(_label(process), function.decode("utf-8", "replace"))
+        for spread, times in zip((one.get, one.compute, one.put, one.total), group.times, strict=True):
+            spread.extend([time * NS for time in times])
+        for total, shares in zip(group.times[3], group.shares, strict=True):
+            one.add_shares(total * NS, shares)
+        self._numbers[process].add(group.numbers)
+        for trace in group.traces:
+            self._trace(trace)
+
+    def _line(self, line: Line) -> bool:
+        """Whether it is whole."""
+        if line.stage in lines.OPERATIONS:
+            is_whole = self._operation(line)
+        elif line.stage == lines.FUNCTION_END:
+            is_whole = self._end(line)
+        else:
+            return self._stage(line)
+        number = lines.number(line, b"number")
+        if is_whole and number is not None:
+            self._numbers[line.process].add([int(number)])
+        return is_whole
+
+    def _of(self, line: Line) -> FunctionSums:
+        return self._sums.of(_label(line.process), line.function.decode("utf-8", "replace"))
+
+    def _end(self, line: Line) -> bool:
+        total = lines.seconds(line, b"total_duration")
+        if total is None:
+            return False
+        one = self._of(line)
+        one.total.add(total * NS, _weight(line))
+        shares = [lines.share(line, name) for name in (b"get_ratio", b"compute_ratio", b"put_ratio")]
+        known = [100 * share for share in shares if share is not None]
+        if len(known) == len(shares):
+            one.add_shares(total * NS, known, _weight(line))
+        if error := lines.text(line, b"error"):
+            one.errors[error] += 1
+        self._trace(line.trace)
+        return True
+
+    def _stage(self, line: Line) -> bool:
+        took = lines.seconds(line, b"duration")
+        if took is None:
+            return False
+        one = self._of(line)
+        (one.get, one.compute, one.put)[lines.STAGES[line.stage]].add(took * NS, _weight(line))
+        return True
+
+    def _operation(self, line: Line) -> bool:
+        took = lines.seconds(line, b"duration")
+        if took is None:
+            return False
+        told = Told(
+            took,
+            lines.number(line, b"throughput_mbps"),
+            lines.number(line, b"data_size_mb"),
+            lines.number(line, b"batch_size"),
+            lines.number(line, b"fields"),
+            _weight(line),
+            lines.text(line, b"error"),
+        )
+        self._sums.add_text(Kind(lines.OPERATIONS[line.stage]), _label(line.process), told)
+        return True
+
+    def _trace(self, trace: bytes) -> None:
+        self._sums.trace(b"" if trace == lines.NO_TRACE else trace)
+
+
+class Numbers:
+    """Numbers of calls and operations in one process, which have no gaps where nothing is missing.
+
+    Attributes:
+        count: how many were read.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._high = 0
+        self._low: int | None = None
+
+    def add(self, numbers: list[int]) -> None:
+        """The next ones."""
+        if numbers:
+            self.count += len(numbers)
+            self._low = min(numbers) if self._low is None else min(self._low, min(numbers))
+            self._high = max(self._high, max(numbers))
+
+    @property
+    def missing(self) -> int:
+        """How many are not there, from the first one read to the last; below 0: some are there twice."""
+        return 0 if self._low is None else self._high - self._low + 1 - self.count
+
+
+def _label(process: str) -> str:
+    return f"process {process}" if process else "unknown process"
+
+
+def _weight(line: Line) -> float:
+    return lines.number(line, b"weight") or 1.0

@@ -1,0 +1,201 @@
+"""Sums, percentiles and intervals of figures that may stand for others, in constant memory."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+
+EXACT = 1024  # values that are kept as they are; of more the percentiles are right to 0.5 %
+_PER_E = 100.0  # buckets for each factor of e: 1 % wide
+_ZERO_AT = 1_000_000  # bucket of the value 1; of 0 it is 0
+_Z = 1.96  # standard deviations that hold 95 %
+
+
+class Spread:
+    """Values of one figure, each with its weight: how many it stands for.
+
+    Attributes:
+        count: values seen.
+        weight: of all of them, how many they stand for.
+        total: sum of value x weight.
+        squares: sum of value^2 x weight.
+        high: the largest value seen.
+    """
+
+    __slots__ = ("_buckets", "_drawn", "_values", "_weights", "count", "high", "squares", "total", "weight")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.weight = self.total = self.squares = self.high = 0.0
+        self._values = array("d")  # as long as there are `EXACT` at most; else they are in buckets
+        self._weights: array[float] | None = None  # None: all 1
+        self._buckets: dict[int, float] = {}
+        self._drawn = (0.0, 0.0, 0.0)  # of weight x (weight - 1): itself, with the value, with its square
+
+    def add(self, value: float, weight: float = 1.0) -> None:
+        """The next value, 0 or more."""
+        if weight == 1.0:
+            self.extend((value,))
+        else:
+            self._weigh(value, weight)
+            self._keep((value,), array("d", (weight,)))
+
+    def extend(self, values: Sequence[float]) -> None:
+        """The next values, of weight 1."""
+        if values:
+            self.count += len(values)
+            self.weight += len(values)
+            self.total += sum(values)
+            self.squares += sum([value * value for value in values])
+            self.high = max(self.high, max(values))
+            self._keep(values, None)
+
+    def merge(self, other: Spread) -> None:
+        """What the other has seen, too."""
+        self.count += other.count
+        self.weight += other.weight
+        self.total += other.total
+        self.squares += other.squares
+        self.high = max(self.high, other.high)
+        one, two = self._drawn, other._drawn
+        self._drawn = (one[0] + two[0], one[1] + two[1], one[2] + two[2])
+        if other._buckets:
+            self._spill()
+            for key, weight in other._buckets.items():
+                self._buckets[key] = self._buckets.get(key, 0.0) + weight
+        else:
+            self._keep(other._values, other._weights)
+
+    def _weigh(self, value: float, weight: float) -> None:
+        self.count += 1
+        self.weight += weight
+        self.total += value * weight
+        self.squares += value * value * weight
+        self.high = max(self.high, value)
+        more, (one, two, three) = weight * (weight - 1), self._drawn
+        self._drawn = (one + more, two + more * value, three + more * value * value)
+
+    def _keep(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
+        """As they are, or in buckets once they are many; `weights` are theirs, None for 1."""
+        if self._buckets or len(self._values) + len(values) > EXACT:
+            self._spill()
+            self._fill(values, weights)
+            return
+        if weights is not None and self._weights is None:
+            self._weights = array("d", [1.0] * len(self._values))
+        self._values.extend(values)
+        if self._weights is not None:
+            self._weights.extend(weights if weights is not None else [1.0] * len(values))
+
+    def _spill(self) -> None:
+        if self._values:
+            self._fill(self._values, self._weights)
+            self._values, self._weights = array("d"), None
+
+    def _fill(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
+        buckets, log = self._buckets, math.log
+        keys = [int(log(value) * _PER_E + _ZERO_AT) if value > 0 else 0 for value in values]
+        if weights is None:
+            for key in keys:
+                buckets[key] = buckets.get(key, 0.0) + 1.0
+            return
+        for key, weight in zip(keys, weights, strict=True):
+            buckets[key] = buckets.get(key, 0.0) + weight
+
+    @property
+    def mean(self) -> float | None:
+        """None where there are no values."""
+        return self.total / self.weight if self.weight else None
+
+    @property
+    def variation(self) -> float | None:
+        """Standard deviation over the mean; None of fewer than two values."""
+        if self.count < 2 or not self.total:
+            return None
+        middle = self.total / self.weight
+        return math.sqrt(max(0.0, self.squares / self.weight - middle * middle)) / middle
+
+    def percentile(self, share: float) -> float | None:
+        """The lowest value that so much of the weight does not exceed; None where there are no values."""
+        if not self.count:
+            return None
+        wanted, seen = share * self.weight * (1 - 1e-12), 0.0
+        for value, weight in self.steps():
+            seen += weight
+            if seen >= wanted:
+                return value
+        return self.high
+
+    def steps(self) -> list[tuple[float, float]]:
+        """Values in ascending order, each with its weight; of many the middles of buckets."""
+        if self._buckets:
+            return [
+                (min(self.high, math.exp((key - _ZERO_AT + 0.5) / _PER_E)) if key else 0.0, weight)
+                for key, weight in sorted(self._buckets.items())
+            ]
+        return sorted(zip(self._values, self._weights or [1.0] * len(self._values), strict=True))
+
+    def mean_within(self) -> float:
+        """How far the mean may be from that of everything that was not sampled, 95 %; 0 where all is there.
+
+        Each value is taken as chosen by itself with the chance 1 / weight (Horvitz and Thompson 1952).
+        """
+        middle = self.mean
+        if middle is None or not self._drawn[0]:
+            return 0.0
+        one, value, square = self._drawn
+        return _Z * math.sqrt(max(0.0, square - 2 * middle * value + middle * middle * one)) / self.weight
+
+    def weight_within(self) -> float:
+        """The same of how many there are."""
+        return _Z * math.sqrt(self._drawn[0])
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """JSON-ready, in the figure's own unit."""
+        return {
+            "count": self.count,
+            "stands_for": self.weight,
+            "sum": self.total,
+            "mean": self.mean,
+            "mean_within": self.mean_within(),
+            "p50": self.percentile(0.5),
+            "p95": self.percentile(0.95),
+            "p99": self.percentile(0.99),
+            "max": self.high if self.count else None,
+            "variation": self.variation,
+        }
+
+
+class Distinct:
+    """How many different texts there were: exact up to `KEPT`, from there on right to about 1 %.
+
+    The smallest hashes are kept; how close they lie says how many there are (Bar-Yossef et al. 2002).
+    """
+
+    KEPT = 1 << 16
+
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
+        self._limit = 1 << 64
+
+    def add(self, hashed: int) -> None:
+        """The next one's 64-bit hash."""
+        if hashed < self._limit:
+            self._hashes.add(hashed)
+            if len(self._hashes) > 2 * self.KEPT:
+                kept = sorted(self._hashes)[: self.KEPT]
+                self._hashes, self._limit = set(kept), kept[-1] + 1
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether every one has been kept."""
+        return self._limit == 1 << 64
+
+    @property
+    def count(self) -> int:
+        """How many."""
+        if self.is_exact:
+            return len(self._hashes)
+        kept = sorted(self._hashes)[: self.KEPT]
+        return round((len(kept) - 1) * (1 << 64) / kept[-1])

@@ -1,0 +1,279 @@
+"""What is summed up of calls and operations, whether they come from records or from lines of text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import NamedTuple
+
+from flagscale_perf.trace.analysis.model import Shapes
+from flagscale_perf.trace.analysis.spread import Distinct, Spread
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+
+MIB = 1 << 20
+STAGES = {
+    Kind.PUT: ("select", "serialize", "unit", "notify", "tags"),
+    Kind.GET: ("unit", "decode", "pack"),
+}
+OTHER = "other"
+NS = 1_000_000_000
+MAX_FUNCTIONS = 10_000  # of all processes together; more are no functions but something's ids
+MANY = "(more)"
+
+
+@dataclass
+class FunctionSums:
+    """Calls of one function, in one process or in all. Times in nanoseconds.
+
+    Attributes:
+        errors: by name.
+        total, get, compute, put: of the calls that ended.
+        by_ratio: of the text: get, compute and put by the shares that a call's last line has, and how many.
+        rows: samples.
+    """
+
+    errors: Counter[str] = field(default_factory=Counter)
+    total: Spread = field(default_factory=Spread)
+    get: Spread = field(default_factory=Spread)
+    compute: Spread = field(default_factory=Spread)
+    put: Spread = field(default_factory=Spread)
+    by_ratio: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0, 0.0])
+    rows: int = 0
+
+    def merge(self, other: FunctionSums) -> None:
+        """The other's calls, too."""
+        self.errors.update(other.errors)
+        for name in ("total", "get", "compute", "put"):
+            getattr(self, name).merge(getattr(other, name))
+        self.by_ratio = [own + more for own, more in zip(self.by_ratio, other.by_ratio, strict=True)]
+        self.rows += other.rows
+
+    def add_shares(self, total_ns: float, percents: Sequence[float], weight: float = 1.0) -> None:
+        """What the last line of a call says of its stages."""
+        kept = self.by_ratio
+        for place, percent in enumerate(percents):
+            kept[place] += percent / 100 * total_ns * weight
+        kept[3] += 1
+
+    @property
+    def calls(self) -> int:
+        """Those that have been recorded."""
+        return self.total.count
+
+    def parts(self) -> tuple[float, float, float]:
+        """Get, compute and put of all calls: their own lines, or the shares where lines are missing."""
+        own = (self.get, self.compute, self.put)
+        if self.by_ratio[3] and any(part.count < self.by_ratio[3] for part in own):
+            return self.by_ratio[0], self.by_ratio[1], self.by_ratio[2]
+        return self.get.total, self.compute.total, self.put.total
+
+    @property
+    def queue(self) -> float:
+        """Get and put."""
+        get, _, put = self.parts()
+        return get + put
+
+    @property
+    def queue_share(self) -> float | None:
+        """Of the calls' time; None where there are no calls."""
+        return self.queue / self.total.total if self.total.total else None
+
+    @property
+    def compute_share(self) -> float | None:
+        """The same of the function's own work."""
+        return self.parts()[1] / self.total.total if self.total.total else None
+
+
+@dataclass
+class OperationSums:
+    """Operations of the client of one kind. Times in nanoseconds.
+
+    Attributes:
+        errors: by name.
+        total: of all of them.
+        speed: bytes a second of those whose bytes are known.
+        size, rows, fields: of an operation.
+        slow: of those with a speed, how many (by weight) lie below the limit of the requirement.
+        stages: by name; those that were measured.
+        measured: by name, time of the operations in which the stage was measured.
+        units: by the storage unit that was waited for longest, how long.
+        shapes: for the cost model.
+    """
+
+    errors: Counter[str] = field(default_factory=Counter)
+    total: Spread = field(default_factory=Spread)
+    speed: Spread = field(default_factory=Spread)
+    size: Spread = field(default_factory=Spread)
+    rows: Spread = field(default_factory=Spread)
+    fields: Spread = field(default_factory=Spread)
+    slow: float = 0.0
+    stages: dict[str, Spread] = field(default_factory=dict)
+    staged: float = 0.0
+    units: dict[str, Spread] = field(default_factory=dict)
+    shapes: Shapes = field(default_factory=Shapes)
+
+    def waterfall(self) -> list[tuple[str, float, float]]:
+        """Stage, time of all operations that were measured, share of it; the last is what the stages leave."""
+        rows = [(name, spread.total, spread.total / self.staged) for name, spread in self.stages.items()]
+        if not rows or not self.staged:
+            return []
+        left = max(0.0, self.staged - sum(total for _, total, _ in rows))
+        return [*rows, (OTHER, left, left / self.staged)]
+
+
+class Told(NamedTuple):
+    """What a line says of an operation; None for what it does not say."""
+
+    took_s: float
+    speed_mib: float | None = None
+    size_mib: float | None = None
+    rows: float | None = None
+    fields: float | None = None
+    weight: float = 1.0
+    error: str = ""
+
+
+class Sums:
+    """Everything that is summed up, in memory that depends on how many functions and processes there are.
+
+    Attributes:
+        by_process: of calls, by (process, function).
+        operations: by kind.
+        operations_by: by (process, kind), their durations.
+        traces: different ids.
+        without_id: calls that have none.
+        first_ns, last_ns: of the records; None where times of day are not known.
+    """
+
+    def __init__(self) -> None:
+        self.by_process: dict[tuple[str, str], FunctionSums] = {}
+        self.operations = {kind: OperationSums() for kind in Kind}
+        self.operations_by: dict[tuple[str, Kind], Spread] = {}
+        self.traces = Distinct()
+        self.without_id = 0
+        self.first_ns: int | None = None
+        self.last_ns = 0
+
+    @property
+    def functions(self) -> dict[str, FunctionSums]:
+        """Of calls, in all processes; the longest first."""
+        functions: dict[str, FunctionSums] = {}
+        for (_, name), one in self.by_process.items():
+            functions.setdefault(name, FunctionSums()).merge(one)
+        return dict(sorted(functions.items(), key=lambda item: -item[1].total.total))
+
+    @property
+    def calls(self) -> int:
+        """Calls that ended."""
+        return sum(one.calls for one in self.by_process.values())
+
+    @property
+    def count(self) -> int:
+        """Operations."""
+        return sum(one.total.count for one in self.operations.values())
+
+    @property
+    def trace_count(self) -> int:
+        """Different ids; each call that has none is a trace of its own."""
+        return self.traces.count + self.without_id
+
+    def overall(self) -> tuple[float, float, float, float]:
+        """Total, get, compute and put of all calls."""
+        parts = [one.parts() for one in self.by_process.values()]
+        total = sum(one.total.total for one in self.by_process.values())
+        return total, sum(p[0] for p in parts), sum(p[1] for p in parts), sum(p[2] for p in parts)
+
+    def of(self, process: str, function: str) -> FunctionSums:
+        """The sums of a function in a process."""
+        one = self.by_process.get((process, function))
+        if one is None:
+            if len(self.by_process) >= MAX_FUNCTIONS:
+                process, function = MANY, MANY
+            one = self.by_process.setdefault((process, function), FunctionSums())
+        return one
+
+    def trace(self, trace_id: bytes) -> None:
+        """A call's id."""
+        if trace_id:
+            self.traces.add(int.from_bytes(blake2b(trace_id, digest_size=8).digest()))
+        else:
+            self.without_id += 1
+
+    def add_call(self, call: CallRecord, process: str, function: str, error: str) -> None:
+        """One record, with its names."""
+        weight = call.weight_milli / 1000
+        one = self.of(process, function)
+        one.total.add(call.total_ns, weight)
+        one.get.add(call.get_ns, weight)
+        if call.compute_ns is not None:
+            one.compute.add(call.compute_ns, weight)
+        if call.put_ns is not None:
+            one.put.add(call.put_ns, weight)
+        if error:
+            one.errors[error] += 1
+        one.rows += call.rows or 0
+        self.trace(call.trace_id.encode("utf-8", "surrogatepass"))
+        self._seen(call.start_ns, call.total_ns)
+
+    def add_operation(self, one: OperationRecord, process: str, unit: str, error: str) -> None:
+        """One record, with its names."""
+        kind, weight = Kind(one.kind), one.weight_milli / 1000
+        sums = self.operations[kind]
+        self._add(sums, kind, process, one.total_ns, weight)
+        self._seen(one.start_ns, one.total_ns)
+        if error:
+            sums.errors[error] += 1
+            return
+        self._size(sums, one.total_ns, one.size_bytes, weight)
+        sums.rows.add(one.rows, weight)
+        sums.fields.add(one.fields, weight)
+        if one.size_bytes is not None:
+            sums.shapes.add(one.rows, one.fields, one.size_bytes, one.total_ns)
+        times = [(name, getattr(one, f"{name}_ns")) for name in STAGES[kind]]
+        if all(took is None for _, took in times):
+            return
+        sums.staged += one.total_ns * weight
+        for name, took in times:
+            if took is not None:
+                sums.stages.setdefault(name, Spread()).add(took, weight)
+        if unit and one.slowest_unit_ns is not None:
+            sums.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
+
+    def _add(self, sums: OperationSums, kind: Kind, process: str, took_ns: float, weight: float) -> None:
+        sums.total.add(took_ns, weight)
+        self.operations_by.setdefault((process, kind), Spread()).add(took_ns, weight)
+
+    @staticmethod
+    def _size(sums: OperationSums, took_ns: float, size: float | None, weight: float) -> None:
+        if size is None:
+            return
+        sums.size.add(size, weight)
+        if took_ns > 0 and size > 0:
+            speed = size * NS / took_ns
+            sums.speed.add(speed, weight)
+            if speed < 100 * MIB:
+                sums.slow += weight
+
+    def add_text(self, kind: Kind, process: str, told: Told) -> None:
+        """An operation of which a line of text tells."""
+        sums, took_ns = self.operations[kind], told.took_s * NS
+        self._add(sums, kind, process, took_ns, told.weight)
+        if told.error:
+            sums.errors[told.error] += 1
+            return
+        size = None if told.speed_mib is None else told.speed_mib * MIB * told.took_s
+        size = size if told.size_mib is None else told.size_mib * MIB
+        self._size(sums, took_ns, size, told.weight)
+        if told.rows is None or told.fields is None:
+            return
+        sums.rows.add(told.rows, told.weight)
+        sums.fields.add(told.fields, told.weight)
+        if size is not None:
+            sums.shapes.add(round(told.rows), round(told.fields), round(size), round(took_ns))
+
+    def _seen(self, start_ns: int, took_ns: int) -> None:
+        if self.first_ns is None or start_ns < self.first_ns:
+            self.first_ns = start_ns
+        self.last_ns = max(self.last_ns, start_ns + took_ns)
