@@ -40,7 +40,7 @@ def make_operation(**changed: Any) -> OperationRecord:
     0.6 tags, 0.4 other.
     """
     fields: dict[str, Any] = {
-        "process": 1, "number": 1, "call": 0, "kind": int(Kind.PUT), "start_ns": 0, "total_ns": 4 * MS,
+        "process": 1, "number": 1, "call": 0, "operation": int(Kind.PUT), "start_ns": 0, "total_ns": 4 * MS,
         "select_ns": 100 * US, "serialize_ns": 200 * US, "unit_ns": 2 * MS, "slowest_unit": None,
         "slowest_unit_ns": None, "notify_ns": 700 * US, "tags_ns": 600 * US, "decode_ns": None,
         "pack_ns": None, "size_bytes": MIB, "rows": 64, "fields": 4, "first_row": 0, "last_row": 63,
@@ -52,7 +52,7 @@ def make_operation(**changed: Any) -> OperationRecord:
 def make_get(**changed: Any) -> OperationRecord:
     """A get of the same that takes 6 ms: 4 unit, 1 decode, 0.8 pack, 0.2 other."""
     fields: dict[str, Any] = {
-        "kind": int(Kind.GET), "total_ns": 6 * MS, "select_ns": None, "serialize_ns": None,
+        "operation": int(Kind.GET), "total_ns": 6 * MS, "select_ns": None, "serialize_ns": None,
         "unit_ns": 4 * MS, "notify_ns": None, "tags_ns": None, "decode_ns": MS, "pack_ns": 800 * US,
     }  # fmt: skip
     return make_operation(**fields | changed)
@@ -197,7 +197,11 @@ def lines_of_call(
 
 
 def lines_of_put(
-    trace_id: str = "a1b2c3d4", took_ms: float = 60.0, speed: float = 253.33, before: str = "", behind: str = ""
+    trace_id: str = "a1b2c3d4",
+    took_ms: float = 60.0,
+    speed: float = 253.33,
+    before: str = "",
+    behind: str = "",
 ) -> list[str]:
     """The two lines of a put."""
     head = f"{before}[TQ-DETAIL] trace_id={trace_id} | stage=TQ_CLIENT_PUT_"

@@ -67,13 +67,11 @@ class LogChunks:
     Attributes:
         path: of the file.
         trouble: why its end could not be read; empty where it could.
-        is_cut: its last line has no end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.trouble = ""
-        self.is_cut = False
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises PerfError for a file that cannot be read at all."""
@@ -94,7 +92,6 @@ class LogChunks:
                 rest = b""
             else:
                 rest += data
-        self.is_cut = bool(rest)
         if rest:
             yield rest
 

@@ -78,7 +78,7 @@ class Moves:
         if len(self.moves) == MAX_KEPT:
             self.left_out += 1
             return
-        kind, start_ns = Kind(one.kind), one.start_ns + offset_ns
+        kind, start_ns = Kind(one.operation), one.start_ns + offset_ns
         end_ns = start_ns + one.total_ns
         # The controller knows of a put's samples while the put still waits for its answer, and then for tags.
         late_ns = (one.notify_ns or 0) + (one.tags_ns or 0) if kind is Kind.PUT else 0

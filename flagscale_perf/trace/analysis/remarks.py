@@ -17,8 +17,8 @@ def remarks_of(traces: Traces) -> list[str]:
         complete = ", ".join(traces.complete[:MOST]) or WHERE_COMPLETE
         whose = f" (of process {_some(sorted(losses.lossy - {''}))})" if losses.lossy - {""} else ""
         said.append(
-            f"{losses.repeated:,} lines lost: Ray left them out as repetitions{whose}; complete files: {complete}."
-            " Set RAY_DEDUP_LOGS_ALLOW_REGEX='\\[TQ-' before the driver imports ray"
+            f"{losses.repeated:,} lines lost: Ray left them out as repetitions{whose}; complete files:"
+            f" {complete}. Set RAY_DEDUP_LOGS_ALLOW_REGEX='\\[TQ-' before the driver imports ray"
         )
     if losses.torn:
         said.append(f"{losses.torn:,} trace lines are torn and were left out")

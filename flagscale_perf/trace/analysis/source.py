@@ -137,9 +137,10 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
     headers = [RunFile(path).header for path in paths]
     labels = labels_of(headers[0])
     job = headers[0].facts.get("job") or ""
+    machines = f"{len(paths)} machines" if len(paths) > 1 else ""
     traces = Traces(
         title=f"Queue traces of session {headers[0].session_id}",
-        subject=", ".join(filter(None, (str(job), _versions(headers[0]), f"{len(paths)} machines" if len(paths) > 1 else ""))),
+        subject=", ".join(filter(None, (str(job), _versions(headers[0]), machines))),
         begun=labels.at(headers[0].start_wall_ns).isoformat(sep=" "),
         moves=Moves(),
     )  # fmt: skip

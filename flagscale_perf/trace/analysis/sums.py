@@ -115,7 +115,7 @@ class OperationSums:
     shapes: Shapes = field(default_factory=Shapes)
 
     def waterfall(self) -> list[tuple[str, float, float]]:
-        """Stage, time of all operations that were measured, share of it; the last is what the stages leave."""
+        """Stage, time of all operations that were measured, share of it; last what the stages leave."""
         rows = [(name, spread.total, spread.total / self.staged) for name, spread in self.stages.items()]
         if not rows or not self.staged:
             return []
@@ -219,7 +219,7 @@ class Sums:
 
     def add_operation(self, one: OperationRecord, process: str, unit: str, error: str) -> None:
         """One record, with its names."""
-        kind, weight = Kind(one.kind), one.weight_milli / 1000
+        kind, weight = Kind(one.operation), one.weight_milli / 1000
         sums = self.operations[kind]
         self._add(sums, kind, process, one.total_ns, weight)
         self._seen(one.start_ns, one.total_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.instrument import INSTRUMENT
 from tests.fakes import make_header
+from tests.trace_runs import lines_of_call
 
 PROBE = """
 import json
@@ -28,11 +30,12 @@ def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> N
     before, after = json.loads(run_python("-c", PROBE).stdout)
     assert before == ["clock", "end", "event", "header"]
     training = "capture captured hardware interval node phases ranks step straggler"
-    assert after == sorted([*before, *training.split(), "rpc_call", "rpc_served"])
+    queue = "tq_call tq_name tq_operation tq_process tq_rows"
+    assert after == sorted([*before, *training.split(), "rpc_call", "rpc_served", *queue.split()])
 
 
 def test_every_instrument_can_be_loaded() -> None:
-    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)] * 2
+    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)] * 3
 
 
 def test_one_that_is_not_there_is_named() -> None:
@@ -57,3 +60,22 @@ def test_a_directory_is_of_its_newest_file_that_can_be_read(tmp_path: Path) -> N
 def test_a_log_is_of_the_instrument_whose_title_it_has(tmp_path: Path) -> None:
     (tmp_path / "any.log").write_text("ZeroMQ Performance Log - Transport: IPC\n")
     assert instruments.instrument_for(tmp_path / "any.log") is instruments.load("rpc")
+
+
+def test_a_log_with_an_instruments_lines_is_of_it_whatever_stands_before(tmp_path: Path) -> None:
+    log = tmp_path / "training.log"
+    log.write_text("step 1\n" * 1000 + "\n".join(lines_of_call(before="(W pid=1) ")) + "\n")
+    (tmp_path / "old.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    assert instruments.instrument_for(log) is instruments.load("trace")
+    assert instruments.instrument_for(tmp_path / "old.log.1.gz") is instruments.load("trace")
+    assert instruments.instrument_for(tmp_path) is instruments.load("trace")
+    assert instruments.run_or_logs(tmp_path) == tmp_path
+
+
+def test_a_run_file_comes_before_the_logs_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "tq_trace_7.log").write_text("\n".join(lines_of_call()))
+    run = tmp_path / "perf_records_20240129_103000.jsonl"
+    run.write_bytes(encode(make_header()))
+    assert instruments.run_or_logs(tmp_path) == run
+    assert not instruments.has_logs(tmp_path)
+    assert instruments.instrument_for(run) is INSTRUMENT

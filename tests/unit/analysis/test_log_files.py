@@ -1,0 +1,67 @@
+"""Logs in whatever shape they lie."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis import log_files
+from flagscale_perf.analysis.log_files import LogChunks, has_mark, older_parts
+from flagscale_perf.spine.errors import PerfError
+
+
+def test_a_directorys_logs_come_with_the_oldest_part_first(tmp_path: Path) -> None:
+    below = tmp_path / "session" / "logs"
+    below.mkdir(parents=True)
+    for name in ("a.log", "a.log.1", "a.log.10", "a.log.2.gz", "b.txt", "picture.png", "run.jsonl"):
+        (tmp_path / name).write_bytes(b"")
+    (below / "worker-1.out").write_bytes(b"")
+    found = [path.relative_to(tmp_path).as_posix() for path in log_files.log_files(tmp_path)]
+    assert found == ["a.log.10", "a.log.2.gz", "a.log.1", "a.log", "b.txt", "session/logs/worker-1.out"]
+    assert [path.name for path in older_parts(tmp_path / "a.log")] == ["a.log.10", "a.log.2.gz", "a.log.1"]
+    assert log_files.log_files(tmp_path / "picture.png") == [tmp_path / "picture.png"]
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PerfError, match="does not exist; give a log"):
+        log_files.log_files(tmp_path / "no.log")
+    with pytest.raises(PerfError, match="no log"):
+        log_files.log_files(tmp_path)
+
+
+def test_chunks_end_with_lines_and_the_last_may_be_cut(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(log_files, "CHUNK_BYTES", 8)
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\ntwo\nthree\nfour and more")
+    chunks = LogChunks(path)
+    assert list(chunks) == [b"one\ntwo\n", b"three\n", b"four and more"]
+    assert chunks.trouble == ""
+
+
+def test_a_text_without_lines_is_given_in_parts(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(log_files, "CHUNK_BYTES", 4)
+    path = tmp_path / "a.log"
+    path.write_bytes(b"x" * 23)
+    assert list(map(len, LogChunks(path))) == [12, 11]
+
+
+def test_a_compressed_log_that_is_cut_gives_what_it_has(tmp_path: Path) -> None:
+    path, text = tmp_path / "a.log.gz", os.urandom(3 << 20).hex().encode() + b"\n"
+    path.write_bytes(gzip.compress(b"whole\n" * 1000, 1))
+    assert list(LogChunks(path)) == [b"whole\n" * 1000]
+    path.write_bytes(gzip.compress(b"whole\n" + text, 1)[: -(1 << 20)])
+    chunks = LogChunks(path)
+    assert next(iter(chunks)) == b"whole\n"
+    assert len(b"".join(chunks)) > 1 << 20
+    assert chunks.trouble == "Compressed file ended before the end-of-stream marker was reached"
+
+
+def test_a_mark_is_found_anywhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"line\n" * 1_000_000 + b"(W pid=7) [TQ-TRACE] x\n")
+    assert has_mark(path, b"[TQ-TRACE] ")
+    assert not has_mark(path, b"[TQ-DETAIL] ")
+    assert not has_mark(tmp_path, b"line")
