@@ -36,8 +36,8 @@ def make_trace_header(session_id: str = "20240129_103000", **changed: Any) -> Ru
 
 
 def make_operation(**changed: Any) -> OperationRecord:
-    """A put of 64 rows x 4 fields, 1 MB (2^20), that takes 4 ms: 0.1 select, 0.2 serialize, 2 unit, 0.7 notify,
-    0.6 tags, 0.4 other.
+    """A put of 64 rows x 4 fields, 1 MB (2^20), in 4 ms: 0.1 select, 0.2 serialize, 2 unit, 0.7 notify, 0.6
+    tags, 0.4 other.
     """
     fields: dict[str, Any] = {
         "process": 1, "number": 1, "call": 0, "operation": int(Kind.PUT), "start_ns": 0, "total_ns": 4 * MS,
@@ -93,13 +93,13 @@ class Job:
             self.records.append(NameRecord(process, known, text))
         return known
 
-    def put(self, process: int, at_ns: int, rows: Sequence[int], **changed: Any) -> OperationRecord:
+    def put(self, process: int, at_ns: int, indexes: Sequence[int], **changed: Any) -> OperationRecord:
         """Of these indexes, done 2.7 ms after `at_ns` for others, and 4 ms after it altogether."""
-        return self._operation(make_operation, process, at_ns, rows, changed)
+        return self._operation(make_operation, process, at_ns, indexes, changed)
 
-    def get(self, process: int, at_ns: int, rows: Sequence[int], **changed: Any) -> OperationRecord:
+    def get(self, process: int, at_ns: int, indexes: Sequence[int], **changed: Any) -> OperationRecord:
         """Of these indexes."""
-        return self._operation(make_get, process, at_ns, rows, changed)
+        return self._operation(make_get, process, at_ns, indexes, changed)
 
     def call(self, process: int, function: str, at_ns: int, **changed: Any) -> CallRecord:
         """Ends now: what was put and got in it came before, with `call=job.next(process, 2)` or so."""
@@ -157,8 +157,8 @@ def _ranges(rows: Iterable[int]) -> list[int]:
 
 
 def pipeline(steps: int = 10, rows: int = 64) -> Job:
-    """Rollout puts, train gets: each step 200 ms; a rollout's samples are there at 26.7 ms of its step, got at
-    50 ms. Indexes are used again after each step.
+    """Rollout puts, train gets: each step 200 ms; samples are there at 26.7 ms of a step and got at 50 ms.
+    Indexes are used again after each step.
     """
     job = Job()
     rollout, train = job.process("Rollout", 101), job.process("Train", 102)

@@ -204,25 +204,39 @@ def _operations(found: TraceReport) -> list[Block]:
 
 def _waterfall(found: TraceReport) -> list[Block]:
     blocks: list[Block] = []
-    falls = {kind: one.waterfall() for kind, one in found.sums.operations.items()}
-    means = {kind: found.sums.operations[kind].total.mean or 0.0 for kind in falls}
-    room = max((means[kind] for kind, rows in falls.items() if rows), default=0.0) / NS_PER_MS
+    falls = {kind: rows for kind, one in found.sums.operations.items() if (rows := one.waterfall())}
+    means = {kind: (found.sums.operations[kind].total.mean or 0.0) / NS_PER_MS for kind in falls}
     for kind, rows in falls.items():
-        if not rows:
-            continue
-        mean = means[kind] / NS_PER_MS
-        parts = [Stripe(name, mean * share, share, COLOURS[name]) for name, _, share in rows]
-        blocks.append(StackedBar(f"a {kind.name.lower()}, on average", "ms", parts, room))
-        units = found.sums.operations[kind].units
+        parts = [Stripe(name, means[kind] * share, share, COLOURS[name]) for name, _, share in rows]
+        title = f"a {kind.name.lower()}, on average"
+        blocks.append(StackedBar(title, "ms", parts, max(means.values()), in_words=False))
+    table: list[Sequence[Cell]] = [
+        (
+            kind.name.lower(),
+            name,
+            Quantity(means[kind] * share, "", 3),
+            Quantity(share, "share", 1),
+            *_tail(found, kind, name),
+        )
+        for kind, rows in falls.items()
+        for name, _, share in rows
+    ]
+    if table:
+        blocks.append(Table(("", "stage", "mean ms", "of all", "p50", "p95", "p99"), table, 5))
+    for kind in falls:
+        units = sorted(found.sums.operations[kind].units.items(), key=lambda item: -item[1].count)
         if units:
-            table: list[Sequence[Cell]] = [
-                (name, *_spread(spread))
-                for name, spread in sorted(units.items(), key=lambda item: -item[1].count)
-            ]
+            waited: list[Sequence[Cell]] = [(name, *_spread(spread)) for name, spread in units]
             title = f"Storage unit that a {kind.name.lower()} waited for longest"
             head = ("unit", "operations", "mean ms", "p50", "p95", "p99", "max")
-            blocks.append(Table(head, table, 6, title, most=16))
+            blocks.append(Table(head, waited, 6, title, most=16))
     return blocks
+
+
+def _tail(found: TraceReport, kind: Kind, stage: str) -> Sequence[Cell]:
+    spread = found.sums.operations[kind].stages.get(stage)
+    shares = (0.5, 0.95, 0.99)
+    return [None if spread is None else _ms(spread.percentile(share)) for share in shares]
 
 
 def _cost(found: TraceReport) -> list[Block]:

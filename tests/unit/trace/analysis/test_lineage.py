@@ -1,0 +1,177 @@
+"""Samples joined to the puts that made them, against what was planted."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.trace.analysis.lineage import Lineage, join
+from flagscale_perf.trace.analysis.source import read_traces
+from tests.trace_runs import MS, US, Job, make_trace_header, pipeline
+
+READY = 2700 * US  # of a put, when others may have its samples
+
+
+def _lineage(directory: Path, job: Job) -> Lineage:
+    traces = read_traces([job.write(directory)])
+    assert traces.moves is not None
+    return join(traces.moves)
+
+
+def test_each_life_of_an_index_is_joined_to_its_own_put(tmp_path: Path) -> None:
+    found = _lineage(tmp_path, pipeline(steps=10, rows=64))
+    assert (found.consumed, found.joined, found.unknown, found.negative) == (640, 640, 0, 0)
+    assert found.last_consumer == "train"
+    assert list(found.flows) == [("rollout", "train")]
+    flow = found.flows["rollout", "train"]
+    assert (flow.samples, flow.residence.percentile(0), flow.residence.high) == (640, 23.3 * MS, 23.3 * MS)
+    assert (found.age, found.by_step[0], len(found.by_step)) == (Counter({0: 640}), (1, 0.0, 0), 10)
+
+
+@pytest.mark.parametrize("delay", [1, 3])
+def test_staleness_is_the_planted_one(tmp_path: Path, delay: int) -> None:
+    """Step n trains on what was rolled out before step n - delay began; 4 slots of indexes in turn."""
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    events = []
+    for step in range(12):
+        rows = range(100 * (step % 8), 100 * (step % 8) + 16)
+        events.append((step * 100 * MS + 10 * MS, rollout, rows))
+        events.append(((step + delay) * 100 * MS + 30 * MS, train, rows))
+    for at_ns, process, rows in sorted(events, key=lambda event: event[0]):
+        call = job.coming(process, 1)
+        if process == rollout:
+            job.put(rollout, at_ns, rows, call=call)
+            job.call(rollout, "rollout", at_ns - 5 * MS, total_ns=10 * MS)
+        else:
+            job.get(train, at_ns + MS, rows, call=call)
+            job.call(train, "train", at_ns, total_ns=60 * MS)
+    found = _lineage(tmp_path, job)
+    assert (found.joined_share, found.unknown) == (1.0, 0)
+    # the first steps find fewer steps done: before step n there are n of them, `delay` of which came after
+    expected = Counter({delay: 16 * (12 - delay)}) if delay == 1 else None
+    ages = [round(mean) for _, mean, _ in found.by_step]
+    assert ages == [min(step, delay) for step in range(12)]
+    assert expected is None or found.age == Counter({1: 16 * 11, 0: 16})
+
+
+def test_a_step_that_the_batch_names_comes_first(tmp_path: Path) -> None:
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    job.put(rollout, 0, range(8), step=5)
+    job.get(train, 50 * MS, range(8), step=9)
+    found = _lineage(tmp_path, job)
+    assert (found.age, found.by_step) == (Counter({4: 8}), [(9, 4.0, 4)])
+
+
+def test_random_jobs_against_ground_truth(tmp_path: Path) -> None:
+    """Several producers and consumers, shuffled indexes that are used again after they were consumed."""
+    source = random.Random(7)
+    for attempt in range(5):
+        job, free = Job(), list(range(600))
+        producers = [job.process(f"P{n}", 10 + n) for n in range(3)]
+        consumers = [job.process(f"C{n}", 20 + n) for n in range(2)]
+        truth, ready, at_ns = [], [], 0
+        for _ in range(120):
+            at_ns += 10 * MS
+            if len(free) > 20 and source.random() < 0.6:
+                rows = sorted(source.sample(free, 10))
+                who = source.choice(producers)
+                job.put(who, at_ns, rows)
+                free = [row for row in free if row not in rows]
+                ready += [(row, at_ns + READY, who) for row in rows]
+            elif ready:
+                source.shuffle(ready)
+                taken, ready = ready[:12], ready[12:]
+                job.get(source.choice(consumers), at_ns, sorted(row for row, *_ in taken))
+                truth += [at_ns - done_ns for _, done_ns, _ in taken]
+                free += [row for row, *_ in taken]
+        where = tmp_path / str(attempt)
+        where.mkdir()
+        found = _lineage(where, job)
+        assert found.consumed == found.joined == len(truth)
+        assert found.residence.total == sum(truth)
+        assert found.residence.high == max(truth)
+
+
+def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_it(tmp_path: Path) -> None:
+    job = Job()
+    load, rollout, reward, train = (job.process(name, n) for n, name in enumerate(("L", "R", "W", "T"), 1))
+    for step in range(3):
+        at_ns, rows = step * 200 * MS, range(32)
+        job.put(load, at_ns, rows)
+        job.get(rollout, at_ns + 10 * MS, rows)
+        job.put(rollout, at_ns + 20 * MS, rows[:16])
+        job.put(rollout, at_ns + 30 * MS, rows[16:])
+        job.get(reward, at_ns + 40 * MS, rows)
+        job.put(reward, at_ns + 50 * MS, rows)
+        job.get(train, at_ns + 80 * MS, rows)
+    found = _lineage(tmp_path, job)
+    assert found.last_consumer == "T 4"
+    assert {pair: flow.samples for pair, flow in found.flows.items()} == {
+        ("L 1", "R 2"): 96, ("R 2", "W 3"): 96, ("L 1", "W 3"): 96,
+        ("W 3", "T 4"): 96, ("R 2", "T 4"): 96, ("L 1", "T 4"): 96,
+    }  # fmt: skip
+    assert found.flows["L 1", "T 4"].residence.high == 80 * MS - READY
+    assert (found.puts_per_get.high, found.depth[0], found.depth[1]) == (2, (READY, 32), (80 * MS, -32))
+
+
+def test_who_comes_last_is_who_the_batch_waited_for(tmp_path: Path) -> None:
+    job = Job()
+    fast, slow, train = job.process("Fast", 1), job.process("Slow", 2), job.process("Train", 3)
+    for step in range(5):
+        at_ns = step * 200 * MS
+        job.put(fast, at_ns, range(16))
+        job.put(slow, at_ns + 60 * MS, range(16, 32))
+        job.get(train, at_ns + 100 * MS, range(32))
+    found = _lineage(tmp_path, job)
+    assert {name: (one.batches, one.last, one.held.mean) for name, one in found.holders.items()} == {
+        "Fast 1": (5, 0, None), "Slow 2": (5, 5, 60 * MS),
+    }  # fmt: skip
+    assert found.processes_per_get.mean == 2
+
+
+def test_got_before_the_put_was_done_is_joined_and_reported(tmp_path: Path) -> None:
+    job = Job()
+    put, get = job.process("P", 1), job.process("C", 2)
+    job.get(get, 0, range(8))
+    job.put(put, MS, range(8))
+    found = _lineage(tmp_path, job)
+    assert (found.joined, found.negative, found.worst_ns) == (8, 8, -(MS + READY))
+
+
+def test_samples_of_unknown_indexes_are_counted_apart(tmp_path: Path) -> None:
+    job = Job()
+    put, get = job.process("P", 1), job.process("C", 2)
+    job.put(put, 0, range(8))
+    job.get(get, 50 * MS, range(8), rows=5)  # five of eight, and no record of which
+    job.get(get, 60 * MS, range(100, 104))  # nobody put these
+    found = _lineage(tmp_path, job)
+    assert (found.consumed, found.joined, found.unknown) == (4, 0, 5)
+
+
+def test_a_huge_index_takes_no_memory_for_those_below_it(tmp_path: Path) -> None:
+    job = Job()
+    put, get = job.process("P", 1), job.process("C", 2)
+    rows = range(1 << 60, (1 << 60) + 8)
+    job.put(put, 0, rows)
+    job.get(get, 50 * MS, rows)
+    assert _lineage(tmp_path, job).joined == 8
+
+
+def test_machines_of_a_job_are_joined_by_the_time_of_day(tmp_path: Path) -> None:
+    one, two = Job(), Job()
+    put, get = one.process("P", 1), two.process("C", 2)
+    one.put(put, 0, range(8))
+    two.get(get, 1050 * MS, range(8))
+    path = one.write(tmp_path)
+    header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
+    two.write(tmp_path, header)
+    traces = read_traces([path])
+    assert traces.moves is not None
+    found = join(traces.moves)
+    assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
+    assert sorted({move.process for move in traces.moves.moves}) == ["C 2@node1", "P 1@node0"]

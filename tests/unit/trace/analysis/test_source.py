@@ -1,0 +1,69 @@
+"""Where traces are read from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.trace.analysis.remarks import remarks_of
+from flagscale_perf.trace.analysis.source import read_traces
+from flagscale_perf.trace.records import ProcessRecord
+from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
+
+
+def test_a_run_file_says_who_and_how_it_ended(tmp_path: Path) -> None:
+    traces = read_traces([pipeline(steps=1).write(tmp_path)])
+    assert (traces.title, traces.subject, traces.state, traces.begun) == (
+        "Queue traces of session 20240129_103000", "grpo, TransferQueue 0.1.11", "completed",
+        "2024-01-29 10:30:00",
+    )  # fmt: skip
+    assert read_traces([pipeline(steps=1).write(tmp_path, end=None)]).state == "killed"
+
+
+def test_losses_are_those_of_the_processes_last_records(tmp_path: Path) -> None:
+    job = Job()
+    job.process("W", 1)
+    job.records.append(ProcessRecord(1, 1, "W", 0, "gone", 3, 2))
+    job.records.append(ProcessRecord(2, 5, "V", 0, "gone", 0, None))
+    losses = read_traces([job.write(tmp_path)]).losses
+    assert (losses.dropped, losses.lost, losses.uncertain) == (3, 2, ["V 5"])
+
+
+def test_every_loss_is_a_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    lines = lines_of_call(behind=" | pid=7 | number=1")[:-1] + lines_of_call(behind=" | pid=7 | number=4")
+    lines += [lines_of_call()[0][:40], lines_of_call()[2] + " [repeated 3x across cluster]"]
+    lines += lines_of_call(behind=" | pid=7 | number=7")[-1:]
+    log.write_text("\n".join(lines))
+    assert remarks_of(read_traces([log])) == [
+        "2 lines lost: Ray left them out as repetitions; complete files: tq_trace_<pid>.log in TQ_TRACE_DIR,"
+        " or worker-*-<pid>.out in the logs of Ray's session. Set RAY_DEDUP_LOGS_ALLOW_REGEX='\\[TQ-' before"
+        " the driver imports ray",
+        "1 trace lines are torn and were left out",
+        "2 calls and operations were made and did not come, by their numbers",
+    ]
+
+
+def test_damaged_lines_of_a_run_file_are_skipped(tmp_path: Path) -> None:
+    path = pipeline(steps=1).write(tmp_path)
+    path.write_bytes(path.read_bytes() + b'{"kind":"tq_operation","process":1}\n')
+    reading = read_traces([path]).reading
+    assert reading is not None and reading.skipped == 1
+
+
+def test_logs_and_run_files_do_not_mix(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("\n".join(lines_of_call()))
+    with pytest.raises(PerfError, match=r"a\.log' is a log and .* a run file: give only one kind"):
+        read_traces([pipeline(steps=1).write(tmp_path), log])
+
+
+def test_a_run_file_of_another_job_is_left_alone(tmp_path: Path) -> None:
+    path = pipeline(steps=1).write(tmp_path)
+    other = make_trace_header("20240129_103005", host="node1", facts={"job": "another"})
+    pipeline(steps=1).write(tmp_path, other)
+    (tmp_path / "perf_records_20240129_103009.jsonl").write_bytes(encode(make_trace_header())[:30])
+    assert read_traces([path]).sums.calls == 2
