@@ -33,9 +33,8 @@ def test_costs_come_back_exactly_without_noise() -> None:
         shapes.add(*shape, round(_takes(*shape)))
     model = fit(shapes)
     assert model and model.error < 1e-5
-    assert (round(model.fixed_ns), round(model.cell_ns), round(model.byte_ns * MIB)) == (
-        pytest.approx(1.84 * MS, rel=1e-4), pytest.approx(12.7 * US, rel=1e-4), pytest.approx(0.54 * MS, rel=1e-4)
-    )  # fmt: skip
+    costs = (model.fixed_ns / MS, model.cell_ns / US, model.byte_ns * MIB / MS)
+    assert costs == pytest.approx((1.84, 12.7, 0.54), rel=1e-4)
 
 
 @pytest.mark.parametrize(
