@@ -1,4 +1,4 @@
-"""TransferQueue's own metrics beside the client's: what its storage units see of the time that a client waits.
+"""TransferQueue's own metrics beside the client's: what its storage units see of the time a client waits.
 
 TransferQueue serves them (`metrics.enabled`) as long as it lives, so they are kept as a file beside the run
 file: `curl -o logs/trace/tq_metrics.prom http://HOST:PORT/metrics` before the end of the run.
