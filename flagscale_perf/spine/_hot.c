@@ -10,6 +10,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <structmember.h>
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -210,6 +212,21 @@ static Py_ssize_t put_fields(const Packer *self, unsigned char *slot, PyObject *
     return at - begin;
 }
 
+/* Completes the slot by its prefix and checksum, and stores it. */
+static void write_slot(unsigned char *at, unsigned char *slot, unsigned char kind, Py_ssize_t size, uint64_t sequence)
+{
+    uint16_t length = (uint16_t)size;
+    slot[CRC_BYTES] = kind;
+    slot[CRC_BYTES + 1] = 0;
+    memcpy(slot + CRC_BYTES + 2, &length, 2);
+    memcpy(slot + CRC_BYTES + 4, &sequence, 8);
+    size += PREFIX_BYTES;
+    uint32_t crc = crc32_of(slot + CRC_BYTES, size);
+    memcpy(at + CRC_BYTES, slot + CRC_BYTES, size);
+    __atomic_thread_fence(__ATOMIC_RELEASE); /* the slot is there once its checksum is, and not before */
+    memcpy(at, &crc, CRC_BYTES);
+}
+
 /* packer(memory, offset, sequence, record) */
 static PyObject *packer_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
 {
@@ -228,24 +245,12 @@ static PyObject *packer_call(PyObject *callable, PyObject *const *args, size_t f
     Py_ssize_t size = put_fields(self, slot, args[3]);
     if (size < 0)
         return NULL;
-    uint16_t length = (uint16_t)size;
-    slot[CRC_BYTES] = self->slot;
-    slot[CRC_BYTES + 1] = 0;
-    memcpy(slot + CRC_BYTES + 2, &length, 2);
-    memcpy(slot + CRC_BYTES + 4, &sequence, 8);
-    size += PREFIX_BYTES;
-    uint32_t crc = crc32_of(slot + CRC_BYTES, size);
-
     Py_buffer memory; /* of a ring that is released: ValueError */
     if (PyObject_GetBuffer(args[0], &memory, PyBUF_WRITABLE))
         return NULL;
-    int fits = offset >= 0 && offset <= memory.len - CRC_BYTES - size;
-    if (fits) {
-        unsigned char *at = (unsigned char *)memory.buf + offset;
-        memcpy(at + CRC_BYTES, slot + CRC_BYTES, size);
-        __atomic_thread_fence(__ATOMIC_RELEASE); /* the slot is there once its checksum is, and not before */
-        memcpy(at, &crc, CRC_BYTES);
-    }
+    int fits = offset >= 0 && offset <= memory.len - CRC_BYTES - PREFIX_BYTES - size;
+    if (fits)
+        write_slot((unsigned char *)memory.buf + offset, slot, self->slot, size, sequence);
     PyBuffer_Release(&memory);
     if (!fits) {
         PyErr_SetString(PyExc_IndexError, "the slot is outside of the memory");
@@ -317,6 +322,136 @@ static PyTypeObject packer_type = {
     .tp_vectorcall_offset = offsetof(Packer, vectorcall),
     .tp_call = PyVectorcall_Call,
     .tp_new = packer_new,
+};
+
+/* ---- Store: records into the next slot of a ring, as `Ring._put` does it in Python. */
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    PyObject *view, *packers; /* the whole ring as a memoryview; type -> Packer */
+    Py_ssize_t begin;         /* of the slots */
+    uint64_t slots, stored, known_tail;
+    int tail_word, dropped_word;
+} Store;
+
+/* Whether what packing has raised counts as a drop; the exceptions are those of `Ring._put`. */
+static int is_drop(void)
+{
+    return PyErr_ExceptionMatches(PyExc_OverflowError) || PyErr_ExceptionMatches(PyExc_TypeError)
+        || PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_LookupError);
+}
+
+/* store(record) */
+static PyObject *store_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
+{
+    Store *self = (Store *)callable;
+    if (PyVectorcall_NARGS(flags) != 1 || (keywords != NULL && PyTuple_GET_SIZE(keywords))) {
+        PyErr_SetString(PyExc_TypeError, "a record is all that is stored");
+        return NULL;
+    }
+    _Alignas(8) unsigned char slot[SLOT_BYTES];
+    PyObject *found = PyDict_GetItemWithError(self->packers, (PyObject *)Py_TYPE(args[0]));
+    if (found == NULL && PyErr_Occurred())
+        return NULL;
+    const Packer *packer = (const Packer *)Py_XNewRef(found);
+    Py_ssize_t size = packer == NULL ? -1 : put_fields(packer, slot, args[0]);
+    unsigned char kind = packer == NULL ? 0 : packer->slot;
+    Py_XDECREF(found);
+    if (PyErr_Occurred()) {
+        if (!is_drop())
+            return NULL;
+        PyErr_Clear();
+    }
+    Py_buffer memory; /* asked for after packing, which may run Python code that releases the ring */
+    if (PyObject_GetBuffer(self->view, &memory, PyBUF_WRITABLE))
+        return NULL;
+    unsigned char *base = memory.buf;
+    volatile uint64_t *words = memory.buf;
+    if (size >= 0 && self->stored - self->known_tail >= self->slots) {
+        self->known_tail = words[self->tail_word];
+        size = self->stored - self->known_tail >= self->slots ? -1 : size;
+    }
+    if (size < 0) {
+        words[self->dropped_word]++;
+    } else {
+        Py_ssize_t offset = self->begin + (Py_ssize_t)(self->stored % self->slots) * SLOT_BYTES;
+        write_slot(base + offset, slot, kind, size, ++self->stored);
+    }
+    PyBuffer_Release(&memory);
+    Py_RETURN_NONE;
+}
+
+static int store_is_sound(Store *self)
+{
+    PyObject *type, *packer;
+    Py_ssize_t place = 0;
+    while (PyDict_Next(self->packers, &place, &type, &packer))
+        if (Py_TYPE(packer) != &packer_type) {
+            PyErr_SetString(PyExc_TypeError, "what packs a record is no Packer");
+            return 0;
+        }
+    Py_ssize_t room = PyMemoryView_GET_BUFFER(self->view)->len - self->begin;
+    int words_fit = self->tail_word >= 0 && self->dropped_word >= 0 && self->tail_word < self->begin / 8
+        && self->dropped_word < self->begin / 8;
+    if (self->begin < 0 || !words_fit || room < SLOT_BYTES || room / SLOT_BYTES < (Py_ssize_t)self->slots || !self->slots) {
+        PyErr_SetString(PyExc_ValueError, "a ring that is larger than its memory");
+        return 0;
+    }
+    return 1;
+}
+
+static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *keywords)
+{
+    PyObject *view, *packers;
+    Py_ssize_t begin;
+    unsigned long long slots;
+    int tail_word, dropped_word;
+    static char *names[] = {"view", "packers", "begin", "slots", "tail_word", "dropped_word", NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O!O!nKii", names, &PyMemoryView_Type, &view, &PyDict_Type,
+                                     &packers, &begin, &slots, &tail_word, &dropped_word))
+        return NULL;
+    Store *self = (Store *)type->tp_alloc(type, 0);
+    if (self == NULL)
+        return NULL;
+    self->vectorcall = store_call;
+    self->view = Py_NewRef(view);
+    self->packers = PyDict_Copy(packers);
+    self->begin = begin;
+    self->slots = slots;
+    self->tail_word = tail_word;
+    self->dropped_word = dropped_word;
+    if (self->packers == NULL || !store_is_sound(self)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void store_dealloc(PyObject *object)
+{
+    Store *self = (Store *)object;
+    Py_CLEAR(self->view);
+    Py_CLEAR(self->packers);
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyMemberDef store_members[] = {
+    {"stored", T_ULONGLONG, offsetof(Store, stored), READONLY, "How many records it has stored."},
+    {NULL},
+};
+
+static PyTypeObject store_type = {
+    PyVarObject_HEAD_INIT(NULL, 0)
+    .tp_name = "flagscale_perf.spine._hot.Store",
+    .tp_doc = "Store(view, packers, begin, slots, tail_word, dropped_word): (record) -> None; see `ring.Ring.put`.",
+    .tp_basicsize = sizeof(Store),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Store, vectorcall),
+    .tp_call = PyVectorcall_Call,
+    .tp_members = store_members,
+    .tp_new = store_new,
+    .tp_dealloc = store_dealloc,
 };
 
 /* ---- Marks: integers of one step, in memory that is there from the start. */
@@ -626,7 +761,7 @@ static int execute(PyObject *module)
     if (name_mark == NULL || name_phase_failed == NULL || name_barrier == NULL || name_log_level == NULL)
         return -1;
     return PyModule_AddStringConstant(module, "VERSION", VERSION) || PyModule_AddType(module, &packer_type)
-        || PyModule_AddType(module, &marks_type) || PyModule_AddType(module, &stamp_type)
+        || PyModule_AddType(module, &store_type) || PyModule_AddType(module, &marks_type) || PyModule_AddType(module, &stamp_type)
         || PyModule_AddType(module, &lookup_type)
         ? -1
         : 0;

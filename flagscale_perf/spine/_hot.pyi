@@ -1,6 +1,6 @@
 """The extension as Python sees it (`_hot.c`)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 VERSION: str
@@ -8,6 +8,19 @@ VERSION: str
 class Packer:
     def __init__(self, slot: int, fields: Sequence[tuple[str, int]]) -> None: ...
     def __call__(self, memory: memoryview, offset: int, sequence: int, record: Any, /) -> None: ...
+
+class Store:
+    stored: int
+    def __init__(
+        self,
+        view: memoryview,
+        packers: Mapping[type, Packer],
+        begin: int,
+        slots: int,
+        tail_word: int,
+        dropped_word: int,
+    ) -> None: ...
+    def __call__(self, record: Any, /) -> None: ...
 
 class Marks:
     def __init__(self, room: int) -> None: ...

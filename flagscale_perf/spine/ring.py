@@ -17,8 +17,10 @@ import os
 import struct
 import tempfile
 import zlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from flagscale_perf.spine import hot
 from flagscale_perf.spine.records import TYPES, Record
 from flagscale_perf.spine.slots import CRC_BYTES, MAX_PAYLOAD, PREFIX, SLOT_BYTES, fit_utf8
 
@@ -66,6 +68,8 @@ class Ring:
     and sets the rest.
 
     Attributes:
+        put: stores a record; counts a drop if the ring is full or a value does not fit. Never raises, never
+            waits.
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process
             only.
         slots: how many records it can hold.
@@ -78,11 +82,18 @@ class Ring:
         self._view = memoryview(memory)
         self._words = self._view[:_HEADER_BYTES].cast("Q")
         self.slots = self._words[_WORD_SLOTS]
-        self._head = self._known_tail = 0  # the producer's
+        self._head = self._known_tail = 0  # the producer's, where plain Python stores
+        self._store: Any = None  # where the extension does
         layouts = [registered.layout for registered in TYPES.values() if registered.layout]
         self._packers = {
             type_: registered.layout.packer() for type_, registered in TYPES.items() if registered.layout
         }
+        self.put: Callable[[Record], None] = self._put
+        store = getattr(hot.extension, "Store", None)  # one that was built from older source has none
+        if store is not None:
+            self.put = self._store = store(
+                self._view, self._packers, _HEADER_BYTES, self.slots, _WORD_TAIL, _WORD_DROPPED
+            )
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
     @classmethod
@@ -116,10 +127,7 @@ class Ring:
             raise ValueError(f"descriptor {fd} is no ring of this version")
         return cls(memory, fd)
 
-    def put(self, record: Record) -> None:
-        """Stores the record; counts a drop if the ring is full or a value does not fit. Never raises, never
-        waits.
-        """
+    def _put(self, record: Record) -> None:
         head = self._head
         try:
             if head - self._known_tail >= self.slots:
@@ -151,7 +159,7 @@ class Ring:
     @property
     def stored(self) -> int:
         """Records that this end's `put` has stored so far."""
-        return self._head
+        return self._head if self._store is None else self._store.stored
 
     @property
     def saved(self) -> int:

@@ -202,6 +202,32 @@ def test_a_value_that_releases_the_ring_does_no_harm() -> None:
         ring.put(make_step(1, samples=Releasing()))
 
 
+def test_a_store_takes_one_record_of_a_type_it_knows() -> None:
+    ring = Ring.create(slots=2)
+    for record in ((1, 2), object(), 7):
+        ring.put(record)  # type: ignore[arg-type]
+    assert (ring.stored, ring.dropped) == (0, 3)
+    for arguments in ((), (make_step(1), make_step(2))):
+        with pytest.raises(TypeError, match="a record is all that is stored"):
+            ring.put(*arguments)
+    ring.release()
+
+
+GOOD = {"view": memoryview(bytearray(512)), "begin": 256, "slots": 1, "tail_word": 1, "dropped_word": 2}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"begin": 257}, {"begin": -1}, {"slots": 2}, {"slots": 0}, {"tail_word": 32}, {"dropped_word": -1}],
+)
+def test_a_store_larger_than_its_memory_is_refused(wrong: dict[str, Any]) -> None:
+    _hot.Store(packers={}, **GOOD)
+    with pytest.raises(ValueError, match="larger than its memory"):
+        _hot.Store(packers={}, **(GOOD | wrong))
+    with pytest.raises(TypeError, match="no Packer"):
+        _hot.Store(packers={int: print}, **GOOD)
+
+
 @pytest.mark.parametrize("offset", [-1, 1, 2**62, -(2**62)])
 def test_nothing_is_stored_outside_of_the_memory(offset: int) -> None:
     slot = bytearray(SLOT_BYTES)
