@@ -103,24 +103,30 @@ def put_prompts(step: int, args: argparse.Namespace, random: torch.Generator) ->
     return transfer_queue.kv_batch_put(keys, PARTITION, fields, tags)
 
 
-def make_batch(step: int, args: argparse.Namespace, groups: Groups, random: torch.Generator) -> KVBatchMeta:
-    """A batch with all that a training step needs."""
-    put = put_prompts(step, args, random)
+@dataclass(frozen=True)
+class Batch:
+    """Samples with all that a training step needs."""
+
+    keys: list[str]
+    reward: float
+
+
+def make_batch(step: int, args: argparse.Namespace, groups: Groups, random: torch.Generator) -> Batch:
+    """A batch, its parts put by one group after another."""
+    keys = put_prompts(step, args, random).keys
 
     def of(*fields: str) -> KVBatchMeta:
-        return batch_of(put.keys, step, *fields)
+        return batch_of(keys, step, *fields)
 
     groups.rollout.generate_sequences(of("prompts"))
     groups.reward.compute_score(of("responses"))
     groups.reference.compute_ref_log_prob(of("prompts", "responses"))
-    rewards = torch.stack(
-        list(transfer_queue.kv_batch_get(put.keys, PARTITION, ["rewards"])["rewards"].unbind())
-    )
+    rewards = torch.stack(list(transfer_queue.kv_batch_get(keys, PARTITION, ["rewards"])["rewards"].unbind()))
     by_prompt = rewards.view(args.prompts, args.group)
     spread = by_prompt.std(dim=1, keepdim=True) + 1e-4
     advantages = ((by_prompt - by_prompt.mean(dim=1, keepdim=True)) / spread).view(-1, 1)
-    transfer_queue.kv_batch_put(put.keys, PARTITION, TensorDict({"advantages": advantages}, len(rewards)))
-    return put
+    transfer_queue.kv_batch_put(keys, PARTITION, TensorDict({"advantages": advantages}, len(rewards)))
+    return Batch(keys, float(rewards.mean()))
 
 
 def batch_of(keys: list[str], step: int, *fields: str) -> KVBatchMeta:
@@ -134,20 +140,18 @@ def batch_of(keys: list[str], step: int, *fields: str) -> KVBatchMeta:
 def train(args: argparse.Namespace, groups: Groups) -> None:
     """The loop: a batch of each step is made, and the oldest that is due is trained on."""
     random = torch.Generator().manual_seed(0)
-    waiting: list[KVBatchMeta] = []
+    waiting: list[Batch] = []
     for step in range(1, args.steps + 1):
         start_s = time.perf_counter()
         waiting.append(make_batch(step, args, groups, random))
         if len(waiting) > args.delay:
-            keys = waiting.pop(0).keys
+            due = waiting.pop(0)
             fields = ("prompts", "responses", "old_log_probs", "ref_log_probs", "advantages")
-            groups.train.update_actor(batch_of(keys, step, *fields))
+            (loss,) = groups.train.update_actor(batch_of(due.keys, step, *fields))
             groups.rollout.load_weights(groups.train.weights()[0])
-            told = transfer_queue.kv_batch_get(keys, PARTITION, ["rewards", "losses"])
-            transfer_queue.kv_clear(keys, PARTITION)
-            means = [torch.stack(list(told[name].unbind())).mean() for name in ("rewards", "losses")]
+            transfer_queue.kv_clear(due.keys, PARTITION)
             taken_s = time.perf_counter() - start_s
-            print(f"step {step}: reward {means[0]:.3f}, loss {means[1]:+.4f}, {taken_s:.2f} s", flush=True)
+            print(f"step {step}: reward {due.reward:.3f}, loss {loss:+.4f}, {taken_s:.2f} s", flush=True)
 
 
 def main() -> None:

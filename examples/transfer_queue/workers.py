@@ -12,7 +12,12 @@ import torch
 from model import dense, generate, log_probs_of, make_model, reward_of
 from tensordict import TensorDict
 from verl.single_controller.base import Worker
-from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.single_controller.base.decorator import (
+    Dispatch,
+    collect_all_to_all,
+    make_nd_compute_dataproto_dispatch_fn,
+    register,
+)
 
 BY_RANK = make_nd_compute_dataproto_dispatch_fn("all")  # each worker gets its share of a batch
 KL_WEIGHT, CLIP, LEARNING_RATE = 0.02, 0.2, 3e-3
@@ -90,9 +95,11 @@ class ActorWorker(_Worker):
         self.model = make_model()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
 
-    @register(dispatch_mode=BY_RANK)
-    def update_actor(self, batch: TensorDict) -> TensorDict:
-        """One step of the optimizer: the clipped gain, and a weight on being far from the first model."""
+    @register(dispatch_mode=BY_RANK | {"collect_fn": collect_all_to_all})
+    def update_actor(self, batch: TensorDict) -> float:
+        """One step of the optimizer: the clipped gain, and a weight on being far from the first
+        model. Puts nothing back, and returns the loss.
+        """
         time.sleep(self.pause_s)
         now = log_probs_of(self.model, dense(batch["prompts"]), dense(batch["responses"]))
         advantages = dense(batch["advantages"])
@@ -104,7 +111,7 @@ class ActorWorker(_Worker):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
-        return TensorDict({"losses": loss.detach().expand(len(now), 1).clone()}, batch_size=len(now))
+        return float(loss)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def weights(self) -> dict[str, torch.Tensor]:

@@ -56,5 +56,17 @@ def test_a_get_of_very_many_puts_keeps_the_newest() -> None:
     assert (len(links), links[0], links[-1]) == (MAX_LINKS, (1, 11), (1, MAX_LINKS + 10))
 
 
+def test_an_index_that_is_used_again_is_another_sample() -> None:
+    # The driver (1) puts twice, the rollout (2) once, until the trainer (9) has had the sample; then again.
+    first = [put(1, 1_000), put(1, 2_000, process=2), get(5, 2_500, process=2), put(2, 3_000), get(1, 4_000)]
+    again = [put(3, 5_000), get(6, 6_000, process=2), put(2, 7_000, process=2), get(2, 8_000)]
+    assert links_of(named(*first, *again)) == {
+        (2, 5): ((1, 1), (2, 1)),
+        (9, 1): ((2, 1), (1, 2)),
+        (2, 6): ((1, 3),),
+        (9, 2): ((1, 3), (2, 2)),
+    }
+
+
 def test_an_operation_without_rows_has_no_links() -> None:
     assert links_of(named(put(1, 1_000), get(1, 5_000, first_row=None, last_row=None))) == {}
