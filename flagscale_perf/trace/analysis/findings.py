@@ -2,11 +2,428 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from flagscale_perf.analysis.chance import CHANCE, binomial_tail
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.trace.analysis import verdicts
+from flagscale_perf.trace.analysis.advice import best_gain
+from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
+from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.analysis.sums import MIB, OperationSums
+from flagscale_perf.trace.records import Kind
+
+GAIN = "samples in the same time"
+_WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
+_MIN = Limit(30, "", "ours: of fewer operations nothing is said")
+
+
+@dataclass(frozen=True)
+class TraceCase(Case):
+    """What the rules look into: the traces."""
+
+    report: TraceReport
+
+    @property
+    def whole_ns(self) -> float:
+        """What times are a share of: that of all calls, or of all operations where there are no calls."""
+        calls = self.report.sums.overall()[0]
+        return calls or sum(one.total.total for one in self.report.sums.operations.values())
+
+    def operations(self) -> Iterator[tuple[Kind, str, OperationSums]]:
+        """Those kinds of which there are enough."""
+        for kind, one in self.report.sums.operations.items():
+            if one.total.count >= _MIN.count:
+                yield kind, kind.name.lower(), one
+
+
+TraceRule = Rule[TraceCase]
+
+
+def _takes(
+    this: TraceRule, case: TraceCase, title: str, saved_ns: float, evidence: Sequence[Evidence]
+) -> Finding:
+    """With what it costs, and what is gained without it."""
+    whole = case.whole_ns
+    left = whole - saved_ns
+    return replace(
+        this.finding(title, list(evidence), GAIN),
+        cost_s=saved_ns / NS_PER_S,
+        gain=saved_ns / left if left > 0 else None,
+    )
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _within(spread: Spread) -> str:
+    within = spread.mean_within()
+    return f" +- {within / NS_PER_MS:.3f} ms" if within else ""
+
+
+@rule(
+    limits={
+        "wall": Limit(0.4, "share", "ours: of the time from the first call to the last"),
+        "next": Limit(1.5, "times", "ours: more than the function that works longest after it"),
+    },
+    causes=["its own work is slow: the queue only waits for it"],
+    changes=[
+        Change([], "give this function more processes, or look into its own work: the queue is not the cause")
+    ],
+)
+def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
+    """One function works for most of the time that everything takes."""
+    wall = case.report.wall_ns
+    busiest: dict[str, float] = {}
+    for (_, name), one in case.report.sums.by_process.items():
+        busiest[name] = max(busiest.get(name, 0.0), one.parts()[1])
+    ordered = sorted(busiest.items(), key=lambda item: -item[1])
+    if not wall or len(ordered) < 2 or not ordered[1][1]:
+        return None
+    (name, longest), (other, next_ns) = ordered[:2]
+    if not this.exceeds(longest / wall, "wall") or not this.exceeds(longest / next_ns, "next"):
+        return None
+    one = case.report.sums.functions[name]
+    mean = (one.compute.mean or 0.0) / NS_PER_MS
+    evidence = [
+        this.broke(
+            f"{name} computes, {mean:.3f} ms a call{_within(one.compute)}, of the time",
+            longest / wall,
+            "wall",
+        ),
+        this.broke(f"times as long as {other}", longest / next_ns, "next"),
+    ]
+    finding = this.finding(
+        f"{name} is the slow stage: it works {_percent(longest / wall)} of the time", evidence, GAIN
+    )
+    saved = longest - next_ns
+    return replace(
+        finding, cost_s=saved / NS_PER_S, cost_share=saved / wall, gain=saved / (wall - saved), phase=name
+    )
+
+
+@rule(
+    limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT)},
+    causes=["small batches: each operation has its fixed cost", "many fields and rows: each cell is decoded"],
+    changes=[
+        Change([], "see below what an operation costs here: more rows a call, or fewer fields and rows"),
+        Change(["num_data_storage_units"], "more storage units where bytes are the bound"),
+    ],
+)
+def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
+    """Get and put take more than 30 % of a function's time."""
+    found = []
+    for name, one in case.report.sums.functions.items():
+        share = one.queue_share
+        if share is None or not this.exceeds(share, "queue"):
+            continue
+        get, _, put = one.parts()
+        parts = f"get {_percent(get / one.total.total)}, put {_percent(put / one.total.total)}"
+        words = f"{name}, {one.calls} calls: {parts}"
+        title = f"{name} spends {_percent(share)} of its time in the queue"
+        found.append(_takes(this, case, title, one.queue, [this.broke(words, share, "queue")]))
+    return found
+
+
+@rule(
+    limits={
+        "part": Limit(0.5, "share", "ours: of an operation's time by the fitted model"),
+        "worth": _WORTH,
+    },
+    causes=[],
+    changes=[],
+    explains={"low_throughput"},
+)
+def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
+    """What most of an operation's time is for, and what less of it would gain."""
+    found = []
+    for kind, name, one in case.operations():
+        model = case.report.models[kind]
+        gain = best_gain(kind, one, model)
+        if gain is None or not this.exceeds(gain.share, "part"):
+            continue
+        if not this.exceeds(gain.saved_ns / case.whole_ns, "worth"):
+            continue
+        shapes = f"{model.calls} operations of {model.shapes} shapes"
+        fitted = f"fitted to {shapes}, {_percent(model.error)} off in the middle"
+        evidence = [
+            this.broke(f"{gain.bound}, of a {name}'s time ({fitted})", gain.share, "part"),
+            this.broke(f"saved by {gain.words}, of all time", gain.saved_ns / case.whole_ns, "worth"),
+        ]
+        title = f"A {name} is bound by its {gain.bound}: {gain.words}"
+        found.append(replace(_takes(this, case, title, gain.saved_ns, evidence), changes=list(gain.changes)))
+    return found
+
+
+@rule(
+    limits={
+        "chance": CHANCE,
+        "slower": Limit(1.5, "times", "ours: as long as it takes where another unit is the last one"),
+        "worth": _WORTH,
+    },
+    causes=["its machine is busy, its network slow, or its part of the samples larger"],
+    changes=[
+        Change([], "look at this unit's machine and at TransferQueue's own storage metrics for it"),
+        Change(["num_data_storage_units"], "more units make each one's part smaller"),
+    ],
+)
+def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
+    """Most operations wait longest for one and the same storage unit."""
+    found = []
+    for _, name, one in case.operations():
+        count = sum(spread.count for spread in one.units.values())
+        if len(one.units) < 2:
+            continue
+        unit, slowest = max(one.units.items(), key=lambda item: item[1].total)
+        others = [spread for other, spread in one.units.items() if other != unit]
+        usual = sum(spread.total for spread in others) / sum(spread.weight for spread in others)
+        chance = binomial_tail(slowest.count, count, 1 / len(one.units)) * len(one.units)
+        factor = (slowest.mean or 0.0) / usual if usual else 0.0
+        saved = slowest.total - usual * slowest.weight
+        if chance > this.limits["chance"].value or not this.exceeds(factor, "slower"):
+            continue
+        if not this.exceeds(saved / case.whole_ns, "worth"):
+            continue
+        mean = (slowest.mean or 0.0) / NS_PER_MS
+        words = f"{slowest.count} of {count} {name}s wait longest for it, {mean:.3f} ms"
+        evidence = [
+            this.broke(f"{words}, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
+            this.broke("chance of so many among units alike", chance, "chance"),
+            this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
+        ]
+        title = f"Storage unit {unit} holds up the {name}s"
+        found.append(replace(_takes(this, case, title, saved, evidence), phase="unit"))
+    return found
+
+
+@rule(
+    limits={
+        "metadata": Limit(0.4, "share", "measured: of a put of 64 KB on a healthy machine"),
+        "worth": _WORTH,
+    },
+    causes=["each put tells the controller of its samples and then stores their tags: two round trips"],
+    changes=[
+        Change([], "more rows a put: these round trips are paid once for each"),
+        Change(["TQ_TRACE_STAMP=0"], "where it is on: it makes a tag for each sample"),
+        Change([], "fewer and smaller tags"),
+    ],
+)
+def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
+    """Notifying the controller and storing tags takes most of a put."""
+    one = case.report.sums.operations[Kind.PUT]
+    parts = {name: share for name, _, share in one.waterfall()}
+    share = parts.get("notify", 0.0) + parts.get("tags", 0.0)
+    if one.total.count < _MIN.count or not this.exceeds(share, "metadata"):
+        return None
+    if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
+        return None
+    words = f"notify {_percent(parts.get('notify', 0.0))}, tags {_percent(parts.get('tags', 0.0))}"
+    evidence = [this.broke(f"of the puts' time: {words}", share, "metadata")]
+    return _takes(this, case, f"Metadata takes {_percent(share)} of a put", share * one.staged, evidence)
+
+
+@rule(
+    limits={"decode": Limit(0.4, "share", "ours: of the gets' time"), "worth": _WORTH},
+    causes=["every row of every field is decoded by itself"],
+    changes=[
+        Change(["select_fields"], "get only the fields that are used"),
+        Change([], "fewer rows a get, or several small fields packed into one"),
+    ],
+)
+def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
+    """Making one batch of the replies takes most of a get."""
+    one = case.report.sums.operations[Kind.GET]
+    parts = {name: share for name, _, share in one.waterfall()}
+    share = parts.get("decode", 0.0) + parts.get("pack", 0.0)
+    if one.total.count < _MIN.count or not this.exceeds(share, "decode"):
+        return None
+    if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
+        return None
+    cells = (one.rows.mean or 0.0) * (one.fields.mean or 0.0)
+    decode, pack = (_percent(parts.get(name, 0.0)) for name in ("decode", "pack"))
+    words = f"decode {decode}, pack {pack}; {cells:.0f} cells"
+    evidence = [this.broke(f"of the gets' time: {words}", share, "decode")]
+    return _takes(this, case, f"Decoding takes {_percent(share)} of a get", share * one.staged, evidence)
+
+
+@rule(
+    limits={
+        "tail": Limit(3.0, "times", "ours: p95 over p50, of operations of one shape"),
+        "variation": Limit(0.5, "share", "ours: standard deviation over the mean"),
+    },
+    causes=["network or storage is not steady", "CPUs that others use, too"],
+    changes=[Change([], "see in the waterfall which stage has the long p95, and what else runs then")],
+)
+def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
+    """Operations of one shape take now long and now short."""
+    found = []
+    for _, name, one in case.operations():
+        shapes = max(one.shapes.kept.values(), key=lambda shape: shape.times.count, default=None)
+        times = one.total if shapes is None else shapes.times
+        middle, tail, variation = times.percentile(0.5), times.percentile(0.95), times.variation
+        if times.count < _MIN.count or not middle or tail is None or variation is None:
+            continue
+        if not (this.exceeds(tail / middle, "tail") and this.exceeds(variation, "variation")):
+            continue
+        words = f"{times.count} {name}s, p50 {middle / NS_PER_MS:.3f} ms, p95 {tail / NS_PER_MS:.3f} ms"
+        evidence = [
+            this.broke(f"p95 / p50 of {words}", tail / middle, "tail"),
+            this.broke("their variation", variation, "variation"),
+        ]
+        over = max(0.0, (times.mean or 0.0) - middle) * one.total.weight
+        found.append(_takes(this, case, f"The time of a {name} fluctuates", over, evidence))
+    return found
+
+
+@rule(
+    limits={"slow": Limit(0.5, "share", "ours: of the operations; the requirement says: for long")},
+    causes=["network bandwidth", "a storage backend that is slow", "copies while messages are made"],
+    changes=[
+        Change([], "check what the network and the storage's machine can do"),
+        Change(["TQ_CLIENT_ZMQ_IO_THREADS"], "raise it where large batches go through TCP"),
+        Change([], "another backend: MooncakeStore over RDMA, Yuanrong (ds_max_workers)"),
+    ],
+)
+def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
+    """Most operations are below 100 MB/s, and bytes are what they take their time for, as far as is known."""
+    found = []
+    for kind, name, one in case.operations():
+        share = one.slow / one.speed.weight if one.speed.weight else 0.0
+        gain = best_gain(kind, one, case.report.models[kind])
+        if not this.exceeds(share, "slow") or (gain is not None and gain.bound != "bytes"):
+            continue
+        middle = (one.speed.percentile(0.5) or 0.0) / MIB
+        why = "" if gain is not None else "; whether bytes are the bound is not known"
+        words = f"{name}s below 100 MB/s, p50 {middle:.1f} MB/s{why}"
+        finding = this.finding(
+            f"Throughput of {name}s is low for long", [this.broke(words, share, "slow")], GAIN
+        )
+        found.append(finding)
+    return found
+
+
+@rule(
+    limits={"failed": Limit(0, "", "any")},
+    causes=["see the errors' names, and the log of the process"],
+    changes=[Change([], "every call and operation that failed is kept whatever the sampling: look at those")],
+)
+def errors(this: TraceRule, case: TraceCase) -> Finding | None:
+    """Calls or operations failed."""
+    sums = case.report.sums
+    failed = {name: one.errors for name, one in sums.functions.items() if one.errors}
+    failed |= {kind.name.lower(): one.errors for kind, one in sums.operations.items() if one.errors}
+    count = sum(sum(errors.values()) for errors in failed.values())
+    if not count:
+        return None
+    words = "; ".join(
+        f"{name}: {', '.join(f'{error} {number}' for error, number in errors.most_common(3))}"
+        for name, errors in list(failed.items())[:5]
+    )
+    return this.finding(f"{count} calls and operations failed", [this.broke(words, count, "failed")], GAIN)
+
+
+@rule(
+    limits={
+        "age": Limit(1.5, "", "ours: steps between a sample's first put and its use; one is asynchronous")
+    },
+    causes=[
+        "producers are ahead of the last consumer: samples wait in the queue",
+        "a slow function in between",
+    ],
+    changes=[Change([], "let producers wait: fewer samples in flight, or a limit on how old they may be")],
+)
+def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
+    """The last consumer works on samples of steps long past."""
+    lineage = case.report.lineage
+    age = None if lineage is None else lineage.mean_age
+    if lineage is None or age is None or not this.exceeds(age, "age"):
+        return None
+    waits = {
+        source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
+    }
+    source, flow = max(waits.items(), key=lambda item: item[1].residence.mean or 0.0)
+    stay = (flow.residence.mean or 0.0) / NS_PER_S
+    words = (
+        f"mean, at most {max(lineage.age)}; longest in the queue: what {source} puts, {stay:.3f} s on average"
+    )
+    evidence = [this.broke(words, age, "age")]
+    return this.finding(f"{lineage.last_consumer} uses samples that are {age:.1f} steps old", evidence, GAIN)
+
+
+@rule(
+    limits={
+        "last": Limit(0.5, "share", "ours: of the batches with samples of several processes"),
+        "chance": CHANCE,
+        "worth": _WORTH,
+    },
+    causes=["its samples take longer, or it has more of them"],
+    changes=[Change([], "look at this process: machine, length of its samples; spread them more evenly")],
+)
+def slow_producer(this: TraceRule, case: TraceCase) -> Finding | None:
+    """Batches wait for the samples of one and the same process."""
+    lineage, wall = case.report.lineage, case.report.wall_ns
+    if lineage is None or not lineage.holders or not wall:
+        return None
+    name, one = max(lineage.holders.items(), key=lambda item: item[1].held.total)
+    processes = lineage.processes_per_get.mean or 2.0
+    chance = binomial_tail(one.last, one.batches, 1 / max(2.0, processes)) * len(lineage.holders)
+    share, held = one.last / one.batches, one.held.total
+    if not this.exceeds(share, "last") or chance > this.limits["chance"].value:
+        return None
+    if not this.exceeds(held / wall, "worth"):
+        return None
+    mean = (one.held.mean or 0.0) / NS_PER_MS
+    evidence = [
+        this.broke(
+            f"{one.last} of {one.batches} batches got its samples last, {mean:.3f} ms after the others",
+            share,
+            "last",
+        ),
+        this.broke("chance of that among processes alike", chance, "chance"),
+        this.broke("time that batches were held up, of the wall time", held / wall, "worth"),
+    ]
+    finding = this.finding(f"{name} holds up the batches", evidence, GAIN)
+    return replace(finding, cost_s=held / NS_PER_S, cost_share=held / wall)
+
+
+@rule(
+    limits={"missing": Limit(0, "", "any")},
+    causes=[],
+    changes=[Change([], "see the remarks above: where the complete files are, and what to set")],
+)
+def missing(this: TraceRule, case: TraceCase) -> Finding | None:
+    """Lines or records are missing, so that counts and sums are too low."""
+    losses = case.report.traces.losses
+    count = losses.repeated + losses.torn + losses.dropped + losses.lost
+    if not this.exceeds(count, "missing"):
+        return None
+    words = "; ".join(remarks_of(case.report.traces)[:2])
+    return this.finding(
+        f"{count:,} lines or records are missing", [this.broke(words, count, "missing")], GAIN
+    )
+
+
+RULES: tuple[TraceRule, ...] = (
+    *(slow_stage, queue_overhead, bound, straggling_unit, metadata, decoding, fluctuation),
+    *(low_throughput, errors, stale_samples, slow_producer, missing),
+)
 
 
 def judge(report: TraceReport) -> TraceReport:
     """With its findings, the costliest first."""
-    return replace(report)
+    if not report.sums.calls and not report.sums.count:
+        return report
+    unjudged = [
+        f"what holds a {kind.name.lower()}: {model.reason}"
+        for kind, model in report.models.items()
+        if model.reason and report.sums.operations[kind].total.count
+    ]
+    if report.traces.is_text:
+        unjudged.append(
+            "how long samples stay and which are stale: lines of text have no indexes; give the run file"
+        )
+    return replace(report, findings=find(RULES, TraceCase(report)), unjudged=unjudged)

@@ -61,6 +61,10 @@ class Shapes:
         shape.size_bytes += size_bytes
         shape.times.add(took_ns)
 
+    def usual(self) -> Shape | None:
+        """The one that takes most of the time; None where nothing is kept."""
+        return max(self.kept.values(), key=lambda shape: shape.times.total, default=None)
+
     @property
     def calls(self) -> int:
         """Operations that are kept."""

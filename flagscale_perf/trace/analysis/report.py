@@ -101,9 +101,9 @@ def bound_of(one: OperationSums, model: Model) -> str | None:
 
 
 def usual(one: OperationSums) -> tuple[float, float, float] | None:
-    """Rows, fields and bytes of an operation on average."""
-    rows, fields, size = one.rows.mean, one.fields.mean, one.size.mean
-    return None if rows is None or fields is None or size is None else (rows, fields, size)
+    """Rows, fields and bytes of the operations that take most of the time; None where no shape is known."""
+    shape = one.shapes.usual()
+    return None if shape is None else (shape.rows, shape.fields, shape.size_bytes / shape.times.count)
 
 
 def _function(one: FunctionSums) -> dict[str, Any]:

@@ -1,0 +1,183 @@
+"""Each trouble planted, and named."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.trace.analysis.report import TraceReport, read_report
+from tests.trace_runs import MIB, MS, US, Job, lines_of_call, pipeline
+
+
+def _found(directory: Path, job: Job) -> dict[str, Finding]:
+    return {finding.name: finding for finding in _report(directory, job).findings}
+
+
+def _report(directory: Path, job: Job) -> TraceReport:
+    return read_report([job.write(directory)])
+
+
+def _puts(count: int, **changed) -> Job:
+    """Puts one after another, each in a call of 10 ms."""
+    job = Job()
+    worker = job.process("W", 1)
+    for number in range(count):
+        made = {name: value(number) if callable(value) else value for name, value in changed.items()}
+        job.put(worker, number * 20 * MS, range(64), call=job.coming(worker, 1), **made)
+        job.call(worker, "rollout", number * 20 * MS, total_ns=100 * MS, get_ns=0, compute_ns=96 * MS)
+    return job
+
+
+def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path) -> None:
+    assert [name for name in _found(tmp_path, pipeline(40)) if name != "slow_stage"] == []
+
+
+def test_the_slow_stage_is_named_first(tmp_path: Path) -> None:
+    found = _report(tmp_path, pipeline(40)).findings
+    assert found[0].title == "train is the slow stage: it works 47.3 % of the time"
+    assert found[0].cost_s == pytest.approx(40 * (0.094 - 0.024))
+
+
+def test_a_function_that_mostly_waits_for_the_queue(tmp_path: Path) -> None:
+    job = Job()
+    worker = job.process("W", 1)
+    for number in range(4):
+        job.call(worker, "reward", number * MS, total_ns=10 * MS, get_ns=3 * MS, compute_ns=6 * MS, put_ns=MS)
+    finding = _found(tmp_path, job)["queue_overhead"]
+    assert finding.title == "reward spends 40.0 % of its time in the queue"
+    assert (finding.cost_s, finding.gain) == (0.016, pytest.approx(16 / 24))
+    assert finding.evidence[0].figure == "reward, 4 calls: get 30.0 %, put 10.0 %"
+
+
+@pytest.mark.parametrize(
+    ("rows", "fields", "size", "bound", "words"),
+    [
+        (1024, 4, MIB, "cells", "2 fields instead of 4"),
+        (16, 4, MIB // 16, "fixed cost", "32 rows instead of 16"),
+        (16, 1, 16 * MIB, "bytes", "half the bytes"),
+    ],
+)
+def test_the_bound_and_what_its_change_gains(tmp_path: Path, rows, fields, size, bound, words) -> None:
+    """Most gets have one shape; others are there, so that the model can be fitted. Noise of 10 %."""
+    source, job = random.Random(1), Job()
+    worker = job.process("W", 1)
+
+    def takes(rows: int, fields: int, size: int) -> float:
+        return 1.84 * MS + 12.7 * US * rows * fields + 0.54 * MS * size / MIB
+
+    shapes = [(rows, fields, size)] * 400
+    shapes += [(16, 1, 65536), (1024, 1, 65536), (64, 12, MIB), (256, 4, 8 * MIB), (16, 4, MIB)] * 4
+    for number, (count, wide, much) in enumerate(shapes):
+        took = round(takes(count, wide, much) * source.lognormvariate(0, 0.1))
+        job.get(worker, number * 100 * MS, range(count), fields=wide, size_bytes=much, total_ns=took)
+    finding = _found(tmp_path, job)["bound"]
+    assert finding.title.startswith(f"A get is bound by its {bound}: a get with {words}")
+
+    def saved(rows: int, fields: int, size: int) -> float:
+        after = {
+            "cells": takes(rows, fields, size) - 12.7 * US * rows * fields / 2,
+            "bytes": takes(rows, fields, size // 2),
+            "fixed cost": takes(2 * rows, fields, 2 * size) / 2,
+        }[bound]
+        return takes(rows, fields, size) - after
+
+    assert finding.cost_s == pytest.approx(sum(saved(*shape) for shape in shapes) / 1e9, rel=0.2)
+
+
+def test_the_slow_storage_unit_is_named(tmp_path: Path) -> None:
+    job = _puts(
+        60,
+        slowest_unit=lambda number: "unit1" if number % 6 else "unit0",
+        slowest_unit_ns=lambda number: 60 * MS if number % 6 else 2 * MS,
+        total_ns=lambda number: 62 * MS if number % 6 else 4 * MS,
+    )
+    finding = _found(tmp_path, job)["straggling_unit"]
+    assert finding.title == "Storage unit unit1 holds up the puts"
+    assert finding.cost_s == pytest.approx(50 * 0.058)
+    assert finding.evidence[0].value == 30
+
+
+def test_units_that_take_turns_are_none(tmp_path: Path) -> None:
+    job = _puts(60, slowest_unit=lambda number: f"unit{number % 2}", slowest_unit_ns=60 * MS)
+    assert "straggling_unit" not in _found(tmp_path, job)
+
+
+def test_metadata_that_takes_most_of_a_put(tmp_path: Path) -> None:
+    finding = _found(tmp_path, _puts(30, notify_ns=2 * MS, tags_ns=MS, unit_ns=MS, total_ns=5 * MS))[
+        "metadata"
+    ]
+    assert finding.title == "Metadata takes 60.0 % of a put"
+    assert finding.evidence[0].figure == "of the puts' time: notify 40.0 %, tags 20.0 %"
+
+
+def test_decoding_that_takes_most_of_a_get(tmp_path: Path) -> None:
+    job = Job()
+    worker = job.process("W", 1)
+    for number in range(30):
+        job.get(worker, number * 100 * MS, range(1024), unit_ns=MS, decode_ns=3 * MS, pack_ns=MS)
+    finding = _found(tmp_path, job)["decoding"]
+    assert finding.evidence[0].figure == "of the gets' time: decode 50.0 %, pack 16.7 %; 4096 cells"
+
+
+def test_times_that_fluctuate(tmp_path: Path) -> None:
+    job = _puts(40, total_ns=lambda number: 40 * MS if number % 5 == 0 else 4 * MS)
+    finding = _found(tmp_path, job)["fluctuation"]
+    assert finding.title == "The time of a put fluctuates"
+    assert finding.evidence[0].value == 10
+
+
+def test_throughput_that_is_low_for_long(tmp_path: Path) -> None:
+    finding = _found(tmp_path, _puts(40, total_ns=20 * MS))["low_throughput"]
+    assert finding.title == "Throughput of puts is low for long"
+    assert finding.evidence[0].figure == (
+        "puts below 100 MB/s, p50 50.0 MB/s; whether bytes are the bound is not known"
+    )
+
+
+def test_what_failed_is_named(tmp_path: Path) -> None:
+    job = _puts(2)
+    job.put(1, 0, range(8), error="TimeoutError")
+    finding = _found(tmp_path, job)["errors"]
+    assert (finding.title, finding.evidence[0].figure) == (
+        "1 calls and operations failed", "put: TimeoutError 1"
+    )  # fmt: skip
+
+
+def test_stale_samples_and_whose(tmp_path: Path) -> None:
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    for step in range(8):
+        job.put(rollout, step * 100 * MS + MS, range(8 * step, 8 * step + 8))
+    for step in range(3, 11):
+        job.get(train, step * 100 * MS + 50 * MS, range(8 * (step - 3), 8 * (step - 3) + 8))
+    finding = _found(tmp_path, job)["stale_samples"]
+    assert finding.title == "Train 2 uses samples that are 2.2 steps old"
+    assert finding.evidence[0].figure.startswith("mean, at most 3; longest in the queue: what Rollout 1 puts")
+
+
+def test_the_producer_that_batches_wait_for(tmp_path: Path) -> None:
+    job = Job()
+    fast, slow, train = job.process("Fast", 1), job.process("Slow", 2), job.process("Train", 3)
+    for step in range(20):
+        at_ns = step * 200 * MS
+        job.put(fast, at_ns, range(16))
+        job.put(slow, at_ns + 60 * MS, range(16, 32))
+        job.get(train, at_ns + 100 * MS, range(32))
+    finding = _found(tmp_path, job)["slow_producer"]
+    assert (finding.title, finding.cost_s) == ("Slow 2 holds up the batches", pytest.approx(20 * 0.06))
+
+
+def test_missing_lines_are_a_finding(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("\n".join([*lines_of_call(), lines_of_call()[-1] + " [repeated 75x across cluster]"]))
+    assert [finding.title for finding in read_report([log]).findings] == ["74 lines or records are missing"]
+
+
+def test_no_advice_names_what_the_queue_does_not_have() -> None:
+    from flagscale_perf.trace.analysis import advice, findings
+
+    for module in (advice, findings):
+        assert "redis" not in Path(str(module.__file__)).read_text().lower()
