@@ -5,18 +5,21 @@ python -m tests.traced DIRECTORY ORDERS    with ORDERS such as `put 10; say; wai
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.processes import own_pids
 from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.trace.membership import Membership
@@ -78,6 +81,20 @@ class Traced:
             self.membership.put(call(self._next))
             self._next += 1
 
+    def threads(self, threads: str, count: str) -> None:
+        """So many threads, each of which puts so many operations; numbers are taken as the tracer does."""
+        numbers = itertools.count(1)
+
+        def put() -> None:
+            for _ in range(int(count)):
+                self.membership.put(operation(next(numbers)))
+
+        started = [threading.Thread(target=put) for _ in range(int(threads))]
+        for each in started:
+            each.start()
+        for each in started:
+            each.join()
+
     def pause(self, seconds: str) -> None:
         """Sleeps."""
         time.sleep(float(seconds))
@@ -120,6 +137,38 @@ def so_far(started: subprocess.Popen[str]) -> int:
     """Waits until the process says so. Returns its pid."""
     assert started.stdout is not None
     return int(started.stdout.readline().split()[-1])
+
+
+def say(started: subprocess.Popen[str]) -> None:
+    """Lets a process that waits go on."""
+    assert started.stdin is not None
+    started.stdin.write("\n")
+    started.stdin.flush()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Until it holds."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def writer_of(directory: Path, but: int = 0) -> int:
+    """Pid of the process that has the run file open, once there is one and it is not `but`."""
+    found: set[int] = set()
+
+    def is_there() -> bool:
+        files = set(map(str, directory.glob("perf_records_*")))
+        for pid in own_pids():
+            with suppress(OSError):
+                if b"trace.recording" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+                    found.update({pid} - {but} if files & links else ())
+        return bool(found)
+
+    wait_for(is_there)
+    return found.pop()
 
 
 def records_in(directory: Path) -> list[Record]:

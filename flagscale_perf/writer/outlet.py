@@ -23,24 +23,37 @@ class Outlet:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._waiting = b""
+        self._unshown = 0  # since the last message that had room
         os.set_blocking(fd, False)
 
     def send(self, message: Message) -> None:
-        """Sends the message as soon as the pipe takes it; drops it where too much waits already."""
+        """Sends the message as soon as the pipe takes it; where too much waits already, how many there were
+        is sent later.
+        """
         if isinstance(message, Line | Trouble):
             message = message._replace(text=printable(message.text))
-        if isinstance(message, Line | Figures | Trouble) and len(self._waiting) < MAX_UNREAD_BYTES:
+        if len(self._waiting) >= MAX_UNREAD_BYTES:
+            self._unshown += 1
+        elif isinstance(message, Line | Figures | Trouble):
+            self._say_unshown()
             self._waiting += encode(message)
         self.push()
 
     def finish(self) -> None:
         """Sends `Finished`; gives a busy console a moment."""
+        self._say_unshown()
         self._waiting += encode(Finished())
         self.push()
         deadline_ns = monotonic_ns() + NS_PER_S
         while self._waiting and monotonic_ns() < deadline_ns:
             time.sleep(_BUSY_S)
             self.push()
+
+    def _say_unshown(self) -> None:
+        if self._unshown:
+            text = f"flagscale_perf: {self._unshown} lines are not shown here: they were not taken in time"
+            self._unshown = 0
+            self._waiting += encode(Trouble(text))
 
     def push(self) -> None:
         """Hands over as much as the pipe takes now."""

@@ -63,22 +63,19 @@ class Consoles:
                 outlet.send(message)
                 return
 
-    def look(self, sources: list[Source]) -> None:
-        """Those that are there now."""
-        for source in sources:
-            if source.connection not in self._outlets:
-                self._outlets[source.connection] = (source, Outlet(source.connection))
+    def come(self, source: Source) -> None:
+        """From now on it may be told something."""
+        self._outlets[source.connection] = (source, Outlet(source.connection))
 
     def leave(self, source: Source) -> None:
-        """Nothing comes from it any more; what it is to print may."""
+        """No more records come from it; its last lines are still to be sent."""
         self._leaving.append(source.connection)
 
     def push(self) -> None:
         """What is due is sent; who has left is told that nothing follows."""
         leaving, self._leaving = self._leaving, []
         for fd in leaving:
-            if found := self._outlets.pop(fd, None):
-                found[1].finish()
+            self._outlets.pop(fd)[1].finish()
             os.close(fd)
         for _, outlet in self._outlets.values():
             outlet.push()
@@ -92,7 +89,7 @@ def serve_job(make_instrument: MakeInstrument) -> None:
     companion.detach()
     task, door_fd = decode(sys.argv[1].encode())
     consoles = Consoles()
-    rings = Rings(Door.inherit(door_fd), consoles.leave)
+    rings = Rings(Door.inherit(door_fd), consoles.come, consoles.leave)
     begun_ns = monotonic_ns()
     while not rings.receive():
         if monotonic_ns() - begun_ns > VAIN_NS:
@@ -104,7 +101,6 @@ def serve_job(make_instrument: MakeInstrument) -> None:
 
     def wait(seconds: float) -> None:
         """Waits for the next cycle; lines that are due are sent first."""
-        consoles.look(rings.sources)
         consoles.push()
         time.sleep(seconds)
 

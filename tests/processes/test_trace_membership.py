@@ -1,9 +1,14 @@
 """Traced processes, one run file: whatever ends first."""
 
+import os
+import random
+import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from tests.traced import counts, ends, finished, process, so_far
+from flagscale_perf.spine.peers.rings import UNSAID
+from flagscale_perf.spine.records import EventRecord
+from tests.traced import counts, ends, finished, process, records_in, say, so_far, wait_for, writer_of
 
 
 def lines(path: Path, word: str) -> int:
@@ -22,3 +27,144 @@ def test_three_processes_share_one_run_file_and_have_a_log_each(tmp_path: Path) 
     for pid in pids:
         log = tmp_path / f"tq_trace_{pid}.log"
         assert (lines(log, "TQ_CLIENT_GET_END"), lines(log, "FUNCTION_END")) == (1000, 10)
+
+
+def test_the_writer_outlives_the_process_that_started_it(tmp_path: Path) -> None:
+    with (
+        process(tmp_path, "put 100; say; wait") as first,
+        process(tmp_path, "pause 0.5; put 5; say; wait") as other,
+    ):
+        killed = so_far(first)
+        first.kill()
+        first.wait()
+        pid = so_far(other)
+        other.communicate("\n")
+    records = finished(tmp_path)
+    assert counts(records) == {killed: 100, pid: 5}
+    assert ends(records) == {killed: (UNSAID, 0, 0), pid: ("completed", 0, 0)}
+
+
+def test_a_killed_writer_has_a_successor_that_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    orders = "put 1000; say; wait; put 1000; call 5; say; wait"
+    with ExitStack() as stack:
+        started = [stack.enter_context(process(tmp_path, orders)) for _ in range(3)]
+        pids = [so_far(each) for each in started]
+        killed = 0
+        for _ in range(2):
+            killed = writer_of(tmp_path, but=killed)
+            os.kill(killed, signal.SIGKILL)
+        writer_of(tmp_path, but=killed)
+        for each in started:
+            say(each)
+            so_far(each)
+        for each in started:
+            each.communicate("\n")
+    records = finished(tmp_path)
+    assert counts(records) == dict.fromkeys(pids, 2005)
+    assert ends(records) == dict.fromkeys(pids, ("completed", 0, 0))
+    for pid in pids:
+        log = tmp_path / f"tq_trace_{pid}.log"
+        assert (lines(log, "TQ_CLIENT_GET_START"), lines(log, "TQ_CLIENT_GET_END")) == (2000, 2000)
+        assert (lines(log, "FUNCTION_START"), lines(log, "FUNCTION_END")) == (5, 5)
+
+
+def test_processes_of_a_moment_are_found(tmp_path: Path) -> None:
+    with process(tmp_path, "put 1; say; wait") as first:
+        pids = {so_far(first)}
+        for _ in range(5):
+            with process(tmp_path, "put 3; say; kill") as brief:
+                pids.add(so_far(brief))
+                brief.wait()
+        first.communicate("\n")
+    assert counts(finished(tmp_path)) == {pid: 1 if pid == min(pids) else 3 for pid in pids}
+
+
+def test_a_forked_worker_has_a_ring_of_its_own(tmp_path: Path) -> None:
+    with process(tmp_path, "put 10; fork 20; put 10; say; fork 30") as parent:
+        pid = so_far(parent)
+        assert parent.wait() == 0
+    found = counts(finished(tmp_path))
+    assert found.pop(pid) == 20
+    assert sorted(found.values()) == [20, 30]
+
+
+def test_what_had_no_room_is_counted_and_said(tmp_path: Path) -> None:
+    with process(tmp_path, "put 1; say; wait; put 20000; say; wait; put 1; say; wait") as one:
+        pid = so_far(one)
+        writer = writer_of(tmp_path)
+        os.kill(writer, signal.SIGSTOP)
+        say(one)
+        so_far(one)
+        os.kill(writer, signal.SIGCONT)
+        wait_for(lambda: counts(records_in(tmp_path))[pid] > 1)
+        say(one)
+        so_far(one)
+        one.communicate("\n")
+    records = finished(tmp_path)
+    kept = counts(records)[pid]
+    ((reason, dropped, lost),) = ends(records).values()
+    assert kept < 20_002
+    assert (reason, dropped, lost) == ("completed", 20_002 - kept, 20_002 - kept)
+    said = (
+        f"process {pid} (a program): {lost} of its calls and operations are lost, {dropped} records dropped"
+    )
+    assert said in [record.text for record in records if isinstance(record, EventRecord)]
+
+
+def test_the_last_records_that_had_no_room_are_counted_too(tmp_path: Path) -> None:
+    with process(tmp_path, "put 1; say; wait; put 20000; say; wait") as one:
+        pid = so_far(one)
+        writer = writer_of(tmp_path)
+        os.kill(writer, signal.SIGSTOP)
+        say(one)
+        so_far(one)
+        one.kill()
+        one.wait()
+        os.kill(writer, signal.SIGCONT)
+    records = finished(tmp_path)
+    kept = counts(records)[pid]
+    assert ends(records) == {pid: (UNSAID, 20_001 - kept, 20_001 - kept)}
+
+
+def test_eight_processes_killed_at_random_lose_nothing(tmp_path: Path) -> None:
+    chance = random.Random(15)
+    with ExitStack() as stack:
+        orders = ";".join(["put 100"] * 9 + ["put 99", "call 1", "say", "wait"])
+        started = [stack.enter_context(process(tmp_path, orders)) for _ in range(8)]
+        pids = [so_far(each) for each in started]
+        for each in chance.sample(started, 5):
+            each.kill()
+            each.wait()
+        for each in started:
+            if each.poll() is None:
+                each.communicate("\n")
+    records = finished(tmp_path)
+    assert counts(records) == dict.fromkeys(pids, 1000)
+    assert {(dropped, lost) for _, dropped, lost in ends(records).values()} == {(0, 0)}
+    assert sorted(reason for reason, _, _ in ends(records).values()) == ["completed"] * 3 + [UNSAID] * 5
+
+
+def test_lines_go_to_stdout_where_that_is_asked_for(tmp_path: Path) -> None:
+    with process(tmp_path, "call 2; put 3", TQ_TRACE_STDOUT="1") as one:
+        out, err = one.communicate()
+    assert (out.count("stage=FUNCTION_END"), out.count("TQ_CLIENT_GET_END"), err) == (2, 3, "")
+
+
+def test_a_level_that_hides_the_lines_is_said(tmp_path: Path) -> None:
+    with process(tmp_path, "call 2; pause 2", VERL_LOGGING_LEVEL="WARN") as one:
+        out, err = one.communicate()
+    assert (out, err) == (
+        "flagscale_perf: VERL_LOGGING_LEVEL=WARN hides [TQ-TRACE] and [TQ-DETAIL]; with INFO they are shown;"
+        " the run file has all records\n",
+        "",
+    )
+    assert sum(counts(finished(tmp_path)).values()) == 2
+    assert not list(tmp_path.glob("tq_trace_*"))
+
+
+def test_threads_and_finalisers_put_at_once(tmp_path: Path) -> None:
+    with process(tmp_path, "threads 8 500") as one:
+        assert one.wait() == 0
+    records = finished(tmp_path)
+    assert counts(records) == {one.pid: 4000}
+    assert ends(records) == {one.pid: ("completed", 0, 0)}

@@ -58,11 +58,17 @@ class Rings:
     """
 
     def __init__(
-        self, door: Door, on_end: Callable[[Source], None], clock: Callable[[], int] = monotonic_ns
+        self,
+        door: Door,
+        on_come: Callable[[Source], None],
+        on_end: Callable[[Source], None],
+        clock: Callable[[], int] = monotonic_ns,
     ) -> None:
-        """`on_end` is called when nothing of a process is left to take; it gives the connection back."""
+        """`on_come` is called for each process, `on_end` when nothing of it is left to take; it gives the
+        connection back.
+        """
         self._door: Door | None = door
-        self._on_end = on_end
+        self._on_come, self._on_end = on_come, on_end
         self._clock = clock
         self._members: list[_Member] = []
         self._taken: list[tuple[_Member, int]] = []
@@ -73,11 +79,6 @@ class Rings:
         self._gone_dropped = 0
         self.beats = 0
         self.summary: str | None = None
-
-    @property
-    def sources(self) -> list[Source]:
-        """The processes whose records may still come."""
-        return [member.source for member in self._members]
 
     def receive(self) -> bool:
         """Lets in who has come; whether anybody is there."""
@@ -170,6 +171,7 @@ class Rings:
         if self._trouble:
             ring.trouble = self._trouble
         source = Source(visitor.pid, visitor.hello, ring, visitor.connection.detach())
+        self._on_come(source)
         with contextlib.suppress(OSError, ValueError):
             stat = process_stat(visitor.pid)
             return _Member(source, None if stat is None else stat.start_ticks)
