@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     Attributes:
         name: without the prefix; its ending decides between counter, info and gauge.
         help: for the HELP line.
-        labels: their names.
+        labels: their names. The last one of a histogram is `le`: the bounds of its buckets, and "sum".
         divisor: from what is recorded to the base unit.
     """
 

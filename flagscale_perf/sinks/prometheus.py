@@ -52,12 +52,25 @@ class _Exposition:
         return self._library.make_wsgi_app(self.registry)
 
     def _family(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
+        if self._metrics.table[name].labels[-1:] == ("le",):
+            return self._histogram(name, series)
         is_counter = name.endswith("_total")
         kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
         metric = self._metrics.table[name]
         family = kind(PREFIX + name, metric.help, labels=metric.labels)
         for labels, value in series.items():
             family.add_metric(labels, value)
+        return family
+
+    def _histogram(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
+        metric = self._metrics.table[name]
+        family = self._families.HistogramMetricFamily(PREFIX + name, metric.help, labels=metric.labels[:-1])
+        buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
+        for (*labels, bound), value in series.items():
+            if bound != "sum":
+                buckets.setdefault(tuple(labels), []).append((bound, value))
+        for of, held in buckets.items():
+            family.add_metric(of, buckets=held, sum_value=series[*of, "sum"])
         return family
 
 

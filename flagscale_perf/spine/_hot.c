@@ -342,6 +342,23 @@ static int is_drop(void)
         || PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_LookupError);
 }
 
+/* A lost record's `number`, if it has one, into the second word behind that of the drops (`Ring._drop`). */
+static void note_lost(Store *self, PyObject *record)
+{
+    int overflow = 0;
+    PyObject *number = PyObject_GetAttrString(record, "number");
+    long long value = number == NULL ? -1 : PyLong_AsLongLongAndOverflow(number, &overflow);
+    Py_XDECREF(number);
+    PyErr_Clear();
+    Py_buffer memory; /* asked for anew: the attribute may have run Python code */
+    if (value < 0 || overflow || PyObject_GetBuffer(self->view, &memory, PyBUF_WRITABLE)) {
+        PyErr_Clear();
+        return;
+    }
+    ((volatile uint64_t *)memory.buf)[self->dropped_word + 2] = (uint64_t)value;
+    PyBuffer_Release(&memory);
+}
+
 /* store(record) */
 static PyObject *store_call(PyObject *callable, PyObject *const *args, size_t flags, PyObject *keywords)
 {
@@ -379,6 +396,8 @@ static PyObject *store_call(PyObject *callable, PyObject *const *args, size_t fl
         write_slot(base + offset, slot, kind, size, ++self->stored);
     }
     PyBuffer_Release(&memory);
+    if (size < 0)
+        note_lost(self, args[0]);
     Py_RETURN_NONE;
 }
 
@@ -393,7 +412,7 @@ static int store_is_sound(Store *self)
         }
     Py_ssize_t room = PyMemoryView_GET_BUFFER(self->view)->len - self->begin;
     int words_fit = self->tail_word >= 0 && self->dropped_word >= 0 && self->tail_word < self->begin / 8
-        && self->dropped_word < self->begin / 8;
+        && self->dropped_word + 2 < self->begin / 8;
     if (self->begin < 0 || !words_fit || room < SLOT_BYTES || room / SLOT_BYTES < (Py_ssize_t)self->slots || !self->slots) {
         PyErr_SetString(PyExc_ValueError, "a ring that is larger than its memory");
         return 0;

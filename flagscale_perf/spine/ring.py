@@ -29,7 +29,7 @@ SLOTS = 65_536
 _HEADER_BYTES = 8192
 # 64-bit words of the header; producer and consumer write to different cache lines
 _WORD_MAGIC, _WORD_SLOTS, _WORD_DROPPED, _WORD_CLOSED_AT, _WORD_TAIL, _WORD_BEATS = 0, 1, 8, 9, 16, 17
-_WORD_NEWEST = 10
+_WORD_NEWEST = _WORD_DROPPED + 2  # so in _hot.c, too
 
 
 class _Text(NamedTuple):
@@ -73,6 +73,7 @@ class Ring:
         fd: descriptor of the shared memory to hand to another process; None where it exists in this process
             only.
         slots: how many records it can hold.
+        is_atomic: `put` is one step of the interpreter, so that any thread may call it.
     """
 
     def __init__(self, memory: mmap.mmap, fd: int | None) -> None:
@@ -94,6 +95,7 @@ class Ring:
             self.put = self._store = store(
                 self._view, self._packers, _HEADER_BYTES, self.slots, _WORD_TAIL, _WORD_DROPPED
             )
+        self.is_atomic = self._store is not None
         self._unpackers = {layout.slot: layout.unpack for layout in layouts}
 
     @classmethod

@@ -20,6 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 
 from flagscale_perf.spine import companion
@@ -59,6 +60,7 @@ class Membership:
         self._ring: Ring | None = None  # where `put` puts
         self._memory: Ring | None = None  # the same from the beginning on
         self._lost = _Lost()
+        self._put: Callable[[Record], None] = self._put_in_turn
         self._has_entered = self._is_over = False
         self._connection: socket.socket | None = None
         self._door: Door | None = None
@@ -81,8 +83,12 @@ class Membership:
         """Keeps the record; counts a drop if there is no room. On any thread, also within a signal handler or
         a finaliser: it waits for nobody.
         """
-        # Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
-        # thread that is interrupted here.
+        self._put(record)
+
+    def _put_in_turn(self, record: Record) -> None:
+        """Whoever finds the ring free stores for all: a lock that is waited for could be held by the very
+        thread that is interrupted here.
+        """
         pending = self._pending
         pending.append(record)
         while pending and self._storing.acquire(False):
@@ -90,6 +96,8 @@ class Membership:
                 ring = self._ring or self._arm()
                 while pending:
                     ring.put(pending.popleft())
+                if ring.is_atomic:
+                    self._put = ring.put
             finally:
                 self._storing.release()
 
@@ -106,7 +114,7 @@ class Membership:
         if memory is None or is_over:
             return
         if self._storing.acquire(timeout=END_WAIT_S):
-            self._ring = None
+            self._ring, self._put = None, self._lost.put
             while self._pending:
                 memory.put(self._pending.popleft())
             memory.close(reason, monotonic_ns())
@@ -227,7 +235,10 @@ class _Lost:
 
     Attributes:
         count: of records.
+        is_atomic: as of a ring.
     """
+
+    is_atomic = True
 
     def __init__(self) -> None:
         self.count = 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.records import Record
-from flagscale_perf.trace.figures import OPERATION_STAGES, other_ns, stages_ns
+from flagscale_perf.trace.figures import other_ns, stages_ns
 from flagscale_perf.trace.lines import escaped
 from flagscale_perf.trace.records import ONE, CallRecord, NameRecord, OperationRecord
 
@@ -80,22 +80,21 @@ class OperationTotals(_Totals):
     """Of one kind.
 
     Attributes:
-        stages_ns: by stage, `other` at the end.
+        stages_ns: by stage, those that were measured, and `other`.
         size_bytes: of those whose size is known.
         rows: of all.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.stages_ns = dict.fromkeys((*(key for key, _ in OPERATION_STAGES), "other"), 0.0)
+        self.stages_ns: dict[str, float] = {}
         self.size_bytes = self.rows = 0.0
 
     def add(self, operation: OperationRecord) -> None:
         """One more operation."""
         weight = self._add(operation)
-        for stage, took_ns in stages_ns(operation).items():
-            self.stages_ns[stage] += weight * took_ns
-        self.stages_ns["other"] += weight * other_ns(operation)
+        for stage, took_ns in (stages_ns(operation) | {"other": other_ns(operation)}).items():
+            self.stages_ns[stage] = self.stages_ns.get(stage, 0.0) + weight * took_ns
         self.size_bytes += weight * (operation.size_bytes or 0)
         self.rows += weight * operation.rows
 
