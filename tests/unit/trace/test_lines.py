@@ -48,7 +48,8 @@ def test_the_users_examples() -> None:
     )
     put = operation(1, operation=int(Kind.PUT), trace_id="a1b2c3d4")
     assert lines_of(put, NAMES, ANCHOR)[-1].startswith(
-        "[TQ-DETAIL] trace_id=a1b2c3d4 | stage=TQ_CLIENT_PUT_END | duration=0.060000s | throughput_mbps=253.33"
+        "[TQ-DETAIL] trace_id=a1b2c3d4 | stage=TQ_CLIENT_PUT_END | duration=0.060000s"
+        " | throughput_mbps=253.33"
     )
 
 
