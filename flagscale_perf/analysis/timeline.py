@@ -45,6 +45,20 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Arrow:
+    """What one span led to in another: from a moment inside the one to a moment inside the other. `key`
+    distinguishes arrows of one name.
+    """
+
+    name: str
+    key: str
+    source: Track
+    source_ns: int
+    target: Track
+    target_ns: int
+
+
+@dataclass(frozen=True)
 class Counter:
     """A value that holds from then on."""
 
@@ -62,7 +76,7 @@ class Moment:
     args: Mapping[str, Any]
 
 
-Item = Name | Span | Counter | Moment
+Item = Name | Span | Arrow | Counter | Moment
 
 
 class Timeline:

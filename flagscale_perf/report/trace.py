@@ -1,7 +1,8 @@
 """A timeline as a trace for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 
 The format is the JSON array of Chrome's "Trace Event Format": times in microseconds, "X" a span, "C" a
-counter, "i" an instant, "b" and "e" the ends of a span that may overlap others, "M" a name.
+counter, "i" an instant, "b" and "e" the ends of a span that may overlap others, "s" and "f" those of an arrow, "M"
+a name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from flagscale_perf.analysis.timeline import Counter, Item, Moment, Name, Span, Track
+from flagscale_perf.analysis.timeline import Arrow, Counter, Item, Moment, Name, Span, Track
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.units import printable
 
@@ -50,6 +51,10 @@ def _events(item: Item, zero_ns: int) -> Iterator[Event]:
         case Moment():
             made = {"ph": "i", "s": "g", "name": printable(item.name), "args": _harmless(item.args)}
             yield made | _at(item.at_ns, zero_ns, _COUNTERS)
+        case Arrow():
+            common = {"name": printable(item.name), "cat": "flow", "id": item.key}
+            yield _at(item.source_ns, zero_ns, item.source) | common | {"ph": "s"}
+            yield _at(item.target_ns, zero_ns, item.target) | common | {"ph": "f", "bp": "e"}
         case Span():
             yield from _span(item, zero_ns)
 

@@ -1,11 +1,169 @@
-"""Traces in pictures: who did what when, how full the queue was, how long samples stayed."""
+"""Traces in pictures: who did what when, how full the queue was, how long samples stayed in it."""
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.blocks import Section
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from flagscale_perf.analysis.blocks import Block, HeatMap, Layer, Line, Note, Panel, Section, Series
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.trace.analysis.lineage import Lineage
+from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.report import TraceReport
+from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.records import Kind
+
+BINS = 120
+MOST_LINES, MOST_ROWS = 6, 64
+COLOURS = ("blue", "orange", "green", "red", "sky", "yellow")
+LAYERS = ("compute", "get", "put")
 
 
 def drawn(found: TraceReport) -> list[Section]:
-    """The sections that are mostly pictures."""
-    return []
+    """The sections that are mostly pictures; none of text, which has no times of day and no indexes."""
+    moves, lineage = found.traces.moves, found.lineage
+    if moves is None or lineage is None or not (moves.moves or moves.works):
+        return []
+    axis = _Axis(moves)
+    return [
+        Section("flow", "Flow", "Producers, queue and consumers over time", _flow(axis, moves, lineage)),
+        Section("processes-time", "Over time", "Processes over time", _processes(axis, moves)),
+        Section("residence", "Residence", "How long samples stay, and how old they are", _residence(lineage)),
+    ]
+
+
+class _Axis:
+    """Seconds since the first start, in bins of one width."""
+
+    def __init__(self, moves: Moves) -> None:
+        spans = [(one.start_ns, one.end_ns) for one in moves.moves]
+        spans += [(one.start_ns, one.end_ns) for one in moves.works.values()]
+        self.begin_ns = min(start for start, _ in spans)
+        self.end_ns = max(end for _, end in spans)
+        self.width_ns = max(1, math.ceil((self.end_ns - self.begin_ns) / BINS))
+        self.edges = [place * self.width_ns / NS_PER_S for place in range(BINS + 1)]
+        self.middles = [(one + other) / 2 for one, other in zip(self.edges, self.edges[1:], strict=False)]
+        self.span = (self.edges[0], self.edges[-1])
+
+    def bin_of(self, at_ns: int) -> int:
+        """In which bin a moment lies."""
+        return min(BINS - 1, max(0, (at_ns - self.begin_ns) // self.width_ns))
+
+    def shares(self, start_ns: int, took_ns: int) -> Iterator[tuple[int, float]]:
+        """Bins that a stretch covers, and how much of each."""
+        at_ns, end_ns = start_ns, start_ns + took_ns
+        while at_ns < end_ns:
+            place = self.bin_of(at_ns)
+            until_ns = min(end_ns, self.begin_ns + (place + 1) * self.width_ns)
+            if until_ns <= at_ns:
+                return
+            yield place, (until_ns - at_ns) / self.width_ns
+            at_ns = until_ns
+
+
+def _flow(axis: _Axis, moves: Moves, lineage: Lineage) -> list[Block]:
+    """Samples put, waiting and got."""
+    rates: dict[tuple[Kind, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
+    for move in moves.moves:
+        at_ns = move.end_ns if move.kind is Kind.PUT else move.start_ns
+        rates[move.kind, moves.function_of(move)][axis.bin_of(at_ns)] += move.rows * move.weight
+    per_s = NS_PER_S / axis.width_ns
+    panels = []
+    for kind, title in ((Kind.PUT, "Samples put"), (Kind.GET, "Samples got")):
+        chosen = sorted((key for key in rates if key[0] is kind), key=lambda key: -sum(rates[key]))
+        lines = [
+            Line(name, axis.middles, [count * per_s for count in rates[kind, name]], colour, "area")
+            for (_, name), colour in zip(chosen[:MOST_LINES], COLOURS, strict=False)
+        ]
+        if lines:
+            panels.append(Panel(title, "1/s", lines, begins_at_zero=True, decimals=0))
+    if lineage.depth:
+        waiting = Line("waiting", axis.middles, _depth(axis, lineage.depth), "blue")
+        title = f"Samples that wait for {lineage.last_consumer or 'a consumer'}"
+        panels.insert(min(1, len(panels)), Panel(title, "", [waiting], begins_at_zero=True, decimals=0))
+    if not panels:
+        return []
+    return [Series("flow-time", "Samples put, waiting and got", panels, "second", axis.span)]
+
+
+def _depth(axis: _Axis, changes: Sequence[tuple[int, int]]) -> list[float | None]:
+    """How many are waiting at the end of each bin."""
+    ordered = sorted(changes)
+    times, counts = [at_ns for at_ns, _ in ordered], [0, *accumulate(count for _, count in ordered)]
+    ends = (axis.begin_ns + (place + 1) * axis.width_ns for place in range(BINS))
+    return [float(max(0, counts[bisect_right(times, end_ns)])) for end_ns in ends]
+
+
+def _processes(axis: _Axis, moves: Moves) -> list[Block]:
+    """Which part of its time each process computes, gets and puts."""
+    busy: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
+    seen: dict[str, int] = {}
+    for work in moves.works.values():
+        seen.setdefault(work.process, work.start_ns)
+        at_ns = work.start_ns
+        for layer, took_ns in (("get", work.get_ns), ("compute", work.compute_ns), ("put", work.put_ns)):
+            for place, share in axis.shares(at_ns, took_ns or 0):
+                busy[layer, work.process][place] += share
+            at_ns += took_ns or 0
+    for move in moves.moves:
+        if (move.process, move.call) not in moves.works:
+            seen.setdefault(move.process, move.start_ns)
+            for place, share in axis.shares(move.start_ns, move.end_ns - move.start_ns):
+                busy[move.kind.name.lower(), move.process][place] += share
+    rows = sorted(seen, key=lambda process: seen[process])[:MOST_ROWS]
+    layers = [
+        Layer(layer, "share", [[min(1.0, part) for part in busy[layer, process]] for process in rows])
+        for layer in LAYERS
+        if any(name == layer for name, _ in busy)
+    ]
+    left_out = [Note(f"and {len(seen) - MOST_ROWS} more processes")] if len(seen) > MOST_ROWS else []
+    title = "Share of its time that a process computes, gets or puts"
+    return [
+        HeatMap("processes-busy", title, "process", rows, "second", axis.span, axis.edges, layers),
+        *left_out,
+    ]
+
+
+def _residence(lineage: Lineage) -> list[Block]:
+    """A histogram for each producer of the last consumer's samples, and the age of these step by step."""
+    flows = {
+        source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
+    }
+    blocks: list[Block] = []
+    high = max((flow.residence.percentile(0.99) or 0.0 for flow in flows.values()), default=0.0)
+    if high:
+        lines = [
+            Line(source, *_histogram(flow.residence, high), colour, "line")
+            for (source, flow), colour in zip(flows.items(), COLOURS, strict=False)
+        ]
+        panel = Panel("Share of the samples", "share", lines, begins_at_zero=True)
+        title = f"From a put until {lineage.last_consumer} gets its samples"
+        blocks.append(Series("residence-time", title, [panel], "ms", (0.0, 1.05 * high / NS_PER_MS)))
+    if len(lineage.by_step) > 1:
+        steps = _thinned(lineage.by_step)
+        x = [float(step) for step, *_ in steps]
+        mean = Line("mean", x, [age for _, age, _ in steps], "blue")
+        oldest = Line("oldest", x, [float(age) for *_, age in steps], "orange", "dashed")
+        panel = Panel("Age of the samples, steps", "", [mean, oldest], begins_at_zero=True, decimals=1)
+        title = f"How old the samples of {lineage.last_consumer} are"
+        blocks.append(Series("age", title, [panel], "step", (x[0], x[-1])))
+    return blocks
+
+
+def _histogram(spread: Spread, high: float, bins: int = 40) -> tuple[list[float], list[float | None]]:
+    """As the outline of bars: x in milliseconds, and the share of the weight."""
+    counts, width = [0.0] * bins, 1.05 * high / bins
+    for value, weight in spread.steps():
+        counts[min(bins - 1, int(value / width))] += weight
+    x, y = [], []
+    for place, count in enumerate(counts):
+        x += [place * width / NS_PER_MS, (place + 1) * width / NS_PER_MS]
+        y += [count / spread.weight] * 2
+    return x, [*y]
+
+
+def _thinned(steps: Sequence[tuple[int, float, int]], most: int = 500) -> Sequence[tuple[int, float, int]]:
+    return steps[:: math.ceil(len(steps) / most)]

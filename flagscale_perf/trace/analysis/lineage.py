@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -242,8 +242,8 @@ class _Steps:
 class _Join:
     """Goes through the moves once."""
 
-    def __init__(self, moves: Moves) -> None:
-        self._moves, self._all = moves, moves.moves
+    def __init__(self, moves: Moves, each: Callable[[int, int, int], None]) -> None:
+        self._moves, self._all, self._each = moves, moves.moves, each
         self._functions = [moves.function_of(move) for move in self._all]
         self._order = sorted(
             range(len(self._all)), key=lambda place: (self._all[place].ready_ns, self._all[place].kind)
@@ -346,6 +346,7 @@ class _Join:
             for number, put in enumerate(self._nodes.puts(node)):
                 made = self._all[put]
                 stayed_ns = get.start_ns - made.ready_ns
+                self._each(place, put, count)
                 if not number:
                     if stayed_ns < 0:
                         found.negative += count
@@ -384,6 +385,12 @@ class _Join:
         self.found.holders[last].held.add(last_ns - before_ns, get.weight)
 
 
-def join(moves: Moves) -> Lineage:
-    """The lineage of the samples that were got."""
-    return _Join(moves).run()
+def _nothing(get: int, put: int, samples: int) -> None:
+    pass
+
+
+def join(moves: Moves, each: Callable[[int, int, int], None] = _nothing) -> Lineage:
+    """The lineage of the samples that were got. `each` is told of every get, put before it (places in
+    `Moves.moves`) and number of samples, of one pair perhaps in parts.
+    """
+    return _Join(moves, each).run()

@@ -187,7 +187,7 @@ class RunReader:
         self._host = f"@{header.host}" if says_host else ""
         self._names: dict[tuple[int, int], str] = {}
         self._labels: dict[int, str] = {}
-        self._rows: RowsRecord | None = None
+        self._rows: dict[int, list[RowsRecord]] = {}
         self._ended: dict[int, ProcessRecord] = {}
         self.kinds: Counter[str] = Counter()
         self.end = ""
@@ -201,7 +201,7 @@ class RunReader:
             case CallRecord():
                 self._call(record)
             case RowsRecord():
-                self._rows = record
+                self._rows.setdefault(record.process, []).append(record)
             case NameRecord():
                 self._names[record.process, record.number] = record.text
             case ProcessRecord():
@@ -229,11 +229,13 @@ class RunReader:
             self._traces.moves.add(one, process, partition, self._ranges(one), self._offset_ns)
 
     def _ranges(self, one: OperationRecord) -> Ranges | None:
-        """Of the record right before it; an empty one where there are more than are kept."""
-        rows, self._rows = self._rows, None
-        if rows is None or (rows.process, rows.number) != (one.process, one.number) or rows.is_cut:
+        """Of the records right before it; None where there are none, or more ranges than are kept."""
+        parts = [part for part in self._rows.pop(one.process, ()) if part.number == one.number]
+        if not parts or parts[-1].is_cut:
             return None
-        return tuple(zip(rows.ranges[::2], rows.ranges[1::2], strict=False))
+        return tuple(
+            pair for part in parts for pair in zip(part.ranges[::2], part.ranges[1::2], strict=False)
+        )
 
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"

@@ -1,11 +1,125 @@
-"""Calls and operations on a timeline."""
+"""Calls and operations on a timeline, with arrows from each put to the gets of its samples."""
 
 from __future__ import annotations
 
-from flagscale_perf.analysis.timeline import Timeline
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.trace.analysis.lineage import join
+from flagscale_perf.trace.analysis.moves import Moves
+from flagscale_perf.trace.analysis.source import RunReader, Traces
+from flagscale_perf.trace.analysis.sums import STAGES
+from flagscale_perf.trace.records import (
+    CallRecord,
+    Kind,
+    NameRecord,
+    OperationRecord,
+    ProcessRecord,
+    RowsRecord,
+)
+
+_FIRST = 100  # process of the trace of the first one
+_CALLS, _OPERATIONS = 1, 100  # their first threads
+MOST_LANES = 32  # of calls or operations of one process at the same time; others are drawn apart
+MOST_ARROWS = 200_000
 
 
 def timeline(header: RunHeader) -> Timeline:
     """Of the session with this header."""
-    return Timeline(header)
+    drawn = _Drawn(header)
+    own = dict.fromkeys((CallRecord, OperationRecord, ProcessRecord, NameRecord, RowsRecord), drawn.items)
+    return Timeline(header, own, rest=drawn.arrows)
+
+
+class _Drawn:
+    """Spans as records come, and the arrows at the end."""
+
+    def __init__(self, header: RunHeader) -> None:
+        self._traces = Traces("", "", moves=Moves())
+        self._reader = RunReader(self._traces, header)
+        self._ends: dict[tuple[int, int], list[int]] = {}  # of the last span in each lane
+        self._tracks: list[Track] = []  # of the moves
+        self._last = Track(_FIRST, 0)
+
+    def items(
+        self, record: CallRecord | OperationRecord | ProcessRecord | NameRecord | RowsRecord
+    ) -> Iterator[Item]:
+        """Of one record."""
+        kept = self._traces.moves
+        before = len(kept.moves) if kept is not None else 0
+        self._reader.add(record)
+        match record:
+            case ProcessRecord() if record.end is None:
+                track = Track(_FIRST + record.number, 0)
+                yield Name(track, self._reader.label(record.number), is_process=True)
+            case CallRecord():
+                yield from self._call(record)
+            case OperationRecord():
+                yield from self._operation(record)
+                if kept is not None and len(kept.moves) > before:
+                    self._tracks.append(self._last)
+
+    def _call(self, call: CallRecord) -> Iterator[Item]:
+        name = self._reader.name(call.process, call.function)
+        stages = (("get", call.get_ns), ("compute", call.compute_ns), ("put", call.put_ns))
+        args = {"number": call.number, "rows": call.rows, "trace_id": call.trace_id or None,
+                "error": self._reader.name(call.process, call.error) or None}  # fmt: skip
+        yield from self._span(call, (_CALLS, "calls"), name, args, stages)
+
+    def _operation(self, one: OperationRecord) -> Iterator[Item]:
+        kind = Kind(one.operation)
+        stages = tuple((name, getattr(one, f"{name}_ns")) for name in STAGES[kind])
+        args = {
+            "number": one.number, "partition": self._reader.name(one.process, one.partition),
+            "rows": one.rows, "fields": one.fields, "size_bytes": one.size_bytes,
+            "slowest_unit": self._reader.name(one.process, one.slowest_unit or 0) or None,
+            "error": self._reader.name(one.process, one.error) or None, "trace_id": one.trace_id or None,
+        }  # fmt: skip
+        yield from self._span(one, (_OPERATIONS, "operations"), kind.name.lower(), args, stages)
+
+    def _span(
+        self, record: CallRecord | OperationRecord, group: tuple[int, str], name: str,
+        args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
+    ) -> Iterator[Item]:  # fmt: skip
+        """The record, and its stages end to end in it."""
+        first, title = group
+        end_ns = record.start_ns + record.total_ns
+        lanes = self._ends.setdefault((record.process, first), [])
+        lane = next((place for place, last in enumerate(lanes) if last <= record.start_ns), len(lanes))
+        self._last = track = Track(_FIRST + record.process, first + min(lane, MOST_LANES))
+        if lane == len(lanes) <= MOST_LANES:
+            lanes.append(0)
+            yield Name(track, title)
+        if lane >= MOST_LANES:
+            key = f"{record.process}/{record.number}"
+            yield Span(track, name, record.start_ns, end_ns, args, "in flight", key)
+            return
+        lanes[lane] = end_ns
+        yield Span(track, name, record.start_ns, end_ns, args)
+        at_ns = record.start_ns
+        for stage, took_ns in stages:
+            if took_ns:
+                until_ns = min(end_ns, at_ns + took_ns)
+                yield Span(track, stage, at_ns, until_ns)
+                at_ns = until_ns
+
+    def arrows(self) -> Iterator[Item]:
+        """From each put to the gets of its samples."""
+        moves = self._traces.moves
+        if moves is None:
+            return
+        pairs: Counter[tuple[int, int]] = Counter()
+
+        def count(get: int, put: int, samples: int) -> None:
+            """One pair of a get and a put."""
+            if len(pairs) < MOST_ARROWS:
+                pairs[put, get] += samples
+
+        join(moves, count)
+        for key, ((put, get), samples) in enumerate(pairs.items()):
+            made, taken = moves.moves[put], moves.moves[get]
+            # inside of the spans, so that the viewer finds them
+            yield Arrow(f"{samples} samples", str(key), self._tracks[put], made.end_ns - 1, self._tracks[get],
+                        taken.start_ns + 1)  # fmt: skip

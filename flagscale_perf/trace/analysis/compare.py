@@ -1,0 +1,253 @@
+"""Runs compared, round by round: the n-th call of every function, and the n-th operations where there are no
+calls.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Line, Panel, Report, Section, Series
+from flagscale_perf.analysis.compare import blocks as comparison
+from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    UNDECIDED,
+    CompareOptions,
+    Comparison,
+    Difference,
+    Figure,
+    Gate,
+    RunEntry,
+    culprits,
+    gate,
+    relative,
+)
+from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.analysis.source import RunReader, Traces
+from flagscale_perf.trace.analysis.sums import MIB, STAGES
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+
+NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
+MIN_ROUNDS, MAX_ROUNDS = 8, 4096
+WARMUP_SHARE = 4  # at most every fourth round is left out as warm-up
+ROUND = "round"
+LABELS = {  # and decimals
+    "mean": ("mean, {unit}", 3),
+    "p95": ("p95, {unit}", 3),
+    "moved_mb": ("put and got, MB", 2),
+}
+REMARK = "a round is the n-th call of every function; all intervals of its parts together hold with 95 %"
+
+
+@dataclass
+class Round:
+    """The n-th calls. Times in nanoseconds, means over the processes.
+
+    Attributes:
+        total_ns: of all functions.
+        parts: by `function, stage`.
+        moved_bytes: of the operations.
+    """
+
+    total_ns: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    moved_bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Those of one run.
+
+    Attributes:
+        path: of the run file.
+        rounds: in order.
+        left_out: how many are not, by the reason.
+        skipped_lines: that are no records.
+        facts: of the run.
+    """
+
+    path: Path
+    rounds: list[Round]
+    left_out: dict[str, int]
+    skipped_lines: int
+    facts: Mapping[str, object]
+
+
+class _Columns:
+    """Calls by function and process, and in each the stages in the order of calls."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(self, name: str, process: str, parts: dict[str, float]) -> None:
+        """The next call."""
+        column = self.kept[name][process]
+        if len(column) < 2 * MAX_ROUNDS:
+            column.append(parts)
+
+    def rounds(self) -> Iterator[Round]:
+        """As many as the functions have that are called throughout: half as often as the most called one."""
+        lengths = {
+            name: min(map(len, processes.values()), default=0) for name, processes in self.kept.items()
+        }
+        enough = max(lengths.values(), default=0) / 2
+        chosen = {name: length for name, length in lengths.items() if length and length >= enough}
+        for place in range(min([*chosen.values(), MAX_ROUNDS]) if chosen else 0):
+            made = Round()
+            for name in chosen:
+                columns = [column[place] for column in self.kept[name].values()]
+                for part in columns[0]:
+                    mean = sum(one.get(part, 0.0) for one in columns) / len(columns)
+                    if part == "bytes":
+                        made.moved_bytes += mean
+                    else:
+                        made.parts[f"{name}, {part}"] = mean
+                        made.total_ns += mean
+            yield made
+
+
+def report_of(result: Comparison) -> Report:
+    """What every format shows."""
+    return comparison.report_of(result, LABELS, [REMARK], (ROUND, f"a {ROUND}"))
+
+
+def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    runs = [_read(path, options.warmup) for path in (*base, *new)]
+    cut, count = len(base), min(len(run.rounds) for run in runs)
+    rows = [run.rounds[:count] for run in runs]
+    times = [[one.total_ns / NS_PER_MS for one in row] for row in rows]
+    noise = NOISE if options.noise is None else options.noise
+    judge = Judge(times, cut, noise, STATISTICS[options.judge])
+    whole, parts = judge.whole(), judge.parts(_parts(rows))
+    same = _on_both_sides(runs[:cut], runs[cut:])
+    entries = [
+        RunEntry(str(run.path), run.path.stem, middle, _left_out(run, count), run.skipped_lines)
+        for run, middle in zip(runs, judge.medians, strict=True)
+    ]
+    return Comparison(
+        judged=options.judge, basis=ROUND, unit="ms", iterations=count, first_iteration=1,
+        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
+        figures=_figures(_side(rows[:cut]), _side(rows[cut:])), whole=whole, phases=parts,
+        culprits=culprits(whole, parts), noise=judge.noise, noise_source=_noise_source(judge, options),
+        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+        differences=_differences(runs[0], runs[cut]), same_run=same,
+        gate=_gate(judge, whole, options.fail_if_slower, same is not None), charts=[_trend(times, cut)],
+    )  # fmt: skip
+
+
+def _read(path: Path, warmup: int) -> Rounds:
+    """Raises PerfError for a file that is no run file, or has too little to compare."""
+    run = RunFile(path)
+    reader = RunReader(Traces("", ""), run.header)
+    calls, operations = _Columns(), _Columns()
+    for record in run:
+        reader.add(record)
+        if isinstance(record, CallRecord) and not record.error:
+            name = reader.name(record.process, record.function)
+            calls.add(name, reader.label(record.process), _stages_of_call(record))
+        elif isinstance(record, OperationRecord) and not record.error:
+            operations.add(Kind(record.operation).name.lower(), reader.label(record.process), _stages(record))
+    rounds = list((calls if calls.kept else operations).rounds())
+    first = min(warmup, len(rounds) // WARMUP_SHARE)
+    if len(rounds) - first < MIN_ROUNDS:
+        raise PerfError(
+            f"{str(path)!r} has {len(rounds)} rounds to compare (calls of every function);"
+            f" {MIN_ROUNDS + first} are needed: record a longer run"
+        )
+    left_out = {"rounds at the start": first} if first else {}
+    return Rounds(path, rounds[first:], left_out, run.skipped, run.header.facts)
+
+
+def _stages_of_call(call: CallRecord) -> dict[str, float]:
+    get, compute, put = call.get_ns, call.compute_ns or 0, call.put_ns or 0
+    moved = (call.get_bytes or 0) + (call.put_bytes or 0)
+    return {"get": get, "compute": compute, "put": put, "bytes": moved}
+
+
+def _stages(one: OperationRecord) -> dict[str, float]:
+    parts: dict[str, float] = {name: getattr(one, f"{name}_ns") or 0 for name in STAGES[Kind(one.operation)]}
+    return parts | {"other": max(0, one.total_ns - sum(parts.values())), "bytes": one.size_bytes or 0}
+
+
+def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | None]]]:
+    names = sorted({name for row in rows for one in row for name in one.parts})
+    made: dict[str, list[list[float | None]]] = {}
+    for name in names:
+        known = [[one.parts.get(name) for one in row] for row in rows]
+        if any(time for row in known for time in row):
+            made[name] = [[None if time is None else time / NS_PER_MS for time in row] for row in known]
+    return made
+
+
+def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
+    rounds = [one for row in rows for one in row]
+    times = sorted(one.total_ns / NS_PER_MS for one in rounds)
+    return {
+        "mean": bootstrap.mean(times),
+        "p95": times[math.ceil(0.95 * len(times)) - 1],
+        "moved_mb": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
+    }
+
+
+def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
+    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
+
+
+def _differences(base: Rounds, new: Rounds) -> list[Difference]:
+    names = sorted({*base.facts, *new.facts})
+    pairs = [(name, base.facts.get(name), new.facts.get(name)) for name in names]
+    return [Difference(name, one, other) for name, one, other in pairs if one != other]
+
+
+def _left_out(run: Rounds, count: int) -> dict[str, int]:
+    unpaired = len(run.rounds) - count
+    return run.left_out | ({"not in every run": unpaired} if unpaired else {})
+
+
+def _on_both_sides(base: Sequence[Rounds], new: Sequence[Rounds]) -> str | None:
+    """A run that is in BASE and in NEW. Raises PerfError for one that is in a side twice."""
+    for side in (base, new):
+        for place, run in enumerate(side):
+            if any(other.path.samefile(run.path) for other in side[:place]):
+                raise PerfError(f"'{run.path}' is named twice, and a run counts once; leave one of them out")
+    return next((run.path.stem for run in new if any(run.path.samefile(one.path) for one in base)), None)
+
+
+def _noise_source(judge: Judge, options: CompareOptions) -> str:
+    if judge.is_noise_seen:
+        return "seen between the runs of each side"
+    return "assumed" if options.noise is None else "--noise"
+
+
+def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
+    if limit is None:
+        return None
+    if is_same_run:
+        return Gate(limit, UNDECIDED)
+    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_ROUNDS))
+
+
+def _trend(times: Sequence[Sequence[float]], cut: int) -> Section:
+    """The runs over each other."""
+    lines = [
+        Line(
+            f"{'BASE' if place < cut else 'NEW'} {place + 1 - (0 if place < cut else cut)}",
+            list(range(1, len(row) + 1)),
+            list(row),
+            "blue" if place < cut else "orange",
+        )
+        for place, row in enumerate(times)
+    ]
+    panel = Panel("Time of a round", "ms", lines, begins_at_zero=True)
+    title = "The runs over each other"
+    return Section(
+        "trend", "Trend", title, [Series("trend", title, [panel], ROUND, (1.0, float(len(times[0]))))]
+    )

@@ -1,0 +1,49 @@
+"""Calls and operations on a timeline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Track
+from flagscale_perf.trace.analysis import timeline as module
+from flagscale_perf.trace.analysis.timeline import timeline
+from tests.trace_runs import MS, US, Job, pipeline
+
+
+def _items(directory: Path, job: Job) -> list[Item]:
+    run = RunFile(job.write(directory))
+    return list(timeline(run.header).items(run))
+
+
+def test_an_arrow_leads_from_the_put_to_the_get(tmp_path: Path) -> None:
+    items = _items(tmp_path, pipeline(steps=1))
+    assert [item for item in items if isinstance(item, Name) and item.is_process] == [
+        Name(Track(101, 0), "Rollout 101", True), Name(Track(102, 0), "Train 102", True)
+    ]  # fmt: skip
+    arrow = Arrow("64 samples", "0", Track(101, 100), 28 * MS - 1, Track(102, 100), 50 * MS + 1)
+    assert [item for item in items if isinstance(item, Arrow)] == [arrow]
+
+
+def test_stages_lie_end_to_end_in_their_operation(tmp_path: Path) -> None:
+    spans = [item for item in _items(tmp_path, pipeline(steps=1)) if isinstance(item, Span)]
+    put = [(span.name, span.start_ns - 24 * MS, span.end_ns - 24 * MS) for span in spans
+           if span.track == Track(101, 100)]  # fmt: skip
+    assert put == [
+        ("put", 0, 4 * MS), ("select", 0, 100 * US), ("serialize", 100 * US, 300 * US),
+        ("unit", 300 * US, 2300 * US), ("notify", 2300 * US, 3 * MS), ("tags", 3 * MS, 3600 * US),
+    ]  # fmt: skip
+    assert [span.name for span in spans if span.track == Track(102, 1)] == ["train", "get", "compute"]
+
+
+def test_operations_at_the_same_time_have_lanes_of_their_own(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(module, "MOST_LANES", 2)
+    job = Job()
+    worker = job.process("W", 1)
+    for number in range(4):
+        job.put(worker, number * US, range(8 * number, 8 * number + 8))
+    job.put(worker, 20 * MS, range(8))
+    spans = [item for item in _items(tmp_path, job) if isinstance(item, Span) and item.name == "put"]
+    assert [(span.track.thread, span.category) for span in spans] == [
+        (100, ""), (101, ""), (102, "in flight"), (102, "in flight"), (100, "")
+    ]  # fmt: skip
