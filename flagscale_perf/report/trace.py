@@ -1,8 +1,8 @@
 """A timeline as a trace for Perfetto (https://ui.perfetto.dev) or chrome://tracing.
 
 The format is the JSON array of Chrome's "Trace Event Format": times in microseconds, "X" a span, "C" a
-counter, "i" an instant, "b" and "e" the ends of a span that may overlap others, "s" and "f" those of an arrow, "M"
-a name.
+counter, "i" an instant, "b" and "e" the ends of a span that may overlap others, "s" and "f" those of an
+arrow, "M" a name.
 """
 
 from __future__ import annotations

@@ -71,12 +71,14 @@ def _flow(axis: _Axis, moves: Moves, lineage: Lineage) -> list[Block]:
         at_ns = move.end_ns if move.kind is Kind.PUT else move.start_ns
         rates[move.kind, moves.function_of(move)][axis.bin_of(at_ns)] += move.rows * move.weight
     per_s = NS_PER_S / axis.width_ns
+    names = list(dict.fromkeys(name for _, name in sorted(rates, key=lambda key: -sum(rates[key]))))
+    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
     panels = []
     for kind, title in ((Kind.PUT, "Samples put"), (Kind.GET, "Samples got")):
         chosen = sorted((key for key in rates if key[0] is kind), key=lambda key: -sum(rates[key]))
         lines = [
-            Line(name, axis.middles, [count * per_s for count in rates[kind, name]], colour, "area")
-            for (_, name), colour in zip(chosen[:MOST_LINES], COLOURS, strict=False)
+            Line(name, axis.middles, [count * per_s for count in rates[kind, name]], colours[name], "area")
+            for _, name in chosen[:MOST_LINES]
         ]
         if lines:
             panels.append(Panel(title, "1/s", lines, begins_at_zero=True, decimals=0))
@@ -142,7 +144,7 @@ def _residence(lineage: Lineage) -> list[Block]:
         panel = Panel("Share of the samples", "share", lines, begins_at_zero=True)
         title = f"From a put until {lineage.last_consumer} gets its samples"
         blocks.append(Series("residence-time", title, [panel], "ms", (0.0, 1.05 * high / NS_PER_MS)))
-    if len(lineage.by_step) > 1:
+    if len(lineage.by_step) > 1 and any(lineage.age):
         steps = _thinned(lineage.by_step)
         x = [float(step) for step, *_ in steps]
         mean = Line("mean", x, [age for _, age, _ in steps], "blue")
