@@ -5,7 +5,7 @@ READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc test test-trace test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ demo: $(READY) ## train a small LLaMA with FlagScale's own script for a minute, 
 
 demo-rpc: $(READY) ## run a small LLaMA in two processes joined by calls, and show what was recorded of each call
 	scripts/demo_rpc $(BIN)/python outputs/rpc
+
+demo-trace: $(TRACE_READY) ## train in small over a real TransferQueue, traced, and show what the traces say of what is slow
+	scripts/demo_trace .venv_trace/bin/python outputs/trace
 
 test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)

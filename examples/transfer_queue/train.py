@@ -60,12 +60,11 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--units", type=int, default=2, help="storage units")
     parser.add_argument("--slow-stage", choices=STAGES, help="its calls wait before they begin")
+    parser.add_argument("--stage-ms", type=float, default=300.0, help="for so long (%(default)s)")
     parser.add_argument(
-        "--slow-unit", type=int, metavar="NUMBER", help="the process of this unit is stopped often"
+        "--slow-unit", type=int, metavar="NUMBER", help="the process of this unit, from 0, is stopped often"
     )
-    parser.add_argument(
-        "--slow-ms", type=float, default=60.0, help="for how long either is slowed (%(default)s)"
-    )
+    parser.add_argument("--unit-ms", type=float, default=40.0, help="each time for so long (%(default)s)")
     parser.add_argument(
         "--metrics", type=Path, metavar="FILE", help="write there what TransferQueue itself has measured"
     )
@@ -81,7 +80,7 @@ def start(args: argparse.Namespace) -> Groups:
     }
     transfer_queue.init(OmegaConf.create(config))
     return Groups(
-        **{name: group(name, 2 if name == "rollout" else 1, args.slow_stage == name and args.slow_ms / 1000)
+        **{name: group(name, 2 if name == "rollout" else 1, args.slow_stage == name and args.stage_ms / 1000)
            for name in STAGES}
     )  # fmt: skip
 
@@ -138,13 +137,16 @@ def batch_of(keys: list[str], step: int, *fields: str) -> KVBatchMeta:
 
 
 def train(args: argparse.Namespace, groups: Groups) -> None:
-    """The loop: a batch of each step is made, and the oldest that is due is trained on."""
+    """The loop: a step makes a batch, as long as there are more to be made, and trains on the oldest one that
+    is due.
+    """
     random = torch.Generator().manual_seed(0)
     waiting: list[Batch] = []
-    for step in range(1, args.steps + 1):
+    for step in range(1, args.steps + args.delay + 1):
         start_s = time.perf_counter()
-        waiting.append(make_batch(step, args, groups, random))
-        if len(waiting) > args.delay:
+        if step <= args.steps:
+            waiting.append(make_batch(step, args, groups, random))
+        if step > args.delay:
             due = waiting.pop(0)
             fields = ("prompts", "responses", "old_log_probs", "ref_log_probs", "advantages")
             (loss,) = groups.train.update_actor(batch_of(due.keys, step, *fields))
@@ -158,7 +160,7 @@ def main() -> None:
     """Trains."""
     args = options()
     groups = start(args)
-    with slowed(args.slow_unit, args.slow_ms / 1000):
+    with slowed(args.slow_unit, args.unit_ms / 1000):
         train(args, groups)
     if args.metrics is not None:
         with urlopen(f"http://{transfer_queue.get_metrics_endpoint()}/metrics", timeout=10) as page:

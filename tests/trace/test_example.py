@@ -1,0 +1,105 @@
+"""The example, traced by its environment alone: each call and operation that its code makes is recorded once,
+and every format has all of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.cli.instruments import load_records
+from flagscale_perf.trace.export.formats import EXPORTS
+from flagscale_perf.trace.export.otlp import send
+from flagscale_perf.trace.export.spans import TraceSpan, spans_of
+from tests.conftest import RunPython
+from tests.unit.trace.export.test_otlp import decoded, receiver, same
+
+REPO = Path(__file__).parents[2]
+STEPS, DELAY = 4, 1
+# Of a step: prompts and advantages are the driver's, two workers generate; the trainer puts nothing.
+CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1, "update_actor": 1}
+PUTS = {"train.py": 2, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1}
+GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1, "ActorWorker": 1}
+MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
+STARTED = "from flagscale_perf.hosts.transfer_queue.install import install_quietly; install_quietly()\n"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> RunFile:
+    """The run file of the example."""
+    import os
+    import subprocess
+    import sys
+
+    directory = tmp_path_factory.mktemp("example")
+    (directory / "sitecustomize.py").write_text(
+        STARTED
+    )  # what `flagscale-perf enable` does for an environment
+    path = os.pathsep.join(filter(None, [str(directory), str(REPO), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {
+        "PYTHONPATH": path, "TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1",
+        "VERL_LOGGING_LEVEL": "INFO", "TQ_TRACE_DIR": str(directory / "trace"),
+    }  # fmt: skip
+    example = REPO / "examples/transfer_queue/train.py"
+    words = [sys.executable, example, "--steps", str(STEPS), "--delay", str(DELAY), "--prompts", "2"]
+    done = subprocess.run(words, cwd=directory, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.stdout.count("reward ") == STEPS
+    load_records()
+    return RunFile(find_run_file(directory / "trace"))
+
+
+@pytest.fixture(scope="module")
+def spans(made: RunFile) -> list[TraceSpan]:
+    return list(spans_of(made))
+
+
+def title_of(span: TraceSpan) -> str:
+    assert span.process is not None
+    return span.process.title
+
+
+def test_each_call_and_operation_is_there_once(spans: list[TraceSpan]) -> None:
+    calls = Counter(span.name for span in spans if span.kind == "internal")
+    puts, gets = (
+        Counter(title_of(span) for span in spans if span.kind == kind) for kind in ("producer", "consumer")
+    )
+    assert calls == {name: STEPS * count for name, count in CALLS.items()}
+    assert puts == {name: STEPS * count for name, count in PUTS.items()}
+    assert gets == {name: STEPS * count for name, count in GETS.items()}
+    assert not any(span.error for span in spans)
+
+
+def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> None:
+    titles = {span.id: title_of(span) for span in spans}
+    linked = {
+        title_of(span): {titles[link] for link in span.links} for span in spans if span.kind == "consumer"
+    }
+    assert linked["RewardWorker"] == {"train.py", "RolloutWorker"}
+    assert linked["ActorWorker"] == {"train.py", "RolloutWorker", "RewardWorker", "ReferenceWorker"}
+    assert all(span.links for span in spans if span.kind == "consumer")
+
+
+def test_every_format_has_all_of_them(made: RunFile, spans: list[TraceSpan], run_python: RunPython) -> None:
+    assert len(spans) == MADE
+    zipkin = json.loads("".join(EXPORTS["zipkin"].lines(made)))
+    ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
+    assert (len(zipkin), len(ecs)) == (MADE, MADE)
+    done = run_python("-m", "flagscale_perf", "trace-export", made.path, "-o", "-")
+    names = Counter(event["name"] for event in json.loads(done.stdout)["traceEvents"] if event["ph"] == "X")
+    assert names["put"] + names["get"] == STEPS * sum((*PUTS.values(), *GETS.values()))
+    assert {name: names[name] for name in CALLS} == {name: STEPS * count for name, count in CALLS.items()}
+
+
+def test_a_receiver_decodes_what_was_recorded(made: RunFile, spans: list[TraceSpan]) -> None:
+    with receiver() as (address, requests):
+        assert send(made.header, iter(spans), address) == MADE
+    found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests)
+    assert len(found) == MADE
+    for span in spans:
+        same(found[span.id.span.to_bytes(8, "big")][1], span)
