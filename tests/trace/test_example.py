@@ -91,9 +91,10 @@ def test_every_format_has_all_of_them(made: RunFile, spans: list[TraceSpan], run
     ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
     assert (len(zipkin), len(ecs)) == (MADE, MADE)
     done = run_python("-m", "flagscale_perf", "trace-export", made.path, "-o", "-")
-    names = Counter(event["name"] for event in json.loads(done.stdout)["traceEvents"] if event["ph"] == "X")
-    assert names["put"] + names["get"] == STEPS * sum((*PUTS.values(), *GETS.values()))
-    assert {name: names[name] for name in CALLS} == {name: STEPS * count for name, count in CALLS.items()}
+    events = json.loads(done.stdout)["traceEvents"]
+    drawn = [event for event in events if event["ph"] in "Xb" and "number" in event.get("args", {})]
+    assert len(drawn) == MADE
+    assert any(event["ph"] == "s" for event in events)  # arrows from puts to gets
 
 
 def test_a_receiver_decodes_what_was_recorded(made: RunFile, spans: list[TraceSpan]) -> None:
