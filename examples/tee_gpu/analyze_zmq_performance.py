@@ -13,6 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from split_inference.program import run_program
+
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.rpc.analysis.blocks import complaint_of
@@ -49,4 +51,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 import needed  # noqa: F401
+from split_inference.program import run_program
 
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Places, diagnose
@@ -102,4 +103,4 @@ def _places(options: argparse.Namespace, observed: Observed | None) -> Places:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -9,6 +9,7 @@ import torch
 from split_inference.gpu_side import GpuSide
 from split_inference.model import DTYPES, ModelChoice, chosen_device, chosen_dtype
 from split_inference.options import add_model, parser, positive
+from split_inference.program import run_program
 from split_inference.server import Capacity, make_server, recording, server_options
 
 from flagscale_perf.spine.errors import PerfError
@@ -50,4 +51,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

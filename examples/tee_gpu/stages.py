@@ -11,6 +11,7 @@ from platform import machine
 import needed  # noqa: F401
 import torch
 from split_inference.model import CONFIGS, ModelChoice
+from split_inference.program import run_program
 from split_inference.road import ROAD, Measured, Plan, measure
 from split_inference.road_table import NOTE, ratio, table
 
@@ -75,4 +76,4 @@ def verdicts(measured: list[Measured]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

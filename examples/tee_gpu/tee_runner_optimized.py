@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from argparse import Namespace
@@ -14,6 +15,7 @@ from split_inference.client import DEFAULT_IPC_PATH, GPUClient
 from split_inference.declarations import declaration
 from split_inference.forward import ProtectedModel
 from split_inference.options import (
+    DEFAULT_CONFIG,
     add_client,
     add_model,
     add_stage,
@@ -23,12 +25,14 @@ from split_inference.options import (
     positive,
     split_options,
 )
+from split_inference.program import run_program
 from split_inference.statistics import Timing
 from torch import Tensor
 
 from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:
+    from split_inference.model import ModelChoice
     from split_inference.verify import Verifier
 
 __all__ = ["DEFAULT_IPC_PATH", "GPUClient", "infer", "main"]
@@ -37,7 +41,7 @@ __all__ = ["DEFAULT_IPC_PATH", "GPUClient", "infer", "main"]
 @torch.no_grad()
 def infer(model: ProtectedModel, client: GPUClient, args: Namespace) -> Tensor:
     """One prefill, or `--generate` tokens behind it; prints what came out and where its time went."""
-    torch.manual_seed(args.seed)
+    torch.manual_seed(args.seed or 0)
     ids = torch.randint(0, model.sizes.vocab, (args.batch, args.tokens))
     client.statistics.clear()
     in_calls, begun = model.in_calls_ns, perf_counter_ns()
@@ -65,16 +69,38 @@ def make_verifier(args: Namespace, client: GPUClient) -> Verifier:
 
 def whole_model(args: Namespace, dtype: str) -> Any:
     """transformers' own, by the options of the runner."""
-    from split_inference.model import DTYPES, ModelChoice, make_model
+    from split_inference.model import DTYPES, make_model
 
-    choice = ModelChoice(args.config, args.model, args.layers, args.seed)
-    return make_model(choice, DTYPES[dtype.removeprefix("torch.")])
+    return make_model(chosen_model(args), DTYPES[dtype.removeprefix("torch.")])
+
+
+def chosen_model(args: Namespace) -> ModelChoice:
+    """By the options of the runner."""
+    from split_inference.model import ModelChoice
+
+    return ModelChoice(args.config or DEFAULT_CONFIG, args.model, args.layers, args.seed or 0)
+
+
+def check_model(client: GPUClient, args: Namespace) -> None:
+    """Raises PerfError where an option here is about another model than the server's; without such options
+    the server's is taken.
+    """
+    needs_weights = args.check or args.verify
+    if needs_weights or any(each is not None for each in (args.config, args.model, args.layers)):
+        from split_inference.model import differences
+
+        theirs = json.loads(client.description)
+        if found := differences(chosen_model(args), theirs, needs_weights):
+            raise PerfError(
+                f"the server has another model, {theirs.get('source', 'unknown')}: {'; '.join(found)}; give "
+                "--config, --model, --layers and --seed as the server has them, or leave them out"
+            )
 
 
 def check(args: Namespace, result: Tensor) -> None:
     """Compares the logits with those of transformers' own model in this process."""
     whole = whole_model(args, str(result.dtype))
-    torch.manual_seed(args.seed)
+    torch.manual_seed(args.seed or 0)
     ids = torch.randint(0, whole.config.vocab_size, (args.batch, args.tokens))
     with torch.no_grad():
         expected = whole(ids, logits_to_keep=1).logits
@@ -108,7 +134,7 @@ def main() -> int:
     made = parser(__doc__ or "")
     add_client(made)
     add_stage(made)
-    add_model(made)
+    add_model(made, of_server=True)
     made.add_argument("--tokens", type=positive, default=128, help="of the prompt, which is random")
     made.add_argument(
         "--generate", type=natural, default=0, metavar="N", help="tokens behind the prompt; 0: its logits"
@@ -129,6 +155,7 @@ def main() -> int:
         ) as client:
             try:
                 check_server(client, args.pipeline)
+                check_model(client, args)
                 verifier = make_verifier(args, client) if args.verify else None
                 model = ProtectedModel(client, split_options(args), verifier)
                 print(declaration(model.methods()))
@@ -146,4 +173,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -15,6 +15,7 @@ import torch
 from split_inference.client import GPUClient, GPUClientOptions
 from split_inference.gpu import Argument, Ask
 from split_inference.options import parser
+from split_inference.program import run_program
 
 from flagscale_perf.rpc.errors import PeerGone
 from flagscale_perf.rpc.traffic import ModelSizes
@@ -114,4 +115,4 @@ def passes(client: GPUClient, case: Case, number: str) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -29,7 +29,16 @@ class Live(Protocol):
 
 
 def _not_offered(*_: Any) -> Any:
-    raise PerfError("the instrument that wrote this run has nothing for this command; try `report`")
+    raise PerfError(
+        "the instrument that recorded this has nothing for this command; try `flagscale-perf report`"
+    )
+
+
+def _no_sessions(directory: Path) -> Any:
+    raise PerfError(
+        f"--all-sessions adds up where the time of trainings went, and {str(directory)!r} has no training;"
+        " leave it out for the newest session, or give --session ID"
+    )
 
 
 @dataclass(frozen=True)
@@ -49,7 +58,7 @@ class Instrument:
 
     report: Callable[[Path], Report]
     timeline: Callable[[RunHeader], Timeline]
-    sessions: Callable[[Path], Report] = _not_offered
+    sessions: Callable[[Path], Report] = _no_sessions
     compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
     comparison: Callable[[Comparison], Report] = _not_offered
     runs: Callable[[Found, bool], Report] = _not_offered

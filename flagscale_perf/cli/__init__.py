@@ -18,10 +18,10 @@ PROG = "flagscale-perf"
 
 # Name and one line of help; the class `<Name>Command` is in `cli/<name>.py`.
 COMMANDS = {
-    "report": "summarise a finished or running training run from its directory",
-    "watch": "show a running training live in the terminal; also a finished or killed one",
+    "report": "summarise a finished or running session, a training or calls, from its directory",
+    "watch": "show a running session live in the terminal; also a finished or killed one",
     "serve": "show a run's report in a browser on this machine, and what comes while the run goes on",
-    "runs": "list the runs below a directory: model, speed, goodput, findings; overlay any of them on a page",
+    "runs": "list the trainings below a directory: model, speed, goodput, findings; overlay any on a page",
     "capture": "let a live run keep the raw marks of all ranks for some steps",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"

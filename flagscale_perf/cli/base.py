@@ -27,7 +27,7 @@ def add_run(parser: ArgumentParser) -> None:
         "run",
         type=Path,
         metavar="RUN_DIR_OR_FILE",
-        help="the --perf-log-dir of a run, or one perf_records_*.jsonl",
+        help="the --perf-log-dir of a session, or a file of it: a perf_records_*.jsonl, a log",
     )
 
 

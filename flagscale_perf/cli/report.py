@@ -1,4 +1,4 @@
-"""`flagscale-perf report`: summarises a run from its directory."""
+"""`flagscale-perf report`: summarises a session from its directory."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ class ReportCommand(Command):
         which.add_argument(
             "--all-sessions",
             action="store_true",
-            help="where the time of all sessions of the directory together went",
+            help="of trainings: where the time of all sessions of the directory together went",
         )
         add_session(which)
-        add_output(parser, FORMATS, "text (default), markdown, html, json, csv (the trend) or png")
+        add_output(
+            parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"
+        )
 
     def run(self, args: Namespace) -> int:
         """Prints or writes it; 1 where the file has a header and nothing else that can be read. Raises

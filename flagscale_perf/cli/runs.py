@@ -1,4 +1,4 @@
-"""`flagscale-perf runs`: the sessions below a directory, side by side."""
+"""`flagscale-perf runs`: the trainings below a directory, side by side."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
+_SHOWN = "flagscale-perf report shows what else was recorded"
 
 
 class RunsCommand(Command):
-    """Lists the sessions below a directory, from their files alone."""
+    """Lists the trainings below a directory, from their files alone."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to look, how closely, and what to make of it."""
@@ -55,7 +56,7 @@ def _instrument(found: Found) -> Instrument:
             listed = listed or instrument
         else:
             found.paths.remove(path)
-            found.unread.append(
-                Unread(found.relative(path), "not a training; flagscale-perf report shows it")
-            )
+            found.unread.append(Unread(found.relative(path), f"no training; {_SHOWN}"))
+    if not found.paths:
+        raise PerfError(f"there is no training in or below {str(found.directory)!r} to list; {_SHOWN}")
     return listed or load(FIRST)

@@ -28,6 +28,7 @@ class GpuSide:
     """
 
     def __init__(self, choice: ModelChoice, dtype: torch.dtype, device: torch.device) -> None:
+        self._choice = choice
         self.model: Any = make_model(replace(choice, attention="sdpa"), dtype, device)
         self.dtype = dtype
         self.device = device
@@ -47,6 +48,8 @@ class GpuSide:
                 "max_tokens": plain(config.max_position_embeddings),
                 "dtype": str(self.dtype),
                 "device": str(self.device),
+                "source": self._choice.source,
+                "seed": None if self._choice.directory else self._choice.seed,
             }
         )
 

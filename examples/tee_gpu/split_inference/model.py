@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,11 @@ class ModelChoice:
     seed: int = 0
     attention: str = "eager"
 
+    @property
+    def source(self) -> str:
+        """Where the weights are from; models of one source and of equal sizes are equal."""
+        return self.directory.name if self.directory else f"{self.config}, random by seed {self.seed}"
+
 
 def chosen_dtype(name: str | None, device: torch.device) -> torch.dtype:
     """`name`, else `LLAMA_DTYPE`, else bfloat16 on a GPU and float32 on a CPU."""
@@ -126,6 +132,21 @@ def model_sizes(config: PretrainedConfig) -> ModelSizes:
         kv_heads=config.num_key_value_heads, head_dim=head_dim, ffn=config.intermediate_size,
         vocab=config.vocab_size,
     )  # fmt: skip
+
+
+def differences(choice: ModelChoice, described: Mapping[str, Any], of_weights: bool) -> list[str]:
+    """In what a model differs from the one that a server describes (`GpuSide.describe`); random weights by
+    their seed.
+    """
+    config = configuration(choice)
+    ours = asdict(model_sizes(config)) | {"family": config.model_type}
+    if of_weights and choice.directory is None:
+        ours["seed"] = choice.seed
+    return [
+        f"{name} {value} here, {described.get(name)} there"
+        for name, value in ours.items()
+        if described.get(name) != value
+    ]
 
 
 def _checked(directory: Path) -> Path:

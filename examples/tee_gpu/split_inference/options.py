@@ -14,6 +14,7 @@ from .client import DEFAULT_IPC_PATH, DEFAULT_LOG_FILE, GPUClientOptions
 from .forward import SplitOptions
 
 IPC_VARIABLE = "LLAMA_IPC_PATH"
+DEFAULT_CONFIG = "tiny"
 
 
 def positive(text: str) -> int:
@@ -44,12 +45,13 @@ def parser(description: str) -> ArgumentParser:
     return made
 
 
-def add_model(made: ArgumentParser) -> None:
-    """Which model."""
-    made.add_argument("--config", default="tiny", help="a model with random weights, by name")
+def add_model(made: ArgumentParser, of_server: bool = False) -> None:
+    """Which model: here, or, of a runner, the one that the server is expected to have."""
+    config, seed = (None, None) if of_server else (DEFAULT_CONFIG, 0)
+    made.add_argument("--config", default=config, help="a model with random weights, by name")
     made.add_argument("--model", type=Path, metavar="DIR", help="a directory of safetensors instead")
     made.add_argument("--layers", type=positive, help="this many, instead of the configuration's number")
-    made.add_argument("--seed", type=int, default=0, help="of random weights")
+    made.add_argument("--seed", type=int, default=seed, help="of random weights")
 
 
 def add_stage(made: ArgumentParser) -> None:

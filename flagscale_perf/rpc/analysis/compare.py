@@ -25,7 +25,7 @@ from flagscale_perf.analysis.compare.compare import (
     relative,
 )
 from flagscale_perf.analysis.compare.judge import Judge, Row
-from flagscale_perf.rpc.analysis.units import CALL, MAX_UNITS, SessionUnits, Unit, read_units
+from flagscale_perf.rpc.analysis.units import CALL, LAYER, MAX_UNITS, SessionUnits, Unit, read_units
 from flagscale_perf.rpc.figures import MB, method_name
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -170,7 +170,8 @@ def _charts(rows: Sequence[Sequence[Unit]], cut: int, parts: Sequence[Row]) -> l
         for place, row in enumerate(rows)
     ]
     span = (1.0, float(len(rows[0])))
-    trend = Series("trend", "The runs over each other", [Panel("Time", "ms", lines, True)], "place", span)
+    axis = LAYER if rows[0][0].calls > 1 else CALL
+    trend = Series("trend", "The runs over each other", [Panel("Time", "ms", lines, True)], axis, span)
     bars = [_bar(side, parts) for side in ("base", "new")]
     room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
     drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]

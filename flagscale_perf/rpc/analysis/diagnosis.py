@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Report, Section, Table
+from flagscale_perf.rpc.analysis.expected import Expected
 from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.costs.claims import MIB, Reported, Verdict, judge_all
 from flagscale_perf.rpc.costs.listeners import EndpointState, Listener
@@ -113,7 +114,26 @@ def _conclude(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
         *_transport_alone(here, seen),
         *_codec(used, seen),
         _cheapest(here, best, used, seen),
+        *_volume(seen),
     ]
+
+
+def _volume(seen: Observed) -> list[tuple[str, str]]:
+    """What the model's calls must move, and whether they move more."""
+    form = seen.expected
+    if form is None:
+        return []
+    must = sum(form.in_dtype or form.by_model)
+    moved = f"The model's calls moved {sum(form.found) / MIB:,.1f} MiB"
+    if form.is_wide:
+        text = (
+            f"{moved}, {form.item_bytes} bytes a value; in {form.dtype}, which the server computes in, they "
+            f"have {must / MIB:,.1f} MiB: set LLAMA_DTYPE={form.dtype} on both sides."
+        )
+        return [(text, "bad")]
+    if sum(form.found) != must:
+        return [(f"{moved}; by closed form they have {must / MIB:,.1f} MiB.", "warn")]
+    return [(f"{moved}, what they have by closed form in {form.dtype or 'their type'}, to the byte.", "good")]
 
 
 def _headline(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]:
@@ -271,6 +291,7 @@ def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
         ("received", Quantity(traffic.received_bytes / MIB, "MiB", 1)),
         ("largest arrays", ", ".join(seen.dtypes) or None),
         ("server computes in", seen.server_dtype),
+        *_expected_rows(seen.expected),
         ("in calls", None if seen.rpc_s is None else Quantity(seen.rpc_s, "s", 2)),
         ("of it at the server", None if seen.server_s is None else Quantity(seen.server_s, "s", 2)),
     ]
@@ -279,6 +300,14 @@ def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
     rows.append(("one copy of memory", _ms(floor), None, None, None, None, Quantity(1.0, "", 2)))
     head = ("path", "predicted", "fixed", "serialize", "transfer", "deserialize", "x copy")
     return [Pairs(facts), Table(head, rows, figures=6)]
+
+
+def _expected_rows(form: Expected | None) -> list[tuple[str, Cell]]:
+    if form is None:
+        return []
+    sides = f"{form.by_model.sent / MIB:,.2f} MiB sent, {form.by_model.received / MIB:,.2f} MiB received"
+    repeated = "; K and V once per query head" if form.repeats_kv else ""
+    return [("by closed form", f"{sides} in {form.passes} passes, {form.item_bytes} bytes a value{repeated}")]
 
 
 def _prediction_row(name: str, each: Prediction, floor: float) -> Sequence[Cell]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule, unless
 from flagscale_perf.rpc.analysis.costs import Costs
@@ -173,11 +174,13 @@ def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
         return None
     layer = case.report.layer
     pattern = "" if layer is None else f"; {len(layer.steps)} calls are repeated {layer.repeats} times"
-    evidence = [this.broke(f"calls{pattern}", calls, "calls")]
+    fixed_ns = case.costs.fixed_ns
+    empty = "" if fixed_ns is None else f"; one without a byte costs {fixed_ns / NS_PER_MS:.3f} ms"
+    evidence = [this.broke(f"calls{pattern}{empty}", calls, "calls")]
     title = f"Many calls ({calls})"
-    if case.costs.fixed_ns is None:
+    if fixed_ns is None:
         return this.finding(title, evidence, GAIN)
-    return _gains(this, case, title, case.costs.fixed_ns * calls, evidence)
+    return _gains(this, case, title, fixed_ns * calls, evidence)
 
 
 @rule(
@@ -223,7 +226,7 @@ def shared_memory(this: CallsRule, case: CallsCase) -> Finding | None:
 @rule(
     limits={"repeated_kv": _WORTH},
     causes=["keys and values are repeated to the number of query heads before they are sent"],
-    changes=[Change(["--kv grouped"], "send each head of keys and values once; the server repeats them")],
+    changes=[Change(["--no-repeat-kv"], "send each head of keys and values once; the server repeats them")],
 )
 def repeated_kv(this: CallsRule, case: CallsCase) -> Finding | None:
     """Keys and values are sent several times."""
@@ -232,7 +235,8 @@ def repeated_kv(this: CallsRule, case: CallsCase) -> Finding | None:
     if repeats < 2:
         return None
     saved_bytes = 2 * attention.keys_bytes * (1 - 1 / repeats)
-    return _fewer_bytes(this, case, f"Each head of keys and values is sent {repeats} times", saved_bytes, 0)
+    title = f"Each head of keys and values is sent {repeats} times"
+    return _fewer_bytes(this, case, title, Saved(sent_bytes=saved_bytes))
 
 
 @rule(
@@ -245,23 +249,29 @@ def unfused_attention(this: CallsRule, case: CallsCase) -> Finding | None:
     attention = case.report.attention
     if not attention.pairs:
         return None
-    saved_bytes = 2 * attention.scores_bytes
+    scores = attention.scores_bytes
     title = "Attention is two calls: scores travel there and back"
-    return _fewer_bytes(this, case, title, saved_bytes, attention.pairs)
+    return _fewer_bytes(this, case, title, Saved(attention.pairs, scores, scores))
 
 
-def _fewer_bytes(
-    this: CallsRule, case: CallsCase, title: str, saved_bytes: float, calls: int
-) -> Finding | None:
+class Saved(NamedTuple):
+    """Calls, and bytes of them, that a change makes needless."""
+
+    calls: int = 0
+    sent_bytes: float = 0.0
+    received_bytes: float = 0.0
+
+
+def _fewer_bytes(this: CallsRule, case: CallsCase, title: str, saved: Saved) -> Finding | None:
     """A change after which so many bytes and calls are not sent."""
-    totals = case.report.overall
+    totals, saved_bytes = case.report.overall, saved.sent_bytes + saved.received_bytes
     of_all = saved_bytes / max(1, totals.sent_bytes + totals.received_bytes)
-    saved_ns = case.costs.saved_by_bytes(saved_bytes)
+    saved_ns = case.costs.saved_by_bytes(saved.sent_bytes, saved.received_bytes)
     if saved_ns is None:
         if not this.exceeds(of_all, this.name):
             return None
         return this.finding(title, [this.broke("share of the bytes", of_all, this.name)], GAIN)
-    saved_ns += calls * (case.costs.fixed_ns or 0.0)
+    saved_ns += saved.calls * (case.costs.fixed_ns or 0.0)
     if not this.exceeds(case.saved(saved_ns), this.name):
         return None
     figure = f"share of the time in {saved_bytes / MB:.1f} MB, {_percent(of_all)} of the bytes"

@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.rpc.analysis.expected import Expected, expected
 from flagscale_perf.rpc.analysis.source import open_source
 from flagscale_perf.rpc.arrays import DType
 from flagscale_perf.rpc.costs.claims import MIB, Reported
@@ -16,7 +17,16 @@ from flagscale_perf.rpc.records import Status
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 
-_NEEDED = ("total_ns", "serialize_ns", "server_ns", "deserialize_ns", "sent_bytes", "received_bytes", "dtype")
+_NEEDED = (
+    "method",
+    "total_ns",
+    "serialize_ns",
+    "server_ns",
+    "deserialize_ns",
+    "sent_bytes",
+    "received_bytes",
+    "dtype",
+)
 _FLOATS = (DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64)
 _NARROW = (DType.FLOAT16, DType.BFLOAT16)
 
@@ -35,6 +45,7 @@ class Observed:
         serialize_s, deserialize_s: of rpc_s or beside it, on the caller's side.
         dtypes: of the calls' largest arrays; empty where they are not known.
         server_dtype: what the server computes in; None where it does not say.
+        expected: what the calls of a split model have in closed form; None where they are none.
     """
 
     traffic: Traffic
@@ -49,6 +60,7 @@ class Observed:
     deserialize_s: float | None = None
     dtypes: tuple[str, ...] = ()
     server_dtype: str | None = None
+    expected: Expected | None = None
 
     @property
     def may_be_halved(self) -> bool:
@@ -110,6 +122,11 @@ class Observed:
             deserialize_s=sums["deserialize_ns"],
             dtypes=tuple(DType(each).name.lower() for each in sorted(set(found["dtype"])) if each in _FLOATS),
             server_dtype=facts.dtype,
+            expected=expected(
+                facts.model,
+                facts.dtype,
+                list(zip(found["method"], found["sent_bytes"], found["received_bytes"], strict=True)),
+            ),
         )
 
 

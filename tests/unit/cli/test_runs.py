@@ -61,4 +61,24 @@ def test_what_no_training_wrote_is_named_and_left_out(
     (tmp_path / "training/perf_records_20240129_103000.jsonl").write_text(golden("perf_records.jsonl"))
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "1 run" in shown and "not a training; flagscale-perf report shows it" in shown
+    assert "1 run" in shown and "no training; flagscale-perf report shows what else was recorded" in shown
+
+
+def test_where_there_is_no_training_at_all_it_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path, [make_call(1)])
+    assert main(["runs", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == (
+        f"there is no training in or below '{tmp_path}' to list; flagscale-perf report shows what else was"
+        " recorded\n"
+    )
+
+
+def test_all_sessions_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path, [make_call(1)])
+    assert main(["report", str(tmp_path), "--all-sessions"]) == 2
+    assert capsys.readouterr().err == (
+        f"--all-sessions adds up where the time of trainings went, and '{tmp_path}' has no training; leave it"
+        " out for the newest session, or give --session ID\n"
+    )

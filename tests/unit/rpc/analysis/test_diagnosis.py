@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.report.text import render
 from flagscale_perf.rpc.analysis.diagnosis import Diagnosis, Places, diagnose
+from flagscale_perf.rpc.analysis.expected import Expected, Volume
 from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.costs.claims import read_figures
 from flagscale_perf.rpc.costs.listeners import EndpointState, Listener
@@ -130,3 +132,29 @@ def test_a_path_that_was_not_measured_is_said() -> None:
 )
 def test_a_wrong_endpoint_is_named(places: Places, says: list[str]) -> None:
     assert [text for text, _ in Diagnosis(FIXED, places=places).conclusions()] == says
+
+
+def test_what_a_models_calls_must_move_is_said() -> None:
+    # 2 MiB were moved in float32; in bfloat16 there is half of it
+    moved = Volume(MIB, MIB)
+    half = Volume(MIB // 2, MIB // 2)
+    form = Expected(1, moved, 4, moved, "bfloat16", half, True)
+
+    def said(each: Expected) -> tuple[str, str]:
+        return Diagnosis(FIXED, Observed(Traffic.alike(10, MIB, MIB), "x", expected=each)).conclusions()[-1]
+
+    assert said(form) == (
+        "The model's calls moved 2.0 MiB, 4 bytes a value; in bfloat16, which the server computes in, they "
+        "have 1.0 MiB: set LLAMA_DTYPE=bfloat16 on both sides.",
+        "bad",
+    )
+    narrow = replace(form, found=half, item_bytes=2, by_model=half)
+    assert said(narrow) == (
+        "The model's calls moved 1.0 MiB, what they have by closed form in bfloat16, to the byte.", "good",
+    )  # fmt: skip
+    more = replace(narrow, found=moved)
+    assert said(more) == ("The model's calls moved 2.0 MiB; by closed form they have 1.0 MiB.", "warn")
+    text = render(diagnose(FIXED, Observed(Traffic.alike(10, MIB, MIB), "x", expected=form), None).report())
+    assert (
+        "1.00 MiB sent, 1.00 MiB received in 1 passes, 4 bytes a value; K and V once per query head" in text
+    )
