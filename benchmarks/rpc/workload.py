@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from flagscale_perf.rpc.costs.calibration import WAYS, Line, Memory, Plan, connected, copies_ns
+from flagscale_perf.rpc.costs.calibration import WAYS, Line, Memory, Plan, Times, connected, copies_ns
 from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, Stage, pass_traffic
 
@@ -50,37 +50,41 @@ class Replays:
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
     def off(self, load: str, path: str) -> float:
-        """The prediction, as a share of what the best round took: what else the machine does only adds."""
-        return self.predicted_s[load, path] / self.best(load, path) - 1
+        """The prediction, which is of the rounds' medians, as a share of what the middle round took."""
+        return self.predicted_s[load, path] / self.middle(load, path) - 1
 
 
 def replay(rounds: int) -> Replays:
-    """Each round calibrates, and replays every load on every path."""
+    """Each round calibrates for every load, as the diagnosis of that program does, and replays it on every
+    path.
+    """
     largest = max(size for calls in LOADS.values() for call in calls for size in call)
-    plan, found = Plan.up_to(largest, rounds), Replays()
-    memory = Memory(largest)
-    with connected(plan) as lines:
+    found, memory = Replays(), Memory(largest)
+    with connected(Plan.up_to(largest, rounds)) as lines:
+        times = {(load, line.way): Times() for load in LOADS for line in lines}
         for line in lines:  # memory that is used for the first time is not what is measured
             line.exchange(memory.source, largest)
         for _ in range(rounds):
-            _round(plan, lines, memory, found)
-        paths = [line.cost() for line in lines]
+            for load, calls in LOADS.items():
+                sizes = Plan.up_to(Traffic.of(calls).largest_bytes).sizes
+                for line in lines:
+                    line.times = times[load, line.way]
+                    line.measure(memory.source, sizes)
+                _replayed(load, lines, memory, found)
         for load, calls in LOADS.items():
-            for path in paths:
-                found.predicted_s[load, path.name] = path.predict(Traffic.of(calls)).total_ns / 1e9
+            for line in lines:
+                line.times = times[load, line.way]
+                predicted = line.cost().predict(Traffic.of(calls))
+                found.predicted_s[load, line.way.name] = predicted.total_ns / 1e9
     return found
 
 
-def _round(plan: Plan, lines: Sequence[Line], memory: Memory, found: Replays) -> None:
-    for size in plan.sizes:
-        memory.measure(size)
+def _replayed(load: str, lines: Sequence[Line], memory: Memory, found: Replays) -> None:
+    calls = LOADS[load]
+    before = copies_ns(memory, calls)
     for line in lines:
-        line.measure(memory.source, plan.sizes)
-    for load, calls in LOADS.items():
-        before = copies_ns(memory, calls)
-        for line in lines:
-            _note(found, load, line.way.name, line.replay(memory.source, calls))
-        _note(found, load, COPY, min(before, copies_ns(memory, calls)))
+        _note(found, load, line.way.name, line.replay(memory.source, calls))
+    _note(found, load, COPY, min(before, copies_ns(memory, calls)))
 
 
 def _note(found: Replays, load: str, path: str, time_ns: float) -> None:

@@ -27,7 +27,8 @@ from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
 KIB, MIB = 1024, 1024**2
 LADDER = tuple(n * KIB for n in (1, 16, 64, 256)) + tuple(n * MIB for n in (1, 2, 4, 8, 16, 32, 64, 128))
 _MIXED_FROM = 512 * KIB  # calls of programs that are larger hardly ever find the caches as they left them
-_CYCLES = 2  # of the sizes that are mixed, in a round
+_CYCLES, _MOST_CYCLES = 2, 10  # of the sizes that are mixed, in a round
+_CYCLE_BYTES = 64 * MIB  # so much of the largest size in all cycles of a round, within these
 _CELL_NS = 3 * NS_PER_MS  # a smaller size is called this long in a round, and at least once
 _MOST_CALLS = 30
 _MARGIN = 65536  # above the largest size, for what else is in a message
@@ -91,8 +92,8 @@ class Plan:
 
 
 @dataclass
-class _Times:
-    """Medians of each round, by size; nanoseconds."""
+class Times:
+    """What a way took: medians of each round, by size; nanoseconds."""
 
     idle: list[float] = field(default_factory=list)
     there: dict[int, list[float]] = field(default_factory=dict)
@@ -106,7 +107,11 @@ class _Times:
 
 
 class Line:
-    """A connection to a partner, and what it costs."""
+    """A connection to a partner, and what it costs.
+
+    Attributes:
+        times: what `measure` has found, and `cost` goes by; another one for another plan.
+    """
 
     def __init__(self, way: Way, endpoint: str, largest_bytes: int) -> None:
         self.way = way
@@ -119,7 +124,7 @@ class Line:
             if way.payload == "msgpack"
             else Client.connect(options, self._records.append)
         )
-        self._times = _Times()
+        self.times = Times()
 
     def is_as_asked(self) -> bool:
         """Whether calls really go this way: a server without shared memory, say, offers another."""
@@ -139,18 +144,24 @@ class Line:
         """One round, in both directions: small sizes again and again, large ones in turn, as programs send
         them. Caches and the allocator of memory then do no better here than there.
         """
-        self._times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
+        self.times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
         for size in sizes:
             if size < _MIXED_FROM:
                 self._note(size, self._some(source[:size], 0), self._some(source[:0], size))
         large = [size for size in sizes if size >= _MIXED_FROM]
-        for _ in range(_CYCLES):
-            # The largest, the smallest, the second largest ...: no size finds what the one before it left.
-            for size in (large[-1 - n // 2] if n % 2 == 0 else large[n // 2] for n in range(len(large))):
-                self._note(size, [self.exchange(source[:size], 0)], [self.exchange(source[:0], size)])
+        # The largest, the smallest, the second largest ...: no size finds what the one before it left.
+        large = [large[-1 - n // 2] if n % 2 == 0 else large[n // 2] for n in range(len(large))]
+        there: dict[int, list[CallRecord]] = {size: [] for size in large}
+        back: dict[int, list[CallRecord]] = {size: [] for size in large}
+        for _ in range(_cycles(large)):
+            for size in large:
+                there[size].append(self.exchange(source[:size], 0))
+                back[size].append(self.exchange(source[:0], size))
+        for size in large:
+            self._note(size, there[size], back[size])
 
     def _note(self, size: int, there: Sequence[CallRecord], back: Sequence[CallRecord]) -> None:
-        times = self._times
+        times = self.times
         for into, found in (
             (times.there, [r.total_ns for r in there]),
             (times.back, [r.total_ns for r in back]),
@@ -176,7 +187,7 @@ class Line:
 
     def cost(self) -> PathCost:
         """Of the rounds so far."""
-        times, idle = self._times, statistics.median(self._times.idle)
+        times, idle = self.times, statistics.median(self.times.idle)
         return PathCost(
             *self.way,
             round_trip_ns=idle,
@@ -266,6 +277,11 @@ def machine() -> str:
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
     )
+
+
+def _cycles(sizes: Sequence[int]) -> int:
+    """Calls of some MiB are quick, and so differ more: they are measured more often."""
+    return min(_MOST_CYCLES, max(_CYCLES, _CYCLE_BYTES // max(sizes, default=_CYCLE_BYTES)))
 
 
 def _repeated(measure: Measure, size: int) -> list[float]:

@@ -38,7 +38,7 @@ class UnixLink:
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, SEND_DEADLINE)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, LOOK_EVERY)
         self._buffer = bytearray(MOST_FIRST_BYTES + 1)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(self._buffer).toreadonly()
         look = select.poll()
         look.register(connected, select.POLLIN)
         self._spin = Spin(look.poll)

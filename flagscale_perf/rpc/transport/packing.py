@@ -24,7 +24,6 @@ from flagscale_perf.rpc.transport.header import (
 )
 
 MOST_REMEMBERED = 256
-NOTHING = memoryview(b"")
 _Step = tuple[int, int, int, bytes]  # size, place, offset, padding
 _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 INLINE, FRAME, SHARED = int(Place.INLINE), int(Place.FRAME), int(Place.SHARED)
@@ -300,21 +299,22 @@ class Unpacker:
     def arrays(
         self, checked: Checked, first: bytes | memoryview, frames: Sequence[memoryview], slot: Slot | None
     ) -> list[Array]:
-        """Views of the message and of the slot. Raises `InvalidMessage` where one is not wholly inside."""
+        """Views of the message, which is read-only, and of the slot. Raises `InvalidMessage` where one is not
+        wholly inside.
+        """
         parts, _, _, _, start, inline_bytes, behind, shared_end = checked
         if behind != len(frames):
             raise InvalidMessage(f"{len(frames)} frames behind a header that names {behind}")
         if shared_end and slot is None:
             raise InvalidMessage("an array in shared memory, which this connection does not have")
-        inline = NOTHING
-        if inline_bytes:
-            if start + inline_bytes > len(first):
-                there = max(0, len(first) - start)
-                raise InvalidMessage(f"arrays of {inline_bytes} bytes behind the header, where {there} are")
-            inline = memoryview(first)[start:].toreadonly()
+        if inline_bytes and start + inline_bytes > len(first):
+            there = max(0, len(first) - start)
+            raise InvalidMessage(f"arrays of {inline_bytes} bytes behind the header, where {there} are")
+        inline = memoryview(first)
         found = []
         for dtype, shape, place, offset, size in parts:
             if place == INLINE:
+                offset += start
                 data = inline[offset : offset + size]
             elif place == FRAME:
                 data = frames[offset]

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from flagscale_perf.rpc.transport import spin
 from flagscale_perf.rpc.transport.spin import SHORT_NS, Spin
 
 
@@ -23,8 +24,11 @@ class Looks:
 
 @pytest.fixture
 def cores(monkeypatch: pytest.MonkeyPatch):
-    def have(count: int) -> None:
+    def have(count: int, load: float = 0.0) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(count)))
+        monkeypatch.setattr(os, "cpu_count", lambda: count)
+        monkeypatch.setattr(spin, "SPIN_NS", 10**10)  # looking ends by what is found, not by time
+        monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
 
     return have
 
@@ -32,28 +36,32 @@ def cores(monkeypatch: pytest.MonkeyPatch):
 def test_a_short_wait_makes_the_next_one_look_and_a_long_one_makes_it_sleep(cores) -> None:
     cores(2)
     looks = Looks()
-    spin = Spin(looks)
+    place = Spin(looks)
     found = []
     for waited_ns in (SHORT_NS, SHORT_NS - 1, SHORT_NS - 1, SHORT_NS):
-        spin.wait()
-        spin.ended(waited_ns)
+        place.wait()
+        place.ended(waited_ns)
         found.append(looks.count)
     assert found == [0, 0, 3, 6]
-    spin.wait()
+    place.wait()
     assert looks.count == 6
 
 
-def test_looking_ends(cores) -> None:
+def test_looking_ends(cores, monkeypatch: pytest.MonkeyPatch) -> None:
     cores(2)
-    spin = Spin(lambda timeout: False)
-    spin.ended(0)
-    assert spin.wait() > 0
+    monkeypatch.setattr(spin, "SPIN_NS", 1)
+    place = Spin(lambda timeout: False)
+    place.ended(0)
+    assert place.wait() > 0
 
 
-def test_with_one_core_it_never_looks(cores) -> None:
-    cores(1)
+@pytest.mark.parametrize(("count", "load", "looks_expected"), [(1, 0.0, 0), (4, 5.1, 0), (4, 5.0, 3)])
+def test_with_one_core_or_too_much_to_do_it_never_looks(
+    cores, count: int, load: float, looks_expected: int
+) -> None:
+    cores(count, load)
     looks = Looks()
-    spin = Spin(looks)
-    spin.ended(0)
-    spin.wait()
-    assert looks.count == 0
+    place = Spin(looks)
+    place.ended(0)
+    place.wait()
+    assert looks.count == looks_expected
