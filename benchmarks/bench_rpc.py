@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.rpc import bars, ours, peers, workload
-from benchmarks.rpc.rounds import FLOOR, SIZES, Cell, Cells, Copies, measure, timer
+from benchmarks.rpc.rounds import FLOOR, SEALING, SIZES, Cell, Cells, Copies, measure, timer
 from flagscale_perf.spine.units import aligned
 
 PEERS_PYTHON = Path(__file__).resolve().parents[1] / ".venv_rpc_peers/bin/python"
@@ -93,7 +93,8 @@ def round_trips(options: argparse.Namespace) -> Cells:
         echoes = ours.open_all(directory, copies.source, stack)
         echoes |= peers.open_all(directory, copies.source, stack)
         watched = [(name, size) for name in (ours.UNIX, ours.ZEROMQ) for size in SIZES[2:]]
-        return measure({name: timer(echo) for name, echo in echoes.items()}, copies, options.rounds, watched)
+        contenders = {name: timer(echo) for name, echo in ({SEALING: copies.sealed} | echoes).items()}
+        return measure(contenders, copies, options.rounds, watched)
 
 
 def beside_remote(options: argparse.Namespace) -> Cells:

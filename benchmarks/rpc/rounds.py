@@ -9,10 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
 Timer = Callable[[int, int], list[int]]  # size, how often -> nanoseconds of each round trip
 
 SIZES = (1 << 10, 1 << 16, 1 << 20, 1 << 22, 1 << 24, 1 << 26)
 FLOOR = "two copies of memory"
+SEALING = "AES-GCM alone, 4 passes"
+TAG_BYTES, NONCE = 16, bytes(12)  # nothing here is a secret
 CELL_NS = 40_000_000  # a contender's turn at one size
 LEAST, MOST = 3, 400  # round trips of a turn
 STEADY = 0.2  # quartiles of the rounds' ratios that are so near each other need no more rounds
@@ -78,11 +82,19 @@ class Copies:
     def __init__(self, largest: int) -> None:
         self.source = memoryview(bytearray(b"\x5a") * largest)
         self._buffers = [memoryview(bytearray(b"\xa5") * largest) for _ in range(2)]
+        self._cipher, self._sealed = AESGCM(bytes(32)), memoryview(bytearray(largest + TAG_BYTES))
 
     def twice(self, size: int) -> None:
         first, second = self._buffers
         first[:size] = self.source[:size]
         second[:size] = first[:size]
+
+    def sealed(self, size: int) -> None:
+        """What AES-GCM alone takes of a message and its echo: encrypted and decrypted in each direction."""
+        plain, sealed = self._buffers[0][:size], self._sealed[: size + TAG_BYTES]
+        for _ in range(2):
+            self._cipher.encrypt_into(NONCE, plain, None, sealed)
+            self._cipher.decrypt_into(NONCE, sealed, None, plain)
 
 
 def measure(
