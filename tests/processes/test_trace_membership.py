@@ -2,13 +2,19 @@
 
 import os
 import random
+import re
+import shutil
 import signal
 from contextlib import ExitStack
 from pathlib import Path
 
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.trace.records import CallRecord
+from tests.faults.surroundings import mounted
 from tests.traced import counts, ends, finished, process, records_in, say, so_far, wait_for, writer_of
+
+FULL = "put 1; say; wait; put 1000; pause 1; say; wait; say; wait"
 
 
 def lines(path: Path, word: str) -> int:
@@ -168,3 +174,36 @@ def test_threads_and_finalisers_put_at_once(tmp_path: Path) -> None:
     records = finished(tmp_path)
     assert counts(records) == {one.pid: 4000}
     assert ends(records) == {one.pid: ("completed", 0, 0)}
+
+
+def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
+    with mounted(tmp_path / "small", "size=1M"), process(tmp_path / "small", FULL) as one:
+        pid = so_far(one)
+        ballast = tmp_path / "small" / "ballast"
+        ballast.write_bytes(bytes(shutil.disk_usage(tmp_path / "small").free))
+        say(one)
+        so_far(one)
+        wait_for(lambda: shutil.disk_usage(tmp_path / "small").free == 0)
+        ballast.unlink()
+        say(one)
+        so_far(one)
+        _, err = one.communicate("\n")
+        records = finished(tmp_path / "small")
+        assert counts(records) == {pid: 1001}
+        assert ends(records) == {pid: ("completed", 0, 0)}
+        assert lines(tmp_path / "small" / f"tq_trace_{pid}.log", "TQ_CLIENT_GET_END") == 1001
+    assert "No space left on device" in err
+
+
+def test_the_clock_of_the_sessions_start_labels_every_line(tmp_path: Path) -> None:
+    """So that a wall clock that is set meanwhile moves none: they are made of monotonic marks."""
+    with process(tmp_path, "call 1; say; wait") as one:
+        pid = so_far(one)
+        one.communicate("\n")
+    (header, *_) = records = finished(tmp_path)
+    (made,) = (record for record in records if isinstance(record, CallRecord))
+    wall_us = (header.start_wall_ns + made.start_ns - header.start_mono_ns) // 1000
+    (start,) = re.findall(
+        r"FUNCTION_START \| timestamp=(\d+)\.(\d+)", (tmp_path / f"tq_trace_{pid}.log").read_text()
+    )
+    assert int("".join(start)) == wall_us

@@ -1,0 +1,125 @@
+"""A log for each process: names, levels, parts, and what an earlier writer has left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.sinks.base import SinkContext
+from flagscale_perf.spine.files import open_locked
+from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.trace.logs import LinesSink, log_name, part_of
+from flagscale_perf.trace.records import NameRecord, ProcessRecord
+from flagscale_perf.trace.summary import PRESENTATION
+from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
+from tests.traced import FUNCTION, call, operation
+
+HEADER = RunHeader(1, "20240129_103000", 0, 0, {}, {TRACE: True, DETAIL: True}, "trace", host="here")
+BEGUN = ProcessRecord(1, 123, "Producer", 5, end=None, dropped=0, lost=0)
+HEAD = "# process 1 of session 20240129_103000 on here: Producer"
+
+
+def context(directory: Path, said: list[tuple[object, ...]] | None = None, **config: object) -> SinkContext:
+    header = replace(HEADER, config=HEADER.config | config)
+    say = [] if said is None else said
+    return SinkContext(header, directory, lambda *words: say.append(words), PRESENTATION)
+
+
+def opened(context: SinkContext, max_bytes: int = 1 << 20) -> LinesSink:
+    sink = LinesSink(context, max_bytes)
+    sink.write(BEGUN)
+    sink.write(NameRecord(1, FUNCTION, "rollout"))
+    return sink
+
+
+def numbers(path: Path) -> list[str]:
+    """Of the records whose last line is there."""
+    return [
+        line.split("number=")[1].split()[0] for line in path.read_text().splitlines() if "_END | d" in line
+    ]
+
+
+def test_a_log_has_the_lines_of_one_process(tmp_path: Path) -> None:
+    sink = opened(context(tmp_path))
+    sink.write(operation(1, process=1))
+    sink.write(call(2, process=1))
+    sink.write(replace(BEGUN, end="completed"))
+    sink.flush()
+    sink.close()
+    head, *lines = (tmp_path / "tq_trace_123.log").read_text().splitlines()
+    assert (head, len(lines), lines[2].split(" | ")[1]) == (HEAD, 10, "func=rollout")
+
+
+@pytest.mark.parametrize(("trace", "detail", "count"), [(True, False, 8), (False, True, 2)])
+def test_what_is_not_switched_on_has_no_line(trace: bool, detail: bool, count: int, tmp_path: Path) -> None:
+    sink = opened(context(tmp_path, **{TRACE: trace, DETAIL: detail}))
+    sink.write(operation(1, process=1))
+    sink.write(call(2, process=1))
+    sink.flush()
+    sink.close()
+    assert len((tmp_path / log_name(123)).read_text().splitlines()) == 1 + count
+
+
+@pytest.mark.parametrize(("level", "shows"), [("", True), ("INFO", True), ("debug", True), ("WARN", False)])
+def test_the_level_of_verls_logging_hides_lines_and_that_is_said(
+    level: str, shows: bool, tmp_path: Path
+) -> None:
+    said: list[tuple[object, ...]] = []
+    sink = LinesSink.open(context(tmp_path, said, **{LEVEL: level}))
+    assert (sink is not None, said == []) == (shows, shows)
+
+
+def test_lines_go_to_the_stdout_of_their_process(tmp_path: Path) -> None:
+    said: list[tuple[object, ...]] = []
+    sink = opened(context(tmp_path, said, **{STDOUT: True}))
+    sink.write(operation(1, process=1))
+    assert [(str(text)[:11], pid) for text, pid in said] == [("[TQ-DETAIL]", 123)] * 2
+
+
+def test_a_large_log_goes_on_in_a_new_part(tmp_path: Path) -> None:
+    sink = opened(context(tmp_path), max_bytes=500)
+    for number in range(1, 6):
+        sink.write(operation(number, process=1))
+        sink.flush()
+    sink.close()
+    parts = [
+        tmp_path / log_name(123),
+        *(part_of(tmp_path / log_name(123), number) for number in (1, 2, 3, 4)),
+    ]
+    assert [numbers(part) for part in parts] == [["5"], ["4"], ["3"], ["2"], ["1"]]
+    assert {part.read_text().splitlines()[0] for part in parts} == {HEAD}
+
+
+def test_the_next_writer_adds_what_is_missing_and_mends_what_is_torn(tmp_path: Path) -> None:
+    log = tmp_path / log_name(123)
+    log.write_text("what an earlier session has left\n")
+    sink = opened(context(tmp_path))
+    records = [operation(1, process=1), call(2, process=1), operation(3, process=1)]
+    for record in records[:2]:
+        sink.write(record)
+    sink.flush()
+    sink.close()
+    whole = log.read_text()
+    log.write_text(whole[: whole.rindex("stage=FUNCTION_END")])
+    sink = opened(replace(context(tmp_path), resumed=True))
+    for record in records:
+        sink.write(record)
+    sink.flush()
+    sink.close()
+    lines = log.read_text().splitlines()
+    assert lines[:2] == ["what an earlier session has left", HEAD]
+    assert ("\n".join(lines[:12]) + "\n", len(lines)) == (whole, 14)
+
+
+def test_a_log_that_another_machines_process_writes_is_left_alone(tmp_path: Path) -> None:
+    fd = open_locked(tmp_path / log_name(123))
+    sink = opened(context(tmp_path))
+    sink.write(operation(1, process=1))
+    sink.flush()
+    sink.close()
+    with open(fd, "rb"):
+        assert (tmp_path / log_name(123)).read_text() == ""
+    (other,) = tmp_path.glob("tq_trace_123_*.log")
+    assert numbers(other) == ["1"]
