@@ -132,24 +132,63 @@ class Lineage:
         }  # fmt: skip
 
 
+class _Piece:
+    """Samples of one page.
+
+    Attributes:
+        base: index of the page's first one.
+        places: of these samples in it.
+    """
+
+    __slots__ = ("_page", "base", "places")
+
+    def __init__(self, page: list[int], base: int, places: range | list[int]) -> None:
+        self._page, self.base, self.places = page, base, places
+
+    def read(self) -> list[int]:
+        """Their numbers."""
+        page, places = self._page, self.places
+        if isinstance(places, range):
+            return page[places.start : places.stop]
+        return [page[place] for place in places]
+
+    def write(self, numbers: list[int]) -> None:
+        """Sets them."""
+        page, places = self._page, self.places
+        if isinstance(places, range):
+            page[places.start : places.stop] = numbers
+            return
+        for place, number in zip(places, numbers, strict=True):
+            page[place] = number
+
+
 class _Indexes:
     """A number for each index of each partition, 0 at first, in pages as they are needed."""
 
     def __init__(self) -> None:
         self._pages: dict[tuple[str, int], list[int]] = {}
 
-    def pieces(self, move: Move) -> Iterator[tuple[list[int], int, int, int]]:
-        """Page, begin and end in it, and the index that its begin is, of all samples of a move."""
+    def pieces(self, move: Move) -> Iterator[_Piece]:
+        """All samples of a move; single ones of a page together."""
+        single: dict[int, list[int]] = {}
         for first, count in move.ranges or ():
             at, end = first, first + count
             while at < end:
                 number, begin = divmod(at, PAGE)
-                page = self._pages.setdefault((move.partition, number), [])
-                if not page:
-                    page.extend([0] * PAGE)
+                if count == 1:
+                    single.setdefault(number, []).append(begin)
+                    break
                 stop = min(PAGE, begin + end - at)
-                yield page, begin, stop, at
+                yield _Piece(self._page(move.partition, number), number * PAGE, range(begin, stop))
                 at += stop - begin
+        for number, places in single.items():
+            yield _Piece(self._page(move.partition, number), number * PAGE, places)
+
+    def _page(self, partition: str, number: int) -> list[int]:
+        page = self._pages.get((partition, number))
+        if page is None:
+            page = self._pages[partition, number] = [0] * PAGE
+        return page
 
     def counted(self) -> Counter[int]:
         """How many indexes have each number."""
@@ -263,8 +302,8 @@ class _Join:
             move = self._all[place]
             if move.kind is Kind.GET:
                 number = numbers[self._functions[place]]
-                for page, begin, end, _ in indexes.pieces(move):
-                    page[begin:end] = [number] * (end - begin)
+                for piece in indexes.pieces(move):
+                    piece.write([number] * len(piece.places))
         last = indexes.counted().most_common(1)
         return names[last[0][0] - 1] if last else ""
 
@@ -284,24 +323,24 @@ class _Join:
 
     def _put(self, place: int) -> None:
         move, made, born = self._all[place], dict[int, int](), 0
-        for page, begin, end, index in self._indexes.pieces(move):
-            before = page[begin:end]
-            counts = Counter(before) if end - begin > 1 else {before[0]: 1}
+        for piece in self._indexes.pieces(move):
+            before = piece.read()
+            counts = Counter(before)
             for node, count in counts.items():
                 if node not in made:
                     made[node] = self._nodes.after_put(node, place, self._functions)
                 if not self._nodes.before[made[node]]:
                     born += count
             if len(counts) == 1:
-                page[begin:end] = [made[before[0]]] * (end - begin)
+                piece.write([made[before[0]]] * len(before))
             else:
-                page[begin:end] = [made[node] for node in before]
+                piece.write([made[node] for node in before])
             if self._waiting and 0 in counts:
-                self._join_late(move.partition, range(index, index + end - begin), made[0])
+                self._join_late(move.partition, [piece.base + at for at in piece.places], made[0])
         if born:
             self.found.depth.append((move.ready_ns, born))
 
-    def _join_late(self, partition: str, indexes: range, node: int) -> None:
+    def _join_late(self, partition: str, indexes: Sequence[int], node: int) -> None:
         """Samples of this put that had been got before it was done, by the clocks."""
         late: Counter[int] = Counter()
         for index in indexes:
@@ -319,16 +358,18 @@ class _Join:
         is_last = self._functions[place] == found.last_consumer
         nodes: Counter[int] = Counter()
         taken = 0
-        for page, begin, end, index in self._indexes.pieces(move):
-            here = page[begin:end]
-            nodes.update(here)
-            if 0 in here:
-                for at, node in enumerate(here, index):
+        for piece in self._indexes.pieces(move):
+            here = piece.read()
+            counts = Counter(here)
+            nodes.update(counts)
+            if 0 in counts:
+                for at, node in zip(piece.places, here, strict=True):
                     if not node:
-                        self._waiting[move.partition, at] = place
+                        self._waiting[move.partition, piece.base + at] = place
             if is_last:
-                taken += sum(not self._nodes.is_over[node] for node in here if node)
-                page[begin:end] = [self._nodes.after_last_get(node) if node else 0 for node in here]
+                over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
+                taken += sum(counts[node] for node in counts if over[node] != node)
+                piece.write([over[node] for node in here])
         found.consumed += sum(count for _, count in move.ranges)
         del nodes[0]
         if taken:

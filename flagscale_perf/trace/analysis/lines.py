@@ -22,6 +22,7 @@ _STARTED = b" | stage=FUNCTION_START"
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _REPEATED = re.compile(rb"\s*\[repeated (\d+)x across cluster\].*", re.DOTALL)
 _WORKER = re.compile(rb"pid=(\d+)(?:, ip=([^)\s]+))?")
+_SHARED = re.compile(rb"\[TQ-[^\n]*\[TQ-")  # several in one line
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
 
 
@@ -92,12 +93,12 @@ class TraceLines:
                 continue
             self.lines += count
             self.started += chunk.count(_STARTED)
-            found = [line for line in chunk.split(b"\n") if MARK in line]
+            lines = chunk.split(b"\n")
             groups: Groups = {}
-            if len(found) < count or b"[repeated " in chunk or b" | weight=" in chunk:
-                rest = found
+            if b"[repeated " in chunk or b" | weight=" in chunk or _SHARED.search(chunk):
+                rest = [line for line in lines if MARK in line]
             else:
-                ends = [line for line in found if b"_END" in line]
+                ends = [line for line in lines if b"_END | " in line]
                 self.torn += max(0, count - len(ends) - chunk.count(b"_START"))
                 rest = [line for line in ends if not _is_taken(line, groups)]
             for line in rest:

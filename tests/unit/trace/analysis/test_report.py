@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.report import read_report
 from flagscale_perf.trace.analysis.sums import MIB
-from tests.trace_runs import MS, Job, pipeline
+from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.records import CallRecord, NameRecord, OperationRecord, ProcessRecord
+from tests.trace_runs import MS, START_WALL_NS, Job, pipeline
 
 
 def test_records_are_summed_up(tmp_path: Path) -> None:
@@ -57,3 +60,31 @@ def test_the_queues_share_is_judged(share: float | None, verdict: str | None) ->
 def test_a_throughput_is_judged(mib: float, verdict: str) -> None:
     assert verdicts.of_speed(mib * MIB) == verdict
     assert (verdicts.of_compute(0.8), verdicts.of_compute(0.81)) == ("watch", "good")
+
+
+def test_lines_and_records_of_a_run_give_the_same_figures(tmp_path: Path) -> None:
+    job = pipeline(steps=40)
+    names = {(one.process, one.number): one.text for one in job.records if isinstance(one, NameRecord)}
+    pids = {one.number: one.pid for one in job.records if isinstance(one, ProcessRecord)}
+    lines = [
+        f"(W pid={pids[record.process]}) {line}"
+        for record in job.records
+        if isinstance(record, CallRecord | OperationRecord)
+        for line in lines_of(
+            record,
+            {number: text for (process, number), text in names.items() if process == record.process},
+            Anchor(START_WALL_NS, 0),
+            pids[record.process],
+        )
+    ]
+    (tmp_path / "a.log").write_text("\n".join(lines) + "\n")
+    text, run = read_report([tmp_path / "a.log"]).as_dict(), read_report([job.write(tmp_path)]).as_dict()
+    assert text["losses"] == run["losses"]
+    assert text["traces"] == run["traces"]
+    assert text["calls"] == pytest.approx(run["calls"])
+    for name in ("rollout", "train"):
+        for figure in ("total_ns", "get_ns", "compute_ns", "put_ns"):
+            assert text["functions"][name][figure] == pytest.approx(run["functions"][name][figure])
+    for kind in ("put", "get"):
+        for figure in ("total_ns", "bytes_per_s", "size_bytes", "model"):
+            assert text["operations"][kind][figure] == pytest.approx(run["operations"][kind][figure])
