@@ -2,8 +2,8 @@
 
 python benchmarks/bench_trace_report.py [--calls N]
 
-Logs are as they come: prefixed by Ray, with functions and operations, of 8 processes in turn. Reading
-is in processes of its own, with their peak of memory for a tenth of the calls and for all, each the best of three
+Logs are as they come: prefixed by Ray, with functions and operations, of 8 processes in turn. Reading is in
+processes of its own, with their peak of memory for a tenth of the calls and for all, each the best of three
 rounds in which all take turns. Exits with 1 where a bar is missed.
 """
 

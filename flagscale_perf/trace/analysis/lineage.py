@@ -213,12 +213,15 @@ class _Nodes:
         self.put, self.before, self.first, self.is_over = [-1], [0], [-1], [True]
         self._over: dict[int, int] = {}
 
-    def after_put(self, node: int, put: int, functions: Sequence[str]) -> int:
-        """The node of samples with this node, once they have been put."""
-        begins = self.is_over[node] or functions[self.first[node]] == functions[put]
+    def begins(self, node: int, put: int, functions: Sequence[str]) -> bool:
+        """Whether a put of samples with this node begins a new life of them."""
+        return self.is_over[node] or functions[self.first[node]] == functions[put]
+
+    def after_put(self, node: int, put: int) -> int:
+        """The node of samples with this node, 0 where a life begins, once they have been put."""
         self.put.append(put)
-        self.before.append(0 if begins else node)
-        self.first.append(put if begins else self.first[node])
+        self.before.append(node)
+        self.first.append(self.first[node] if node else put)
         self.is_over.append(False)
         return len(self.put) - 1
 
@@ -323,14 +326,16 @@ class _Join:
 
     def _put(self, place: int) -> None:
         move, made, born = self._all[place], dict[int, int](), 0
+        fresh = 0  # node of those whose life begins, all alike
         for piece in self._indexes.pieces(move):
             before = piece.read()
             counts = Counter(before)
             for node, count in counts.items():
-                if node not in made:
-                    made[node] = self._nodes.after_put(node, place, self._functions)
-                if not self._nodes.before[made[node]]:
+                if self._nodes.begins(node, place, self._functions):
+                    made[node] = fresh = fresh or self._nodes.after_put(0, place)
                     born += count
+                elif node not in made:
+                    made[node] = self._nodes.after_put(node, place)
             if len(counts) == 1:
                 piece.write([made[before[0]]] * len(before))
             else:
