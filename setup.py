@@ -63,7 +63,11 @@ setup(
         "all": [*MEGATRON, *SERVE, *RPC, *TRACE, "pandas", "wandb"],
         "dev": ["hypothesis", "mypy", "pandas", "pytest", "ruff"],
     },
-    entry_points={"console_scripts": ["flagscale-perf = flagscale_perf.cli:main"]},
+    entry_points={
+        "console_scripts": ["flagscale-perf = flagscale_perf.cli:main"],
+        # loaded in each process that imports verl; patches nothing unless TQ_TRACE_ENABLED says so
+        "verl.plugins": ["flagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin"],
+    },
     classifiers=[
         "Intended Audience :: Developers",
         "Operating System :: POSIX :: Linux",

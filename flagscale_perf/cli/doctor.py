@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from argparse import Namespace
 
@@ -11,6 +12,7 @@ from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak
 from flagscale_perf.hosts import autostart
 from flagscale_perf.hosts.doctor import Host, find_hosts
+from flagscale_perf.hosts.transfer_queue.doctor import find_queue
 from flagscale_perf.launcher.flagscale_root import HOW_TO_INSTALL
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
@@ -27,7 +29,7 @@ class DoctorCommand(Command):
     """Prints what is there, what is missing, and what that costs."""
 
     def run(self, args: Namespace) -> int:
-        """Returns 0 if a host is found on which the monitor works, else 1."""
+        """Returns 0 if a host is found on which the monitor works, or a queue that can be traced, else 1."""
         _line("monitor", f"flagscale_perf {__version__}, Python {sys.version.split()[0]} ({sys.prefix})")
         _line(
             "activation",
@@ -47,7 +49,8 @@ class DoctorCommand(Command):
                 "host",
                 f"none found; {HOW_TO_INSTALL}, or put Megatron-LM on PYTHONPATH",
             )
-        return 0 if any(host.works for host in hosts) else 1
+        can_trace = _print_queue()
+        return 0 if can_trace or any(host.works for host in hosts) else 1
 
 
 def _print_parts() -> None:
@@ -70,6 +73,21 @@ def _print_host(host: Host) -> None:
             f"{'found  ' if point.found else 'MISSING'}  {point.name}"
             + ("" if point.found else f": without it no {point.cost}"),
         )
+
+
+def _print_queue() -> bool:
+    """What can be traced of TransferQueue, if that is here; whether it can."""
+    queue = find_queue(os.environ, autostart.is_enabled())
+    if queue is None:
+        return False
+    print()
+    _line("queue", ", ".join(f"{name} {version}" for name, version in queue.versions.items()))
+    for hook in queue.hooks:
+        missed = "" if hook.found else f": without it no {hook.cost}"
+        _line("", f"{'found  ' if hook.found else 'MISSING'}  {hook.name}{missed}")
+    for remark in queue.remarks:
+        _line("", remark)
+    return queue.works
 
 
 def _device_lines() -> list[str]:

@@ -17,8 +17,8 @@ class EnableCommand(Command):
         path = autostart.enable()
         print(f"{'already enabled' if was_enabled else 'enabled'}: {path}")
         print(
-            "Training scripts run by this Python now understand --enable-perf-monitor; other programs load"
-            " nothing of it."
+            "Training scripts run by this Python now understand --enable-perf-monitor, and TQ_TRACE_ENABLED=1"
+            " traces TransferQueue; other programs load nothing of it."
         )
         print("flagscale-perf disable takes it back.")
         return 0

@@ -1,4 +1,6 @@
-"""What `flagscale-perf enable` adds to a Python environment: hooks for training workers only."""
+"""What `flagscale-perf enable` adds to a Python environment: hooks for training workers, and for processes
+whose environment switches the tracing of a queue on; nothing for others.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,17 @@ from pathlib import Path
 from flagscale_perf.hosts.command_line import ENABLE_FLAG, ENABLE_VARIABLE, worker_argv
 from flagscale_perf.spine.errors import PerfError
 
+# By name: tracing is a room of its own, which this one must not import.
+TRACE_MODULE = "flagscale_perf.hosts.transfer_queue.install"
+TRACE_VARIABLES = ("TQ_TRACE_ENABLED", "TQ_TRACE_DETAIL_ENABLED")
 PTH_NAME = "flagscale_perf_autostart.pth"
 # Executed whenever a Python of the environment starts, hence the test before anything of ours is imported.
 PTH_LINE = (
     f'import sys, os; (any(w.startswith("{ENABLE_FLAG}") for w in sys.orig_argv)'
     f' or "{ENABLE_VARIABLE}" in os.environ)'
     ' and __import__("flagscale_perf.hosts.autostart").hosts.autostart.start()\n'
+    f'import os; any(os.environ.get(v, "0") not in ("", "0") for v in {TRACE_VARIABLES})'
+    f' and __import__("{TRACE_MODULE}", fromlist=["_"]).from_environment()\n'
 )
 
 

@@ -23,6 +23,12 @@ def trace_id_of(batch: Any) -> str:
     return _text(tags[0][TRACE_ID]) if tags and TRACE_ID in tags[0] else ""
 
 
+def stamp(batch: Any, trace_id: str) -> None:
+    """Tags every sample that has no trace id yet with this one."""
+    for tags in batch.custom_meta:
+        tags.setdefault(TRACE_ID, trace_id)
+
+
 def step_of(batch: Any) -> int | None:
     """The step of the training that the batch says it belongs to."""
     info = batch.extra_info

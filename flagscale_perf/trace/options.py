@@ -45,6 +45,22 @@ class TraceOptions:
         """Whether anything is traced."""
         return self.trace or self.detail
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that says the same to another process."""
+        said = {
+            "TQ_TRACE_ENABLED": str(int(self.trace)),
+            "TQ_TRACE_DETAIL_ENABLED": str(int(self.detail)),
+            "TQ_TRACE_DIR": str(self.directory),
+            "TQ_TRACE_JOB": self.job,
+            "TQ_TRACE_STDOUT": str(int(self.to_stdout)),
+            "TQ_TRACE_STAMP": str(int(self.stamp)),
+            "TQ_SAMPLE_EVERY": str(self.every),
+            "TQ_SAMPLE_RATIO": repr(self.ratio),
+            "TQ_SAMPLE_SLOW_MS": "" if self.slow_ns is None else repr(self.slow_ns / 1e6),
+        }
+        return {name: value for name, value in said.items() if value}
+
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> TraceOptions:
         """Raises PerfError for a value that cannot be meant."""

@@ -41,7 +41,8 @@ class OperationRecord(NamedTuple):
         total_ns: from there to the result.
         select_ns: put: laying the fields out for the storage units.
         serialize_ns: put: making messages of them.
-        unit_ns: from the first request to a storage unit until the last reply.
+        unit_ns: from the first request to a storage unit until the last reply, without what messages take to
+            be made and read.
         slowest_unit: name of the unit that was waited for longest.
         slowest_unit_ns: how long.
         notify_ns: put: telling the controller what is there now.

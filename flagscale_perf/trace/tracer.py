@@ -19,7 +19,14 @@ from typing import Any
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.records import TYPES, Record
-from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, step_of, trace_id_of
+from flagscale_perf.trace.batches import (
+    is_one_range,
+    payload_bytes,
+    ranges_of,
+    stamp,
+    step_of,
+    trace_id_of,
+)
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, RowsRecord
 from flagscale_perf.trace.sampling import Sampling
@@ -99,7 +106,7 @@ class Operation:
         "slowest_unit",
         "slowest_unit_ns",
         "start_ns",
-        "storage_ns",
+        "storage_start_ns",
         "tags_ns",
         "unit_end_ns",
         "unit_ns",
@@ -119,8 +126,11 @@ class Operation:
         self.tags_ns: int | None = None
         self.decode_ns: int | None = None
         self.pack_ns: int | None = None
-        self.open_units = 0
-        self.coded_ns = 0
+        self.storage_start_ns: int | None = None  # of the storage manager's work
+        self.unit_start_ns: int | None = None  # of the first request
+        self.unit_end_ns: int | None = None  # of the last reply so far
+        self.open_units = 0  # requests without a reply
+        self.coded_ns = 0  # making and reading messages meanwhile
 
 
 CALL: ContextVar[Call | None] = ContextVar("flagscale_perf_call", default=None)
@@ -166,6 +176,18 @@ class Tracer:
             return None
         CALL.set(call)
         return call
+
+    def stamp(self, batch: Any) -> None:
+        """A put is about to store the tags of its samples: with the trace id of the batch, or with a new one,
+        where `options.stamp` asks for that.
+        """
+        operation = OPERATION.get()
+        if not self.options.stamp or operation is None or operation.kind != PUT:
+            return
+        try:
+            stamp(batch, _identity(batch, operation.call)[0] or os.urandom(16).hex())
+        except Exception as failure:
+            fail(failure)
 
     def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
         """The operation is over.

@@ -51,7 +51,9 @@ TESTED_ELSEWHERE = {
     "writer/process.py": "tests/processes/test_writer_ends.py",
     "hosts/transfer_queue/bridge.py": "tests/trace/test_calls.py",
     "hosts/transfer_queue/client.py": "tests/trace/test_operations.py",
-    "hosts/transfer_queue/install.py": "tests/trace/test_operations.py",
+    "hosts/transfer_queue/install.py": "tests/trace/test_ways_in.py",
+    "hosts/transfer_queue/stages.py": "tests/trace/test_operations.py",
+    "hosts/transfer_queue/verl_plugin.py": "tests/trace/test_ways_in.py",
     "writer/recorder.py": "tests/unit/test_perf_logger.py",
     "writer/supervisor.py": "tests/processes/test_writer_faults.py",
 }

@@ -62,7 +62,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
         for path in (source / "flagscale_perf").rglob("*")
         if path.suffix in (".py", ".pyi", ".typed", ".c", ".css", ".html", ".js")
     }
-    assert scripts.split() == ["[console_scripts]", "flagscale-perf", "=", "flagscale_perf.cli:main"]
+    assert scripts.split("\n\n") == [
+        "[console_scripts]\nflagscale-perf = flagscale_perf.cli:main",
+        "[verl.plugins]\nflagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin\n",
+    ]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")
     needs = metadata.get_all("Requires-Dist", [])
     assert sorted(needs) == sorted(wanted_of_pip())

@@ -20,6 +20,7 @@ import pytest
 from tests.leaks import Traces, left_behind
 
 HERE = Path(__file__).parent
+REPO = HERE.parents[1]
 NEEDED = ("ray", "transfer_queue", "verl")
 REASON = "needs Ray, TransferQueue and verl; `make test-trace` runs it where they are"
 # A queue needs a CPU for its controller and one for each unit, whatever the machine has.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import ray
 import torch
 from tensordict import TensorDict
 
@@ -36,3 +37,46 @@ def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
     assert {names[put.partition], names[get.partition]} == {"train"}
     assert (put.call, put.error, put.weight_milli, put.trace_id, put.step) == (0, 0, ONE, "", None)
     assert put.total_ns > 0 and put.start_ns + put.total_ns <= get.start_ns
+
+
+def test_the_stages_of_an_operation_lie_in_it_and_a_unit_is_named(queue: Any) -> None:
+    client = queue.get_client()
+    with traced() as kept:
+        made = client.put(data=batch(64), partition_id="stages")
+        client.get_data(made)
+    put, get = kept.of(OperationRecord)
+    of_put = (put.select_ns, put.serialize_ns, put.unit_ns, put.notify_ns, put.tags_ns)
+    of_get = (get.unit_ns, get.decode_ns, get.pack_ns)
+    assert all(stage > 0 for stage in of_put + of_get)
+    assert sum(of_put) <= put.total_ns and sum(of_get) <= get.total_ns
+    assert (put.decode_ns, put.pack_ns) == (None, None)
+    assert (get.select_ns, get.serialize_ns, get.notify_ns, get.tags_ns) == (None,) * 4
+    units = set(client.storage_manager.storage_unit_infos)
+    for operation in (put, get):
+        assert kept.names[operation.slowest_unit] in units
+        assert 0 < operation.slowest_unit_ns <= operation.unit_ns
+
+
+def test_undone_everything_is_as_before(queue: Any) -> None:
+    from transfer_queue import client as module
+    from transfer_queue.storage.managers import base, simple_storage_manager
+    from transfer_queue.utils import zmq_utils
+
+    classes = [
+        module.AsyncTransferQueueClient,
+        module.TransferQueueClient,
+        base.StorageManager,
+        base.KVStorageManager,
+        simple_storage_manager.AsyncSimpleStorageManager,
+        zmq_utils.ZMQMessage,
+    ]
+    before = [dict(vars(each)) for each in classes], ray.init
+    client = queue.get_client()
+    with traced() as kept:
+        assert module.AsyncTransferQueueClient.async_put is not before[0][0]["async_put"]
+        client.put(data=batch(4), partition_id="undo")
+    count = len(kept)
+    assert [dict(vars(each)) for each in classes] == before[0]
+    assert ray.init is before[1]
+    client.put(data=batch(4), partition_id="undo")
+    assert len(kept) == count > 0

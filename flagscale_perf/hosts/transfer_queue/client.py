@@ -16,7 +16,7 @@ from flagscale_perf.trace import tracer as tracing
 
 MODULE = "transfer_queue.client"
 CLIENT = "AsyncTransferQueueClient"
-PUT, GET = "async_put", "async_get_data"
+PUT, GET, TAGS = "async_put", "async_get_data", "async_set_custom_meta"
 _Method = Callable[..., Awaitable[Any]]
 
 
@@ -29,6 +29,12 @@ def patch_client(module: ModuleType, patches: Patches) -> None:
     patches.set(client, PUT, _traced_put(put))
     patches.set(client, GET, _traced_get(get))
     bind_again(client)
+
+
+def patch_tags(module: ModuleType, patches: Patches) -> None:
+    """Wraps what every put stores its samples' tags by: they are the one thing that stays with a sample."""
+    client = getattr(module, CLIENT)
+    patches.set(client, TAGS, _stamped(getattr(client, TAGS)))
 
 
 def bind_again(client: type) -> None:
@@ -90,3 +96,14 @@ def _traced_get(get: _Method) -> _Method:
         return data
 
     return async_get_data
+
+
+def _stamped(set_tags: _Method) -> _Method:
+    @functools.wraps(set_tags)
+    async def async_set_custom_meta(self: Any, metadata: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stores the tags as before, and the trace id with them."""
+        if tracing.active is not None:
+            tracing.active.stamp(metadata)
+        return await set_tags(self, metadata, *args, **kwargs)
+
+    return async_set_custom_meta

@@ -1,4 +1,10 @@
-"""Puts the tracer into a process: at once, or as soon as the process imports TransferQueue or verl."""
+"""Puts the tracer into a process: at once, or as soon as the process imports TransferQueue or verl.
+
+Ways in, without a change of the user's program: `worker_process_setup_hook` of Ray's runtime environment
+names `from_environment` of this module; verl loads `verl_plugin`; and after `flagscale-perf enable` each
+Python of the environment runs `from_environment` when it begins. All of them ask the environment whether
+anything is switched on; where the driver is reached by one, `workers` hands it on to Ray's workers.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +18,7 @@ from types import ModuleType
 
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.patching import Patches
-from flagscale_perf.hosts.transfer_queue import bridge, client
+from flagscale_perf.hosts.transfer_queue import bridge, client, stages, workers
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace import tracer as tracing
@@ -33,18 +39,31 @@ class Installation:
         self.options = options
         self._tracer = tracing.Tracer(options, put)
         self._patches = Patches()
-        patch_bridge = functools.partial(bridge.patch_bridge, patches=self._patches)
-        after: dict[str, Callable[[ModuleType], None]] = {
-            client.MODULE: functools.partial(client.patch_client, patches=self._patches),
-            bridge.MODULE: patch_bridge,
-            bridge.IMPORTED_BY: patch_bridge,
-        }
+        self._variables: dict[str, str | None] = {}  # as they were
+        after: dict[str, Callable[[ModuleType], None]] = dict.fromkeys(
+            (client.MODULE, *stages.MODULES) if options.detail else (client.MODULE,), self._patch_queue
+        )
+        after |= dict.fromkeys(
+            (bridge.MODULE, bridge.IMPORTED_BY), functools.partial(bridge.patch_bridge, patches=self._patches)
+        )
+        after[workers.MODULE] = functools.partial(workers.patch_ray, options=options, patches=self._patches)
         self._import_hook = ImportHook({}, after, _import_failed)
 
     def begin(self) -> None:
         """Patches what the process has imported, and the rest as it comes."""
         tracing.active = self._tracer
+        wanted = workers.variables(self.options, os.environ)
+        self._variables = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
         self._import_hook.install()
+
+    def _patch_queue(self, module: ModuleType) -> None:
+        if self.options.detail:
+            stages.patch_stages(module, self._patches)
+        if module.__name__ == client.MODULE:
+            if self.options.stamp:
+                client.patch_tags(module, self._patches)
+            client.patch_client(module, self._patches)
 
     def undo(self) -> None:
         """Takes every patch back, also from the clients that are there."""
@@ -54,6 +73,12 @@ class Installation:
             tracing.active = None
         self._import_hook.uninstall()
         self._patches.undo()
+        for name, before in self._variables.items():
+            if before is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = before
+        self._variables = {}
         client.bind_again_after_undo()
 
 
@@ -103,8 +128,10 @@ def install(options: TraceOptions | None = None, put: Put | None = None) -> Inst
     return installation
 
 
-def install_quietly() -> None:
-    """The same where no program asked for it: a mistake in the environment is said, and nothing is traced."""
+def from_environment() -> None:
+    """The same where no program asks for it, but the environment does: for Ray's `worker_process_setup_hook`,
+    and what else runs when a process begins. A mistake in the environment is said, and nothing is traced.
+    """
     try:
         install()
     except PerfError as error:

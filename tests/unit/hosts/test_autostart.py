@@ -80,3 +80,22 @@ def test_a_megatron_script_without_a_known_loop_is_told_at_its_end(tmp_path, cod
     script.write_text(code)
     result = run_with_pth(tmp_path, str(script), ON, FLAGSCALE_PERF_REHEARSE_ON_CPU="never")
     assert ("flagscale_perf: nothing was recorded" in result.stderr) is said
+
+
+HOOKED = "import sys; print([type(f).__name__ for f in sys.meta_path].count('ImportHook'))"
+
+
+@pytest.mark.parametrize(
+    ("variables", "hooks", "said"),
+    [
+        ({"TQ_TRACE_ENABLED": "1"}, 1, ""),
+        ({"TQ_TRACE_DETAIL_ENABLED": "true"}, 1, ""),
+        ({"TQ_TRACE_ENABLED": "0"}, 0, ""),
+        ({"TQ_TRACE_ENABLED": "false"}, 0, ""),
+        ({"TQ_TRACE_ENABLED": "perhaps"}, 0, "is neither on nor off; write 1 or 0"),
+    ],
+)
+def test_the_line_traces_a_queue_where_the_environment_says_so(tmp_path, variables, hooks, said):
+    result = run_with_pth(tmp_path, "-c", HOOKED, **variables)
+    assert result.stdout == f"{hooks}\n"
+    assert (said in result.stderr) if said else not result.stderr

@@ -1,0 +1,149 @@
+"""Whether a queue can be traced in this Python environment, read from the sources without running them, and
+what stands in the way.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from flagscale_perf.hosts.transfer_queue import bridge, client
+from flagscale_perf.hosts.transfer_queue.stages import POINTS
+from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, OUR_LINES, SUBMITTED
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.options import TraceOptions
+
+PACKAGES = ("TransferQueue", "verl", "ray")
+PLUGINS, PLUGIN = "verl.plugins", "flagscale_perf.hosts.transfer_queue.verl_plugin"
+OPERATIONS = "operations at all"
+LEVEL, SHOWING = "VERL_LOGGING_LEVEL", ("INFO", "DEBUG")
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One thing that is wrapped.
+
+    Attributes:
+        name: of it.
+        found: whether it is there.
+        cost: what is not known without it.
+    """
+
+    name: str
+    found: bool
+    cost: str
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What there is to trace.
+
+    Attributes:
+        versions: of TransferQueue, verl and Ray: those that are installed.
+        hooks: what is wrapped, there or not.
+        remarks: what keeps lines or processes from being seen, and what to do.
+    """
+
+    versions: dict[str, str]
+    hooks: tuple[Hook, ...]
+    remarks: tuple[str, ...]
+
+    @property
+    def works(self) -> bool:
+        """Whether operations can be traced."""
+        return all(hook.found for hook in self.hooks if hook.cost == OPERATIONS)
+
+
+def find_queue(environment: Mapping[str, str], is_enabled: bool) -> Queue | None:
+    """None where TransferQueue is not installed. `is_enabled`: whether `flagscale-perf enable` was run."""
+    versions = {name: version for name in PACKAGES if (version := _version(name)) is not None}
+    if PACKAGES[0] not in versions:
+        return None
+    return Queue(versions, tuple(_hooks()), tuple(_remarks(environment, versions, is_enabled)))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _hooks() -> Iterator[Hook]:
+    members = _members(client.MODULE)
+    for name in (client.PUT, client.GET):
+        path = f"{client.CLIENT}.{name}"
+        yield Hook(f"{client.MODULE}.{path}", path in members, OPERATIONS)
+    for point in POINTS:
+        path = f"{point.owner}.{point.name}"
+        yield Hook(f"{point.module}.{path}", path in _members(point.module), f"time for {point.stages}")
+    for module in (bridge.MODULE, bridge.IMPORTED_BY):
+        if _source(module) is not None:
+            yield Hook(f"{module}.{bridge.NAME}", bridge.NAME in _members(module), "calls of functions")
+
+
+def _remarks(environment: Mapping[str, str], versions: dict[str, str], is_enabled: bool) -> Iterator[str]:
+    try:
+        options = TraceOptions.of(environment)
+    except PerfError as error:
+        yield f"nothing is traced: {error}"
+        return
+    if not options.is_on:
+        yield "switched off; TQ_TRACE_ENABLED=1 traces functions, TQ_TRACE_DETAIL_ENABLED=1 operations"
+    level = environment.get(LEVEL, "").strip().upper()
+    if level and level not in SHOWING:
+        yield f"{LEVEL}={level} hides the lines of the logs; records are kept all the same. Set it to INFO"
+    if environment.get("TRANSFER_QUEUE_ENABLE") == "0":
+        yield "TRANSFER_QUEUE_ENABLE=0: a program that heeds it does not use the queue"
+    if options.to_stdout and environment.get("RAY_DEDUP_LOGS") != "0" and DE_DUPLICATION not in environment:
+        yield (
+            "Ray shows one of many lines that differ in their numbers only; a driver that is traced before it"
+            f" imports Ray tells it not to, else set {DE_DUPLICATION}='{OUR_LINES}'; the files have them all"
+        )
+    if SUBMITTED in environment:
+        yield "the workers of a submitted job have the variables of its runtime environment: put TQ_* there"
+    if not is_enabled:
+        yield _without_enable("verl" in versions and _is_registered())
+
+
+def _without_enable(has_plugin: bool) -> str:
+    reached = "processes that import verl" if has_plugin else "no process by itself"
+    return (
+        f"tracing reaches {reached}; flagscale-perf enable lets it reach all of this Python environment,"
+        " Ray's worker_process_setup_hook the workers of a cluster (docs/trace.md)"
+    )
+
+
+def _is_registered() -> bool:
+    return any(each.value == PLUGIN for each in metadata.entry_points(group=PLUGINS))
+
+
+def _source(module: str) -> Path | None:
+    root, *rest = module.split(".")
+    spec = importlib.util.find_spec(root)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(next(iter(spec.submodule_search_locations))).joinpath(*rest).with_suffix(".py")
+    return path if path.is_file() else None
+
+
+def _members(module: str) -> set[str]:
+    """Functions, names imported from elsewhere, and `class.method`."""
+    source = _source(module)
+    found: set[str] = set()
+    for node in [] if source is None else ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ClassDef):
+            found |= {
+                f"{node.name}.{each.name}"
+                for each in node.body
+                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+            }
+    return found

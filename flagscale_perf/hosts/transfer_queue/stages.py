@@ -1,0 +1,200 @@
+"""Where in a put or get the time goes: what is wrapped around the parts of TransferQueue that do it.
+
+They are none of its public names. One that is gone costs its stage, which is then not known, and a line that
+says so; nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.trace.tracer import GET, OPERATION, PUT, note
+
+_Method = Callable[..., Any]
+_Coroutine = Callable[..., Awaitable[Any]]
+_ROOT = "transfer_queue"
+_CLIENT, _BASE = f"{_ROOT}.client", f"{_ROOT}.storage.managers.base"
+_SIMPLE, _MESSAGES = f"{_ROOT}.storage.managers.simple_storage_manager", f"{_ROOT}.utils.zmq_utils"
+
+
+def _selecting(put_data: _Coroutine) -> _Coroutine:
+    @functools.wraps(put_data)
+    async def traced_put_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Puts as before."""
+        operation = OPERATION.get()
+        if operation is not None:
+            operation.storage_start_ns = monotonic_ns()
+        return await put_data(self, *args, **kwargs)
+
+    return traced_put_data
+
+
+def _requesting(request: _Coroutine) -> _Coroutine:
+    @functools.wraps(request)
+    async def traced_request(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Asks the storage unit as before."""
+        operation = OPERATION.get()
+        if operation is None:
+            return await request(self, *args, **kwargs)
+        start_ns, coded_ns = monotonic_ns(), operation.coded_ns
+        if operation.unit_start_ns is None:
+            operation.unit_start_ns = start_ns
+            if operation.kind == PUT and operation.storage_start_ns is not None:
+                operation.select_ns = start_ns - operation.storage_start_ns
+        operation.open_units += 1
+        try:
+            return await request(self, *args, **kwargs)
+        finally:
+            end_ns = operation.unit_end_ns = monotonic_ns()
+            operation.open_units -= 1
+            # messages are made and read on the thread that waits: that time is a stage of its own
+            operation.unit_ns = end_ns - operation.unit_start_ns - operation.coded_ns
+            waited_ns = end_ns - start_ns - (operation.coded_ns - coded_ns)
+            if operation.slowest_unit_ns is None or waited_ns > operation.slowest_unit_ns:
+                operation.slowest_unit_ns = waited_ns
+                operation.slowest_unit = kwargs.get("target_storage_unit")
+
+    return traced_request
+
+
+def _serializing(serialize: _Method) -> _Method:
+    @functools.wraps(serialize)
+    def traced_serialize(self: Any) -> Any:
+        """Makes the message as before."""
+        operation = OPERATION.get()
+        if operation is None or not operation.open_units:
+            return serialize(self)
+        start_ns = monotonic_ns()
+        frames = serialize(self)
+        took_ns = monotonic_ns() - start_ns
+        operation.coded_ns += took_ns
+        if operation.kind == PUT:
+            operation.serialize_ns = (operation.serialize_ns or 0) + took_ns
+        return frames
+
+    return traced_serialize
+
+
+def _decoding(deserialize: Any) -> Any:
+    read = deserialize.__func__
+
+    @functools.wraps(read)
+    def traced_deserialize(cls: Any, frames: Any) -> Any:
+        """Reads the message as before."""
+        operation = OPERATION.get()
+        if operation is None or not operation.open_units:
+            return read(cls, frames)
+        start_ns = monotonic_ns()
+        message = read(cls, frames)
+        took_ns = monotonic_ns() - start_ns
+        operation.coded_ns += took_ns
+        if operation.kind == GET:
+            operation.decode_ns = (operation.decode_ns or 0) + took_ns
+        return message
+
+    return classmethod(traced_deserialize)
+
+
+def _packing(get_data: _Coroutine) -> _Coroutine:
+    @functools.wraps(get_data)
+    async def traced_get_data(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Gets as before."""
+        data = await get_data(self, *args, **kwargs)
+        operation = OPERATION.get()
+        if operation is not None and operation.unit_end_ns is not None:
+            operation.pack_ns = monotonic_ns() - operation.unit_end_ns
+        return data
+
+    return traced_get_data
+
+
+def _merging(merge: _Method) -> _Method:
+    @functools.wraps(merge)
+    def traced_merge(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Makes one batch as before."""
+        operation = OPERATION.get()
+        start_ns = monotonic_ns()
+        data = merge(self, *args, **kwargs)
+        if operation is not None:
+            operation.pack_ns = monotonic_ns() - start_ns
+        return data
+
+    return traced_merge
+
+
+def _notifying(notify: _Coroutine) -> _Coroutine:
+    @functools.wraps(notify)
+    async def traced_notify(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Tells the controller as before."""
+        start_ns = monotonic_ns()
+        await notify(self, *args, **kwargs)
+        operation = OPERATION.get()
+        if operation is not None:
+            operation.notify_ns = monotonic_ns() - start_ns
+
+    return traced_notify
+
+
+def _tagging(set_tags: _Coroutine) -> _Coroutine:
+    @functools.wraps(set_tags)
+    async def traced_tags(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Stores the tags as before."""
+        start_ns = monotonic_ns()
+        await set_tags(self, *args, **kwargs)
+        operation = OPERATION.get()
+        if operation is not None:
+            operation.tags_ns = monotonic_ns() - start_ns
+
+    return traced_tags
+
+
+@dataclass(frozen=True)
+class Point:
+    """One part of a put or get.
+
+    Attributes:
+        module, owner, name: where it is.
+        stages: what is not known without it.
+        wrap: what is put in its place.
+    """
+
+    module: str
+    owner: str
+    name: str
+    stages: str
+    wrap: Callable[[Any], Any]
+
+
+POINTS = (
+    Point(_SIMPLE, "AsyncSimpleStorageManager", "put_data", "select", _selecting),
+    Point(_SIMPLE, "AsyncSimpleStorageManager", "get_data", "pack", _packing),
+    Point(_SIMPLE, "AsyncSimpleStorageManager", "_put_to_single_storage_unit", "unit of a put", _requesting),
+    Point(
+        _SIMPLE, "AsyncSimpleStorageManager", "_get_from_single_storage_unit", "unit of a get", _requesting
+    ),
+    Point(_MESSAGES, "ZMQMessage", "serialize", "serialize", _serializing),
+    Point(_MESSAGES, "ZMQMessage", "deserialize", "decode", _decoding),
+    Point(_BASE, "StorageManager", "notify_data_update", "notify", _notifying),
+    Point(_BASE, "KVStorageManager", "_merge_tensors_to_tensordict", "pack, of other storages", _merging),
+    Point(_CLIENT, "AsyncTransferQueueClient", "async_set_custom_meta", "tags", _tagging),
+)
+MODULES = tuple(dict.fromkeys(point.module for point in POINTS))
+
+
+def patch_stages(module: ModuleType, patches: Patches) -> None:
+    """Wraps what the module has of them."""
+    for point in POINTS:
+        if point.module != module.__name__:
+            continue
+        owner = getattr(module, point.owner, None)
+        before = None if owner is None else vars(owner).get(point.name)
+        if before is None:
+            note(f"{point.module}.{point.owner}.{point.name} is gone: no time for {point.stages}")
+        else:
+            patches.set(owner, point.name, point.wrap(before))
