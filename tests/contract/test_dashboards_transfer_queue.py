@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from flagscale_perf.trace.analysis.verdicts import COMPUTE_GOOD, QUEUE_BAD, QUEUE_GOOD, SLOW
+from flagscale_perf.trace.summary import TraceMetrics
 from tests.contract.test_dashboards import needs_promtool
 
 REPO = Path(__file__).parents[2]
@@ -27,6 +29,36 @@ def rules() -> list[dict[str, Any]]:
 def expressions() -> Iterator[str]:
     yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in DASHBOARD["panels"] for target in panel.get("targets", ()))
+
+
+def exposed() -> set[str]:
+    """Names of all series; of a histogram it has three kinds."""
+    parts = {
+        name: ("_bucket", "_sum", "_count")
+        for name, each in TraceMetrics.table.items()
+        if "le" in each.labels
+    }
+    return {name + part for name in TraceMetrics.table for part in parts.get(name, ("",))}
+
+
+def test_every_metric_they_name_exists() -> None:
+    named = {name for expression in expressions() for name in re.findall(r"tq_client_\w+", expression)}
+    assert named - exposed() == set()
+    assert len(named) > 8
+
+
+@pytest.mark.parametrize(
+    ("alert", "limits"),
+    [
+        ("TqClientQueueShareAnomaly", [QUEUE_BAD]),
+        ("TqClientQueueShareWatch", [QUEUE_GOOD, QUEUE_BAD]),
+        ("TqClientComputeShareLow", [COMPUTE_GOOD]),
+        ("TqClientThroughputLow", [SLOW]),
+    ],
+)
+def test_the_limits_are_those_of_the_report(alert: str, limits: list[float]) -> None:
+    (expression,) = [rule["expr"] for rule in rules() if rule["alert"] == alert]
+    assert [float(limit) for limit in re.findall(r"[<>]=? ([0-9.]+)", expression)] == limits
 
 
 def test_panels_lie_side_by_side() -> None:

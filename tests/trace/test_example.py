@@ -26,7 +26,7 @@ CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1,
 PUTS = {"train.py": 2, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1}
 GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1, "ActorWorker": 1}
 MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
-STARTED = "from flagscale_perf.hosts.transfer_queue.install import install_quietly; install_quietly()\n"
+STARTED = "from flagscale_perf.hosts.transfer_queue.install import install; install()\n"
 
 
 @pytest.fixture(scope="module")
