@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
@@ -9,11 +10,14 @@ from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.live import LiveTraces
 from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.server import section_of
 from flagscale_perf.trace.analysis.timeline import timeline
 
 
 def _report(path: Path) -> Report:
-    return blocks.report_of(read_report([path]))
+    found = read_report([path])
+    report, server = blocks.report_of(found), section_of(path, found.sums)
+    return report if server is None else replace(report, sections=[*report.sections, server])
 
 
 INSTRUMENT = Instrument(
