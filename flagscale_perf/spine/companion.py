@@ -73,8 +73,9 @@ def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int])
 def _end(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
     done = -1
     while not is_orphan() or done != progress():  # a long backlog is no hang
-        done = progress()
-        time.sleep(ORPHAN_LIMIT_S if is_orphan() else ORPHAN_CHECK_S)
+        is_gone = is_orphan()
+        done = progress() if is_gone else -1
+        time.sleep(ORPHAN_LIMIT_S if is_gone else ORPHAN_CHECK_S)
     os._exit(1)
 
 
