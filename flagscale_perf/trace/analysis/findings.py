@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from flagscale_perf.analysis.chance import CHANCE, binomial_tail
-from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
+from flagscale_perf.analysis.rules import (
+    Case,
+    Change,
+    Evidence,
+    Finding,
+    Limit,
+    Rule,
+    find,
+    names_no_cause,
+    rule,
+)
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.advice import best_gain
@@ -67,8 +77,8 @@ def _within(spread: Spread) -> str:
 
 @rule(
     limits={
-        "wall": Limit(0.4, "share", "ours: of the time from the first call to the last"),
-        "next": Limit(1.5, "times", "ours: more than the function that works longest after it"),
+        "share": Limit(0.4, "share", "ours: of what all functions work in the same time, by their medians"),
+        "next": Limit(1.5, "times", "ours: as long as the function that works longest after it"),
     },
     causes=["its own work is slow: the queue only waits for it"],
     changes=[
@@ -76,36 +86,31 @@ def _within(spread: Spread) -> str:
     ],
 )
 def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
-    """One function works for most of the time that everything takes."""
-    wall = case.report.wall_ns
+    """One function works much longer than the others. Medians: the first calls start things up."""
     busiest: dict[str, float] = {}
     for (_, name), one in case.report.sums.by_process.items():
-        busiest[name] = max(busiest.get(name, 0.0), one.parts()[1])
+        works = (one.compute.percentile(0.5) or 0.0) * one.compute.weight
+        busiest[name] = max(busiest.get(name, 0.0), works)
     ordered = sorted(busiest.items(), key=lambda item: -item[1])
-    if not wall or len(ordered) < 2 or not ordered[1][1]:
+    if len(ordered) < 2 or not ordered[1][1]:
         return None
     (name, longest), (other, next_ns) = ordered[:2]
-    if not this.exceeds(longest / wall, "wall") or not this.exceeds(longest / next_ns, "next"):
+    share = longest / sum(busiest.values())
+    if not this.exceeds(share, "share") or not this.exceeds(longest / next_ns, "next"):
         return None
     one = case.report.sums.functions[name]
-    mean = (one.compute.mean or 0.0) / NS_PER_MS
+    middle = (one.compute.percentile(0.5) or 0.0) / NS_PER_MS
     evidence = [
         this.broke(
-            f"{name} computes, {mean:.3f} ms a call{_within(one.compute)}, of the time",
-            longest / wall,
-            "wall",
+            f"{name} computes, {middle:.3f} ms a call in the middle{_within(one.compute)}", share, "share"
         ),
         this.broke(f"times as long as {other}", longest / next_ns, "next"),
     ]
-    finding = this.finding(
-        f"{name} is the slow stage: it works {_percent(longest / wall)} of the time", evidence, GAIN
-    )
-    saved = longest - next_ns
-    return replace(
-        finding, cost_s=saved / NS_PER_S, cost_share=saved / wall, gain=saved / (wall - saved), phase=name
-    )
+    title = f"{name} is the slow stage: {_percent(share)} of what all functions work"
+    return replace(_takes(this, case, title, longest - next_ns, evidence), phase=name)
 
 
+@names_no_cause
 @rule(
     limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT)},
     causes=["small batches: each operation has its fixed cost", "many fields and rows: each cell is decoded"],
@@ -298,7 +303,7 @@ def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         middle = (one.speed.percentile(0.5) or 0.0) / MIB
         why = "" if gain is not None else "; whether bytes are the bound is not known"
-        words = f"{name}s below 100 MB/s, p50 {middle:.1f} MB/s{why}"
+        words = f"{name}s below 100 MB/s, p50 {middle:.3g} MB/s{why}"
         finding = this.finding(
             f"Throughput of {name}s is low for long", [this.broke(words, share, "slow")], GAIN
         )

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from flagscale_perf.trace.analysis.indexes import Indexes
 from flagscale_perf.trace.analysis.moves import Move, Moves
 from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
-
-PAGE = 4096
 
 
 @dataclass
@@ -132,73 +131,6 @@ class Lineage:
         }  # fmt: skip
 
 
-class _Piece:
-    """Samples of one page.
-
-    Attributes:
-        base: index of the page's first one.
-        places: of these samples in it.
-    """
-
-    __slots__ = ("_page", "base", "places")
-
-    def __init__(self, page: list[int], base: int, places: range | list[int]) -> None:
-        self._page, self.base, self.places = page, base, places
-
-    def read(self) -> list[int]:
-        """Their numbers."""
-        page, places = self._page, self.places
-        if isinstance(places, range):
-            return page[places.start : places.stop]
-        return [page[place] for place in places]
-
-    def write(self, numbers: list[int]) -> None:
-        """Sets them."""
-        page, places = self._page, self.places
-        if isinstance(places, range):
-            page[places.start : places.stop] = numbers
-            return
-        for place, number in zip(places, numbers, strict=True):
-            page[place] = number
-
-
-class _Indexes:
-    """A number for each index of each partition, 0 at first, in pages as they are needed."""
-
-    def __init__(self) -> None:
-        self._pages: dict[tuple[str, int], list[int]] = {}
-
-    def pieces(self, move: Move) -> Iterator[_Piece]:
-        """All samples of a move; single ones of a page together."""
-        single: dict[int, list[int]] = {}
-        for first, count in move.ranges or ():
-            at, end = first, first + count
-            while at < end:
-                number, begin = divmod(at, PAGE)
-                if count == 1:
-                    single.setdefault(number, []).append(begin)
-                    break
-                stop = min(PAGE, begin + end - at)
-                yield _Piece(self._page(move.partition, number), number * PAGE, range(begin, stop))
-                at += stop - begin
-        for number, places in single.items():
-            yield _Piece(self._page(move.partition, number), number * PAGE, places)
-
-    def _page(self, partition: str, number: int) -> list[int]:
-        page = self._pages.get((partition, number))
-        if page is None:
-            page = self._pages[partition, number] = [0] * PAGE
-        return page
-
-    def counted(self) -> Counter[int]:
-        """How many indexes have each number."""
-        counts: Counter[int] = Counter()
-        for page in self._pages.values():
-            counts.update(page)
-        del counts[0]
-        return counts
-
-
 class _Nodes:
     """What has happened to samples in this life, from 1 on.
 
@@ -293,13 +225,13 @@ class _Join:
         self.found = Lineage(left_out=moves.left_out)
         self.found.last_consumer = self._last_consumer()
         self._steps = _Steps(moves, self.found.last_consumer)
-        self._nodes, self._indexes = _Nodes(), _Indexes()
+        self._nodes, self._indexes = _Nodes(), Indexes()
         self._waiting: dict[tuple[str, int], int] = {}  # got, but by no put so far
         self._by_step: dict[int, list[float]] = {}
 
     def _last_consumer(self) -> str:
         """The function that gets most samples for the last time."""
-        indexes, names = _Indexes(), list(dict.fromkeys(self._functions))
+        indexes, names = Indexes(), list(dict.fromkeys(self._functions))
         numbers = {name: place for place, name in enumerate(names, 1)}
         for place in self._order:
             move = self._all[place]
