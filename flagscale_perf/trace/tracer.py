@@ -220,6 +220,8 @@ class Tracer:
     ) -> None:
         total_ns, error = end
         call = operation.call
+        if call is None and not self._detail:
+            return
         size_bytes = None if data is None else payload_bytes(data)
         if call is not None:
             _add_to_call(call, operation.kind, total_ns, size_bytes)
@@ -372,7 +374,7 @@ def _shape(rows: Sequence[int], first: int | None) -> tuple[int | None, tuple[in
     """The last row; and all ranges, where there is more than one."""
     if first is None:
         return None, ()
-    if is_one_range(rows):
+    if rows[0] == first and is_one_range(rows):
         return rows[-1], ()
     ranges = ranges_of(rows)
     return ranges[-2] + ranges[-1] - 1, ranges if len(ranges) > 2 else ()

@@ -93,7 +93,15 @@ def test_rows_are_ranges(rows, ranges) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_one"), [([3, 4, 5], True), ([3], True), ([3, 9, 5], False), ([5, 4, 3], False)]
+    ("rows", "is_one"),
+    [
+        ([3, 4, 5], True),
+        ([3], True),
+        ([3, 9, 5], False),
+        ([5, 4, 3], False),
+        ([0, 0, 2], False),
+        ([0, 2, 1, 3], False),
+    ],
 )
 def test_one_range_is_seen(rows, is_one) -> None:
     assert is_one_range(rows) is is_one
