@@ -26,6 +26,8 @@ SERVERS = (
     "flagscale_perf/cli/serve.py",
     "flagscale_perf/report/server.py",
     "flagscale_perf/rpc/transport/endpoint.py",
+    "flagscale_perf/spine/peers/handover.py",
+    "flagscale_perf/trace/membership.py",
     "flagscale_perf/rpc/transport/link_unix.py",
     "flagscale_perf/rpc/transport/server.py",
 )
@@ -44,7 +46,9 @@ print(logger.close("completed", 60))
 
 
 def test_the_package_opens_no_connection() -> None:
-    """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls."""
+    """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls; and
+    the local socket by which the traced processes of a job give their rings to the one that drains them.
+    """
     sources = [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.name not in SERVERS]
     found = [
         f"{s.name}:{line} {name}"
