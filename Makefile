@@ -38,7 +38,7 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)
 
 test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl; ARGS='-k lineage' runs some
-	.venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace tests/unit/trace $(ARGS)
+	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace tests/unit/trace $(ARGS)
 
 tq-contract: $(TRACE_READY) ## run TransferQueue's own tests and tutorials traced; SOURCE=DIRECTORY of a checkout of its repository
 	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"

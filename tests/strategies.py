@@ -47,7 +47,7 @@ def _values(name: str, hint: Any) -> st.SearchStrategy[Any]:
     if get_origin(hint) is list:
         return st.lists(_values(name, get_args(hint)[0]), max_size=3)
     if get_origin(hint) is tuple:
-        return st.lists(NS, max_size=3).map(tuple)
+        return st.lists(NS, max_size=3)  # as they are read back
     if get_origin(hint) is dict:
         return st.dictionaries(ANY_TEXT, _values(name, get_args(hint)[1]), max_size=3)
     whole = NS if name.endswith("_ns") else COUNT

@@ -183,6 +183,11 @@ OTHER_STEPS = (
         (Typed("make help", "make demo"), Typed("make -n demo", ".venv/bin/python run.py")),
     ),
     as_it_stands(Place.CHECKOUT, "make demo-rpc", "equal to the monolithic model, bit for bit"),
+    Step(
+        "make demo-trace",
+        None,
+        instead="Ray, TransferQueue and verl have an environment of their own; `make test-trace` runs the example",
+    ),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
