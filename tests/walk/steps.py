@@ -186,7 +186,7 @@ OTHER_STEPS = (
     Step(
         "make demo-trace",
         None,
-        instead="Ray, TransferQueue and verl have an environment of their own; `make test-trace` runs the example",
+        instead="Ray, TransferQueue and verl have their own environment; `make test-trace` runs the example",
     ),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
