@@ -4,25 +4,19 @@ noise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Line, Panel, Report, Section, Series, StackedBar, Stripe
+from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare import bootstrap, sides
 from flagscale_perf.analysis.compare.compare import (
     STATISTICS,
-    UNDECIDED,
     CompareOptions,
     Comparison,
     Difference,
-    Figure,
-    Gate,
     RunEntry,
     culprits,
-    gate,
-    relative,
 )
 from flagscale_perf.analysis.compare.judge import Judge, Row
 from flagscale_perf.rpc.analysis.units import CALL, LAYER, MAX_UNITS, SessionUnits, Unit, read_units
@@ -68,21 +62,27 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
     judge = Judge(times, cut, noise, STATISTICS[options.judge])
     whole, parts = judge.whole(), judge.parts(_parts(rows))
-    same_run = _on_both_sides(runs[:cut], runs[cut:])
+    same_run = sides.on_both_sides(runs[:cut], runs[cut:])
     entries = [
-        RunEntry(str(run.path), run.title, middle, _left_out(run, count), run.skipped_lines)
+        RunEntry(
+            str(run.path),
+            run.title,
+            middle,
+            sides.left_out(run.left_out, len(run.units) - count),
+            run.skipped_lines,
+        )
         for run, middle in zip(runs, judge.medians, strict=True)
     ]
     return Comparison(
         judged=options.judge, basis=runs[0].kind, unit="ms", iterations=count,
         first_iteration=rows[0][0].number, last_iteration=rows[0][-1].number, is_by_iteration=True,
         base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=_figures(_side(rows[:cut]), _side(rows[cut:])),
+        figures=sides.figures(_side(rows[:cut]), _side(rows[cut:])),
         whole=whole, phases=parts, culprits=culprits(whole, parts),
-        noise=judge.noise, noise_source=_noise_source(judge, options),
+        noise=judge.noise, noise_source=sides.noise_source(judge, options),
         block_length=judge.block_length, smallest_visible=judge.smallest_visible,
         differences=_differences(runs[0], runs[cut]), same_run=same_run,
-        gate=_gate(judge, whole, options.fail_if_slower, same_run is not None),
+        gate=sides.gate_of(judge, whole, options.fail_if_slower, same_run is not None, MAX_UNITS),
         charts=_charts(rows, cut, parts),
     )  # fmt: skip
 
@@ -105,17 +105,10 @@ def _each(rows: Sequence[Sequence[Unit]], value: Callable[[Unit], int | None]) -
 
 def _side(rows: Sequence[Sequence[Unit]]) -> dict[str, float | None]:
     units = [unit for row in rows for unit in row]
-    times = sorted(unit.total_ns / NS_PER_MS for unit in units)
-    return {
-        "mean": bootstrap.mean(times),
-        "p95": times[math.ceil(0.95 * len(times)) - 1],
+    return sides.typical([unit.total_ns / NS_PER_MS for unit in units]) | {
         "calls": bootstrap.mean([float(unit.calls) for unit in units]),
         "moved_mb": bootstrap.mean([unit.moved_bytes / MB for unit in units]),
     }
-
-
-def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
-    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
 
 
 def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
@@ -129,54 +122,15 @@ def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
     ]
 
 
-def _left_out(run: SessionUnits, count: int) -> dict[str, int]:
-    unpaired = len(run.units) - count
-    return run.left_out | ({"not in every run": unpaired} if unpaired else {})
-
-
-def _on_both_sides(base: Sequence[SessionUnits], new: Sequence[SessionUnits]) -> str | None:
-    """The session of a run that is in BASE and in NEW. Raises PerfError for one that is in a side twice."""
-    for side in (base, new):
-        for place, run in enumerate(side):
-            twin = next((other for other in side[:place] if other.path.samefile(run.path)), None)
-            if twin is not None:
-                raise PerfError(f"'{twin.path}' is named twice, and a run counts once; leave one of them out")
-    return next((run.title for run in new if any(run.path.samefile(one.path) for one in base)), None)
-
-
-def _noise_source(judge: Judge, options: CompareOptions) -> str:
-    if judge.is_noise_seen:
-        return "seen between the runs of each side"
-    return "assumed" if options.noise is None else "--noise"
-
-
-def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
-    if limit is None:
-        return None
-    if is_same_run:
-        return Gate(limit, UNDECIDED)
-    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_UNITS))
-
-
 def _charts(rows: Sequence[Sequence[Unit]], cut: int, parts: Sequence[Row]) -> list[Section]:
     """The runs over each other, and the stages side by side."""
-    lines = [
-        Line(
-            f"{'BASE' if place < cut else 'NEW'} {place + 1 - (0 if place < cut else cut)}",
-            list(range(1, len(row) + 1)),
-            [unit.total_ns / NS_PER_MS for unit in row],
-            "blue" if place < cut else "orange",
-        )
-        for place, row in enumerate(rows)
-    ]
-    span = (1.0, float(len(rows[0])))
-    axis = LAYER if rows[0][0].calls > 1 else CALL
-    trend = Series("trend", "The runs over each other", [Panel("Time", "ms", lines, True)], axis, span)
+    times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
+    trend = sides.trend(times, cut, "Time", LAYER if rows[0][0].calls > 1 else CALL)
     bars = [_bar(side, parts) for side in ("base", "new")]
     room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
     drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]
     return [
-        Section("trend", "Trend", "The runs over each other", [trend]),
+        trend,
         Section("stages", "Stages", "Stages side by side", drawn),
     ]
 

@@ -4,29 +4,23 @@ calls.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flagscale_perf.analysis.blocks import Line, Panel, Report, Section, Series
+from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare import bootstrap, sides
 from flagscale_perf.analysis.compare.compare import (
     STATISTICS,
-    UNDECIDED,
     CompareOptions,
     Comparison,
     Difference,
-    Figure,
-    Gate,
     RunEntry,
     culprits,
-    gate,
-    relative,
 )
-from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.analysis.compare.judge import Judge
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
@@ -79,6 +73,11 @@ class Rounds:
     skipped_lines: int
     facts: Mapping[str, object]
 
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.path.stem
+
 
 class _Columns:
     """Calls by function and process, and in each the stages in the order of calls."""
@@ -127,19 +126,26 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     noise = NOISE if options.noise is None else options.noise
     judge = Judge(times, cut, noise, STATISTICS[options.judge])
     whole, parts = judge.whole(), judge.parts(_parts(rows))
-    same = _on_both_sides(runs[:cut], runs[cut:])
+    same = sides.on_both_sides(runs[:cut], runs[cut:])
     entries = [
-        RunEntry(str(run.path), run.path.stem, middle, _left_out(run, count), run.skipped_lines)
+        RunEntry(
+            str(run.path),
+            run.path.stem,
+            middle,
+            sides.left_out(run.left_out, len(run.rounds) - count),
+            run.skipped_lines,
+        )
         for run, middle in zip(runs, judge.medians, strict=True)
     ]
     return Comparison(
         judged=options.judge, basis=ROUND, unit="ms", iterations=count, first_iteration=1,
         last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=_figures(_side(rows[:cut]), _side(rows[cut:])), whole=whole, phases=parts,
-        culprits=culprits(whole, parts), noise=judge.noise, noise_source=_noise_source(judge, options),
+        figures=sides.figures(_side(rows[:cut]), _side(rows[cut:])), whole=whole, phases=parts,
+        culprits=culprits(whole, parts), noise=judge.noise, noise_source=sides.noise_source(judge, options),
         block_length=judge.block_length, smallest_visible=judge.smallest_visible,
         differences=_differences(runs[0], runs[cut]), same_run=same,
-        gate=_gate(judge, whole, options.fail_if_slower, same is not None), charts=[_trend(times, cut)],
+        gate=sides.gate_of(judge, whole, options.fail_if_slower, same is not None, MAX_ROUNDS),
+        charts=[sides.trend(times, cut, "Time of a round", ROUND)],
     )  # fmt: skip
 
 
@@ -189,65 +195,12 @@ def _parts(rows: Sequence[Sequence[Round]]) -> Mapping[str, list[list[float | No
 
 def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
     rounds = [one for row in rows for one in row]
-    times = sorted(one.total_ns / NS_PER_MS for one in rounds)
-    return {
-        "mean": bootstrap.mean(times),
-        "p95": times[math.ceil(0.95 * len(times)) - 1],
+    return sides.typical([one.total_ns / NS_PER_MS for one in rounds]) | {
         "moved_mb": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
     }
-
-
-def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
-    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
 
 
 def _differences(base: Rounds, new: Rounds) -> list[Difference]:
     names = sorted({*base.facts, *new.facts})
     pairs = [(name, base.facts.get(name), new.facts.get(name)) for name in names]
     return [Difference(name, one, other) for name, one, other in pairs if one != other]
-
-
-def _left_out(run: Rounds, count: int) -> dict[str, int]:
-    unpaired = len(run.rounds) - count
-    return run.left_out | ({"not in every run": unpaired} if unpaired else {})
-
-
-def _on_both_sides(base: Sequence[Rounds], new: Sequence[Rounds]) -> str | None:
-    """A run that is in BASE and in NEW. Raises PerfError for one that is in a side twice."""
-    for side in (base, new):
-        for place, run in enumerate(side):
-            if any(other.path.samefile(run.path) for other in side[:place]):
-                raise PerfError(f"'{run.path}' is named twice, and a run counts once; leave one of them out")
-    return next((run.path.stem for run in new if any(run.path.samefile(one.path) for one in base)), None)
-
-
-def _noise_source(judge: Judge, options: CompareOptions) -> str:
-    if judge.is_noise_seen:
-        return "seen between the runs of each side"
-    return "assumed" if options.noise is None else "--noise"
-
-
-def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
-    if limit is None:
-        return None
-    if is_same_run:
-        return Gate(limit, UNDECIDED)
-    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_ROUNDS))
-
-
-def _trend(times: Sequence[Sequence[float]], cut: int) -> Section:
-    """The runs over each other."""
-    lines = [
-        Line(
-            f"{'BASE' if place < cut else 'NEW'} {place + 1 - (0 if place < cut else cut)}",
-            list(range(1, len(row) + 1)),
-            list(row),
-            "blue" if place < cut else "orange",
-        )
-        for place, row in enumerate(times)
-    ]
-    panel = Panel("Time of a round", "ms", lines, begins_at_zero=True)
-    title = "The runs over each other"
-    return Section(
-        "trend", "Trend", title, [Series("trend", title, [panel], ROUND, (1.0, float(len(times[0]))))]
-    )

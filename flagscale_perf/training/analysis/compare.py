@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report, Section
 from flagscale_perf.analysis.compare import blocks as comparison
-from flagscale_perf.analysis.compare import bootstrap
+from flagscale_perf.analysis.compare import sides as of_sides
 from flagscale_perf.analysis.compare.compare import (
     STATISTICS,
-    UNDECIDED,
     CompareOptions,
     Comparison,
-    Figure,
-    Gate,
     RunEntry,
     culprits,
-    gate,
-    relative,
 )
 from flagscale_perf.analysis.compare.judge import Judge, Row
 from flagscale_perf.spine.errors import PerfError
@@ -103,12 +97,14 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         iterations=len(rows[0]), first_iteration=rows[0][0].iteration, last_iteration=rows[0][-1].iteration,
         is_by_iteration=aligned.is_by_iteration,
         base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=_figures(_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
+        figures=of_sides.figures(
+            _side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])
+        ),
         whole=whole, phases=phases, culprits=culprits(whole, phases),
-        noise=judge.noise, noise_source=_noise_source(judge, options, is_rehearsal),
+        noise=judge.noise, noise_source=of_sides.noise_source(judge, options, _assumed_for(is_rehearsal)),
         block_length=judge.block_length, smallest_visible=judge.smallest_visible,
         differences=differences(*sides), same_run=same_run,
-        gate=_gate(judge, whole, options.fail_if_slower, same_run is not None),
+        gate=of_sides.gate_of(judge, whole, options.fail_if_slower, same_run is not None, MAX_STEPS),
         charts=_charts(sides, phases, basis[0].unit),
     )  # fmt: skip
 
@@ -137,14 +133,6 @@ def _charts(
         bars = [phases_bar(name, one, unit, room) for name, one in zip(SIDES, times, strict=True)]
         sections.append(Section("phases", "Phases", "Phases of an iteration, side by side", bars))
     return sections
-
-
-def _gate(judge: Judge, whole: Row, limit: float | None, is_same_run: bool) -> Gate | None:
-    if limit is None:
-        return None
-    if is_same_run:
-        return Gate(limit, UNDECIDED)
-    return gate(whole, limit, lambda distance: judge.needed(distance, MAX_STEPS))
 
 
 def _on_both_sides(base: Sequence[RunSteps], new: Sequence[RunSteps]) -> str | None:
@@ -187,18 +175,8 @@ def _assumed(options: CompareOptions, is_rehearsal: bool) -> float:
     return options.noise if options.noise is not None else REHEARSAL_NOISE if is_rehearsal else NOISE
 
 
-def _noise_source(judge: Judge, options: CompareOptions, is_rehearsal: bool) -> str:
-    if judge.is_noise_seen:
-        return "seen between the runs of each side"
-    return (
-        "--noise"
-        if options.noise is not None
-        else f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}"
-    )
-
-
-def _figures(base: dict[str, float | None], new: dict[str, float | None]) -> list[Figure]:
-    return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
+def _assumed_for(is_rehearsal: bool) -> str:
+    return f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}"
 
 
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:
@@ -207,11 +185,8 @@ def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) ->
     devices = devices_of(runs[0].facts)
     tokens = sum(step.tokens for step in steps)
     flops = [step.model_flops for step in steps if step.model_flops is not None]
-    values = sorted(basis.of(step, step.iteration_ns) for step in steps)
     peaks = [run.memory_peak_bytes for run in runs if run.memory_peak_bytes is not None]
-    return {
-        "mean": bootstrap.mean(values),
-        "p95": values[math.ceil(0.95 * len(values)) - 1],
+    return of_sides.typical([basis.of(step, step.iteration_ns) for step in steps]) | {
         "tokens_per_s": per_second(tokens, elapsed_ns),
         "tokens_per_s_per_gpu": None if devices is None else per_second(tokens, elapsed_ns * devices),
         "tflops_per_gpu": tflops_per_gpu(sum(flops), elapsed_ns, devices)
