@@ -51,8 +51,9 @@ from verl.utils import transferqueue_utils as verl_bridge  # noqa: E402
 
 from flagscale_perf.hosts.transfer_queue.install import install  # noqa: E402
 from flagscale_perf.trace import tracer as tracing  # noqa: E402
-from flagscale_perf.trace.membership import Membership  # noqa: E402
 from flagscale_perf.trace.options import TraceOptions  # noqa: E402
+from flagscale_perf.trace.task import job_of  # noqa: E402
+from flagscale_perf.writer.membership import Membership  # noqa: E402
 
 RESAMPLES, WARM_UP = 2000, 20
 ROWS, FIELDS = 64, 4
@@ -106,7 +107,7 @@ class Arms:
         for name, method in inner.items():
             setattr(Client, name, method)
         options = TraceOptions(trace=True, detail=True, directory=directory / "trace")
-        self._membership = Membership.join(options, "bench_trace")
+        self._membership = Membership.join(job_of(options), "bench_trace")
         plain_bridge = verl_bridge.tqbridge
         self.installation = install(options, self._membership.put)
         self._tracers = {

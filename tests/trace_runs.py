@@ -7,16 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import SCHEMA_VERSION, Record, RunEnd, RunHeader
-from flagscale_perf.trace.records import (
-    ONE,
-    CallRecord,
-    Kind,
-    NameRecord,
-    OperationRecord,
-    ProcessRecord,
-    RowsRecord,
-)
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, RowsRecord
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
 MIB = 1 << 20

@@ -19,12 +19,14 @@ from pathlib import Path
 from flagscale_perf.analysis.run_file import RunFile, sessions_in
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.processes import own_pids
 from flagscale_perf.spine.records import Record, RunEnd
 from flagscale_perf.spine.session import file_names
-from flagscale_perf.trace.membership import Membership
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, ProcessRecord
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.task import job_of
+from flagscale_perf.writer.membership import Membership
 
 REPO = Path(__file__).parents[1]
 LIMIT_S = 60.0
@@ -61,7 +63,7 @@ class Traced:
 
     def __init__(self, directory: Path) -> None:
         options = TraceOptions(True, True, directory, to_stdout="TQ_TRACE_STDOUT" in os.environ)
-        self.membership = Membership.join(options, "a program")
+        self.membership = Membership.join(job_of(options), "a program")
         self._begin()
 
     def _begin(self) -> None:

@@ -10,10 +10,11 @@ from typing import ClassVar, NamedTuple
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
 from flagscale_perf.trace.lines import lines_of
-from flagscale_perf.trace.records import CallRecord, NameRecord, OperationRecord, ProcessRecord
+from flagscale_perf.trace.records import CallRecord, OperationRecord
 from flagscale_perf.trace.task import DETAIL, LEVEL, LEVEL_VARIABLE, STDOUT, TRACE
 
 MAX_BYTES = 64 << 20

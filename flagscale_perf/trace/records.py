@@ -6,7 +6,6 @@ number. What repeats as text (functions, partitions, errors, storage units) is k
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 
@@ -14,7 +13,6 @@ from flagscale_perf.spine.records import record
 from flagscale_perf.spine.slots import Bytes
 
 TRACE_ID_BYTES = 40
-NAME_BYTES = 200
 ONE = 1000  # of `weight_milli`: the record stands for itself alone
 
 
@@ -145,43 +143,3 @@ class RowsRecord(NamedTuple):
     number: int
     is_cut: int
     ranges: tuple[int, ...]
-
-
-@record("tq_name", slot=19)
-class NameRecord(NamedTuple):
-    """What stands behind a number of this process; kept before the first record that has it.
-
-    Attributes:
-        process: as of an operation.
-        number: from 1.
-        text: may be cut.
-    """
-
-    process: int
-    number: int
-    text: Annotated[str, Bytes(NAME_BYTES)]
-
-
-@record("tq_process")
-@dataclass(frozen=True)
-class ProcessRecord:
-    """A process that the writer has found; comes before its first record, and again when it has ended.
-
-    Attributes:
-        number: in the session, from 1.
-        pid: of it.
-        title: what it is: a Ray actor's class, or a program's name.
-        start_ns: monotonic mark of its first look at the queue.
-        end: why nothing more comes of it; None while it may.
-        dropped: records that its ring had no room for.
-        lost: calls and operations that its numbers say were made and that did not come; None where nobody
-            knows, as the process was gone before it was found.
-    """
-
-    number: int
-    pid: int
-    title: str
-    start_ns: int
-    end: str | None
-    dropped: int
-    lost: int | None

@@ -12,10 +12,10 @@ from flagscale_perf.sinks.csv import CsvSink
 from flagscale_perf.sinks.prometheus import PrometheusPortSink, PrometheusTextfileSink
 from flagscale_perf.sinks.summary import SummarySink
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
 from flagscale_perf.trace.figures import KINDS, OPERATIONS
 from flagscale_perf.trace.logs import LinesSink
-from flagscale_perf.trace.records import ProcessRecord
 from flagscale_perf.trace.totals import BUCKETS_S, CallTotals, Histogram, OperationTotals, TraceTotals
 
 SUMMARY_VERSION = 1

@@ -6,10 +6,11 @@ import math
 from collections.abc import Sequence
 
 from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.figures import other_ns, stages_ns
 from flagscale_perf.trace.lines import escaped
-from flagscale_perf.trace.records import ONE, CallRecord, NameRecord, OperationRecord
+from flagscale_perf.trace.records import ONE, CallRecord, OperationRecord
 
 MAX_FUNCTIONS = 64  # told apart; the others are summed under one name
 OTHER_FUNCTIONS = "(other functions)"

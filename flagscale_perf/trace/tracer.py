@@ -18,6 +18,7 @@ from typing import Any
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, Record
 from flagscale_perf.trace.batches import (
     is_one_range,
@@ -28,7 +29,7 @@ from flagscale_perf.trace.batches import (
     trace_id_of,
 )
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, RowsRecord
 from flagscale_perf.trace.sampling import Sampling
 
 PUT, GET = int(Kind.PUT), int(Kind.GET)

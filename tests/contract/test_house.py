@@ -41,7 +41,7 @@ TESTED_ELSEWHERE = {
     "rpc/transport/tensors.py": "tests/processes/test_rpc_calls.py",
     "sinks/base.py": "tests/contract/test_sinks.py",
     "trace/figures.py": "tests/processes/test_trace_membership.py",
-    "trace/membership.py": "tests/processes/test_trace_membership.py",
+    "trace/recording.py": "tests/unit/writer/test_processes.py",
     "trace/task.py": "tests/processes/test_trace_membership.py",
     "training/analysis/report.py": "tests/unit/training/analysis/test_fold.py",
     "training/analysis/tables.py": "tests/unit/training/analysis/test_fold.py",
@@ -56,6 +56,7 @@ TESTED_ELSEWHERE = {
     "hosts/transfer_queue/verl_plugin.py": "tests/trace/test_ways_in.py",
     "writer/recorder.py": "tests/unit/test_perf_logger.py",
     "writer/supervisor.py": "tests/processes/test_writer_faults.py",
+    "writer/membership.py": "tests/processes/test_trace_membership.py",
 }
 HEAVY = (
     "torch",

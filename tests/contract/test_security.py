@@ -27,7 +27,7 @@ SERVERS = (
     "flagscale_perf/report/server.py",
     "flagscale_perf/rpc/transport/endpoint.py",
     "flagscale_perf/spine/peers/handover.py",
-    "flagscale_perf/trace/membership.py",
+    "flagscale_perf/writer/membership.py",
     "flagscale_perf/rpc/transport/link_unix.py",
     "flagscale_perf/rpc/transport/server.py",
 )

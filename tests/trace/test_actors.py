@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import ray
 
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import NameRecord, ProcessRecord
 from tests.traced import NAMES, counts, ends, finished, operation
 
 CALLS = 1000
@@ -24,9 +24,10 @@ class Producer:
     """Puts so many operations, and a forked worker of it the same."""
 
     def __init__(self) -> None:
-        from flagscale_perf.trace.membership import Membership
+        from flagscale_perf.trace.task import job_of
+        from flagscale_perf.writer.membership import Membership
 
-        self._membership = Membership.join(TraceOptions.of(os.environ), "a worker")
+        self._membership = Membership.join(job_of(TraceOptions.of(os.environ)), "a worker")
         self._next = 1
         self._name()
 

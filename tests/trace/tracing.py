@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.hosts.transfer_queue.install import install
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import NameRecord
 
 
 class Kept(list[Record]):

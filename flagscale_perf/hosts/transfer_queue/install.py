@@ -99,9 +99,10 @@ class _Joining:
         self._put(record)
 
     def _join(self) -> Put:
-        from flagscale_perf.trace.membership import Membership  # with the first record, not with the process
+        from flagscale_perf.trace.task import job_of  # with the first record, not with the process
+        from flagscale_perf.writer.membership import Membership
 
-        return Membership.join(self._options, Path(sys.argv[0]).name or "python").put
+        return Membership.join(job_of(self._options), Path(sys.argv[0]).name or "python").put
 
 
 _installation: Installation | None = None

@@ -11,20 +11,14 @@ from typing import Any
 from flagscale_perf.analysis.log_files import LogChunks, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of, session_of
 from flagscale_perf.trace.analysis import lines
 from flagscale_perf.trace.analysis.lines import Group, Line, TraceLines
 from flagscale_perf.trace.analysis.moves import Moves, Ranges
 from flagscale_perf.trace.analysis.sums import NS, FunctionSums, Sums, Told
-from flagscale_perf.trace.records import (
-    CallRecord,
-    Kind,
-    NameRecord,
-    OperationRecord,
-    ProcessRecord,
-    RowsRecord,
-)
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, RowsRecord
 
 INSTRUMENT_NAME = "trace"
 RUNNING = "running"

@@ -6,19 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import STAGES
-from flagscale_perf.trace.records import (
-    CallRecord,
-    Kind,
-    NameRecord,
-    OperationRecord,
-    ProcessRecord,
-    RowsRecord,
-)
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, RowsRecord
 
 _FIRST = 100  # process of the trace of the first one
 _CALLS, _OPERATIONS = 1, 100  # their first threads

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
-from flagscale_perf.trace.records import Kind, NameRecord, OperationRecord, ProcessRecord, RowsRecord
+from flagscale_perf.trace.records import Kind, OperationRecord, RowsRecord
 
 MAX_LINKS = 128  # of one get, the newest: what OpenTelemetry keeps of a span's
 Key = tuple[int, int]  # number of the process, and of the operation in it

@@ -12,10 +12,10 @@ from typing import Any
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
+from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.export.ids import service_of
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan
-from flagscale_perf.trace.records import ProcessRecord
 
 BATCH = 512  # spans of a request: what OpenTelemetry's own processor sends at once
 SCOPE = "flagscale_perf.trace"

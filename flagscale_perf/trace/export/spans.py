@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.clock import Anchor
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record, RunHeader
 from flagscale_perf.trace.export.links import Key, links_of
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, NameRecord, OperationRecord, ProcessRecord
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
 _HEX = re.compile(r"[0-9a-f]{1,32}", re.IGNORECASE)
 _OPERATIONS = {Kind.PUT: ("put", "producer"), Kind.GET: ("get", "consumer")}

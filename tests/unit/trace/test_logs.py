@@ -9,9 +9,9 @@ import pytest
 
 from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.files import open_locked
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.logs import LinesSink, log_name, part_of
-from flagscale_perf.trace.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
 from tests.traced import FUNCTION, call, operation

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.spine.jsonl import decode, encode
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, place_of
 from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES
-from flagscale_perf.trace.records import Kind, NameRecord, RowsRecord
+from flagscale_perf.trace.records import Kind, RowsRecord
 from tests.unit.trace.export.sample import TRACE, call, header, operation, process
 
 OPERATION = operation(Kind.GET, 7, 2_000, 30, trace_id=TRACE, error=4)

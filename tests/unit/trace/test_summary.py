@@ -2,8 +2,8 @@
 
 import json
 
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record, RunEnd, RunHeader
-from flagscale_perf.trace.records import NameRecord, ProcessRecord
 from flagscale_perf.trace.summary import TraceMetrics, TraceSummary
 from tests.traced import FUNCTION, call, operation
 

@@ -2,7 +2,8 @@
 
 import pytest
 
-from flagscale_perf.trace.records import Kind, NameRecord
+from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.trace.records import Kind
 from flagscale_perf.trace.totals import MAX_FUNCTIONS, OTHER_FUNCTIONS, Histogram, TraceTotals
 from tests.traced import ERROR, FUNCTION, call, operation
 

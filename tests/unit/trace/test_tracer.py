@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import torch
 
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import CallRecord, NameRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import CallRecord, OperationRecord, RowsRecord
 from flagscale_perf.trace.tracer import GET, PUT, RANGES_ROOM, Call, Operation, Tracer
 
 OPTIONS = {"trace": True, "detail": True, "directory": Path("unused")}

@@ -8,9 +8,9 @@ import pytest
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import read_traces
-from flagscale_perf.trace.records import ProcessRecord
 from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
 
 

@@ -11,16 +11,9 @@ from typing import Any
 
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record, RunHeader
-from flagscale_perf.trace.records import (
-    ONE,
-    CallRecord,
-    Kind,
-    NameRecord,
-    OperationRecord,
-    ProcessRecord,
-    RowsRecord,
-)
+from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, RowsRecord
 
 TRACE = "0af76519-16cd-43dd-8448-eb211c80319c"
 WALL_NS, MONO_NS = 1_700_000_000_000_001_000, 1_000

@@ -42,7 +42,7 @@ def test_a_line_is_a_document(tmp_path: Path) -> None:
 
 
 def test_a_hostile_name_stays_in_its_field(tmp_path: Path) -> None:
-    from flagscale_perf.trace.records import NameRecord
+    from flagscale_perf.spine.peers.records import NameRecord
     from tests.unit.trace.export.sample import call, header
 
     made = run(tmp_path, [header(), NameRecord(1, 2, 'f\n{"x": 1}\x1b[31m | </script>'), call(1, 2_000, 5)])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.trace.export.links import MAX_LINKS, links_of
-from flagscale_perf.trace.records import Kind, NameRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import Kind, OperationRecord, RowsRecord
 from tests.unit.trace.export.sample import operation
 
 

@@ -1,6 +1,6 @@
 """This process among those of its job on this machine: its ring, and the writer that drains it.
 
-traced threads --put()--> ring (shared memory), handed over to --> the job's writer process --> files
+recorded threads --put()--> ring (shared memory), handed over to --> the job's writer process --> files
                                                                           |
 side thread of this process  <-- lines for stdout, failures --------------+
 
@@ -21,7 +21,9 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import monotonic_ns
@@ -31,28 +33,55 @@ from flagscale_perf.spine.peers.handover import Door
 from flagscale_perf.spine.peers.member import Member, job_key
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.ring import Ring
-from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.task import trace_task
 from flagscale_perf.writer.console import Console, complain
 from flagscale_perf.writer.messages import Finished, decode
+from flagscale_perf.writer.task import WriterTask
 
-WRITER = "flagscale_perf.trace.recording"
 SLOTS = 8192  # 2 MiB: more than a second of what one interpreter can do
 MAX_WRITERS = 3  # that one process starts
 START_WAIT_S = 1.0  # how long the first process waits until the writer's program runs
 END_WAIT_S = 5.0  # how long an orderly end waits for the ring to be in other hands
 STDOUT_WAIT_S = 2.0
 MEET_TRIES, RETRY_S = 10, 0.02
+MAX_MEETINGS = 10  # of one process with writers: one that lets go of every ring would be met without end
+
+
+@dataclass(frozen=True)
+class Job:
+    """Processes whose records go into one run file a machine.
+
+    Attributes:
+        instrument: whose records these are.
+        writer: module that is run to write them; it calls `writer.process.serve_job`.
+        directory: of the run file, absolute.
+        name: what tells jobs with one directory apart; may be empty.
+        make_task: what the writer is to do; asked where one is started. May raise PerfError.
+        to_stdout: what the writer says of a process is printed by it.
+        slots: how many records a process's ring holds.
+    """
+
+    instrument: str
+    writer: str
+    directory: Path
+    name: str
+    make_task: Callable[[], WriterTask]
+    to_stdout: bool = False
+    slots: int = SLOTS
+
+    @property
+    def key(self) -> str:
+        """What its processes have in common."""
+        return job_key(self.instrument, str(self.directory), self.name)
 
 
 class Membership:
     """Use `join`. Nothing here raises."""
 
-    def __init__(self, options: TraceOptions, title: str) -> None:
+    def __init__(self, job: Job, title: str) -> None:
         """Use `join`."""
-        self._options = options
+        self._job = job
         self._title = title
-        self._key = key_of(options)
+        self._key = job.key
         self._pid = os.getpid()
         self._start_ns = monotonic_ns()
         self._pending: deque[Record] = deque()
@@ -66,14 +95,14 @@ class Membership:
         self._door: Door | None = None
         self._is_met, self._is_started = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
-        self._writers = 0
+        self._writers = self._meetings = 0
 
     @classmethod
-    def join(cls, options: TraceOptions, title: str) -> Membership:
+    def join(cls, job: Job, title: str) -> Membership:
         """Returns at once, but for the job's first process, which starts the writer. `title`: what this
         process is, where it is no Ray actor.
         """
-        membership = cls(options, title)
+        membership = cls(job, title)
         membership._enter()
         _live.add(membership)
         atexit.register(membership.end, "completed")
@@ -123,7 +152,7 @@ class Membership:
             complain(
                 f"flagscale_perf: {memory.stored} records of process {self._pid} are lost: no writer came"
             )
-        elif self._options.to_stdout and self._thread is not None:
+        elif self._job.to_stdout and self._thread is not None:
             self._thread.join(STDOUT_WAIT_S)
 
     def _abandon(self) -> None:
@@ -132,23 +161,27 @@ class Membership:
             if held is not None:
                 held.close()
         was_over = self._is_over
-        self.__init__(self._options, self._title)  # type: ignore[misc]
+        self.__init__(self._job, self._title)  # type: ignore[misc]
         self._is_over = was_over
 
     def _enter(self) -> None:
         """A ring, and a writer that has it."""
         self._has_entered = True
         try:
-            self._memory = Ring.create(SLOTS, Member(self._key, f"{self._pid}-{self._start_ns}").ring_name)
+            self._memory = Ring.create(
+                self._job.slots, Member(self._key, f"{self._pid}-{self._start_ns}").ring_name
+            )
             if self._memory.fd is None:
                 raise OSError("there is no shared memory")
             self._name(self._title)
             self._meet()
-            self._thread = threading.Thread(target=self._run, name="flagscale_perf trace", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name=f"flagscale_perf {self._job.instrument}", daemon=True
+            )
             self._thread.start()
         except Exception as error:  # whatever it is: nothing is kept, and the program goes on
             self._memory = None
-            self._complain(f"nothing is traced: {_words(error)}")
+            self._complain(f"nothing is recorded: {_words(error)}")
             return
         if self._door is not None:
             self._is_started.wait(START_WAIT_S)
@@ -170,6 +203,12 @@ class Membership:
     def _meet(self) -> None:
         """Gives the ring to the writer, or to one that is to be started. Raises OSError."""
         assert self._memory is not None and self._memory.fd is not None
+        self._meetings += 1
+        if self._meetings > MAX_MEETINGS:
+            raise OSError(
+                f"{MAX_MEETINGS} times a writer let go of its records; is another version of flagscale_perf"
+                " writing for this job?"
+            )
         for _ in range(MEET_TRIES):
             connection = handover.connect(self._key)
             if connection is None and self._door is None and self._writers < MAX_WRITERS:
@@ -182,7 +221,7 @@ class Membership:
                 self._is_met.set()
                 return
             time.sleep(RETRY_S)  # another process is about to open the door
-        raise OSError(f"no writer is to be found for {self._options.directory}")
+        raise OSError(f"no writer is to be found for {self._job.directory}")
 
     def _run(self) -> None:
         """The side thread: asleep unless the writer says something or is gone."""
@@ -195,7 +234,7 @@ class Membership:
                 self._connection.close()
                 self._meet()
         except Exception as error:  # whatever it is, it must not reach the program as a traceback
-            self._complain(f"nothing more is traced: {_words(error)}")
+            self._complain(f"nothing more is recorded: {_words(error)}")
         finally:
             self._is_started.set()
             if self._connection is not None:
@@ -205,10 +244,10 @@ class Membership:
         """Raises OSError and subprocess.SubprocessError."""
         self._writers += 1
         try:
-            words = trace_task(self._options).encode(door.fd).decode()
+            words = self._job.make_task().encode(door.fd).decode()
             nowhere = subprocess.DEVNULL
             starter = companion.start(
-                WRITER, words, pass_fds=(door.fd,), stdin=nowhere, stdout=nowhere, stderr=nowhere
+                self._job.writer, words, pass_fds=(door.fd,), stdin=nowhere, stdout=nowhere, stderr=nowhere
             )
             self._is_started.set()
             starter.wait()  # it goes on as nobody's child
@@ -227,7 +266,7 @@ class Membership:
         return False
 
     def _complain(self, text: str) -> None:
-        complain(f"flagscale_perf: {text} in process {self._pid}")
+        complain(f"flagscale_perf {self._job.instrument}: {text} in process {self._pid}")
 
 
 class _Lost:
@@ -246,11 +285,6 @@ class _Lost:
     def put(self, record: Record) -> None:
         """Counts it."""
         self.count += 1
-
-
-def key_of(options: TraceOptions) -> str:
-    """What the processes of one job have in common."""
-    return job_key("trace", str(options.directory), options.job)
 
 
 def ray_actor() -> str | None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.peers.rings import Slot, Source
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.recording import UNFOUND, TracePipeline
-from flagscale_perf.trace.records import NameRecord, ProcessRecord
+from flagscale_perf.trace.recording import TracePipeline
 from flagscale_perf.trace.task import trace_task
 from flagscale_perf.writer.instrument import Remark
+from flagscale_perf.writer.processes import UNFOUND
 from tests.traced import call, operation
 
 BEGUN = ProcessRecord(1, 123, "Producer", 5, end=None, dropped=0, lost=0)
