@@ -6,6 +6,6 @@ from __future__ import annotations
 
 from flagscale_perf.hosts.transfer_queue.install import Installation, install
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.tracer import step
+from flagscale_perf.trace.running import step
 
 __all__ = ["Installation", "TraceOptions", "install", "step"]

@@ -143,3 +143,28 @@ class RowsRecord(NamedTuple):
     number: int
     is_cut: int
     ranges: tuple[int, ...]
+
+
+@record("tq_clear", slot=20, start="start_ns", duration="total_ns")
+class ClearRecord(NamedTuple):
+    """Samples of one partition that a client took out of the queue, which then gives their indexes to others:
+    what is put of these after `start_ns` is a new sample. There may be several for one clear, alike but for
+    `is_cut` and `ranges`, one behind another. Sampling leaves none out, and they have no number.
+
+    Attributes:
+        process, call, start_ns, total_ns, partition: as of an operation.
+        error: as of an operation; some of the samples may be gone all the same.
+        is_partition: 1 where all samples of the partition were cleared, those that are not named included.
+        is_cut: 1 in the last, where there are more ranges than are kept.
+        ranges: as of a `RowsRecord`; empty where it is only known that they were all of the partition's.
+    """
+
+    process: int
+    call: int
+    start_ns: int
+    total_ns: int
+    partition: int
+    error: int
+    is_partition: int
+    is_cut: int
+    ranges: tuple[int, ...]

@@ -12,136 +12,32 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, Record
-from flagscale_perf.trace.batches import (
-    is_one_range,
-    payload_bytes,
-    ranges_of,
-    stamp,
-    step_of,
-    trace_id_of,
-)
+from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, stamp, trace_id_of
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import ONE, CallRecord, ClearRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
 from flagscale_perf.trace.sampling import Sampling
 
-PUT, GET = int(Kind.PUT), int(Kind.GET)
+
+def _ranges_room(kind: type) -> int:
+    """How many integers of ranges a record holds."""
+    layout = TYPES[kind].layout
+    return 0 if layout is None else layout.room // 2 * 2
+
+
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
-_LAYOUT = TYPES[RowsRecord].layout
-RANGES_ROOM = 0 if _LAYOUT is None else _LAYOUT.room // 2 * 2  # integers of the ranges that a record holds
+RANGES_ROOM = _ranges_room(RowsRecord)
+CLEAR_ROOM = _ranges_room(ClearRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
 _Place = tuple[str, int | None]
-
-
-class Call:
-    """A call of a function that is not over. The tracer fills in what it needs of it.
-
-    Args:
-        function: its name.
-        batch: what it was called with.
-        parent: the call it was made in.
-        start_ns: monotonic mark.
-    """
-
-    __slots__ = (
-        "batch",
-        "compute_end_ns",
-        "compute_start_ns",
-        "function",
-        "get_bytes",
-        "get_ns",
-        "has_computed",
-        "identity",
-        "is_kept",
-        "number",
-        "operations",
-        "parent",
-        "put_bytes",
-        "put_ns",
-        "start_ns",
-    )
-
-    def __init__(self, function: str, batch: Any, parent: Call | None, start_ns: int) -> None:
-        self.function = function
-        self.batch = batch
-        self.parent = parent
-        self.start_ns = start_ns
-        self.compute_start_ns: int | None = None
-        self.compute_end_ns: int | None = None
-        self.has_computed = False
-        self.identity = _identity(batch, parent)  # now: what a batch says is gone when it comes back
-        self.number = 0  # none taken
-        self.is_kept: bool | None = None  # not decided
-        self.operations = self.get_ns = self.put_ns = 0
-        self.get_bytes: int | None = 0
-        self.put_bytes: int | None = 0
-
-
-class Operation:
-    """A put or get that is not over, and the stages of it that have been measured so far.
-
-    Args:
-        kind: `PUT` or `GET`.
-        call: the call it is made in.
-        start_ns: monotonic mark.
-    """
-
-    __slots__ = (
-        "call",
-        "coded_ns",
-        "decode_ns",
-        "kind",
-        "notify_ns",
-        "open_units",
-        "pack_ns",
-        "select_ns",
-        "serialize_ns",
-        "slowest_unit",
-        "slowest_unit_ns",
-        "start_ns",
-        "storage_start_ns",
-        "tags_ns",
-        "unit_end_ns",
-        "unit_ns",
-        "unit_start_ns",
-    )
-
-    def __init__(self, kind: int, call: Call | None, start_ns: int) -> None:
-        self.kind = kind
-        self.call = call
-        self.start_ns = start_ns
-        self.select_ns: int | None = None
-        self.serialize_ns: int | None = None
-        self.unit_ns: int | None = None
-        self.slowest_unit: str | None = None
-        self.slowest_unit_ns: int | None = None
-        self.notify_ns: int | None = None
-        self.tags_ns: int | None = None
-        self.decode_ns: int | None = None
-        self.pack_ns: int | None = None
-        self.storage_start_ns: int | None = None  # of the storage manager's work
-        self.unit_start_ns: int | None = None  # of the first request
-        self.unit_end_ns: int | None = None  # of the last reply so far
-        self.open_units = 0  # requests without a reply
-        self.coded_ns = 0  # making and reading messages meanwhile
-
-
-CALL: ContextVar[Call | None] = ContextVar("flagscale_perf_call", default=None)
-OPERATION: ContextVar[Operation | None] = ContextVar("flagscale_perf_operation", default=None)
-_STEP: ContextVar[int | None] = ContextVar("flagscale_perf_step", default=None)
-
-
-def step(number: int) -> None:
-    """Says which step of the training what follows belongs to, where the batches do not say so."""
-    _STEP.set(number)
 
 
 class Tracer:
@@ -186,7 +82,7 @@ class Tracer:
         if not self.options.stamp or operation is None or operation.kind != PUT:
             return
         try:
-            stamp(batch, _identity(batch, operation.call)[0] or os.urandom(16).hex())
+            stamp(batch, identity_of(batch, operation.call)[0] or os.urandom(16).hex())
         except Exception as failure:
             fail(failure)
 
@@ -202,6 +98,16 @@ class Tracer:
         total_ns = monotonic_ns() - operation.start_ns
         try:
             self._end_operation(operation, batch, data, (total_ns, error))
+        except Exception as failure:
+            fail(failure)
+
+    def end_clear(self, clear: Clear, error: BaseException | None) -> None:
+        """The clear is over."""
+        total_ns = monotonic_ns() - clear.start_ns
+        if not self._detail:
+            return
+        try:
+            self._end_clear(clear, total_ns, error)
         except Exception as failure:
             fail(failure)
 
@@ -239,7 +145,7 @@ class Tracer:
             weight = self._sampling.weight_milli
         partition, first = place
         last, ranges = _shape(rows, first)
-        trace_id, training_step = _identity(batch, call)
+        trace_id, training_step = identity_of(batch, call)
         call_number = 0 if call is None or not self._trace else self._number_of(call, place)
         unit = operation.slowest_unit
         names = (self._name(partition), _error_name(self, error), None if unit is None else self._name(unit))
@@ -255,6 +161,23 @@ class Tracer:
                 training_step, trace_id,
             )
         )  # fmt: skip
+
+    def _end_clear(self, clear: Clear, total_ns: int, error: BaseException | None) -> None:
+        is_partition, call = int(clear.partition is not None), clear.call
+        place = _place(clear.batch)
+        call_number = 0 if call is None or not self._trace else self._number_of(call, place)
+        cleared = _by_partition(clear.batch)
+        if clear.partition is not None:
+            cleared.setdefault(clear.partition, [])
+        error_name = _error_name(self, error)
+        for partition, rows in cleared.items():
+            name, ranges = self._name(partition), ranges_of(rows)
+            for part, is_cut in _parts_of(ranges, CLEAR_ROOM):
+                self._put(
+                    ClearRecord(
+                        0, call_number, clear.start_ns, total_ns, name, error_name, is_partition, is_cut, part
+                    )
+                )
 
     def _end_call(self, call: Call, total_ns: int, error: BaseException | None) -> None:
         is_forced = error is not None or total_ns >= self._slow_ns
@@ -307,10 +230,8 @@ class Tracer:
         return number
 
     def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
-        for part in range(0, min(len(ranges), MOST_RANGES), RANGES_ROOM):
-            end = part + RANGES_ROOM
-            is_cut = end >= MOST_RANGES and len(ranges) > end
-            self._put(RowsRecord(0, number, int(is_cut), ranges[part:end]))
+        for part, is_cut in _parts_of(ranges, RANGES_ROOM):
+            self._put(RowsRecord(0, number, is_cut, part))
 
 
 active: Tracer | None = None
@@ -341,6 +262,7 @@ def _begin_in_child() -> None:
         active.begin()
     CALL.set(None)
     OPERATION.set(None)
+    CLEAR.set(None)
 
 
 os.register_at_fork(after_in_child=_begin_in_child)
@@ -381,13 +303,20 @@ def _shape(rows: Sequence[int], first: int | None) -> tuple[int | None, tuple[in
     return ranges[-2] + ranges[-1] - 1, ranges if len(ranges) > 2 else ()
 
 
-def _identity(batch: Any, call: Call | None) -> tuple[str, int | None]:
-    """Trace id and step: of the batch, or else of the call it is dealt with in."""
-    trace_id = "" if batch is None else trace_id_of(batch)
-    training_step = None if batch is None else step_of(batch)
-    if call is not None and (not trace_id or training_step is None):
-        return trace_id or call.identity[0], call.identity[1] if training_step is None else training_step
-    return trace_id, _STEP.get() if training_step is None else training_step
+def _by_partition(batch: Any) -> dict[str, list[int]]:
+    """Rows of the batch, each with those of its partition."""
+    found: dict[str, list[int]] = {}
+    if batch is not None:
+        for partition, row in zip(batch.partition_ids, batch.global_indexes, strict=True):
+            found.setdefault(partition, []).append(row)
+    return found
+
+
+def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, ...], int]]:
+    """What goes into one record each, and whether there would have been more behind it; one part at least."""
+    end = min(len(ranges), MOST_RANGES)
+    for at in range(0, end or 1, room):
+        yield ranges[at : min(at + room, end)], int(at + room >= end < len(ranges))
 
 
 def _error_name(tracer: Tracer, error: BaseException | None) -> int:

@@ -8,7 +8,7 @@ import ray
 import torch
 from tensordict import TensorDict
 
-from flagscale_perf.trace.records import ONE, Kind, OperationRecord
+from flagscale_perf.trace.records import ONE, ClearRecord, Kind, OperationRecord
 from tests.trace.tracing import traced
 
 
@@ -17,6 +17,11 @@ def batch(rows: int) -> TensorDict:
     return TensorDict(
         {"prompt": torch.arange(rows * 2).reshape(rows, 2), "score": torch.zeros(rows, 4)}, batch_size=rows
     )
+
+
+def indexes_of(clear: ClearRecord) -> list[int]:
+    pairs = zip(clear.ranges[::2], clear.ranges[1::2], strict=True)
+    return [index for first, count in pairs for index in range(first, first + count)]
 
 
 def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
@@ -55,6 +60,33 @@ def test_the_stages_of_an_operation_lie_in_it_and_a_unit_is_named(queue: Any) ->
     for operation in (put, get):
         assert kept.names[operation.slowest_unit] in units
         assert 0 < operation.slowest_unit_ns <= operation.unit_ns
+
+
+def test_what_is_cleared_is_recorded_and_its_indexes_come_again(queue: Any) -> None:
+    client = queue.get_client()
+    keys = ["a", "b", "c", "d"]
+    with traced() as kept:
+        by_key = queue.kv_batch_put(keys, "cleared", batch(4))
+        rows = client.kv_retrieve_meta(keys=keys, partition_id="cleared", create=False).global_indexes
+        queue.kv_clear(["a", "b", "d"], "cleared")
+        made = client.put(data=batch(3), partition_id="other")
+        client.clear_samples(made.select_samples([0, 1]))
+        client.clear_partition("other")
+        client.clear_partition("cleared")
+    assert by_key.keys == keys
+    clears, names = kept.of(ClearRecord), kept.names
+    assert [indexes_of(one) for one in clears] == [
+        sorted([rows[0], rows[1], rows[3]]),
+        sorted(made.global_indexes[:2]),
+        made.global_indexes[2:],
+        [rows[2]],
+    ]
+    assert [names[one.partition] for one in clears] == ["cleared", "other", "other", "cleared"]
+    assert [one.is_partition for one in clears] == [0, 0, 1, 1]
+    assert {(one.call, one.error, one.is_cut) for one in clears} == {(0, 0, 0)}
+    assert all(one.total_ns > 0 for one in clears)
+    assert [one.number for one in kept.of(OperationRecord)] == [1, 2]
+    assert clears[0].start_ns + clears[0].total_ns <= kept.of(OperationRecord)[1].start_ns
 
 
 def test_undone_everything_is_as_before(queue: Any) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.running import CALL, Call
 
 MODULE = "verl.utils.transferqueue_utils"
 IMPORTED_BY = "verl.single_controller.base.decorator"  # by name
@@ -136,7 +137,7 @@ async def awaited_work(function: _Function, args: tuple[Any, ...], kwargs: dict[
         call.compute_end_ns = monotonic_ns()
 
 
-def _begin(tracer: tracing.Tracer, function: str, values: tuple[Any, ...]) -> tracing.Call | None:
+def _begin(tracer: tracing.Tracer, function: str, values: tuple[Any, ...]) -> Call | None:
     """The call, if it is one on a batch of the queue: others are left alone by the bridge, too."""
     for value in values:
         if isinstance(value, _kinds_of_batches):
@@ -144,9 +145,9 @@ def _begin(tracer: tracing.Tracer, function: str, values: tuple[Any, ...]) -> tr
     return None
 
 
-def _begin_work() -> tracing.Call | None:
+def _begin_work() -> Call | None:
     """The call that this is the work of; None for a function without a batch, in the work of another."""
-    call = tracing.CALL.get()
+    call = CALL.get()
     if call is None or call.compute_start_ns is not None:
         return None
     call.compute_start_ns = monotonic_ns()

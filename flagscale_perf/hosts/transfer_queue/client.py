@@ -12,11 +12,14 @@ from typing import Any
 
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.trace import running
 from flagscale_perf.trace import tracer as tracing
 
 MODULE = "transfer_queue.client"
 CLIENT = "AsyncTransferQueueClient"
 PUT, GET, TAGS = "async_put", "async_get_data", "async_set_custom_meta"
+CLEAR, CLEAR_PARTITION = "async_clear_samples", "async_clear_partition"
+MARK = "_mark_clearing_in_controller"  # is given the samples of a partition that is cleared
 _Method = Callable[..., Awaitable[Any]]
 
 
@@ -29,6 +32,16 @@ def patch_client(module: ModuleType, patches: Patches) -> None:
     patches.set(client, PUT, _traced_put(put))
     patches.set(client, GET, _traced_get(get))
     bind_again(client)
+
+
+def patch_clears(module: ModuleType, patches: Patches) -> None:
+    """Wraps what takes samples out of the queue. What is gone of it is said, and costs what it would show."""
+    client = getattr(module, CLIENT)
+    for name, wrap in ((CLEAR, _traced_clear), (CLEAR_PARTITION, _traced_clear_partition), (MARK, _marked)):
+        if hasattr(client, name):
+            patches.set(client, name, wrap(getattr(client, name)))
+        else:
+            tracing.note(f"{MODULE}.{CLIENT}.{name} is gone: not all that is cleared is known")
 
 
 def patch_tags(module: ModuleType, patches: Patches) -> None:
@@ -59,8 +72,8 @@ def _traced_put(put: _Method) -> _Method:
         tracer = tracing.active
         if tracer is None:
             return await put(self, *args, **kwargs)
-        operation = tracing.Operation(tracing.PUT, tracing.CALL.get(), monotonic_ns())
-        tracing.OPERATION.set(operation)
+        operation = running.Operation(running.PUT, running.CALL.get(), monotonic_ns())
+        running.OPERATION.set(operation)
         try:
             batch = await put(self, *args, **kwargs)
         except BaseException as error:
@@ -68,7 +81,7 @@ def _traced_put(put: _Method) -> _Method:
             tracer.end_operation(operation, given, None, error)
             raise
         finally:
-            tracing.OPERATION.set(None)
+            running.OPERATION.set(None)
         tracer.end_operation(operation, batch, args[0] if args else kwargs["data"], None)
         return batch
 
@@ -82,8 +95,8 @@ def _traced_get(get: _Method) -> _Method:
         tracer = tracing.active
         if tracer is None:
             return await get(self, *args, **kwargs)
-        operation = tracing.Operation(tracing.GET, tracing.CALL.get(), monotonic_ns())
-        tracing.OPERATION.set(operation)
+        operation = running.Operation(running.GET, running.CALL.get(), monotonic_ns())
+        running.OPERATION.set(operation)
         batch = args[0] if args else kwargs.get("metadata")
         try:
             data = await get(self, *args, **kwargs)
@@ -91,11 +104,62 @@ def _traced_get(get: _Method) -> _Method:
             tracer.end_operation(operation, batch, None, error)
             raise
         finally:
-            tracing.OPERATION.set(None)
+            running.OPERATION.set(None)
         tracer.end_operation(operation, batch, data, None)
         return data
 
     return async_get_data
+
+
+def _traced_clear(clear: _Method) -> _Method:
+    @functools.wraps(clear)
+    async def async_clear_samples(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Clears as before."""
+        batch = args[0] if args else kwargs.get("metadata")
+        return await _cleared(clear, (self, *args), kwargs, (None, batch))
+
+    return async_clear_samples
+
+
+def _traced_clear_partition(clear: _Method) -> _Method:
+    @functools.wraps(clear)
+    async def async_clear_partition(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Clears as before."""
+        partition = args[0] if args else kwargs.get("partition_id")
+        return await _cleared(clear, (self, *args), kwargs, (str(partition), None))
+
+    return async_clear_partition
+
+
+async def _cleared(
+    clear: _Method, args: tuple[Any, ...], kwargs: dict[str, Any], what: tuple[str | None, Any]
+) -> Any:
+    tracer = tracing.active
+    if tracer is None:
+        return await clear(*args, **kwargs)
+    clearing = running.Clear(*what, monotonic_ns())
+    running.CLEAR.set(clearing)
+    error: BaseException | None = None
+    try:
+        return await clear(*args, **kwargs)
+    except BaseException as raised:
+        error = raised
+        raise
+    finally:
+        running.CLEAR.set(None)
+        tracer.end_clear(clearing, error)
+
+
+def _marked(mark: _Method) -> _Method:
+    @functools.wraps(mark)
+    async def mark_clearing(self: Any, metadata: Any, *args: Any, **kwargs: Any) -> Any:
+        """Marks as before."""
+        clearing = running.CLEAR.get()
+        if clearing is not None:
+            clearing.batch = metadata
+        return await mark(self, metadata, *args, **kwargs)
+
+    return mark_clearing
 
 
 def _stamped(set_tags: _Method) -> _Method:

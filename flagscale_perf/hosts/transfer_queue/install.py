@@ -63,6 +63,8 @@ class Installation:
         if module.__name__ == client.MODULE:
             if self.options.stamp:
                 client.patch_tags(module, self._patches)
+            if self.options.detail:
+                client.patch_clears(module, self._patches)
             client.patch_client(module, self._patches)
 
     def undo(self) -> None:

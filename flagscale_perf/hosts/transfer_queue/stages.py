@@ -14,7 +14,8 @@ from typing import Any
 
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
-from flagscale_perf.trace.tracer import GET, OPERATION, PUT, note
+from flagscale_perf.trace.running import GET, OPERATION, PUT
+from flagscale_perf.trace.tracer import note
 
 _Method = Callable[..., Any]
 _Coroutine = Callable[..., Awaitable[Any]]

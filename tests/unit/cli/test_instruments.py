@@ -30,7 +30,7 @@ def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> N
     before, after = json.loads(run_python("-c", PROBE).stdout)
     assert before == ["clock", "end", "event", "header"]
     training = "capture captured hardware interval node phases ranks step straggler"
-    queue = "tq_call tq_operation tq_rows"
+    queue = "tq_call tq_clear tq_operation tq_rows"
     assert after == sorted([*before, *training.split(), "rpc_call", "rpc_served", *queue.split()])
 
 

@@ -13,10 +13,12 @@ import torch
 
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES
+from flagscale_perf.trace import running
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import CallRecord, OperationRecord, RowsRecord
-from flagscale_perf.trace.tracer import GET, PUT, RANGES_ROOM, Call, Operation, Tracer
+from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
+from flagscale_perf.trace.tracer import CLEAR_ROOM, RANGES_ROOM, Tracer
 
 OPTIONS = {"trace": True, "detail": True, "directory": Path("unused")}
 
@@ -240,11 +242,11 @@ def test_a_call_on_keys_is_decided_on_with_what_is_got_for_it(clock) -> None:
 
 def test_a_step_that_is_said_is_the_one_of_batches_that_say_none(clock) -> None:
     tracer, records = traced()
-    token = tracing._STEP.set(None)
-    tracing.step(5)
+    token = running._STEP.set(None)
+    running.step(5)
     tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
     tracer.end_operation(Operation(GET, None, 0), batch([0], global_steps=6), {}, None)
-    tracing._STEP.reset(token)
+    running._STEP.reset(token)
     assert [record.step for record in records[1:]] == [5, 6]
 
 
@@ -266,7 +268,7 @@ def test_a_batch_that_cannot_be_read_ends_tracing_and_nothing_else(capsys) -> No
     tracer, _ = traced()
     tracing.active = tracer
     assert tracer.begin_call("score", object()) is None
-    assert (tracing.active, tracing.CALL.get()) == (None, None)
+    assert (tracing.active, CALL.get()) == (None, None)
     assert "AttributeError" in capsys.readouterr().err
 
 
@@ -291,3 +293,46 @@ def test_a_forked_child_begins_its_numbers_and_names_anew(clock) -> None:
     assert os.waitpid(child, 0)[1] == 0
     tracer.end_operation(Operation(GET, None, 0), batch([0]), {}, None)
     assert [record.number for record in records] == [1, 1, 2]
+
+
+def test_a_clear_has_its_samples_partition_by_partition_and_takes_no_number(clock) -> None:
+    tracer, records = traced(every=1000)
+    cleared = SimpleNamespace(global_indexes=[3, 9, 1, 2], partition_ids=["a", "b", "a", "a"])
+    clock[0] = 70
+    tracer.end_clear(Clear(None, cleared, start_ns=50), None)
+    tracer.end_operation(Operation(GET, None, 60), batch([0]), None, TimeoutError())
+    assert records[:4] == [
+        NameRecord(0, 1, "a"),
+        ClearRecord(0, 0, 50, 20, 1, 0, 0, 0, (1, 3)),
+        NameRecord(0, 2, "b"),
+        ClearRecord(0, 0, 50, 20, 2, 0, 0, 0, (9, 1)),
+    ]
+    assert records[-1].number == 1
+
+
+def test_a_cleared_partition_whose_samples_nobody_has_said_is_one_record(clock) -> None:
+    tracer, records = traced()
+    clock[0] = 70
+    tracer.end_clear(Clear("a", None, start_ns=50), RuntimeError())
+    assert records == [
+        NameRecord(0, 1, "RuntimeError"),
+        NameRecord(0, 2, "a"),
+        ClearRecord(0, 0, 50, 20, 2, 1, 1, 0, ()),
+    ]
+
+
+def test_a_clear_of_scattered_samples_has_several_records_up_to_a_bound(clock) -> None:
+    tracer, records = traced()
+    rows = list(range(0, 4 * tracing.MOST_RANGES, 2))
+    tracer.end_clear(Clear(None, batch(rows), start_ns=0), None)
+    clears = [record for record in records if isinstance(record, ClearRecord)]
+    named = [number for clear in clears for number in clear.ranges[::2]]
+    assert named == rows[: tracing.MOST_RANGES // 2]
+    assert max(len(clear.ranges) for clear in clears) == CLEAR_ROOM
+    assert [clear.is_cut for clear in clears] == [0] * (len(clears) - 1) + [1]
+
+
+def test_without_operations_no_clear_is_recorded(clock) -> None:
+    tracer, records = traced(detail=False)
+    tracer.end_clear(Clear("a", None, start_ns=50), None)
+    assert records == []

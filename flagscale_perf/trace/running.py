@@ -1,0 +1,144 @@
+"""What is not over: calls of functions, the client's operations, clears; and which of them it is now that
+the code that runs belongs to.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import Any
+
+from flagscale_perf.trace.batches import step_of, trace_id_of
+from flagscale_perf.trace.records import Kind
+
+PUT, GET = int(Kind.PUT), int(Kind.GET)
+
+
+class Call:
+    """A call of a function that is not over. The tracer fills in what it needs of it.
+
+    Args:
+        function: its name.
+        batch: what it was called with.
+        parent: the call it was made in.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = (
+        "batch",
+        "compute_end_ns",
+        "compute_start_ns",
+        "function",
+        "get_bytes",
+        "get_ns",
+        "has_computed",
+        "identity",
+        "is_kept",
+        "number",
+        "operations",
+        "parent",
+        "put_bytes",
+        "put_ns",
+        "start_ns",
+    )
+
+    def __init__(self, function: str, batch: Any, parent: Call | None, start_ns: int) -> None:
+        self.function = function
+        self.batch = batch
+        self.parent = parent
+        self.start_ns = start_ns
+        self.compute_start_ns: int | None = None
+        self.compute_end_ns: int | None = None
+        self.has_computed = False
+        self.identity = identity_of(batch, parent)  # now: what a batch says is gone when it comes back
+        self.number = 0  # none taken
+        self.is_kept: bool | None = None  # not decided
+        self.operations = self.get_ns = self.put_ns = 0
+        self.get_bytes: int | None = 0
+        self.put_bytes: int | None = 0
+
+
+class Operation:
+    """A put or get that is not over, and the stages of it that have been measured so far.
+
+    Args:
+        kind: `PUT` or `GET`.
+        call: the call it is made in.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = (
+        "call",
+        "coded_ns",
+        "decode_ns",
+        "kind",
+        "notify_ns",
+        "open_units",
+        "pack_ns",
+        "select_ns",
+        "serialize_ns",
+        "slowest_unit",
+        "slowest_unit_ns",
+        "start_ns",
+        "storage_start_ns",
+        "tags_ns",
+        "unit_end_ns",
+        "unit_ns",
+        "unit_start_ns",
+    )
+
+    def __init__(self, kind: int, call: Call | None, start_ns: int) -> None:
+        self.kind = kind
+        self.call = call
+        self.start_ns = start_ns
+        self.select_ns: int | None = None
+        self.serialize_ns: int | None = None
+        self.unit_ns: int | None = None
+        self.slowest_unit: str | None = None
+        self.slowest_unit_ns: int | None = None
+        self.notify_ns: int | None = None
+        self.tags_ns: int | None = None
+        self.decode_ns: int | None = None
+        self.pack_ns: int | None = None
+        self.storage_start_ns: int | None = None  # of the storage manager's work
+        self.unit_start_ns: int | None = None  # of the first request
+        self.unit_end_ns: int | None = None  # of the last reply so far
+        self.open_units = 0  # requests without a reply
+        self.coded_ns = 0  # making and reading messages meanwhile
+
+
+class Clear:
+    """A clear that is not over.
+
+    Args:
+        partition: that is cleared; None where only some samples are.
+        batch: these; None where they are not known yet.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = ("batch", "call", "partition", "start_ns")
+
+    def __init__(self, partition: str | None, batch: Any, start_ns: int) -> None:
+        self.partition = partition
+        self.batch = batch
+        self.call = CALL.get()
+        self.start_ns = start_ns
+
+
+CALL: ContextVar[Call | None] = ContextVar("flagscale_perf_call", default=None)
+OPERATION: ContextVar[Operation | None] = ContextVar("flagscale_perf_operation", default=None)
+CLEAR: ContextVar[Clear | None] = ContextVar("flagscale_perf_clear", default=None)
+_STEP: ContextVar[int | None] = ContextVar("flagscale_perf_step", default=None)
+
+
+def step(number: int) -> None:
+    """Says which step of the training what follows belongs to, where the batches do not say so."""
+    _STEP.set(number)
+
+
+def identity_of(batch: Any, call: Call | None) -> tuple[str, int | None]:
+    """Trace id and step: of the batch, or else of the call it is dealt with in."""
+    trace_id = "" if batch is None else trace_id_of(batch)
+    training_step = None if batch is None else step_of(batch)
+    if call is not None and (not trace_id or training_step is None):
+        return trace_id or call.identity[0], call.identity[1] if training_step is None else training_step
+    return trace_id, _STEP.get() if training_step is None else training_step

@@ -1,0 +1,24 @@
+"""flagscale_perf.trace.running"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from flagscale_perf.trace.running import Call, identity_of
+
+
+def batch(**info: Any) -> SimpleNamespace:
+    return SimpleNamespace(extra_info=info, custom_meta=[])
+
+
+def test_what_a_batch_does_not_say_its_call_does() -> None:
+    outer = Call("rollout", batch(trace_id="a1", global_steps=3), None, start_ns=0)
+    inner = Call("score", batch(trace_id="b2"), outer, start_ns=0)
+    assert inner.identity == ("b2", 3)
+    assert identity_of(batch(global_steps=4), inner) == ("b2", 4)
+    assert identity_of(None, outer) == ("a1", 3)
+
+
+def test_without_either_there_is_no_id_and_no_step() -> None:
+    assert identity_of(batch(), None) == ("", None)
