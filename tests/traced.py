@@ -7,29 +7,19 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
-import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from flagscale_perf.analysis.run_file import RunFile, sessions_in
 from flagscale_perf.spine.clock import monotonic_ns
-from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.processes import own_pids
-from flagscale_perf.spine.records import Record, RunEnd
-from flagscale_perf.spine.session import file_names
+from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 from flagscale_perf.trace.task import job_of
 from flagscale_perf.writer.membership import Membership
+from tests.members import Ordered
 
-REPO = Path(__file__).parents[1]
-LIMIT_S = 60.0
 FUNCTION, PARTITION, ERROR = 1, 2, 3
 NAMES = {FUNCTION: "rollout", PARTITION: "train_1", ERROR: "ValueError"}
 
@@ -58,7 +48,7 @@ def call(number: int, **changes: object) -> CallRecord:
     return record._replace(**changes)
 
 
-class Traced:
+class Traced(Ordered):
     """Runs the orders of a traced process."""
 
     def __init__(self, directory: Path) -> None:
@@ -97,22 +87,6 @@ class Traced:
         for each in started:
             each.join()
 
-    def pause(self, seconds: str) -> None:
-        """Sleeps."""
-        time.sleep(float(seconds))
-
-    def say(self) -> None:
-        """That it is so far."""
-        print("so far", os.getpid(), flush=True)
-
-    def wait(self) -> None:
-        """For a line on stdin."""
-        sys.stdin.readline()
-
-    def kill(self) -> None:
-        """Itself."""
-        os.kill(os.getpid(), signal.SIGKILL)
-
     def fork(self, count: str) -> None:
         """A child that puts so many and leaves as a worker of a DataLoader does; waits for it."""
         if pid := os.fork():
@@ -121,74 +95,6 @@ class Traced:
         self._begin()
         self.put(count)
         os._exit(0)
-
-
-@contextmanager
-def process(directory: Path, orders: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """A traced process; killed at the end if it lives."""
-    command = [sys.executable, "-m", "tests.traced", str(directory), orders]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=REPO, text=True, env=os.environ | variables, **pipes) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
-def so_far(started: subprocess.Popen[str]) -> int:
-    """Waits until the process says so. Returns its pid."""
-    assert started.stdout is not None
-    return int(started.stdout.readline().split()[-1])
-
-
-def say(started: subprocess.Popen[str]) -> None:
-    """Lets a process that waits go on."""
-    assert started.stdin is not None
-    started.stdin.write("\n")
-    started.stdin.flush()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Until it holds."""
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def writer_of(directory: Path, but: int = 0) -> int:
-    """Pid of the process that has the run file open, once there is one and it is not `but`."""
-    found: set[int] = set()
-
-    def is_there() -> bool:
-        files = set(map(str, directory.glob("perf_records_*")))
-        for pid in own_pids():
-            with suppress(OSError):
-                if b"trace.recording" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-                    found.update({pid} - {but} if files & links else ())
-        return bool(found)
-
-    wait_for(is_there)
-    return found.pop()
-
-
-def records_in(directory: Path) -> list[Record]:
-    """Of the one run file, as it is."""
-    (session,) = sessions_in(directory)
-    return list(RunFile(directory / file_names(session)["records"]))
-
-
-def finished(directory: Path) -> list[Record]:
-    """Of the one run file, once its writer has ended it."""
-    deadline = time.monotonic() + LIMIT_S
-    while time.monotonic() < deadline:
-        with suppress(PerfError):  # not there yet
-            records = records_in(directory)
-            if any(isinstance(record, RunEnd) for record in records):
-                return records
-        time.sleep(0.05)
-    raise AssertionError(f"no end in {directory}")
 
 
 def counts(records: list[Record]) -> dict[int, int]:
@@ -201,22 +107,10 @@ def counts(records: list[Record]) -> dict[int, int]:
     return found
 
 
-def ends(records: list[Record]) -> dict[int, tuple[str | None, int, int | None]]:
-    """Pid to how the process has ended, what it has dropped and lost."""
-    return {
-        record.pid: (record.end, record.dropped, record.lost)
-        for record in records
-        if isinstance(record, ProcessRecord) and record.end is not None
-    }
-
-
 def main() -> None:
     """As a process."""
     directory, orders = sys.argv[1:]
-    traced = Traced(Path(directory))
-    for order in orders.split(";"):
-        name, *words = order.split()
-        getattr(traced, name)(*words)
+    Traced(Path(directory)).run(orders)
 
 
 if __name__ == "__main__":

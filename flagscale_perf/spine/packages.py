@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flagscale_perf.spine.errors import PerfError
@@ -83,6 +85,15 @@ PARTS = (
 def install_line(package: str, *options: str) -> str:
     """What to type to get a package into the Python environment that is running."""
     return shlex.join([sys.executable, "-m", "pip", "install", *options, package])
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
 
 
 def find_part(module: str | None) -> Part | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from dataclasses import replace
-from importlib import metadata
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.spine.packages import versions
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.writer.membership import Job
 from flagscale_perf.writer.task import WriterTask
@@ -42,17 +41,8 @@ def trace_task(options: TraceOptions) -> WriterTask:
     }
     facts: dict[str, Any] = {
         "job": options.job,
-        "versions": versions(),
+        "versions": versions(PACKAGES),
         "machine": os.uname().nodename,
         "sampling": {"every": options.every, "ratio": options.ratio, "slow_ns": options.slow_ns},
     }
     return WriterTask.of(config, facts, str(options.directory), None)
-
-
-def versions() -> dict[str, str]:
-    """Of what is installed of `PACKAGES`."""
-    found = {}
-    for package in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found[package] = metadata.version(package)
-    return found

@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +43,7 @@ START_WAIT_S = 1.0  # how long the first process waits until the writer's progra
 END_WAIT_S = 5.0  # how long an orderly end waits for the ring to be in other hands
 STDOUT_WAIT_S = 2.0
 MEET_TRIES, RETRY_S = 10, 0.02
+ROOM_WAIT_S, ROOM_RETRY_S = 30.0, 0.005  # how long a writer may take nothing, for who waits for room
 MAX_MEETINGS = 10  # of one process with writers: one that lets go of every ring would be met without end
 
 
@@ -129,6 +130,31 @@ class Membership:
                     self._put = ring.put
             finally:
                 self._storing.release()
+
+    def put_all(self, records: Iterable[Record], wait_s: float = ROOM_WAIT_S) -> int:
+        """Keeps more records than may have room at once: where there is none, it waits for the writer. For a
+        thread that may wait. Once the writer has taken nothing for `wait_s`, what has no room is lost.
+        Returns how many are.
+        """
+        before, room = self.dropped, 0
+        for record in records:
+            if room <= 0:
+                room = self._room(wait_s)
+                wait_s = wait_s if room else 0.0
+            room -= 1
+            self.put(record)
+        return self.dropped - before
+
+    def _room(self, wait_s: float) -> int:
+        """Free slots, waited for; 0 where none comes."""
+        memory = self._memory
+        deadline = time.monotonic() + wait_s
+        while memory is not None and not self._is_over:
+            room = memory.slots - (memory.stored - memory.saved)
+            if room or time.monotonic() >= deadline:
+                return room
+            time.sleep(ROOM_RETRY_S)
+        return 0
 
     @property
     def dropped(self) -> int:

@@ -39,6 +39,8 @@ TESTED_ELSEWHERE = {
     "rpc/transport/seal.py": "tests/processes/test_rpc_calls.py",
     "rpc/transport/server.py": "tests/processes/test_rpc_calls.py",
     "rpc/transport/tensors.py": "tests/processes/test_rpc_calls.py",
+    "profile/recording.py": "tests/processes/test_profile_membership.py",
+    "profile/task.py": "tests/processes/test_profile_membership.py",
     "sinks/base.py": "tests/contract/test_sinks.py",
     "trace/figures.py": "tests/processes/test_trace_membership.py",
     "trace/recording.py": "tests/unit/writer/test_processes.py",

@@ -6,14 +6,18 @@ import re
 import shutil
 import signal
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.trace.records import CallRecord
+from tests import members
 from tests.faults.surroundings import mounted
-from tests.traced import counts, ends, finished, process, records_in, say, so_far, wait_for, writer_of
+from tests.members import ends, finished, records_in, say, so_far, wait_for, writer_of
+from tests.traced import counts
 
+process = partial(members.process, "tests.traced")
 FULL = "put 1; say; wait; put 1000; say; wait"
 
 

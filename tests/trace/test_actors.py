@@ -12,7 +12,8 @@ import ray
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.trace.options import TraceOptions
-from tests.traced import NAMES, counts, ends, finished, operation
+from tests.members import ends, finished
+from tests.traced import NAMES, counts, operation
 
 CALLS = 1000
 ENVIRONMENT = {"TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1"}

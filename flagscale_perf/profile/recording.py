@@ -1,0 +1,34 @@
+"""The `Instrument` of profiled ranks; run as a module, the writer process of a job on this machine."""
+
+from __future__ import annotations
+
+from flagscale_perf.profile.records import (
+    CollectiveRecord,
+    MemoryRecord,
+    RankRecord,
+    RoofRecord,
+    RowRecord,
+    StepRecord,
+    WindowRecord,
+)
+from flagscale_perf.profile.summary import PRESENTATION
+from flagscale_perf.spine.peers.records import NameRecord
+from flagscale_perf.writer.process import serve_job
+from flagscale_perf.writer.processes import ProcessesPipeline
+
+
+class ProfilePipeline(ProcessesPipeline):
+    """Ranks, and the steps, rows, collectives and memory of their windows."""
+
+    name = "profile"
+    presentation = PRESENTATION
+    numbered = (
+        RankRecord, StepRecord, RowRecord, CollectiveRecord, MemoryRecord, WindowRecord, RoofRecord,
+    )  # fmt: skip
+    recorded = (*numbered, NameRecord)
+    things = "records"
+    period_s = 0.1  # a window's rows come at once, and may be more than a ring holds
+
+
+if __name__ == "__main__":
+    serve_job(ProfilePipeline)
