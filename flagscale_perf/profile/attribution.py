@@ -1,0 +1,143 @@
+"""To which module, and which part of the step, each event belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints, Nesting
+from flagscale_perf.profile.ranges import MODULE, STEP
+
+NODE = "autograd::engine::evaluate_function: "  # begins the event of a node of the backward pass
+_ACCUMULATE = "AccumulateGrad"
+_OPTIMIZER = "Optimizer."  # begins the range that torch has around each optimizer's step
+_BACKWARD, _USER = 1, 7  # of torch's RecordScope
+
+
+class Part(IntEnum):
+    """Of a step."""
+
+    OTHER = 0
+    FORWARD = 1
+    BACKWARD = 2
+    RECOMPUTE = 3
+    OPTIMIZER = 4
+
+    @property
+    def label(self) -> str:
+        """As records name it."""
+        return self.name.lower()
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Of each event.
+
+    Attributes:
+        nesting: of the events.
+        paths: of modules; 0 is "", outside of any.
+        module: index into `paths`.
+        part: a `Part`.
+        is_module, is_step, is_node, is_backward, is_user: what sort of event it is: the range of a module or
+            of the step, a node of the backward pass, what such a node runs, a range of the program's own.
+        unmatched: nodes with a sequence number that no forward operator has.
+    """
+
+    nesting: Nesting
+    paths: Sequence[str]
+    module: Ints
+    part: Ints
+    is_module: Bools
+    is_step: Bools
+    is_node: Bools
+    is_backward: Bools
+    is_user: Bools
+    unmatched: int
+
+    @classmethod
+    def of(cls, events: Events) -> Attribution:
+        """By nesting; a node of the backward pass has the module of the last forward operator that has its
+        sequence number: earlier ones only looked at the number that was to come.
+        """
+        nesting = Nesting.of(events)
+        paths, by_name = _paths(events.names)
+        is_module = events.marked(by_name > 0) & ~events.is_async
+        is_node = events.marked([name.startswith(NODE) for name in events.names])
+        own = np.where(is_module, by_name[events.name], NOTHING)
+        forward = nesting.inherited(own)
+        nodes = np.flatnonzero(is_node)
+        matched = _matched(events, forward, nodes)
+        own[nodes] = _accumulated(events, nodes, matched)
+        module = np.maximum(nesting.inherited(own), 0)
+        return cls(
+            nesting=nesting,
+            paths=paths,
+            module=module,
+            part=_parts(events, nesting, is_module, is_node),
+            is_module=is_module,
+            is_step=events.marked([name == STEP for name in events.names]),
+            is_node=is_node,
+            is_backward=events.scope == _BACKWARD,
+            is_user=(events.scope == _USER) & ~events.is_async,
+            unmatched=int(((matched < 0) & (events.sequence[nodes] >= 0)).sum()),
+        )
+
+
+def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
+    """All modules' paths behind "", and for each name the index of its path; 0 for what is no module."""
+    paths = [""]
+    by_name = np.zeros(len(names), np.int64)
+    for index, name in enumerate(names):
+        if name.startswith(MODULE):
+            by_name[index] = len(paths)
+            paths.append(name.removeprefix(MODULE))
+    return paths, by_name
+
+
+def _matched(events: Events, forward: Ints, nodes: Ints) -> Ints:
+    """The module of each node's forward operator, 0 outside of any; -1: there is no such operator."""
+    made = np.flatnonzero((events.sequence >= 0) & (events.forward_thread == 0) & ~events.is_async)
+    keys = _key(events.thread[made], events.sequence[made])
+    order = np.argsort(keys, kind="stable")
+    keys, made = keys[order], made[order]
+    wanted = _key(events.forward_thread[nodes], events.sequence[nodes])
+    place = np.searchsorted(keys, wanted, side="right") - 1
+    found = np.full(len(nodes), NOTHING, np.int64)
+    if len(keys):
+        fits = (place >= 0) & (keys[place] == wanted) & (events.sequence[nodes] >= 0)
+        found[fits] = np.maximum(forward[made[place[fits]]], 0)
+    return found
+
+
+def _key(thread: Ints, sequence: Ints) -> Ints:
+    key: Ints = (thread << 44) + sequence
+    return key
+
+
+def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
+    """Adding to a parameter's gradient has no number: it belongs to the node that ran just before on its
+    thread.
+    """
+    module = matched.copy()
+    is_sum = events.marked([name.startswith(NODE) and name.endswith(_ACCUMULATE) for name in events.names])
+    for thread in np.unique(events.thread[nodes]):
+        here = np.flatnonzero(events.thread[nodes] == thread)
+        own = np.where(is_sum[nodes[here]], NOTHING, np.arange(len(here)))
+        before = np.maximum.accumulate(own) if len(own) else own
+        fits = (own < 0) & (before >= 0)
+        module[here[fits]] = matched[here[before[fits]]]
+    return np.maximum(module, 0)
+
+
+def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools) -> Ints:
+    """The innermost that says so: a module within a node is computed again."""
+    in_node = nesting.inherited(np.where(is_node, 1, NOTHING)) > 0
+    own = np.where(is_node, int(Part.BACKWARD), NOTHING)
+    own[is_module] = np.where(in_node[is_module], int(Part.RECOMPUTE), int(Part.FORWARD))
+    optimizers = events.marked([name.startswith(_OPTIMIZER) for name in events.names])
+    own[optimizers & ~events.is_async] = Part.OPTIMIZER
+    found: Ints = np.maximum(nesting.inherited(own), 0)
+    return found

@@ -1,0 +1,190 @@
+"""What the profiler saw in one profiled step, as columns, and how its events lie in each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+NOTHING = -1  # for an index, a sequence number or a device time that is not there
+
+
+def _no_ints() -> Ints:
+    return np.zeros(0, np.int64)
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What ran on a device, sorted by start.
+
+    Attributes:
+        names: distinct names; `name` has indexes into them.
+        start_ns: on the monotonic clock.
+        event: index of the event that launched it; -1 where nobody knows.
+        stream: of the device.
+    """
+
+    names: Sequence[str] = ()
+    name: Ints = field(default_factory=_no_ints)
+    start_ns: Ints = field(default_factory=_no_ints)
+    duration_ns: Ints = field(default_factory=_no_ints)
+    event: Ints = field(default_factory=_no_ints)
+    stream: Ints = field(default_factory=_no_ints)
+
+    @property
+    def busy_ns(self) -> int:
+        """Time in which at least one of them ran."""
+        if not len(self.start_ns):
+            return 0
+        reached = np.maximum.accumulate(self.start_ns + self.duration_ns)
+        gaps = np.maximum(self.start_ns[1:] - reached[:-1], 0).sum()
+        return int(reached[-1] - self.start_ns[0] - gaps)
+
+
+@dataclass(frozen=True)
+class Allocations:
+    """Memory asked for (positive) and given back (negative), in the order of time."""
+
+    start_ns: Ints = field(default_factory=_no_ints)
+    size_bytes: Ints = field(default_factory=_no_ints)
+    thread: Ints = field(default_factory=_no_ints)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the operators of a step with shapes were given.
+
+    Attributes:
+        shapes: of each event: a shape for each argument, a list of shapes for a list of tensors.
+        dtypes: of each event: a name for each argument, such as "float"; "" for what is no tensor.
+        values: of each event: each argument that is a number or a list of numbers; None for the others.
+    """
+
+    shapes: Sequence[Sequence[Any]]
+    dtypes: Sequence[Sequence[str]]
+    values: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Events:
+    """Events of the host, sorted by start.
+
+    Attributes:
+        names: distinct names; `name` has indexes into them.
+        start_ns: on the monotonic clock.
+        thread: which one it began on.
+        scope: torch's RecordScope.
+        sequence: number that a forward operator and its backward node have in common; -1: none.
+        forward_thread: of a backward node, the thread of its forward operator; 0: none.
+        is_async: it began on its thread but lies in no other event of it: a collective.
+        device_ns: of the kernels it has launched itself; -1 without a device.
+        metadata: by an event's index: what the profiler says of a collective.
+        kernels: None without a device.
+        allocations, inputs: None where they were not asked for.
+        dropped: events that were more than may be kept.
+    """
+
+    names: Sequence[str]
+    name: NDArray[np.int32]
+    start_ns: Ints
+    duration_ns: Ints
+    thread: Ints
+    scope: NDArray[np.int8]
+    sequence: Ints
+    forward_thread: Ints
+    is_async: Bools
+    device_ns: Ints
+    metadata: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    kernels: Kernels | None = None
+    allocations: Allocations | None = None
+    inputs: Inputs | None = None
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.name)
+
+    @property
+    def end_ns(self) -> Ints:
+        """Of each event."""
+        return self.start_ns + self.duration_ns
+
+    def marked(self, is_meant: Sequence[bool] | Bools) -> Bools:
+        """The events whose name is meant; `is_meant` has one value for each of `names`."""
+        marks = np.asarray(is_meant, bool)
+        return marks[self.name] if len(marks) else np.zeros(len(self), bool)
+
+
+@dataclass(frozen=True)
+class Nesting:
+    """How events of one thread lie in each other. An event that is async lies in none, and none in it.
+
+    Attributes:
+        parent: index of the event around it; -1: none.
+        previous: index of the last one before it with the same parent; -1: none.
+        last: index of the last one in it; -1: none.
+        depth: how many are around it.
+    """
+
+    parent: Ints
+    previous: Ints
+    last: Ints
+    depth: Ints
+
+    @classmethod
+    def of(cls, events: Events) -> Nesting:
+        """No event is visited alone: a level at a time, over all of its events."""
+        count = len(events)
+        parent, previous, last = (np.full(count, NOTHING, np.int64) for _ in range(3))
+        depth = np.zeros(count, np.int64)
+        end_ns = events.end_ns
+        for thread in np.unique(events.thread):
+            index = np.flatnonzero((events.thread == thread) & ~events.is_async)
+            if len(index):
+                depth[index] = _depths(events.start_ns[index], end_ns[index])
+        nesting = cls(parent, previous, last, depth)
+        for here, above in nesting._levels(events):
+            if len(above):
+                parent[here] = above[np.searchsorted(above, here) - 1]
+            same = parent[here[1:]] == parent[here[:-1]]
+            previous[here[1:][same]] = here[:-1][same]
+            inside = here[parent[here] >= 0]
+            last[parent[inside]] = inside  # the last of equal indexes stays
+        return nesting
+
+    def _levels(self, events: Events) -> Iterator[tuple[Ints, Ints]]:
+        """Of each thread and depth, the indexes there and one level above."""
+        for thread in np.unique(events.thread):
+            index = np.flatnonzero((events.thread == thread) & ~events.is_async)
+            above: Ints = _no_ints()
+            for depth in range(int(self.depth[index].max(initial=-1)) + 1):
+                here = index[self.depth[index] == depth]
+                yield here, above
+                above = here
+
+    def inherited(self, own: Ints) -> Ints:
+        """Each event's value, or where it is -1, the one of the nearest event around it that has one."""
+        found = own.copy()
+        order = np.argsort(self.depth, kind="stable")
+        bounds = np.searchsorted(self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 2))
+        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
+            here = order[begin:end]
+            here = here[(found[here] < 0) & (self.parent[here] >= 0)]
+            found[here] = found[self.parent[here]]
+        return found
+
+
+def _depths(start_ns: Ints, end_ns: Ints) -> Ints:
+    """How many of the events are around each; sorted by start, of two with one start the outer one first."""
+    closed = np.searchsorted(np.sort(end_ns), start_ns, side="right")
+    # an event that takes no time is closed at its own start: neither it nor later ones count as closed before
+    is_empty = (start_ns == end_ns).astype(np.int64)
+    later = np.cumsum(is_empty[::-1])[::-1]
+    first_after = np.searchsorted(start_ns, start_ns, side="right")
+    own = later - np.append(later, 0)[first_after]
+    depths: Ints = np.arange(len(start_ns)) - (closed - own)
+    return depths

@@ -1,0 +1,225 @@
+"""The one place that knows names of torch's profiler: a session, its raw events, and the ranges in them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import profiler as torch_profiler
+
+from flagscale_perf.profile.events import NOTHING, Allocations, Events, Inputs, Ints, Kernels
+from flagscale_perf.spine.clock import Anchor
+
+MEMORY = "[memory]"
+_HOST_ACTIVITIES = frozenset({"cpu_op", "user_annotation"})
+_ANNOTATION = "gpu_user_annotation"
+try:
+    from torch._C._profiler import _RecordFunctionFast as Range
+except ImportError:  # slower, and public
+    from torch.autograd.profiler import record_function as Range  # type: ignore[assignment]
+
+
+def is_running() -> bool:
+    """Whether any profiler of torch runs in this process: a second one would take its events away."""
+    enabled: Callable[[], bool] | None = getattr(torch.autograd, "_profiler_enabled", None)
+    return bool(torch_profiler._is_profiler_enabled if enabled is None else enabled())
+
+
+def has_device() -> bool:
+    """Whether this process uses a CUDA device."""
+    return torch.cuda.is_available() and torch.cuda.is_initialized()
+
+
+class Session:
+    """One profiled step: `start`, the step, `stop`, and later `events`, on any thread."""
+
+    def __init__(self, shapes: bool = False, memory: bool = False) -> None:
+        device = has_device()
+        self._profile: Any = torch_profiler.profile(
+            use_kineto=True,
+            use_device="cuda" if device else None,
+            record_shapes=shapes,
+            profile_memory=memory,
+            **_experimental(device),
+        )
+        self._device = device
+        self._shapes, self._memory = shapes, memory
+        self._anchor = Anchor.now()
+
+    def start(self) -> None:
+        """Raises RuntimeError where another profiler runs."""
+        if is_running():
+            raise RuntimeError("another profiler runs")
+        self._profile.__enter__()
+        self._anchor = Anchor.now()
+
+    def stop(self) -> None:
+        """Waits for the device, as torch's profiler does: what it runs belongs to the step."""
+        self._profile.__exit__(None, None, None)
+
+    def events(self, most: int) -> Events:
+        """The first `most` events of the host, and what belongs to them."""
+        results = getattr(self._profile, "kineto_results", None)
+        if results is None or not hasattr(results, "events"):
+            return _public_events(self._profile, self._anchor, most)
+        raw = results.events()
+        offset = self._anchor.wall_ns - self._anchor.mono_ns
+        return _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
+
+
+def _experimental(device: bool) -> dict[str, Any]:
+    """What tells a collective's group and sizes, where torch has it; only NCCL does."""
+    with contextlib.suppress(ImportError, TypeError):
+        from torch._C._profiler import _ExperimentalConfig
+
+        if device:
+            return {"experimental_config": _ExperimentalConfig(expose_kineto_event_metadata=True)}
+    return {}
+
+
+class _Reader:
+    """Raw events of Kineto to columns."""
+
+    def __init__(self, raw: list[Any], offset: int, device: bool, shapes: bool, memory: bool) -> None:
+        self._offset = offset
+        self._device, self._shapes, self._memory = device, shapes, memory
+        self._kernels: list[Any] = []
+        self._allocations: list[Any] = []
+        if device or memory:
+            raw = self._sorted_out(raw)
+        self._raw = raw
+
+    def _sorted_out(self, raw: list[Any]) -> list[Any]:
+        """Events of the host alone; kernels and allocations go to lists of their own."""
+        host, cpu = [], torch._C._autograd.DeviceType.CPU
+        for event in raw:
+            if event.device_type() != cpu:
+                self._kernels.append(event)
+            elif event.name() == MEMORY:
+                self._allocations.append(event)
+            else:
+                host.append(event)
+        return host
+
+    def read(self, most: int) -> Events:
+        """Of all that was recorded."""
+        raw = self._raw
+        if self._device:  # calls of CUDA's own are part of the operator they are in
+            raw = [event for event in raw if event.activity_type() in _HOST_ACTIVITIES]
+        start_ns = _ints([event.start_ns() for event in raw]) - self._offset
+        order = np.argsort(start_ns, kind="stable")  # of two with one start, the one that was begun first
+        dropped = max(0, len(order) - most)
+        if dropped:
+            order = order[:most]
+        if dropped or (len(order) > 1 and bool((np.diff(order) != 1).any())):
+            raw = [raw[index] for index in order.tolist()]
+        names, name = _named(event.name() for event in raw)
+        kernels = self._read_kernels(raw) if self._device else None
+        return Events(
+            names=names,
+            name=name.astype(np.int32),
+            start_ns=start_ns[order],
+            duration_ns=_ints([event.duration_ns() for event in raw]),
+            thread=_ints([event.start_thread_id() for event in raw]),
+            scope=_ints([event.scope() for event in raw]).astype(np.int8),
+            sequence=_ints([event.sequence_nr() for event in raw]),
+            forward_thread=_ints([event.fwd_thread_id() for event in raw]),
+            is_async=np.array([event.is_async() for event in raw], bool),
+            device_ns=_device_times(kernels, len(raw)),
+            metadata=_metadata(raw) if self._device else {},
+            kernels=kernels,
+            allocations=self._read_allocations() if self._memory else None,
+            inputs=_inputs(raw) if self._shapes else None,
+            dropped=dropped,
+        )
+
+    def _read_kernels(self, raw: list[Any]) -> Kernels:
+        launched_by = {event.correlation_id(): index for index, event in enumerate(raw)}
+        kernels = [kernel for kernel in self._kernels if not _is_annotation(kernel)]
+        kernels.sort(key=lambda kernel: kernel.start_ns())
+        names, name = _named(kernel.name() for kernel in kernels)
+        return Kernels(
+            names=names,
+            name=name,
+            start_ns=_ints([kernel.start_ns() for kernel in kernels]) - self._offset,
+            duration_ns=_ints([kernel.duration_ns() for kernel in kernels]),
+            event=_ints(
+                [launched_by.get(kernel.linked_correlation_id(), NOTHING) for kernel in kernels]
+            ),
+            stream=_ints([kernel.device_resource_id() for kernel in kernels]),
+        )
+
+    def _read_allocations(self) -> Allocations:
+        changes = sorted(self._allocations, key=lambda event: event.start_ns())
+        return Allocations(
+            start_ns=_ints([event.start_ns() for event in changes]) - self._offset,
+            size_bytes=_ints([event.nbytes() for event in changes]),
+            thread=_ints([event.start_thread_id() for event in changes]),
+        )
+
+
+def _is_annotation(kernel: Any) -> bool:
+    """A range of the host that Kineto shows on the device, too."""
+    return bool(kernel.is_user_annotation()) or kernel.activity_type() == _ANNOTATION
+
+
+def _device_times(kernels: Kernels | None, count: int) -> Ints:
+    if kernels is None:
+        return np.full(count, NOTHING, np.int64)
+    times = np.zeros(count, np.int64)
+    known = kernels.event >= 0
+    np.add.at(times, kernels.event[known], kernels.duration_ns[known])
+    return times
+
+
+def _metadata(raw: list[Any]) -> Mapping[int, Mapping[str, Any]]:
+    found = {}
+    for index, event in enumerate(raw):
+        if event.name() == "record_param_comms" and (text := event.metadata_json()):
+            with contextlib.suppress(ValueError):
+                found[index] = json.loads(text if text.lstrip().startswith("{") else "{" + text + "}")
+    return found
+
+
+def _inputs(raw: list[Any]) -> Inputs:
+    return Inputs(
+        shapes=[event.structured_input_shapes() for event in raw],
+        dtypes=[event.dtypes() for event in raw],
+        values=[event.concrete_inputs() for event in raw],
+    )
+
+
+def _public_events(profile: Any, anchor: Anchor, most: int) -> Events:
+    """The same by torch's public interface, at many times the cost; without shapes and memory."""
+    raw = sorted(profile.function_events, key=lambda event: event.time_range.start)
+    start_ns = _ints([event.time_range.start * 1000 for event in raw[:most]])
+    base = profile.profiling_start_time_ns  # its times are relative to the session's start
+    names, name = _named(event.name for event in raw[:most])
+    return Events(
+        names=names,
+        name=name.astype(np.int32),
+        start_ns=start_ns + base,
+        duration_ns=_ints([event.time_range.elapsed_us() * 1000 for event in raw[:most]]),
+        thread=_ints([event.thread for event in raw[:most]]),
+        scope=_ints([event.scope for event in raw[:most]]).astype(np.int8),
+        sequence=_ints([event.sequence_nr for event in raw[:most]]),
+        forward_thread=_ints([event.fwd_thread or 0 for event in raw[:most]]),
+        is_async=np.array([event.is_async for event in raw[:most]], bool),
+        device_ns=np.full(min(most, len(raw)), NOTHING, np.int64),
+        dropped=max(0, len(raw) - most),
+    )
+
+
+def _ints(values: list[Any]) -> Ints:
+    return np.array(values, np.int64)
+
+
+def _named(texts: Iterable[str]) -> tuple[list[str], Ints]:
+    """Distinct names in the order of their first use, and each text's index in them."""
+    index: dict[str, int] = {}
+    numbers = np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
+    return list(index), numbers

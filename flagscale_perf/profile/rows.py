@@ -1,0 +1,189 @@
+"""The rows of one step: what each operator of each module took, so that all of them make the step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from flagscale_perf.profile.attribution import NODE, Attribution, Part
+from flagscale_perf.profile.events import NOTHING, Events, Ints
+from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.records import Sort
+
+_SORTS = len(Sort)
+
+
+class Key(NamedTuple):
+    """What a row is of.
+
+    Attributes:
+        part: label of a `Part`.
+        module: path of it, "" outside of any.
+        sort: a `Sort`.
+        op: name, "" for Python and engine.
+    """
+
+    part: str
+    module: str
+    sort: int
+    op: str
+
+
+@dataclass
+class Row:
+    """Sums; as in `RowRecord`."""
+
+    runs: int = 0
+    self_ns: int = 0
+    total_ns: int = 0
+    device_ns: int | None = None
+    steps: int = 1
+
+    def add(self, other: Row) -> None:
+        """The same row of another step."""
+        self.runs += other.runs
+        self.self_ns += other.self_ns
+        self.total_ns += other.total_ns
+        if other.device_ns is not None:
+            self.device_ns = (self.device_ns or 0) + other.device_ns
+        self.steps += other.steps
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """One step's rows, and its parts, which do not overlap.
+
+    Attributes:
+        rows: by what they are of.
+        operators_ns, outside_ns, host_ns, engine_ns, communication_ns: as in `StepRecord`.
+        device_busy_ns: None without a device.
+        events: that it was made of.
+        dropped: events that were more than may be kept.
+        unmatched: nodes of the backward pass that no module is known for.
+    """
+
+    rows: dict[Key, Row] = field(default_factory=dict)
+    operators_ns: int = 0
+    outside_ns: int = 0
+    host_ns: int = 0
+    engine_ns: int = 0
+    communication_ns: int = 0
+    device_busy_ns: int | None = None
+    events: int = 0
+    dropped: int = 0
+    unmatched: int = 0
+
+    @property
+    def booked_ns(self) -> int:
+        """What the rows account for."""
+        parts = (self.operators_ns, self.outside_ns, self.host_ns, self.engine_ns, self.communication_ns)
+        return sum(parts)
+
+
+def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], bool]) -> StepRows:
+    """`is_collective`: whether an operator's name is that of a collective, or of what calls one."""
+    calls = events.marked([is_collective(name) for name in events.names])
+    pieces = Pieces.of(events, places, calls)
+    grouped = _Grouped(events, places)
+    rows = grouped.rows(pieces)
+    sums = dict.fromkeys(Sort, 0)
+    inside = 0
+    for key, row in rows.items():
+        sums[Sort(key.sort)] += row.self_ns
+        if key.sort == Sort.OPERATOR and key.module:
+            inside += row.self_ns
+    return StepRows(
+        rows=rows,
+        operators_ns=inside,
+        outside_ns=sums[Sort.OPERATOR] - inside,
+        host_ns=sums[Sort.HOST],
+        engine_ns=sums[Sort.ENGINE],
+        communication_ns=sums[Sort.COMMUNICATION],
+        device_busy_ns=None if events.kernels is None else events.kernels.busy_ns,
+        events=len(events),
+        dropped=events.dropped,
+        unmatched=places.unmatched,
+    )
+
+
+class _Grouped:
+    """Sums over the pieces and the events of each row: a row is a number while they are made."""
+
+    def __init__(self, events: Events, places: Attribution) -> None:
+        self._events, self._places = events, places
+        self._ops, self._op = _operators(events, places)
+
+    def rows(self, pieces: Pieces) -> dict[Key, Row]:
+        """All rows of the step."""
+        piece_key = self._keys(pieces.owner, pieces.sort, pieces.op)
+        keys, place = np.unique(piece_key, return_inverse=True)
+        self_ns = np.bincount(place, weights=pieces.duration_ns, minlength=len(keys)).astype(np.int64)
+        runs, total_ns, device_ns = self._of_events(pieces, keys)
+        for sort in (Sort.ENGINE, Sort.COMMUNICATION):  # a piece of these that is no event is a run of its own
+            alone = (pieces.sort == sort) & ((pieces.op != pieces.owner) | (sort == Sort.ENGINE))
+            runs += np.bincount(place[alone], minlength=len(keys))
+            total_ns += np.bincount(
+                place[alone], weights=pieces.duration_ns[alone], minlength=len(keys)
+            ).astype(np.int64)
+        has_device = self._events.kernels is not None
+        return {
+            self._key(int(key)): Row(
+                int(runs[index]),
+                int(self_ns[index]),
+                int(total_ns[index]),
+                int(device_ns[index]) if has_device else None,
+            )
+            for index, key in enumerate(keys)
+        }
+
+    def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
+        """Of each row: how many events, the time of them with all in them, and that of their kernels. One
+        within another of the same row is part of it.
+        """
+        events, parent = self._events, self._places.nesting.parent
+        sort = np.full(len(events), NOTHING, np.int64)
+        is_own = (pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE)
+        sort[pieces.owner[is_own]] = pieces.sort[is_own]
+        index = np.flatnonzero(sort >= 0)
+        key = np.full(len(events), NOTHING, np.int64)
+        key[index] = self._keys(index, sort[index], index)
+        place = np.searchsorted(keys, key[index])
+        is_outer = (parent[index] < 0) | (key[np.maximum(parent[index], 0)] != key[index])
+        outer = place[is_outer]
+        runs = np.bincount(outer, minlength=len(keys))
+        durations = events.duration_ns[index[is_outer]]
+        total_ns = np.bincount(outer, weights=durations, minlength=len(keys)).astype(np.int64)
+        device_ns = np.bincount(
+            place, weights=np.maximum(events.device_ns[index], 0), minlength=len(keys)
+        ).astype(np.int64)
+        return runs, total_ns, device_ns
+
+    def _keys(self, owner: Ints, sort: Ints, op: Ints) -> Ints:
+        """A number for each row; the engine's time is in no module."""
+        places = self._places
+        is_engine = sort == Sort.ENGINE
+        module = np.where(is_engine, 0, places.module[owner])
+        name = np.where(is_engine, 0, self._op[op])
+        part = np.where(is_engine, int(Part.BACKWARD), places.part[owner])
+        keys: Ints = ((part * len(places.paths) + module) * _SORTS + sort) * len(self._ops) + name
+        return keys
+
+    def _key(self, number: int) -> Key:
+        rest, op = divmod(number, len(self._ops))
+        rest, sort = divmod(rest, _SORTS)
+        part, module = divmod(rest, len(self._places.paths))
+        return Key(Part(part).label, self._places.paths[module], sort, self._ops[op])
+
+
+def _operators(events: Events, places: Attribution) -> tuple[list[str], Ints]:
+    """Names of operators, "" first, and each event's; a node's is that of what it runs."""
+    index: dict[str, int] = {"": 0}
+    by_name = np.array(
+        [index.setdefault(name.removeprefix(NODE), len(index)) for name in events.names], np.int64
+    )
+    op = by_name[events.name] if len(events) else np.zeros(0, np.int64)
+    op[places.is_module | places.is_step] = 0
+    return list(index), op
