@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,21 +18,23 @@ from flagscale_perf.spine.clock import Anchor
 MEMORY = "[memory]"
 _HOST_ACTIVITIES = frozenset({"cpu_op", "user_annotation"})
 _ANNOTATION = "gpu_user_annotation"
-try:
-    from torch._C._profiler import _RecordFunctionFast as Range
-except ImportError:  # slower, and public
-    from torch.autograd.profiler import record_function as Range  # type: ignore[assignment]
+# around a block; the public one does the same at twice the cost
+Range: Callable[[str], Any] = getattr(
+    torch._C._profiler, "_RecordFunctionFast", torch_profiler.record_function
+)
 
 
 def is_running() -> bool:
     """Whether any profiler of torch runs in this process: a second one would take its events away."""
-    enabled: Callable[[], bool] | None = getattr(torch.autograd, "_profiler_enabled", None)
-    return bool(torch_profiler._is_profiler_enabled if enabled is None else enabled())
+    enabled: Any = getattr(torch.autograd, "_profiler_enabled", None)
+    if enabled is None:  # the public profiler alone
+        enabled = partial(getattr, torch_profiler, "_is_profiler_enabled", False)
+    return bool(enabled())
 
 
 def has_device() -> bool:
     """Whether this process uses a CUDA device."""
-    return torch.cuda.is_available() and torch.cuda.is_initialized()
+    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
 
 
 class Session:
@@ -49,6 +52,7 @@ class Session:
         self._device = device
         self._shapes, self._memory = shapes, memory
         self._anchor = Anchor.now()
+        self._raw: list[Any] | None = None
 
     def start(self) -> None:
         """Raises RuntimeError where another profiler runs."""
@@ -57,16 +61,21 @@ class Session:
         self._profile.__enter__()
         self._anchor = Anchor.now()
 
-    def stop(self) -> None:
-        """Waits for the device, as torch's profiler does: what it runs belongs to the step."""
+    def stop(self) -> int:
+        """Waits for the device, as torch's profiler does: what it runs belongs to the step. Returns how many
+        events there are.
+        """
         self._profile.__exit__(None, None, None)
+        results = getattr(self._profile, "kineto_results", None)
+        if results is not None and hasattr(results, "events"):
+            self._raw = results.events()
+        return 0 if self._raw is None else len(self._raw)
 
     def events(self, most: int) -> Events:
-        """The first `most` events of the host, and what belongs to them."""
-        results = getattr(self._profile, "kineto_results", None)
-        if results is None or not hasattr(results, "events"):
-            return _public_events(self._profile, self._anchor, most)
-        raw = results.events()
+        """The first `most` events of the host, and what belongs to them; once."""
+        raw, self._raw = self._raw, None
+        if raw is None:
+            return _public_events(self._profile, most)
         offset = self._anchor.wall_ns - self._anchor.mono_ns
         return _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
 
@@ -147,9 +156,7 @@ class _Reader:
             name=name,
             start_ns=_ints([kernel.start_ns() for kernel in kernels]) - self._offset,
             duration_ns=_ints([kernel.duration_ns() for kernel in kernels]),
-            event=_ints(
-                [launched_by.get(kernel.linked_correlation_id(), NOTHING) for kernel in kernels]
-            ),
+            event=_ints([launched_by.get(kernel.linked_correlation_id(), NOTHING) for kernel in kernels]),
             stream=_ints([kernel.device_resource_id() for kernel in kernels]),
         )
 
@@ -193,7 +200,7 @@ def _inputs(raw: list[Any]) -> Inputs:
     )
 
 
-def _public_events(profile: Any, anchor: Anchor, most: int) -> Events:
+def _public_events(profile: Any, most: int) -> Events:
     """The same by torch's public interface, at many times the cost; without shapes and memory."""
     raw = sorted(profile.function_events, key=lambda event: event.time_range.start)
     start_ns = _ints([event.time_range.start * 1000 for event in raw[:most]])

@@ -90,7 +90,8 @@ def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution,
     """Both, without the time in which the step's thread waits for the others."""
     order = np.argsort(pieces.start_ns, kind="stable")
     top = np.flatnonzero(others & (places.nesting.parent < 0))
-    held = order[np.maximum(np.searchsorted(pieces.start_ns[order], events.start_ns[top], side="right") - 1, 0)]
+    after = np.searchsorted(pieces.start_ns[order], events.start_ns[top], side="right")
+    held = order[np.maximum(after - 1, 0)]
     remaining = pieces.duration_ns.copy()
     engine: list[tuple[int, int, int]] = []
     for piece in np.unique(held):

@@ -41,7 +41,7 @@ def _shortened(path: str) -> str:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether what runs is not the module's own Python: hooks in it would not be called, or break its graph."""
+    """Whether what runs is not the module's own Python: hooks would not be called, or break its graph."""
     if getattr(module, "_compiled_call_impl", None) is not None:
         return True
     return hasattr(module, "_orig_mod") and hasattr(module, "dynamo_ctx")

@@ -122,7 +122,10 @@ class _Grouped:
         keys, place = np.unique(piece_key, return_inverse=True)
         self_ns = np.bincount(place, weights=pieces.duration_ns, minlength=len(keys)).astype(np.int64)
         runs, total_ns, device_ns = self._of_events(pieces, keys)
-        for sort in (Sort.ENGINE, Sort.COMMUNICATION):  # a piece of these that is no event is a run of its own
+        for sort in (
+            Sort.ENGINE,
+            Sort.COMMUNICATION,
+        ):  # such a piece that is no event is a run of its own
             alone = (pieces.sort == sort) & ((pieces.op != pieces.owner) | (sort == Sort.ENGINE))
             runs += np.bincount(place[alone], minlength=len(keys))
             total_ns += np.bincount(

@@ -1,0 +1,258 @@
+"""Profiles steps of models in this process: the host says where a step begins and ends, nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from torch import nn
+
+from flagscale_perf.profile import kineto
+from flagscale_perf.profile.kineto import Range, Session
+from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.ranges import STEP, Ranges, unwrapped
+from flagscale_perf.profile.rank import Rank
+from flagscale_perf.profile.schedule import Kind, Schedule
+from flagscale_perf.profile.store import Store
+from flagscale_perf.profile.task import job_of
+from flagscale_perf.profile.window import Reduction, Step, Window
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.errors import raised_by_signal
+from flagscale_perf.spine.records import Record
+from flagscale_perf.writer.console import complain
+from flagscale_perf.writer.membership import Membership
+
+BUSY = (
+    "another profiler of torch was running, and a second one would take its events away: end that one first,"
+    " or profile other steps"
+)
+COMPILED = "the model is compiled: what runs is not the modules' own Python, so that they have no ranges"
+UNSEEN = (
+    "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
+)
+FAILED = "the profiler failed, see stderr of this process"
+
+
+class Profiler:
+    """Between `begin_step` and `end_step` lies one step. Nothing here raises, but for a user's mistake
+    when it is made; a failure inside is said once, and profiling ends.
+    """
+
+    def __init__(
+        self,
+        models: nn.Module | Sequence[nn.Module],
+        options: ProfileOptions,
+        *,
+        rank: Rank | None = None,
+        put: Callable[[Record], None] | None = None,
+    ) -> None:
+        """Starts nothing yet.
+
+        Args:
+            models: the model, or the chunks of it that this rank has.
+            options: which steps, and what of them.
+            rank: what the host knows of this rank; None: what torch.distributed says.
+            put: where records go; None: to the writer of the job on this machine.
+
+        Raises PerfError for options that cannot be meant.
+        """
+        self._schedule = Schedule.of(options)
+        self._options = options
+        self._models = [models] if isinstance(models, nn.Module) else list(models)
+        self._rank = rank or Rank()
+        self._put = put
+        self._membership: Membership | None = None
+        self._ranges: Ranges | None = None
+        self._reduction: Reduction | None = None
+        self._window: Window | None = None
+        self._step: Step | None = None
+        self._open_range: Any = None
+        self._count = 0
+        self._thread: threading.Thread | None = None
+        self._is_on = self._schedule is not None
+        self._has_complained = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there may be another step to profile."""
+        return self._is_on
+
+    def begin_step(self, iteration: int | None = None, phase: str = "train") -> None:
+        """A step begins. `iteration`: as the host counts; None: counted here, from 1."""
+        if not self._is_on:
+            return
+        self._count += 1
+        number = self._count if iteration is None else iteration
+        try:
+            self._begin(number, iteration, phase)
+        except Exception as error:
+            self._fail(error)
+
+    def end_step(self, samples: int | None = None, tokens: int | None = None) -> None:
+        """The step is over; without it, a step ends where the next one begins."""
+        if self._step is None:
+            return
+        try:
+            self._end(samples, tokens)
+        except Exception as error:
+            self._fail(error)
+
+    @contextlib.contextmanager
+    def step(
+        self,
+        iteration: int | None = None,
+        phase: str = "train",
+        samples: int | None = None,
+        tokens: int | None = None,
+    ) -> Iterator[None]:
+        """A step around a block."""
+        self.begin_step(iteration, phase)
+        try:
+            yield
+        finally:
+            self.end_step(samples, tokens)
+
+    def close(self) -> None:
+        """Ends a step and a window that are open, and waits until all records are kept."""
+        try:
+            if self._step is not None:
+                self._end(None, None)
+            self._end_window()
+        except Exception as error:
+            self._fail(error)
+        self._is_on = False
+        self._wait()
+        if self._membership is not None:
+            self._membership.end("completed")
+            self._membership = None
+
+    def __enter__(self) -> Profiler:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self, number: int, iteration: int | None, phase: str) -> None:
+        if self._step is not None:
+            self._end(None, None)
+        assert self._schedule is not None
+        position = self._schedule.position(number)
+        if position is None:
+            return
+        if position >= self._schedule.length:
+            self._end_window()
+            if self._schedule.steps.every is None:
+                self._is_on = False
+            return
+        if self._window is None:
+            self._begin_window()
+        kind = self._schedule.kind(position)
+        if kind is Kind.CLEAN:
+            self._step = Step(kind, iteration, phase, monotonic_ns())
+        elif kind is not Kind.IGNORED:
+            self._begin_profiled(Step(kind, iteration, phase))
+
+    def _begin_window(self) -> None:
+        """The records of the one before are made by now, or are waited for."""
+        self._wait()
+        if self._reduction is None:
+            self._reduction = self._joined()
+        self._window = Window()
+
+    def _joined(self) -> Reduction:
+        """The first window: modules are looked at, and the writer of the job is joined."""
+        self._ranges = Ranges(self._models)
+        model = type(unwrapped(self._models[0])).__name__ if self._models else ""
+        is_compiled = bool(self._ranges.compiled)
+        rank = self._rank.completed(model, is_compiled)
+        if self._put is None:
+            self._membership = Membership.join(job_of(self._options), f"rank {rank.rank}")
+        store = Store(self._put_all)
+        store.add_rank(rank, len(self._ranges.paths))
+        return Reduction(store, self._options.max_events, COMPILED if is_compiled else UNSEEN)
+
+    def _put_all(self, records: Sequence[Record]) -> None:
+        """On the side thread: where the ring has no room, it waits for the writer."""
+        if self._put is not None:
+            for record in records:
+                self._put(record)
+        elif self._membership is not None:
+            lost = self._membership.put_all(records)
+            if lost:
+                self._complain(f"{lost} records are lost: the writer took nothing for a long time")
+
+    def _begin_profiled(self, step: Step) -> None:
+        assert self._window is not None and self._ranges is not None
+        if self._window.recorded >= self._options.max_events:
+            return
+        if kineto.is_running():
+            self._window.reason = BUSY
+            self._complain(BUSY)
+            return
+        begin_ns = monotonic_ns()
+        detail = step.kind is Kind.DETAILED
+        step.session = Session(shapes=detail, memory=detail)
+        self._ranges.attach()
+        step.session.start()
+        self._step = step
+        self._open_range = Range(STEP)
+        step.start_ns = monotonic_ns()
+        self._window.begin_ns += step.start_ns - begin_ns
+        self._open_range.__enter__()
+
+    def _end(self, samples: int | None, tokens: int | None) -> None:
+        step, self._step = self._step, None
+        assert step is not None and self._window is not None
+        if self._open_range is not None:
+            self._open_range.__exit__(None, None, None)
+            self._open_range = None
+        end_ns = monotonic_ns()
+        step.total_ns = end_ns - step.start_ns
+        step.samples, step.tokens = samples, tokens
+        self._window.steps.append(step)
+        if step.session is not None and self._ranges is not None:
+            self._ranges.detach()
+            self._window.recorded += step.session.stop()
+            self._window.end_ns += monotonic_ns() - end_ns
+
+    def _end_window(self) -> None:
+        window, self._window = self._window, None
+        if window is None or self._reduction is None:
+            return
+        self._thread = threading.Thread(
+            target=self._reduce, args=(window,), name="flagscale_perf profile", daemon=True
+        )
+        self._thread.start()
+
+    def _reduce(self, window: Window) -> None:
+        """On its own thread."""
+        try:
+            assert self._reduction is not None
+            self._reduction.reduce(window)
+        except Exception as error:
+            self._fail(error)
+
+    def _wait(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.join()
+
+    def _fail(self, error: Exception) -> None:
+        """Said once; the program goes on as if it had never been profiled."""
+        self._is_on = False
+        self._step = None
+        if self._ranges is not None:
+            self._ranges.detach()
+        if raised_by_signal(error):
+            raise error
+        self._complain(f"profiling ends: {type(error).__name__}: {error}")
+
+    def _complain(self, text: str) -> None:
+        if not self._has_complained:
+            self._has_complained = True
+            complain(f"flagscale_perf profile: {text}")

@@ -1,0 +1,56 @@
+"""Which rank a profiled process is, in words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import distributed
+
+from flagscale_perf.profile import kineto
+
+
+@dataclass(frozen=True)
+class Rank:
+    """As a `RankRecord`, with texts in place of names' numbers; what the host does not say is looked up.
+
+    Attributes:
+        rank, world_size: None: what torch.distributed says.
+        tensor, tensor_size: None where unknown or not used; the same for `pipeline`, `data` and `expert`.
+        host: "megatron", "huggingface", "vllm" or "torch".
+        model: name of the model's class; "": the class of what is profiled.
+        device: "": what torch calls it.
+        mode: "eager", "compiled" or "graphs"; "": as the modules look.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    tensor: int | None = None
+    tensor_size: int | None = None
+    pipeline: int | None = None
+    pipeline_size: int | None = None
+    data: int | None = None
+    data_size: int | None = None
+    expert: int | None = None
+    expert_size: int | None = None
+    host: str = "torch"
+    model: str = ""
+    device: str = ""
+    mode: str = ""
+
+    def completed(self, model: str, is_compiled: bool) -> Rank:
+        """With what was left open."""
+        joined = distributed.is_available() and distributed.is_initialized()
+        size = (distributed.get_world_size() if joined else 1) if self.world_size is None else self.world_size
+        return replace(
+            self,
+            rank=(distributed.get_rank() if joined else 0) if self.rank is None else self.rank,
+            world_size=size,
+            model=self.model or model,
+            device=self.device or _device(),
+            mode=self.mode or ("compiled" if is_compiled else "eager"),
+        )
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if kineto.has_device() else "cpu"

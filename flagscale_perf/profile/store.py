@@ -1,0 +1,60 @@
+"""Records of this rank on their way into its ring: texts as numbers, every record numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from flagscale_perf.profile.rank import Rank
+from flagscale_perf.profile.records import RankRecord
+from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
+from flagscale_perf.spine.records import Record
+
+_NAMES = frozenset(
+    ("host", "model", "device", "mode", "phase", "step_phase", "module", "op", "call", "group", "reason")
+) | {"roof"}
+
+
+class Store:
+    """Numbers names and records; not for several threads at once."""
+
+    def __init__(self, put_all: Callable[[Sequence[Record]], None]) -> None:
+        self._put_all = put_all
+        self._pending: list[Record] = []
+        self._names: dict[str, int] = {"": 0}
+        self._count = 0
+
+    def name(self, text: str) -> int:
+        """The text's number, kept before its first use."""
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[text] = len(self._names)
+            self._pending.append(NameRecord(0, number, _cut(text)))
+        return number
+
+    def next_number(self) -> int:
+        """Of a record that is kept later than those that refer to it."""
+        self._count += 1
+        return self._count
+
+    def add(self, kind: Callable[..., Record], number: int | None = None, **fields: Any) -> int:
+        """Keeps a record, its texts by their numbers; returns its own."""
+        number = self.next_number() if number is None else number
+        numbered = {name: self.name(value) if name in _NAMES else value for name, value in fields.items()}
+        self._pending.append(kind(process=0, number=number, **numbered))
+        return number
+
+    def flush(self) -> None:
+        """Hands on what has been added since; may wait for room."""
+        pending, self._pending = self._pending, []
+        self._put_all(pending)
+
+    def add_rank(self, rank: Rank, modules: int) -> None:
+        """What comes first."""
+        self.add(RankRecord, **vars(rank), modules=modules)
+
+
+def _cut(text: str) -> str:
+    """The end of a name says more than its beginning: modules differ there."""
+    raw = text.encode()
+    return text if len(raw) <= NAME_BYTES else raw[-NAME_BYTES:].decode(errors="ignore")

@@ -1,0 +1,81 @@
+"""A session of the profiler, and what is read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from flagscale_perf.profile import kineto
+from flagscale_perf.profile.events import Events
+from flagscale_perf.profile.kineto import Range, Session
+from flagscale_perf.spine.clock import monotonic_ns
+
+
+def recorded(**how: bool) -> tuple[Session, int, int]:
+    """A product in a range; when it began and ended."""
+    one = torch.ones(4, 8)
+    session = Session(**how)
+    session.start()
+    begin = monotonic_ns()
+    with Range("mine"):
+        torch.mm(one, one.T)
+    end = monotonic_ns()
+    session.stop()
+    return session, begin, end
+
+
+def times(events: Events, name: str) -> tuple[int, int]:
+    """Start and end of the one event with this name."""
+    (index,) = [i for i, n in enumerate(events.name) if events.names[n] == name]
+    return int(events.start_ns[index]), int(events.end_ns[index])
+
+
+def test_events_are_on_the_monotonic_clock() -> None:
+    session, begin, end = recorded()
+    events = session.events(1000)
+    start, stop = times(events, "mine")
+    inner, inner_stop = times(events, "aten::mm")
+    slack = 50_000  # between two readings of two clocks
+    assert begin - slack < start <= inner <= inner_stop <= stop < end + slack
+    assert events.dropped == 0
+    assert events.inputs is None and events.allocations is None and events.kernels is None
+
+
+def test_what_is_more_than_may_be_kept_is_counted() -> None:
+    session, _, _ = recorded()
+    count = len(recorded()[0].events(1000))
+    events = session.events(1)
+    assert (len(events), events.dropped) == (1, count - 1)
+
+
+def test_shapes_and_memory_are_read_where_they_were_asked_for() -> None:
+    session, _, _ = recorded(shapes=True, memory=True)
+    events = session.events(1000)
+    assert events.inputs is not None and events.allocations is not None
+    (index,) = [i for i, n in enumerate(events.name) if events.names[n] == "aten::mm"]
+    assert events.inputs.shapes[index] == [[4, 8], [8, 4]]
+    assert list(events.inputs.dtypes[index]) == ["float", "float"]
+    assert events.allocations.size_bytes.tolist()[:1] == [4 * 4 * 4]
+
+
+def test_a_profiler_that_runs_is_seen_and_not_disturbed() -> None:
+    assert not kineto.is_running()
+    with torch.autograd.profiler.profile() as theirs:
+        assert kineto.is_running()
+        with pytest.raises(RuntimeError, match="another profiler"):
+            Session().start()
+        torch.ones(2)
+    assert any(event.key == "aten::ones" for event in theirs.key_averages())
+
+
+def test_without_the_raw_events_the_public_ones_say_the_same(monkeypatch: Any) -> None:
+    session, _, _ = recorded()
+    expected = session.events(1000)
+    other, begin, end = recorded()
+    other._raw = None
+    found = other.events(1000)
+    assert [found.names[n] for n in found.name] == [expected.names[n] for n in expected.name]
+    start, stop = times(found, "mine")
+    assert begin - 5_000_000 < start < stop < end + 5_000_000

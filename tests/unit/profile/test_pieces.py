@@ -1,0 +1,96 @@
+"""A step's time, cut so that all of it belongs to one event."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.records import Sort
+from tests.profiled_events import Event, events_of, module, node, step
+
+
+def cut(events: list[Event]) -> dict[tuple[str, str], int]:
+    """Microseconds by sort and the name of what they were spent on."""
+    columns = events_of(events)
+    calls = columns.marked([name.startswith(("c10d::", "gloo:")) for name in columns.names])
+    pieces = Pieces.of(columns, Attribution.of(columns), calls)
+    sums: dict[tuple[str, str], int] = {}
+    for op, sort, ns in zip(pieces.op, pieces.sort, pieces.duration_ns, strict=True):
+        key = Sort(sort).name, columns.names[columns.name[op]].rpartition(" ")[2]
+        sums[key] = sums.get(key, 0) + int(ns) // 1000
+    return {key: value for key, value in sums.items() if value}
+
+
+def test_the_pieces_make_the_step() -> None:
+    found = cut(
+        [
+            step(200),
+            module("m", 10, 60),
+            Event("aten::linear", 20, 50),
+            Event("aten::mm", 25, 45),
+            node("A", 100, 120),
+            node("B", 125, 150),
+            Event("somewhere else", 0, 190, thread=9),
+        ]
+    )
+    assert found == {
+        ("HOST", "step"): 10 + 40 + 50,
+        ("HOST", "m"): 20,
+        ("OPERATOR", "aten::linear"): 10,
+        ("OPERATOR", "aten::mm"): 20,
+        ("OPERATOR", "A"): 20,
+        ("OPERATOR", "B"): 25,
+        ("ENGINE", "step"): 5,
+    }
+    assert sum(found.values()) == 200
+
+
+def test_python_that_a_collective_ends_was_waiting_for_it() -> None:
+    """Called at 20 in 5, and over at 70 on another thread: 45 of waiting, and 10 of Python after it. The
+    second one ends while an operator runs: nobody waited.
+    """
+    found = cut(
+        [
+            step(200),
+            Event("c10d::allreduce_", 20, 25),
+            Event("gloo:all_reduce", 24, 70, thread=2, is_async=True),
+            Event("aten::mm", 80, 180),
+            Event("gloo:broadcast", 75, 170, thread=2, is_async=True),
+        ]
+    )
+    assert found == {
+        ("HOST", "step"): 20 + 10 + 20,
+        ("COMMUNICATION", "c10d::allreduce_"): 5,
+        ("COMMUNICATION", "gloo:all_reduce"): 45,
+        ("OPERATOR", "aten::mm"): 100,
+    }
+    assert sum(found.values()) == 200
+
+
+def test_the_backward_on_a_thread_of_its_own_is_not_counted_as_waiting_too() -> None:
+    found = cut(
+        [
+            step(200),
+            Event("aten::loss", 10, 20),
+            node("A", 40, 70, thread=5),
+            Event("aten::mm", 50, 60, thread=5),
+            node("B", 80, 90, thread=5),
+        ]
+    )
+    assert found == {
+        ("HOST", "step"): 200 - 10 - 50,
+        ("OPERATOR", "aten::loss"): 10,
+        ("OPERATOR", "A"): 20,
+        ("OPERATOR", "aten::mm"): 10,
+        ("ENGINE", "B"): 10,
+        ("OPERATOR", "B"): 10,
+    }
+    assert sum(found.values()) == 200
+
+
+def test_without_a_range_of_the_step_there_are_no_pieces() -> None:
+    columns = events_of([Event("aten::mm", 0, 10)])
+    with pytest.raises(ValueError, match="no range"):
+        Pieces.of(columns, Attribution.of(columns), np.zeros(1, bool))

@@ -1,0 +1,93 @@
+"""A model profiled over some steps, to its records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from flagscale_perf.profile.profiler import Profiler
+from flagscale_perf.profile.records import RankRecord, RowRecord, StepRecord, WindowRecord
+from flagscale_perf.spine.peers.records import NameRecord
+from tests.profiled_events import options_of, tiny_qwen3, train_step
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def profiled(directory: Path, steps: str, count: int, **more: Any) -> tuple[list[Any], Any, list[float]]:
+    """Records of so many training steps of a small Qwen3, the model, and its losses; `steps` "": without."""
+    model = tiny_qwen3()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    tokens = torch.arange(16).reshape(1, 16)
+    records: list[Any] = []
+    losses = []
+    with Profiler(model, options_of(directory, steps, **more), put=records.append) as profiler:
+        for iteration in range(1, count + 1):
+            with profiler.step(iteration, samples=1, tokens=16):
+                losses.append(train_step(model, optimizer, tokens))
+    return records, model, losses
+
+
+def of(records: list[Any], kind: type) -> list[Any]:
+    """Those of a type."""
+    return [record for record in records if isinstance(record, kind)]
+
+
+def test_the_rows_of_a_step_and_its_residual_make_the_step(tmp_path: Path) -> None:
+    records, _, _ = profiled(tmp_path, "2-3", 7)
+    names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
+    (rank,) = of(records, RankRecord)
+    assert (rank.rank, rank.world_size, names[rank.host], names[rank.model], names[rank.mode]) == (
+        0, 1, "torch", "Qwen3ForCausalLM", "eager",
+    )  # fmt: skip
+    steps = of(records, StepRecord)
+    assert [(step.iteration, step.is_profiled) for step in steps] == [(2, 1), (3, 0), (4, 1), (5, 0)]
+    rows = of(records, RowRecord)
+    profiled_steps = [step for step in steps if step.is_profiled]
+    total_ns = sum(step.total_ns for step in profiled_steps)
+    residual_ns = sum(step.residual_ns for step in profiled_steps)
+    assert sum(row.self_ns for row in rows) + residual_ns == total_ns
+    assert abs(residual_ns) < total_ns / 100
+    (window,) = of(records, WindowRecord)
+    assert (window.steps, window.clean_steps, window.dropped_events, window.reason) == (2, 2, 0, 0)
+    assert records[-1] is window
+    numbers = [record.number for record in records if not isinstance(record, NameRecord)]
+    assert sorted(numbers) == list(range(1, len(numbers) + 1))
+
+
+def test_every_projection_of_every_layer_has_its_product_forward_and_two_backward(tmp_path: Path) -> None:
+    records, _, _ = profiled(tmp_path, "2-3", 7)
+    names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
+    products = Counter(
+        {
+            (names[row.module], names[row.phase]): row.runs
+            for row in of(records, RowRecord)
+            if names[row.op] == "aten::mm" and ".layers." in names[row.module]
+        }
+    )
+    attention = [f"self_attn.{name}_proj" for name in "qkvo"]
+    feed_forward = [f"mlp.{name}_proj" for name in ("gate", "up", "down")]
+    assert products == {
+        (f"model.layers.{layer}.{part}", phase): runs
+        for layer in range(2)
+        for part in attention + feed_forward
+        for phase, runs in (("forward", 2), ("backward", 4))
+    }
+
+
+def test_a_model_that_was_profiled_is_as_if_it_had_not_been(tmp_path: Path) -> None:
+    _, model, losses = profiled(tmp_path, "2-3", 7)
+    _, other, expected = profiled(tmp_path, "100", 7)
+    assert losses == expected
+    assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
+    hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
+    assert sum(hooks) == 0

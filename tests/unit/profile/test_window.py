@@ -1,0 +1,23 @@
+"""What is kept of a window."""
+
+from __future__ import annotations
+
+from flagscale_perf.profile.records import StepRecord, WindowRecord
+from flagscale_perf.profile.schedule import Kind
+from flagscale_perf.profile.store import Store
+from flagscale_perf.profile.window import Reduction, Step, Window
+from flagscale_perf.spine.peers.records import NameRecord
+
+
+def test_a_window_without_rows_says_why() -> None:
+    kept: list[object] = []
+    window = Window([Step(Kind.CLEAN, 4, "train", 1000, 50, 2, 64)])
+    Reduction(Store(kept.extend), 100, "nothing ran").reduce(window)
+    name, step, why, record = kept
+    assert (name, why) == (NameRecord(0, 1, "train"), NameRecord(0, 2, "nothing ran"))
+    assert isinstance(step, StepRecord) and isinstance(record, WindowRecord)
+    assert (step.number, step.window, step.iteration, step.is_profiled, step.total_ns) == (2, 1, 4, 0, 50)
+    assert (record.number, record.start_ns, record.total_ns, record.steps, record.clean_steps) == (
+        1, 1000, 50, 0, 1,
+    )  # fmt: skip
+    assert record.reason == 2
