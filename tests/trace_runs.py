@@ -195,8 +195,9 @@ def lines_of_put(
     speed: float = 253.33,
     before: str = "",
     behind: str = "",
+    sizes: str = "",
 ) -> list[str]:
-    """The two lines of a put."""
+    """The two lines of a put; the second one has its sizes."""
     head = f"{before}[TQ-DETAIL] trace_id={trace_id} | stage=TQ_CLIENT_PUT_"
     fields = f"duration={took_ms / 1000:.6f}s | throughput_mbps={speed:.2f}"
-    return [f"{head}START{behind}", f"{head}END | {fields}{behind}"]
+    return [f"{head}START{behind}", f"{head}END | {fields}{sizes}{behind}"]

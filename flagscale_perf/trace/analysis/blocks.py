@@ -20,13 +20,14 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
+from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.drawn import drawn
 from flagscale_perf.trace.analysis.layout import NOTHING
 from flagscale_perf.trace.analysis.lineage import Lineage
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport, bound_of, usual
 from flagscale_perf.trace.analysis.spread import Spread
-from flagscale_perf.trace.analysis.sums import MIB, OTHER, FunctionSums
+from flagscale_perf.trace.analysis.sums import OTHER, FunctionSums
 from flagscale_perf.trace.records import Kind
 
 _GOOD = ("completed", "")

@@ -24,8 +24,9 @@ from flagscale_perf.analysis.compare.judge import Judge
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.source import RunReader, Traces
-from flagscale_perf.trace.analysis.sums import MIB, STAGES
+from flagscale_perf.trace.analysis.sums import STAGES
 from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 
 NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another

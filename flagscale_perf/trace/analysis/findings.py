@@ -20,10 +20,11 @@ from flagscale_perf.analysis.rules import (
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.advice import best_gain
+from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.spread import Spread
-from flagscale_perf.trace.analysis.sums import MIB, OperationSums
+from flagscale_perf.trace.analysis.sums import OperationSums
 from flagscale_perf.trace.records import Kind
 
 GAIN = "samples in the same time"

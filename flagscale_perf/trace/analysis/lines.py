@@ -1,69 +1,36 @@
 """Trace lines found in text: whatever stands before and behind them, whoever wrote into the same line.
 
 A line is read by itself: nothing is paired, so that interleaved, repeated and missing lines, calls that share
-an id and calls without one all count as what they are. Whole lines of the usual shape are read together, the
-others one by one.
+an id and calls without one all count as what they are. Lines of the usual shape are taken apart many at a
+time (`columns`), every other one by itself; either way the same comes out.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
-MARK = b"[TQ-"
-NO_TRACE = b"N/A"
-FUNCTION_END = b"stage=FUNCTION_END"
-STAGES = {b"stage=GET_END": 0, b"stage=COMPUTE_END": 1, b"stage=PUT_END": 2}
-OPERATIONS = {b"stage=TQ_CLIENT_PUT_END": 0, b"stage=TQ_CLIENT_GET_END": 1}  # values of records.Kind
-_ENDS = {FUNCTION_END, *STAGES, *OPERATIONS}
-_STARTS = {end.replace(b"_END", b"_START") for end in _ENDS}
-_STARTED = b" | stage=FUNCTION_START"
+from flagscale_perf.trace.analysis.columns import (
+    MARK,
+    MIB,
+    Calls,
+    Column,
+    Operations,
+    Stages,
+    columns_of,
+)
+
+_FUNCTION_END = b"stage=FUNCTION_END"
+_STAGES = {b"stage=GET_END": 0, b"stage=COMPUTE_END": 1, b"stage=PUT_END": 2}
+_OPERATIONS = {b"stage=TQ_CLIENT_PUT_END": 0, b"stage=TQ_CLIENT_GET_END": 1}  # values of records.Kind
+_ENDS = {_FUNCTION_END, *_STAGES, *_OPERATIONS}
+_STARTED = b"FUNCTION_START"
+_STARTS = {end.removeprefix(b"stage=").replace(b"_END", b"_START") for end in _ENDS}
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _REPEATED = re.compile(rb"\s*\[repeated (\d+)x across cluster\].*", re.DOTALL)
 _WORKER = re.compile(rb"pid=(\d+)(?:, ip=([^)\s]+))?")
-_SHARED = re.compile(rb"\[TQ-[^\n]*\[TQ-")  # several in one line
 _FILE_PID = re.compile(r"(?:^tq_trace_|^worker-.*-)(\d+)\.")
-
-
-class Line(NamedTuple):
-    """A line that ends something.
-
-    Attributes:
-        stage: `stage=...`, one of those above.
-        process: whose it is, as far as that is known.
-        trace: id.
-        function: empty for an operation of the client.
-        fields: name to value of the others.
-    """
-
-    stage: bytes
-    process: str
-    trace: bytes
-    function: bytes
-    fields: dict[bytes, bytes]
-
-
-class Group:
-    """Usual lines of one function in one process, of one chunk.
-
-    Attributes:
-        times: get, compute, put, total, in seconds.
-        shares: of get, compute and put, in percent, for each total.
-        traces: ids.
-        numbers: of the calls in the process; empty where they are not said.
-    """
-
-    __slots__ = ("numbers", "shares", "times", "traces")
-
-    def __init__(self) -> None:
-        self.times: tuple[list[float], ...] = ([], [], [], [])
-        self.shares: list[tuple[float, float, float]] = []
-        self.traces: list[bytes] = []
-        self.numbers: list[int] = []
-
-
-Groups = dict[tuple[bytes, bytes, bytes], Group]  # by what stands before the mark, `pid` and `func=...`
+_MAX_WORKERS = 1 << 16
 
 
 class TraceLines:
@@ -85,59 +52,49 @@ class TraceLines:
         self.lines = self.torn = self.started = self.repeated = 0
         self.lossy: set[str] = set()
 
-    def read(self, chunks: Iterable[bytes]) -> Iterator[Line | tuple[str, bytes, Group]]:
-        """Lines one by one, and of the usual ones groups with their process and function."""
+    def read(self, chunks: Iterable[bytes]) -> Iterator[Column]:
+        """What they say of ends: of stages, of calls and of the client's operations."""
         for chunk in chunks:
-            count = chunk.count(MARK)
-            if not count:
-                continue
-            self.lines += count
-            self.started += chunk.count(_STARTED)
-            lines = chunk.split(b"\n")
-            groups: Groups = {}
-            if b"[repeated " in chunk or b" | weight=" in chunk or _SHARED.search(chunk):
-                rest = [line for line in lines if MARK in line]
-            else:
-                ends = [line for line in lines if b"_END | " in line]
-                self.torn += max(0, count - len(ends) - chunk.count(b"_START"))
-                rest = [line for line in ends if not _is_taken(line, groups)]
-            for line in rest:
-                yield from self._closely(line)
-            for (head, pid, function), group in groups.items():
-                yield self._process(head, pid), function[len(b"func=") :], group
+            found = columns_of(chunk, self._process)
+            self.lines += found.lines + found.rest.count(MARK)
+            self.started += found.started[_STARTED]
+            self.torn += sum(count for stage, count in found.started.items() if stage not in _STARTS)
+            yield from found.columns
+            if found.rest:
+                yield from self._close(found.rest.split(b"\n"))
 
-    def _closely(self, line: bytes) -> Iterator[Line]:
+    def _close(self, lines: Iterable[bytes]) -> Iterator[Column]:
         """A coloured line, one that stands for others, several in one, or one that is cut."""
-        before, *found = _ANSI.sub(b"", line).split(MARK)
-        for text in found:
-            match = _REPEATED.search(text)
-            if match:
-                self.repeated += int(match[1]) - 1
-                self.lossy.add(self._process(before, b""))
-                text = text[: match.start()]
-            read = self._line(text.rstrip(), before)
-            if read is not None:
-                yield read
+        for line in lines:
+            before, *found = _ANSI.sub(b"", line).split(MARK)
+            for text in found:
+                match = _REPEATED.search(text)
+                if match:
+                    self.repeated += int(match[1]) - 1
+                    self.lossy.add(self._process(before, b""))
+                    text = text[: match.start()]
+                yield from self._line(text.rstrip(), before)
 
-    def _line(self, text: bytes, before: bytes) -> Line | None:
+    def _line(self, text: bytes, before: bytes) -> Iterator[Column]:
         """What stands behind the mark: fields in any order."""
         kind, _, rest = text.partition(b"] trace_id=")
         trace, *others = rest.split(b" | ")
         stage = next((one for one in others if one in _ENDS), None)
-        if kind not in (b"TRACE", b"DETAIL") or (stage in OPERATIONS) != (
-            kind == b"DETAIL" and stage is not None
-        ):
-            self.torn += 1
-            return None
-        if stage is None:
-            self.torn += not any(one in _STARTS for one in others)
-            return None
         fields = {name: value for name, _, value in (one.partition(b"=") for one in others)}
-        function = fields.get(b"func", b"")
-        if kind == b"TRACE" and not function:
+        if stage is None and kind in (b"TRACE", b"DETAIL") and fields.get(b"stage") in _STARTS:
+            self.started += fields[b"stage"] == _STARTED
+            return
+        column: Column | None = None
+        if stage is not None and (stage in _OPERATIONS) == (kind == b"DETAIL"):
+            process = self._process(before, fields.get(b"pid", b""))
+            if kind == b"DETAIL":
+                column = _operation(_OPERATIONS[stage], process, fields)
+            elif kind == b"TRACE" and fields.get(b"func"):
+                column = _of_call(stage, process, trace, fields)
+        if column is None:
             self.torn += 1
-            return None
-        return Line(stage, self._process(before, fields.get(b"pid", b"")), trace, function, fields)
+        else:
+            yield column
 
     def _process(self, before: bytes, pid: bytes) -> str:
         """Whose line it is: as it says itself, as Ray or a logger put it before it, or as the file's name
@@ -149,78 +106,66 @@ class TraceLines:
             known = self._workers.get(head, "")
             if not known and (match := _WORKER.search(head)):
                 known = match[1].decode() + ("@" + match[2].decode("ascii", "replace") if match[2] else "")
-                if len(self._workers) < 1 << 16:
+                if len(self._workers) < _MAX_WORKERS:
                     self._workers[head] = known
         return known or pid.decode("ascii", "replace") or self._own
 
 
-def _is_taken(line: bytes, groups: Groups) -> bool:
-    """Takes a line of a call into its group if its fields are where they belong, and whole."""
-    head, _, rest = line.partition(b"] trace_id=")
-    fields = rest.split(b" | ", 7)
-    if len(fields) < 4 or head[-9:] != b"[TQ-TRACE" or fields[1][:5] != b"func=":
-        return False
-    stage, first = fields[2], fields[3]
-    at = rest.find(b" | pid=") + 7
-    key = head, rest[at : rest.find(b" ", at)] if at > 6 else b"", fields[1]
-    group = groups.get(key)
-    if group is None:
-        group = groups[key] = Group()
-    try:
-        place = STAGES.get(stage)
-        if place is not None and first[:9] == b"duration=" and first[-1:] == b"s":
-            group.times[place].append(float(first[9:-1]))
-            return True
-        if stage != FUNCTION_END or first[:15] != b"total_duration=" or first[-1:] != b"s":
-            return False
-        if len(fields) < 7 or b" | error=" in rest:
-            return False
-        total, shares = float(first[15:-1]), _shares(fields)
-        at = rest.find(b" | number=") + 10
-        if at > 9:
-            group.numbers.append(int(rest[at:].partition(b" ")[0]))
-    except ValueError:
-        return False
-    group.times[3].append(total)
-    group.shares.append(shares)
-    group.traces.append(fields[0])
-    return True
+def _of_call(stage: bytes, process: str, trace: bytes, fields: dict[bytes, bytes]) -> Column | None:
+    """None for a line that is cut."""
+    function, weight = fields[b"func"].decode("utf-8", "replace"), _weight(fields)
+    if stage != _FUNCTION_END:
+        took = _behind(fields, b"duration", b"s")
+        return None if took is None else Stages(process, function, weight, _STAGES[stage], [took])
+    total = _behind(fields, b"total_duration", b"s")
+    if total is None:
+        return None
+    get, compute, put = (
+        _behind(fields, name, b"%") for name in (b"get_ratio", b"compute_ratio", b"put_ratio")
+    )
+    is_shared = get is not None and compute is not None and put is not None
+    shares = [(get or 0.0, compute or 0.0, put or 0.0)] if is_shared else []
+    return Calls(process, function, weight, _error(fields), [total], shares, [trace], _numbers(fields))
 
 
-def _shares(fields: list[bytes]) -> tuple[float, float, float]:
-    """Raises ValueError for fields that are none."""
-    get, compute, put = fields[4:7]
-    if get[:10] != b"get_ratio=" or compute[:14] != b"compute_ratio=" or put[:10] != b"put_ratio=":
-        raise ValueError
-    if not get[-1:] == compute[-1:] == put[-1:] == b"%":
-        raise ValueError
-    return float(get[10:-1]), float(compute[14:-1]), float(put[10:-1])
+def _operation(kind: int, process: str, fields: dict[bytes, bytes]) -> Operations | None:
+    took = _behind(fields, b"duration", b"s")
+    if took is None:
+        return None
+    size_mib, speed_mib = _number(fields, b"data_size_mb"), _number(fields, b"throughput_mbps")
+    if size_mib is None and speed_mib is not None:
+        size_mib = speed_mib * took
+    size = None if size_mib is None else size_mib * MIB
+    rows, columns = _number(fields, b"batch_size"), _number(fields, b"fields")
+    return Operations(
+        process, kind, _weight(fields), _error(fields), [took], [size], [rows], [columns], _numbers(fields)
+    )
 
 
-def seconds(line: Line, name: bytes) -> float | None:
+def _behind(fields: dict[bytes, bytes], name: bytes, unit: bytes) -> float | None:
     """Of a field such as `duration=0.060000s`; None where it is missing or cut."""
-    value = line.fields.get(name, b"")
-    return _number(value[:-1]) if value.endswith(b"s") else None
+    value = fields.get(name, b"")
+    return _value(value[:-1]) if value.endswith(unit) else None
 
 
-def share(line: Line, name: bytes) -> float | None:
-    """Of a field such as `get_ratio=5.69%`."""
-    value = line.fields.get(name, b"")
-    percent = _number(value[:-1]) if value.endswith(b"%") else None
-    return None if percent is None else percent / 100
+def _number(fields: dict[bytes, bytes], name: bytes) -> float | None:
+    return _value(fields.get(name, b""))
 
 
-def number(line: Line, name: bytes) -> float | None:
-    """Of a field such as `throughput_mbps=253.33`."""
-    return _number(line.fields.get(name, b""))
+def _numbers(fields: dict[bytes, bytes]) -> list[int]:
+    number = _number(fields, b"number")
+    return [] if number is None else [int(number)]
 
 
-def text(line: Line, name: bytes) -> str:
-    """Of a field such as `error=ValueError`; empty where it is missing."""
-    return line.fields.get(name, b"").decode("utf-8", "replace")
+def _weight(fields: dict[bytes, bytes]) -> float:
+    return _number(fields, b"weight") or 1.0
 
 
-def _number(digits: bytes) -> float | None:
+def _error(fields: dict[bytes, bytes]) -> str:
+    return fields.get(b"error", b"").decode("utf-8", "replace")
+
+
+def _value(digits: bytes) -> float | None:
     try:
         value = float(digits)
     except ValueError:

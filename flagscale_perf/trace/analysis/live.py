@@ -23,9 +23,10 @@ from flagscale_perf.spine.session import labels_of
 from flagscale_perf.spine.units import duration
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.blocks import COLOURS
+from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import RUNNING, RunReader, Traces
-from flagscale_perf.trace.analysis.sums import MIB, Sums
+from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 
 SECONDS = 240  # that are shown

@@ -7,7 +7,7 @@ said of too few of them, or of shapes that cannot tell the three parts apart.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -15,6 +15,7 @@ from flagscale_perf.trace.analysis.spread import Spread
 
 MIN_CALLS, MIN_SHAPES = 30, 3
 MAX_SHAPES = 512
+_SIZES_ALIKE = math.log(1.1)
 MAX_ERROR = 0.4  # median, relative: beyond it the model does not describe these operations
 MIN_INDEPENDENT = 1e-4  # determinant of the correlations
 FIXED, CELLS, BYTES = "fixed cost", "cells", "bytes"
@@ -51,15 +52,23 @@ class Shapes:
 
     def add(self, rows: int, fields: int, size_bytes: int, took_ns: int) -> None:
         """One operation that succeeded."""
-        key = (rows, fields, round(math.log(size_bytes + 1) / math.log(1.1)))
-        shape = self.kept.get(key)
-        if shape is None:
-            if len(self.kept) == MAX_SHAPES:
-                self.left_out += 1
-                return
-            shape = self.kept[key] = Shape(rows, fields, 0, Spread())
-        shape.size_bytes += size_bytes
-        shape.times.add(took_ns)
+        self.extend([(rows, fields, size_bytes, took_ns)])
+
+    def extend(self, operations: Iterable[tuple[int, int, int, int]]) -> None:
+        """Rows, fields, bytes and time of each."""
+        found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
+        for rows, fields, size_bytes, took_ns in operations:
+            key = (rows, fields, round(math.log(size_bytes + 1) / _SIZES_ALIKE))
+            found.setdefault(key, []).append((size_bytes, took_ns))
+        for key, alike in found.items():
+            shape = self.kept.get(key)
+            if shape is None:
+                if len(self.kept) == MAX_SHAPES:
+                    self.left_out += len(alike)
+                    continue
+                shape = self.kept[key] = Shape(key[0], key[1], 0, Spread())
+            shape.size_bytes += sum([size_bytes for size_bytes, _ in alike])
+            shape.times.extend([took_ns for _, took_ns in alike])
 
     def usual(self) -> Shape | None:
         """The one that takes most of the time; None where nothing is kept."""

@@ -2,58 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.log_files import LogChunks, log_files, older_parts
+from flagscale_perf.analysis.log_files import log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of, session_of
-from flagscale_perf.trace.analysis import lines
-from flagscale_perf.trace.analysis.lines import Group, Line, TraceLines
+from flagscale_perf.trace.analysis.log_reader import LogReader
+from flagscale_perf.trace.analysis.losses import Losses
 from flagscale_perf.trace.analysis.moves import Moves, Ranges
-from flagscale_perf.trace.analysis.sums import NS, FunctionSums, Sums, Told
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.analysis.sums import Sums
+from flagscale_perf.trace.records import CallRecord, OperationRecord, RowsRecord
 
 INSTRUMENT_NAME = "trace"
 RUNNING = "running"
 MAX_EVENTS = 20
-
-
-@dataclass
-class Losses:
-    """What is not there, as far as anybody knows.
-
-    Attributes:
-        repeated: lines that Ray left out as repetitions, and of which processes.
-        lossy: these.
-        torn: trace lines that could not be read.
-        unfinished: calls that began in the text and did not end.
-        dropped: records that a ring had no room for.
-        lost: calls and operations that were made and did not come, by their numbers.
-        twice: calls and operations that were read more than once, by their numbers.
-        uncertain: processes of which nobody knows whether something is missing.
-        troubles: files whose end could not be read, and why.
-    """
-
-    repeated: int = 0
-    lossy: set[str] = field(default_factory=set)
-    torn: int = 0
-    unfinished: int = 0
-    dropped: int = 0
-    lost: int = 0
-    twice: int = 0
-    uncertain: list[str] = field(default_factory=list)
-    troubles: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return vars(self) | {"lossy": sorted(self.lossy)}
 
 
 @dataclass
@@ -252,7 +221,7 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
     files = list(dict.fromkeys(files))
     named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     traces = Traces(title=f"Queue traces in {named}", subject=f"{len(files)} logs" if len(files) > 1 else "")
-    reader = LogReader(traces)
+    reader = LogReader(traces.sums, traces.losses)
     for file in files:
         reader.read(file)
     reader.finish()
@@ -286,140 +255,3 @@ def _complete(files: Sequence[Path], pids: set[str]) -> list[str]:
             found += sorted(str(path) for path in below.glob("tq_trace_*.log*"))
     own = [name for name in found if any(f"_{pid.partition('@')[0]}." in name for pid in pids)]
     return own or found
-
-
-class LogReader:
-    """Takes lines of text into the traces.
-
-    Attributes:
-        lines: trace lines that have been read.
-    """
-
-    def __init__(self, traces: Traces) -> None:
-        self._traces, self._sums = traces, traces.sums
-        self.lines = self._started = 0
-        self._numbers: dict[str, Numbers] = defaultdict(Numbers)
-
-    def read(self, path: Path) -> None:
-        """One file. Raises PerfError where it cannot be read at all."""
-        chunks, found = LogChunks(path), TraceLines(path.name)
-        for one in found.read(chunks):
-            if isinstance(one, Line):
-                found.torn += not self._line(one)
-            else:
-                self._group(*one)
-        losses = self._traces.losses
-        self.lines += found.lines
-        self._started += found.started
-        losses.torn += found.torn
-        losses.repeated += found.repeated
-        losses.lossy |= found.lossy
-        if chunks.trouble:
-            losses.troubles.append(f"{path}: {chunks.trouble}")
-
-    def finish(self) -> None:
-        """What is missing, once all is read."""
-        losses = self._traces.losses
-        losses.unfinished = max(0, self._started - self._sums.calls)
-        losses.lost += sum(max(0, one.missing) for one in self._numbers.values())
-        losses.twice += sum(max(0, -one.missing) for one in self._numbers.values())
-
-    def _group(self, process: str, function: bytes, group: Group) -> None:
-        one = self._sums.of(_label(process), function.decode("utf-8", "replace"))
-        for spread, times in zip((one.get, one.compute, one.put, one.total), group.times, strict=True):
-            spread.extend([time * NS for time in times])
-        for total, shares in zip(group.times[3], group.shares, strict=True):
-            one.add_shares(total * NS, shares)
-        self._numbers[process].add(group.numbers)
-        for trace in group.traces:
-            self._trace(trace)
-
-    def _line(self, line: Line) -> bool:
-        """Whether it is whole."""
-        if line.stage in lines.OPERATIONS:
-            is_whole = self._operation(line)
-        elif line.stage == lines.FUNCTION_END:
-            is_whole = self._end(line)
-        else:
-            return self._stage(line)
-        number = lines.number(line, b"number")
-        if is_whole and number is not None:
-            self._numbers[line.process].add([int(number)])
-        return is_whole
-
-    def _of(self, line: Line) -> FunctionSums:
-        return self._sums.of(_label(line.process), line.function.decode("utf-8", "replace"))
-
-    def _end(self, line: Line) -> bool:
-        total = lines.seconds(line, b"total_duration")
-        if total is None:
-            return False
-        one = self._of(line)
-        one.total.add(total * NS, _weight(line))
-        shares = [lines.share(line, name) for name in (b"get_ratio", b"compute_ratio", b"put_ratio")]
-        known = [100 * share for share in shares if share is not None]
-        if len(known) == len(shares):
-            one.add_shares(total * NS, known, _weight(line))
-        if error := lines.text(line, b"error"):
-            one.errors[error] += 1
-        self._trace(line.trace)
-        return True
-
-    def _stage(self, line: Line) -> bool:
-        took = lines.seconds(line, b"duration")
-        if took is None:
-            return False
-        one = self._of(line)
-        (one.get, one.compute, one.put)[lines.STAGES[line.stage]].add(took * NS, _weight(line))
-        return True
-
-    def _operation(self, line: Line) -> bool:
-        took = lines.seconds(line, b"duration")
-        if took is None:
-            return False
-        told = Told(
-            took,
-            lines.number(line, b"throughput_mbps"),
-            lines.number(line, b"data_size_mb"),
-            lines.number(line, b"batch_size"),
-            lines.number(line, b"fields"),
-            _weight(line),
-            lines.text(line, b"error"),
-        )
-        self._sums.add_text(Kind(lines.OPERATIONS[line.stage]), _label(line.process), told)
-        return True
-
-    def _trace(self, trace: bytes) -> None:
-        self._sums.trace(b"" if trace == lines.NO_TRACE else trace)
-
-
-class Numbers:
-    """Numbers of calls and operations in one process, which have no gaps where nothing is missing.
-
-    Attributes:
-        count: how many were read.
-    """
-
-    def __init__(self) -> None:
-        self.count = self._high = 0
-        self._low: int | None = None
-
-    def add(self, numbers: list[int]) -> None:
-        """The next ones."""
-        if numbers:
-            self.count += len(numbers)
-            self._low = min(numbers) if self._low is None else min(self._low, min(numbers))
-            self._high = max(self._high, max(numbers))
-
-    @property
-    def missing(self) -> int:
-        """How many are not there, from the first one read to the last; below 0: some are there twice."""
-        return 0 if self._low is None else self._high - self._low + 1 - self.count
-
-
-def _label(process: str) -> str:
-    return f"process {process}" if process else "unknown process"
-
-
-def _weight(line: Line) -> float:
-    return lines.number(line, b"weight") or 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections import Counter
 from collections.abc import Sequence
 
 EXACT = 1024  # values that are kept as they are; of more the percentiles are right to 0.5 %
@@ -35,21 +36,24 @@ class Spread:
 
     def add(self, value: float, weight: float = 1.0) -> None:
         """The next value, 0 or more."""
-        if weight == 1.0:
-            self.extend((value,))
-        else:
-            self._weigh(value, weight)
-            self._keep((value,), array("d", (weight,)))
+        self.extend((value,), weight)
 
-    def extend(self, values: Sequence[float]) -> None:
-        """The next values, of weight 1."""
-        if values:
-            self.count += len(values)
-            self.weight += len(values)
-            self.total += sum(values)
-            self.squares += sum([value * value for value in values])
-            self.high = max(self.high, max(values))
+    def extend(self, values: Sequence[float], weight: float = 1.0) -> None:
+        """The next values, each of this weight."""
+        if not values:
+            return
+        count, total, squares = len(values), sum(values), sum([value * value for value in values])
+        self.count += count
+        self.weight += count * weight
+        self.total += total * weight
+        self.squares += squares * weight
+        self.high = max(self.high, max(values))
+        if weight == 1.0:
             self._keep(values, None)
+            return
+        more, (one, two, three) = weight * (weight - 1), self._drawn
+        self._drawn = (one + count * more, two + total * more, three + squares * more)
+        self._keep(values, array("d", (weight,)) * count)
 
     def merge(self, other: Spread) -> None:
         """What the other has seen, too."""
@@ -66,15 +70,6 @@ class Spread:
                 self._buckets[key] = self._buckets.get(key, 0.0) + weight
         else:
             self._keep(other._values, other._weights)
-
-    def _weigh(self, value: float, weight: float) -> None:
-        self.count += 1
-        self.weight += weight
-        self.total += value * weight
-        self.squares += value * value * weight
-        self.high = max(self.high, value)
-        more, (one, two, three) = weight * (weight - 1), self._drawn
-        self._drawn = (one + more, two + more * value, three + more * value * value)
 
     def _keep(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
         """As they are, or in buckets once they are many; `weights` are theirs, None for 1."""
@@ -96,11 +91,8 @@ class Spread:
     def _fill(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
         buckets, log = self._buckets, math.log
         keys = [int(log(value) * _PER_E + _ZERO_AT) if value > 0 else 0 for value in values]
-        if weights is None:
-            for key in keys:
-                buckets[key] = buckets.get(key, 0.0) + 1.0
-            return
-        for key, weight in zip(keys, weights, strict=True):
+        counted = Counter(keys).items() if weights is None else zip(keys, weights, strict=True)
+        for key, weight in counted:
             buckets[key] = buckets.get(key, 0.0) + weight
 
     @property

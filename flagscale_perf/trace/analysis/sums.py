@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import NamedTuple
 
+from flagscale_perf.trace.analysis.columns import MIB, Operations
 from flagscale_perf.trace.analysis.model import Shapes
 from flagscale_perf.trace.analysis.spread import Distinct, Spread
 from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 
-MIB = 1 << 20
 STAGES = {
     Kind.PUT: ("select", "serialize", "unit", "notify", "tags"),
     Kind.GET: ("unit", "decode", "pack"),
@@ -21,6 +20,7 @@ OTHER = "other"
 NS = 1_000_000_000
 MAX_FUNCTIONS = 10_000  # of all processes together; more are no functions but something's ids
 MANY = "(more)"
+_SLOW = 100 * MIB  # bytes a second
 
 
 @dataclass
@@ -123,18 +123,6 @@ class OperationSums:
         return [*rows, (OTHER, left, left / self.staged)]
 
 
-class Told(NamedTuple):
-    """What a line says of an operation; None for what it does not say."""
-
-    took_s: float
-    speed_mib: float | None = None
-    size_mib: float | None = None
-    rows: float | None = None
-    fields: float | None = None
-    weight: float = 1.0
-    error: str = ""
-
-
 class Sums:
     """Everything that is summed up, in memory that depends on how many functions and processes there are.
 
@@ -221,12 +209,12 @@ class Sums:
         """One record, with its names."""
         kind, weight = Kind(one.operation), one.weight_milli / 1000
         sums = self.operations[kind]
-        self._add(sums, kind, process, one.total_ns, weight)
+        self._add(sums, kind, process, (one.total_ns,), weight)
         self._seen(one.start_ns, one.total_ns)
         if error:
             sums.errors[error] += 1
             return
-        self._size(sums, one.total_ns, one.size_bytes, weight)
+        self._sizes(sums, (one.total_ns,), (one.size_bytes,), weight)
         sums.rows.add(one.rows, weight)
         sums.fields.add(one.fields, weight)
         if one.size_bytes is not None:
@@ -241,37 +229,42 @@ class Sums:
         if unit and one.slowest_unit_ns is not None:
             sums.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
 
-    def _add(self, sums: OperationSums, kind: Kind, process: str, took_ns: float, weight: float) -> None:
-        sums.total.add(took_ns, weight)
-        self.operations_by.setdefault((process, kind), Spread()).add(took_ns, weight)
+    def _add(
+        self, sums: OperationSums, kind: Kind, process: str, times: Sequence[float], weight: float
+    ) -> None:
+        sums.total.extend(times, weight)
+        self.operations_by.setdefault((process, kind), Spread()).extend(times, weight)
 
     @staticmethod
-    def _size(sums: OperationSums, took_ns: float, size: float | None, weight: float) -> None:
-        if size is None:
-            return
-        sums.size.add(size, weight)
-        if took_ns > 0 and size > 0:
-            speed = size * NS / took_ns
-            sums.speed.add(speed, weight)
-            if speed < 100 * MIB:
-                sums.slow += weight
+    def _sizes(
+        sums: OperationSums, times: Sequence[float], sizes: Sequence[float | None], weight: float
+    ) -> None:
+        sums.size.extend([size for size in sizes if size is not None], weight)
+        speeds = [size * NS / took for took, size in zip(times, sizes, strict=True) if size and took > 0]
+        sums.speed.extend(speeds, weight)
+        sums.slow += weight * sum([speed < _SLOW for speed in speeds])
 
-    def add_text(self, kind: Kind, process: str, told: Told) -> None:
-        """An operation of which a line of text tells."""
-        sums, took_ns = self.operations[kind], told.took_s * NS
-        self._add(sums, kind, process, took_ns, told.weight)
+    def add_text(self, process: str, told: Operations) -> None:
+        """Operations of which lines of text tell."""
+        kind = Kind(told.kind)
+        sums, times = self.operations[kind], [took * NS for took in told.seconds]
+        self._add(sums, kind, process, times, told.weight)
         if told.error:
-            sums.errors[told.error] += 1
+            sums.errors[told.error] += len(times)
             return
-        size = None if told.speed_mib is None else told.speed_mib * MIB * told.took_s
-        size = size if told.size_mib is None else told.size_mib * MIB
-        self._size(sums, took_ns, size, told.weight)
-        if told.rows is None or told.fields is None:
-            return
-        sums.rows.add(told.rows, told.weight)
-        sums.fields.add(told.fields, told.weight)
-        if size is not None:
-            sums.shapes.add(round(told.rows), round(told.fields), round(size), round(took_ns))
+        self._sizes(sums, times, told.sizes, told.weight)
+        shaped = [
+            (rows, fields, size, took)
+            for rows, fields, size, took in zip(told.rows, told.fields, told.sizes, times, strict=True)
+            if rows is not None and fields is not None
+        ]
+        sums.rows.extend([rows for rows, *_ in shaped], told.weight)
+        sums.fields.extend([fields for _, fields, *_ in shaped], told.weight)
+        sums.shapes.extend(
+            (round(rows), round(fields), round(size), round(took))
+            for rows, fields, size, took in shaped
+            if size is not None
+        )
 
     def _seen(self, start_ns: int, took_ns: int) -> None:
         if self.first_ns is None or start_ns < self.first_ns:

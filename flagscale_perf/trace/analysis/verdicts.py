@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.trace.analysis.sums import MIB
+from flagscale_perf.trace.analysis.columns import MIB
 
 REQUIREMENT = "the requirement of these traces"
 COMPUTE_GOOD = 0.80  # more is good

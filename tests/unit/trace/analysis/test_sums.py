@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flagscale_perf.trace.analysis import sums
-from flagscale_perf.trace.analysis.sums import MANY, MIB, NS, FunctionSums, Sums, Told
+from flagscale_perf.trace.analysis.columns import MIB, Operations
+from flagscale_perf.trace.analysis.sums import MANY, NS, FunctionSums, Sums
 from flagscale_perf.trace.records import Kind
 from tests.trace_runs import MS, make_call, make_get, make_operation
 
@@ -51,7 +52,7 @@ def test_throughput_below_the_limit_is_counted() -> None:
 def test_a_line_says_as_much_as_a_record() -> None:
     found, other = Sums(), Sums()
     found.add_operation(make_operation(), "P", "", "")
-    other.add_text(Kind.PUT, "P", Told(0.004, 250.0, 1.0, 64, 4))
+    other.add_text("P", Operations("", Kind.PUT, 1.0, "", [0.004], [MIB], [64], [4], []))
     one, two = found.operations[Kind.PUT], other.operations[Kind.PUT]
     assert (one.total.total, one.size.total, list(one.shapes.kept)) == (
         two.total.total, two.size.total, list(two.shapes.kept)

@@ -1,0 +1,96 @@
+"""Lines of logs summed up."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+
+from flagscale_perf.analysis.log_files import LogChunks
+from flagscale_perf.trace.analysis.columns import Calls, Column, Operations, Stages
+from flagscale_perf.trace.analysis.lines import TraceLines
+from flagscale_perf.trace.analysis.losses import Losses
+from flagscale_perf.trace.analysis.sums import NS, Sums
+
+NO_TRACE = b"N/A"
+
+
+class LogReader:
+    """Takes lines of text into the sums.
+
+    Attributes:
+        lines: trace lines that have been read.
+    """
+
+    def __init__(self, sums: Sums, losses: Losses) -> None:
+        self._sums, self._losses = sums, losses
+        self.lines = self._started = 0
+        self._numbers: dict[str, Numbers] = defaultdict(Numbers)
+
+    def read(self, path: Path) -> None:
+        """One file. Raises PerfError where it cannot be read at all."""
+        chunks, found, losses = LogChunks(path), TraceLines(path.name), self._losses
+        for column in found.read(chunks):
+            self._add(column)
+        self.lines += found.lines
+        self._started += found.started
+        losses.torn += found.torn
+        losses.repeated += found.repeated
+        losses.lossy |= found.lossy
+        if chunks.trouble:
+            losses.troubles.append(f"{path}: {chunks.trouble}")
+
+    def finish(self) -> None:
+        """What is missing, once all is read."""
+        losses = self._losses
+        losses.unfinished = max(0, self._started - self._sums.calls)
+        losses.lost += sum(max(0, one.missing) for one in self._numbers.values())
+        losses.twice += sum(max(0, -one.missing) for one in self._numbers.values())
+
+    def _add(self, column: Column) -> None:
+        process = f"process {column.process}" if column.process else "unknown process"
+        match column:
+            case Stages():
+                one = self._sums.of(process, column.function)
+                times = [took * NS for took in column.seconds]
+                (one.get, one.compute, one.put)[column.stage].extend(times, column.weight)
+            case Calls():
+                self._calls(process, column)
+                self._numbers[column.process].add(column.numbers)
+            case Operations():
+                self._sums.add_text(process, column)
+                self._numbers[column.process].add(column.numbers)
+
+    def _calls(self, process: str, calls: Calls) -> None:
+        one = self._sums.of(process, calls.function)
+        times = [took * NS for took in calls.seconds]
+        one.total.extend(times, calls.weight)
+        for took, shares in zip(times, calls.shares, strict=False):  # a single call may not say them
+            one.add_shares(took, shares, calls.weight)
+        if calls.error:
+            one.errors[calls.error] += len(times)
+        for trace in calls.traces:
+            self._sums.trace(b"" if trace == NO_TRACE else trace)
+
+
+class Numbers:
+    """Numbers of calls and operations in one process, which have no gaps where nothing is missing.
+
+    Attributes:
+        count: how many were read.
+    """
+
+    def __init__(self) -> None:
+        self.count = self._high = 0
+        self._low: int | None = None
+
+    def add(self, numbers: list[int]) -> None:
+        """The next ones."""
+        if numbers:
+            self.count += len(numbers)
+            self._low = min(numbers) if self._low is None else min(self._low, min(numbers))
+            self._high = max(self._high, max(numbers))
+
+    @property
+    def missing(self) -> int:
+        """How many are not there, from the first one read to the last; below 0: some are there twice."""
+        return 0 if self._low is None else self._high - self._low + 1 - self.count
