@@ -124,6 +124,7 @@ class Series:
         panels: those that have something to show.
         axis, span: the axis' name, its first and its last value.
         missing: of each panel that has nothing to show, its title and why.
+        is_log: both scales are logarithmic, and no other chart shares the axis.
     """
 
     key: str
@@ -132,6 +133,7 @@ class Series:
     axis: str
     span: tuple[float, float] | None
     missing: Sequence[str] = ()
+    is_log: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ class HeatMap:
         rows: labels; `row_name` is what they number.
         edges: where the columns begin on the axis, and where the last one ends.
         outlines: row, begin and end of cells that stand out.
+        columns: their names, where they are no stretches of an axis; then the edges are 0, 1, 2 ...
     """
 
     key: str
@@ -188,6 +191,7 @@ class HeatMap:
     edges: Sequence[float]
     layers: Sequence[Layer]
     outlines: Sequence[tuple[int, float, float]] = ()
+    columns: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,28 @@ def sessions_in(directory: Path) -> list[str]:
     return sessions
 
 
+def mates_of(path: Path) -> list[Path]:
+    """Run files beside it that other machines of the same job wrote at the same time, by name."""
+    own = RunFile(path).header
+    job, found = own.facts.get("job"), []
+    for other in sorted(path.parent.glob("perf_records_*.jsonl")) if job else ():
+        if other == path:
+            continue
+        try:
+            header = RunFile(other).header
+        except PerfError:
+            continue
+        is_same = header.instrument == own.instrument and header.facts.get("job") == job
+        if is_same and header.host != own.host and _overlap(path, own, other, header):
+            found.append(other)
+    return found
+
+
+def _overlap(path: Path, own: RunHeader, other: Path, header: RunHeader) -> bool:
+    ends = path.stat().st_mtime_ns, other.stat().st_mtime_ns
+    return max(own.start_wall_ns, header.start_wall_ns) <= min(ends)
+
+
 class RunFile:
     """One run file, read from front to back in constant memory.
 

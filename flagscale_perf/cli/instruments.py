@@ -21,6 +21,7 @@ INSTRUMENTS = {
     "training": "flagscale_perf.training.analysis.instrument",
     "rpc": "flagscale_perf.rpc.analysis.instrument",
     "trace": "flagscale_perf.trace.analysis.instrument",
+    "profile": "flagscale_perf.profile.analysis.instrument",
 }
 # Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
 EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}

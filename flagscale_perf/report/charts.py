@@ -16,7 +16,7 @@ from flagscale_perf.spine.units import printable
 
 Chart = dict[str, Any]
 
-_PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX = 150, 60, 40, 46
+_PANEL_PX, _GAP_PX, _TOP_PX, _BOTTOM_PX, _LOG_PX = 150, 60, 40, 46, 420
 _FEW_POINTS = 80  # up to here each has a dot
 _DIGITS = 5
 _AT_LEFT = {
@@ -27,6 +27,7 @@ _COLOUR_BAR = {
     "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "lenmode": "pixels",
     "len": 260, "thickness": 10, "outlinewidth": 0,
 }  # fmt: skip
+_LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
 _MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
 
 
@@ -40,7 +41,8 @@ def chart_of(block: Drawn) -> Chart:
     if isinstance(block, Boxes):
         return _boxes(block) | {"sync": False}
     made = _map(block) if isinstance(block, HeatMap) else _stacked(block)
-    return made | {"sync": True}
+    is_own = bool(block.columns) if isinstance(block, HeatMap) else block.is_log
+    return made | {"sync": not is_own}
 
 
 def label(words: str) -> str:
@@ -74,7 +76,7 @@ def _stacked(series: Series) -> Chart:
     for row, panel in enumerate(panels):
         top = 1 - row * (_PANEL_PX + _GAP_PX) / inner_px
         domain: dict[str, Any] = {"domain": [max(0.0, top - _PANEL_PX / inner_px), top]}
-        layout[_axis("yaxis", row)] = domain | _values_axis(panel)
+        layout[_axis("yaxis", row)] = domain | (_LOG if series.is_log else _values_axis(panel))
         labels = {line.label for line in panel.lines}
         legend, is_plain = _axis("legend", row), labels <= named or labels == {panel.title}
         named |= labels
@@ -84,6 +86,9 @@ def _stacked(series: Series) -> Chart:
             layout[legend] = {"y": top, "title": _title(title_of(panel))}
         place = {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain}
         drawn += [_trace(line, panel.unit) | place for line in panel.lines]
+    if series.is_log:
+        layout |= {"hovermode": "closest", "height": _LOG_PX}
+        layout["xaxis"] = {"title": {"text": label(series.axis)}} | _LOG
     return {"data": drawn, "layout": layout}
 
 
@@ -145,7 +150,7 @@ def _map(heat: HeatMap) -> Chart:
             "colorscale": HEAT_MAP,
             "hoverongaps": False,
             "colorbar": {"title": _title(f"{layer.label}, {layer.unit}")} | _COLOUR_BAR,
-            "hovertemplate": f"{heat.row_name} %{{y}}, about {heat.axis} %{{x:.0f}}<br>"
+            "hovertemplate": f"{heat.row_name} %{{y}}, {_where(heat)}<br>"
             f"{layer.label} %{{z:.1f}} {layer.unit}<extra></extra>",
         }
         for place, layer in enumerate(heat.layers)
@@ -169,7 +174,15 @@ def _map(heat: HeatMap) -> Chart:
             for row, begin, end in heat.outlines
         ],
     }
+    if heat.columns:
+        for trace in traces:
+            trace["x"] = [label(name) for name in heat.columns]
+        layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
     return {"data": traces, "layout": layout}
+
+
+def _where(heat: HeatMap) -> str:
+    return f"{heat.axis} %{{x}}" if heat.columns else f"about {heat.axis} %{{x:.0f}}"
 
 
 def _waterfall(fall: Waterfall) -> Chart:

@@ -109,12 +109,13 @@ def as_table(block: Waterfall | Boxes) -> Table:
         ]
         return Table(("", "low", "25 %", "median", "75 %", "high"), spread, 5, title)
     names = list(dict.fromkeys(part.label for lane in block.lanes for part in lane.parts if part.value))
+    is_in_time = any(lane.start for lane in block.lanes)
     rows: list[Sequence[Cell]] = []
     for lane in block.lanes:
         values = {part.label: part.value for part in lane.parts}
-        times = [lane.start, *(values.get(name) for name in names)]
+        times = [*([lane.start] if is_in_time else []), *(values.get(name) for name in names)]
         rows.append((lane.label, *(Quantity(time, "", 3) for time in times), *lane.cells))
-    head = ("", "at", *names, *[""] * max(len(lane.cells) for lane in block.lanes))
+    head = ("", *(["at"] if is_in_time else []), *names, *[""] * max(len(lane.cells) for lane in block.lanes))
     return Table(head, rows, len(head) - 1, title)
 
 

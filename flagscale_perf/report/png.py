@@ -181,6 +181,9 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     for line in panel.lines:
         if line.style != "area":
             _line(axes, line)
+    if series.is_log:
+        _log_scales(axes, series)
+        return
     shown_values = value_range(panel)
     if shown_values is not None:
         axes.set_ylim(*shown_values)
@@ -191,6 +194,14 @@ def _lines(axes: Axes, panel: Panel, series: Series) -> None:
     _iterations(axes, series)
     if [line.label for line in panel.lines] != [panel.title]:
         _legend(axes)
+
+
+def _log_scales(axes: Axes, series: Series) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel(series.axis, size=9, color=_SOFT)
+    axes.grid(axis="both", color=_GRID, lw=0.8)
+    _legend(axes)
 
 
 def _iterations(axes: Axes, block: Series | HeatMap) -> None:
@@ -238,7 +249,12 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(visible=False)
     axes.set_ylabel(heat.row_name, size=9, color=_SOFT)
-    _iterations(axes, heat)
+    if heat.columns:
+        axes.set_xlabel(heat.axis, size=9, color=_SOFT)
+        places = [place + 0.5 for place in range(len(heat.columns))]
+        axes.set_xticks(places, [printable(name) for name in heat.columns], size=9, parse_math=False)
+    else:
+        _iterations(axes, heat)
     axes.figure.colorbar(image, ax=axes, pad=0.015)
     for row, begin, end in heat.outlines:
         axes.fill_between(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.log_files import log_files, older_parts
-from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
@@ -20,7 +20,6 @@ from flagscale_perf.trace.analysis.moves import Moves, Ranges
 from flagscale_perf.trace.analysis.sums import Sums
 from flagscale_perf.trace.records import CallRecord, OperationRecord, RowsRecord
 
-INSTRUMENT_NAME = "trace"
 RUNNING = "running"
 MAX_EVENTS = 20
 
@@ -67,33 +66,11 @@ def read_traces(paths: Sequence[Path]) -> Traces:
     if len(runs) < len(paths):
         other = next(path for path in paths if path not in runs)
         raise PerfError(f"{str(other)!r} is a log and {str(runs[0])!r} a run file: give only one kind")
-    return _of_runs([mate for path in runs for mate in _mates(path)])
+    return _of_runs([each for path in runs for each in (path, *mates_of(path))])
 
 
 def _is_run(path: Path) -> bool:
     return path.is_file() and session_of(path.name) is not None
-
-
-def _mates(path: Path) -> list[Path]:
-    """The run file, and those of the same job on other machines that were written at the same time."""
-    own = RunFile(path).header
-    job, found = own.facts.get("job"), [path]
-    for other in sorted(path.parent.glob("perf_records_*.jsonl")):
-        if other == path or not job:
-            continue
-        try:
-            header = RunFile(other).header
-        except PerfError:
-            continue
-        is_same = header.instrument == INSTRUMENT_NAME and header.facts.get("job") == job
-        if is_same and header.host != own.host and _overlap(path, own, other, header):
-            found.append(other)
-    return found
-
-
-def _overlap(path: Path, own: RunHeader, other: Path, header: RunHeader) -> bool:
-    ends = path.stat().st_mtime_ns, other.stat().st_mtime_ns
-    return max(own.start_wall_ns, header.start_wall_ns) <= min(ends)
 
 
 def _of_runs(paths: Sequence[Path]) -> Traces:

@@ -1,0 +1,216 @@
+"""A profile in pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from flagscale_perf.analysis.blocks import (
+    Block,
+    HeatMap,
+    Lane,
+    Layer,
+    Line,
+    Panel,
+    Series,
+    StackedBar,
+    Stripe,
+    Waterfall,
+)
+from flagscale_perf.profile.analysis import roofline as roofs
+from flagscale_perf.profile.analysis.layers import Place, Places, ordered, within
+from flagscale_perf.profile.analysis.operators import COLOURS
+from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.sums import Cell, PhaseSums
+from flagscale_perf.spine.clock import NS_PER_MS
+
+Maker = Callable[[ProfileReport, PhaseSums], Sequence[Block]]
+PART_COLOURS = {
+    "operators": "blue", "outside": "sky", "communication": "red", "host": "grey", "engine": "yellow",
+    "residual": "faint", "forward": "blue", "backward": "orange", "recompute": "green", "optimizer": "sky",
+    "other": "grey",
+}  # fmt: skip
+MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
+MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
+MB = 1e6
+
+
+def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """A bar of each rank, all to one scale."""
+    longest = max(one.total for one in sums.books.values()) / NS_PER_MS
+    several = len(sums.books) > 1
+    bars: list[Block] = []
+    for rank, one in [*sums.books.items()][:MOST_RANKS]:
+        stripes = [
+            Stripe(name, value / NS_PER_MS, value / one.total if one.total else None, PART_COLOURS[name])
+            for name, value in one.parts.items()
+        ]
+        title = f"{sums.titles[rank]}, a {sums.phase} step"
+        bars.append(StackedBar(title, "ms", stripes, longest if several else None, in_words=False))
+    return bars
+
+
+def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """Layers against kinds of work, and layers against the modules in them."""
+    places = sums.places[:MOST_PLACES]
+    names = [place.name for place in places]
+    if not names:
+        return []
+    kinds = list(sums.kinds)
+    chosen: list[tuple[str, Callable[[Cell], bool] | None]] = [("whole step", None)]
+    if len(sums.parts) > 1:
+        chosen += [(part, _of_phase(part)) for part in sums.parts]
+    if len(sums.books) > 1:
+        chosen += [(sums.titles[rank], _of_rank(rank)) for rank in [*sums.books][:MOST_RANKS]]
+    maps: list[Block] = [
+        _map(f"heat-{sums.phase}", "kind of work", names, kinds,
+             [(label, _grid(sums, names, kinds, lambda cell: cell.kind, mask)) for label, mask in chosen]),
+    ]  # fmt: skip
+    parts = _parts(sums)
+    numbered = [place.name for place in places if place.number is not None]
+    if len(parts) > 1 and numbered:
+        grids = [
+            (label, _grid(sums, numbered, parts, lambda cell: cell.part or "(layer)", mask))
+            for label, mask in chosen
+        ]
+        maps.append(_map(f"modules-{sums.phase}", "module", numbered, parts, grids))
+    return maps
+
+
+def _of_phase(phase: str) -> Callable[[Cell], bool]:
+    return lambda cell: cell.phase == phase
+
+
+def _of_rank(rank: int) -> Callable[[Cell], bool]:
+    return lambda cell: cell.rank == rank
+
+
+def _parts(sums: PhaseSums) -> list[str]:
+    """Modules in the layers, in the order of the model as far as rows show it."""
+    found = [cell.part or "(layer)" for cell in sums.cells if cell.place.number is not None]
+    return list(dict.fromkeys(found))[:MOST_OPERATORS]
+
+
+def _grid(
+    sums: PhaseSums, rows: Sequence[str], columns: Sequence[str], key: Callable[[Cell], str],
+    chosen: Callable[[Cell], bool] | None,
+) -> list[list[float | None]]:  # fmt: skip
+    ranks = {cell.rank for cell in sums.cells if chosen is None or chosen(cell)}
+    scale = len(sums.books) / len(ranks) if chosen is not None and len(ranks) == 1 else 1.0
+    add = sums.by if scale != 1.0 else sums.by_place
+    amounts = add(lambda cell: (cell.place.name, key(cell)), chosen)
+    return [
+        [
+            None if (one := amounts.get((row, column))) is None else scale * one.self_ns / NS_PER_MS
+            for column in columns
+        ]
+        for row in rows
+    ]
+
+
+def _map(
+    key: str, axis: str, rows: Sequence[str], columns: Sequence[str],
+    grids: Sequence[tuple[str, Sequence[Sequence[float | None]]]],
+) -> HeatMap:  # fmt: skip
+    return HeatMap(
+        key=key, title=f"Layers by {axis}", row_name="layer", rows=rows, axis=axis, span=None,
+        edges=list(range(len(columns) + 1)), columns=columns,
+        layers=[Layer(label, "ms a step", values) for label, values in grids],
+    )  # fmt: skip
+
+
+def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """Kinds of work and single operators, by the part of the step they run in."""
+    return [
+        _bars(f"kinds-{sums.phase}", "Kinds of work", sums, lambda cell: cell.kind, len(sums.kinds)),
+        _bars(f"operators-{sums.phase}", f"The {MOST_OPERATORS} longest operators", sums,
+              lambda cell: cell.op or cell.kind, MOST_OPERATORS),
+    ]  # fmt: skip
+
+
+def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], most: int) -> Waterfall:
+    amounts = sums.by(name)
+    by_part = sums.by(lambda cell: (name(cell), cell.phase))
+    chosen = [label for label, one in amounts.items() if one.self_ns > 0][:most]
+    whole = sums.mean.total or 1.0
+    lanes = [
+        Lane(
+            label, 0.0,
+            [Stripe(part, by_part[label, part].self_ns / NS_PER_MS, None, colour_of(part))
+             for part in sums.parts if (label, part) in by_part],
+            (f"{100 * amounts[label].self_ns / whole:.1f} % of the step",),
+        )
+        for label in chosen
+    ]  # fmt: skip
+    longest = max((amounts[label].self_ns for label in chosen), default=0.0) / NS_PER_MS
+    return Waterfall(key, title, "ms a step", lanes, longest * 1.05)
+
+
+def colour_of(part: str) -> str:
+    """Of a part of the step or a kind of work."""
+    return PART_COLOURS.get(part) or COLOURS.get(part) or MORE[sum(map(ord, part)) % len(MORE)]
+
+
+def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """Work as points below the roofs."""
+    points = roofs.drawn(found.points[sums.phase])
+    if not points:
+        return []
+    intensities = [point.intensity or 0.0 for point in points]
+    low, high = min(intensities) / 4, max(intensities) * 4
+    lines = []
+    best, copy = found.roofs.best, found.roofs.bytes_per_s
+    if best and copy:
+        ridge = best / copy
+        axis = sorted({low, min(max(ridge, low), high), high})
+        lines.append(Line("roofs", axis, [min(best, x * copy) / 1e9 for x in axis], "grey"))
+    by_kind: dict[str, list[roofs.Point]] = {}
+    for point in points:
+        by_kind.setdefault(point.kind, []).append(point)
+    for kind, own in by_kind.items():
+        lines.append(
+            Line(kind, [point.intensity or 0.0 for point in own],
+                 [(point.flop_per_s or 0.0) / 1e9 for point in own], colour_of(kind), "dot",
+                 [_words(point) for point in own])
+        )  # fmt: skip
+    panel = Panel("Roofline", "GFLOP/s", lines)
+    return [
+        Series(f"roofline-{sums.phase}", "Roofline", [panel], "FLOP for each byte", (low, high), is_log=True)
+    ]
+
+
+def _words(point: roofs.Point) -> str:
+    share = "" if point.roof_share is None else f", {100 * point.roof_share:.0f} % of the roof"
+    speed = (point.flop_per_s or 0.0) / 1e9
+    return f"{point.label}: {speed:.3g} GFLOP/s, {point.self_ns / NS_PER_MS:.3f} ms{share}"
+
+
+def memory(found: ProfileReport) -> list[Block]:
+    """What each layer retains, and what it needs besides while it runs."""
+    made = memory_by_place(found)
+    if not made:
+        return []
+    lanes = [
+        Lane(name, 0.0, [Stripe("retained", max(0.0, held) / MB, None, "blue"),
+                         Stripe("transient", moving / MB, None, "orange")])
+        for name, (held, moving, _) in made.items()
+    ]  # fmt: skip
+    longest = max(max(0.0, held) + moving for held, moving, _ in made.values()) / MB
+    return [Waterfall("memory", "Memory of the forward pass by layer", "MB", lanes, longest * 1.05 or 1.0)]
+
+
+def memory_by_place(found: ProfileReport) -> dict[str, tuple[float, float, float]]:
+    """Retained, transient and peak bytes of the forward pass, of the rank with the highest peak, by layer or
+    other module of the first level.
+    """
+    places = Places(found.profile)
+    made: dict[Place, tuple[float, float, float]] = {}
+    for rank in found.profile.ranks:
+        frame = rank.memory.where(rank.memory["op"] == "")
+        frame = frame.where((frame["phase"] == "forward") & (frame["module"] != ""))
+        for one in frame.records():
+            place = places.of(one["module"], rank.place.get("pipeline"))
+            if within(one["module"]) or place.number is None and "." in place.name:
+                continue
+            now = (float(one["retained_bytes"]), float(one["transient_bytes"]), float(one["peak_bytes"]))
+            made[place] = max(made.get(place, now), now, key=lambda each: each[2])
+    return {place.name: made[place] for place in ordered(made)}

@@ -1,0 +1,67 @@
+"""What others add to the report of a profile: kinds of operators, figures, charts.
+
+Registered by a call, or by an entry point of the group `flagscale_perf.profile`, whose module is imported
+before a report is made and makes these calls.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from flagscale_perf.analysis.blocks import Block
+from flagscale_perf.profile.analysis.operators import forget_operators, register_operator
+from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from flagscale_perf.profile.analysis.report import ProfileReport
+
+GROUP = "flagscale_perf.profile"
+Metric = Callable[["ProfileReport"], Any]
+Chart = Callable[["ProfileReport"], Block]
+_metrics: dict[str, Metric] = {}
+_charts: dict[str, Chart] = {}
+
+__all__ = ["chart", "charts", "forget", "load", "metric", "metrics", "register_operator"]
+
+
+def metric(make: Metric) -> Metric:
+    """Shows what the function returns, a number or a text, under its name in every report and in the JSON."""
+    _metrics[make.__name__] = make
+    return make
+
+
+def chart(make: Chart) -> Chart:
+    """Shows the block that the function returns at the end of every report, and as a PNG and a CSV of its
+    name.
+    """
+    _charts[make.__name__] = make
+    return make
+
+
+def metrics() -> Mapping[str, Metric]:
+    """By name."""
+    return dict(_metrics)
+
+
+def charts() -> Mapping[str, Chart]:
+    """By name."""
+    return dict(_charts)
+
+
+def forget() -> None:
+    """Undoes every registration."""
+    _metrics.clear()
+    _charts.clear()
+    forget_operators()
+
+
+def load(modules: tuple[str, ...] = ()) -> None:
+    """Imports these modules, and those of the entry points. Raises PerfError for one that cannot be."""
+    for name in (*modules, *(entry.module for entry in metadata.entry_points(group=GROUP))):
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise PerfError(f"{name!r} cannot be imported ({error}); name a module on PYTHONPATH") from None

@@ -1,0 +1,113 @@
+"""What profiling itself costs: each profiled step against the clean ones on both sides of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from flagscale_perf.profile.analysis.source import Profile
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Of one kind of step.
+
+    Attributes:
+        ratios: of each profiled step to the mean of the clean ones beside it.
+        clean: of each clean step to the clean one before it: what differs without any profiler.
+        outside_ns: for starting and stopping the profiler, for each profiled step, outside of the steps.
+        reduce_ns: for making rows, on a thread beside the training, for each profiled step.
+    """
+
+    ratios: Sequence[float]
+    clean: Sequence[float]
+    outside_ns: float | None
+    reduce_ns: float | None
+
+    @property
+    def ratio(self) -> float | None:
+        """The median; None without a clean step."""
+        return median(self.ratios) if self.ratios else None
+
+    @property
+    def spread(self) -> float | None:
+        """Half of the distance between the quartiles; None for fewer than 2."""
+        return _half_quartiles(self.ratios)
+
+    @property
+    def noise(self) -> float | None:
+        """The same of the clean steps among themselves."""
+        return _half_quartiles(self.clean)
+
+    @property
+    def clean_ratio(self) -> float | None:
+        """The median of clean steps against clean ones."""
+        return median(self.clean) if self.clean else None
+
+    @property
+    def words(self) -> str:
+        """`x1.04 +- 0.01, 12 pairs`."""
+        if self.ratio is None:
+            return "not known: no clean step beside a profiled one"
+        within = "" if self.spread is None else f" +- {self.spread:.3f}"
+        return f"x{self.ratio:.3f}{within}, {len(self.ratios)} pairs"
+
+    def as_dict(self) -> dict[str, float | int | None]:
+        """JSON-ready."""
+        return {
+            "ratio": self.ratio, "spread": self.spread, "pairs": len(self.ratios),
+            "clean_ratio": self.clean_ratio, "clean_spread": self.noise, "clean_pairs": len(self.clean),
+            "outside_ns_per_step": self.outside_ns, "reduce_ns_per_step": self.reduce_ns,
+        }  # fmt: skip
+
+
+def observers_of(profile: Profile) -> dict[str, Observer]:
+    """By kind of step."""
+    return {phase: _of(profile, phase) for phase in profile.phases()}
+
+
+def _of(profile: Profile, phase: str) -> Observer:
+    ratios: list[float] = []
+    clean: list[float] = []
+    for rank in profile.ranks:
+        steps = rank.steps.where(rank.steps["phase"] == phase)
+        for window in np.unique(steps["window"]):
+            own = steps.where(steps["window"] == window)
+            own = own.where(np.argsort(own["start_ns"], kind="stable"))
+            _pair(own["total_ns"].tolist(), own["is_profiled"].tolist(), ratios, clean)
+    profiled = sum(len(rank.profiled) for rank in profile.ranks)
+    outside = [rank.windows["begin_ns"] + rank.windows["end_ns"] for rank in profile.ranks]
+    reduce = [rank.windows["reduce_ns"] for rank in profile.ranks]
+    return Observer(ratios, clean, _mean(outside, profiled), _mean(reduce, profiled))
+
+
+def _pair(times: Sequence[int], profiled: Sequence[int], ratios: list[float], clean: list[float]) -> None:
+    before: int | None = None
+    for place, (time, is_profiled) in enumerate(zip(times, profiled, strict=True)):
+        if is_profiled:
+            beside = [
+                times[other]
+                for other in (place - 1, place + 1)
+                if 0 <= other < len(times) and not profiled[other] and times[other]
+            ]
+            if beside:
+                ratios.append(time * len(beside) / sum(beside))
+        else:
+            if before:
+                clean.append(time / before)
+            before = time
+
+
+def _mean(values: Sequence[np.ndarray], steps: int) -> float | None:
+    known = [one for one in values if len(one)]
+    return float(sum(one.sum() for one in known)) / steps if known and steps else None
+
+
+def _half_quartiles(values: Sequence[float]) -> float | None:
+    if len(values) < 2:
+        return None
+    low, high = np.quantile(np.asarray(values), (0.25, 0.75))
+    return float(high - low) / 2

@@ -1,0 +1,157 @@
+"""What is found in a profile: what a step is made of, and what holds it back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.profile.analysis.extend import metrics
+from flagscale_perf.profile.analysis.observer import Observer, observers_of
+from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
+from flagscale_perf.profile.analysis.source import Profile, read_profile
+from flagscale_perf.profile.analysis.sums import Amount, PhaseSums, sums_of
+from flagscale_perf.profile.analysis.verdicts import Verdict, verdicts_of
+from flagscale_perf.spine.jsonl import finite
+
+REPORT_VERSION = 1
+BASE = "the mean profiled step of its kind, over all ranks"
+
+
+@dataclass(frozen=True)
+class ProfileReport:
+    """Everything.
+
+    Attributes:
+        profile: what was read.
+        sums: by kind of step, that with the most time first.
+        observers: what profiling costs, by kind of step.
+        roofs: of the device.
+        points: by kind of step, work among the roofs.
+        verdicts: by the requirement's thresholds.
+        metrics: of registered functions, by their names.
+        findings: what holds the step back.
+        unjudged: what could not be judged, and why.
+    """
+
+    profile: Profile
+    sums: Mapping[str, PhaseSums]
+    observers: Mapping[str, Observer]
+    roofs: Roofs
+    points: Mapping[str, Sequence[Point]]
+    verdicts: Sequence[Verdict] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    unjudged: list[str] = field(default_factory=list)
+
+    @property
+    def main(self) -> PhaseSums | None:
+        """Of the kind of step that takes the most time; None without a profiled step."""
+        return next(iter(self.sums.values()), None)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to show."""
+        return any(len(one.cells) for one in self.sums.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready. Times in nanoseconds for one step, shares of `base`."""
+        profile = self.profile
+        content = {
+            "report_version": REPORT_VERSION,
+            "path": str(profile.path),
+            "state": profile.state,
+            "base": BASE,
+            "unit": "ns",
+            "versions": profile.header.facts.get("versions") or {},
+            "machines": list(profile.machines),
+            "ranks": [
+                {"title": rank.title} | dict(rank.place) | {"windows": list(rank.windows.records())}
+                for rank in profile.ranks
+            ],
+            "steps": {phase: self._phase(phase) for phase in self.sums},
+            "roofs": asdict(self.roofs),
+            "verdicts": [asdict(one) for one in self.verdicts],
+            "metrics": dict(self.metrics),
+            "findings": [_finding(one) for one in self.findings],
+            "not_judged": self.unjudged,
+            "events": list(profile.events),
+            "records_lost": profile.lost,
+        }
+        return dict(finite(content))
+
+    def _phase(self, phase: str) -> dict[str, Any]:
+        sums = self.sums[phase]
+        points = {point.label: point for point in self.points[phase]}
+        return {
+            "books": asdict(sums.mean) | {"coverage": sums.mean.coverage},
+            "books_by_rank": {
+                sums.titles[rank]: asdict(books) | {"coverage": books.coverage}
+                for rank, books in sums.books.items()
+            },
+            "residual": sums.mean.residual,
+            "coverage": sums.mean.coverage,
+            "observer": self.observers[phase].as_dict(),
+            "kinds": _amounts(sums.by(lambda cell: cell.kind)),
+            "parts": _amounts(sums.by(lambda cell: cell.phase)),
+            "layers": {
+                place.name: _amounts(sums.by_place(lambda cell: cell.kind, _at(place.name)))
+                for place in sums.places
+            },
+            "operators": _amounts(sums.by(lambda cell: cell.op or cell.kind)),
+            "modules": _amounts(sums.by_place(lambda cell: cell.module)),
+            "roofline": {label: asdict(point) for label, point in points.items()},
+            "operators_roofline": {
+                op: asdict(point) for op, point in operators_of(sums, self.roofs).items()
+            },
+        }  # fmt: skip
+
+
+def _at(name: str) -> Any:
+    return lambda cell: cell.place.name == name
+
+
+def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
+    return {
+        name: {
+            "self_ns": one.self_ns,
+            "runs": one.runs,
+            "flops": one.flops or None,
+            "moved_bytes": one.moved_bytes or None,
+        }
+        for name, one in amounts.items()
+    }
+
+
+def _finding(finding: Finding) -> Mapping[str, Any]:
+    return {
+        "name": finding.name,
+        "title": finding.title,
+        "cost_s": finding.cost_s,
+        "gain": finding.gain,
+        "evidence": [vars(each) for each in finding.evidence],
+        "causes": finding.causes,
+        "changes": [change.text for change in finding.changes],
+        "ranks": finding.ranks,
+    }
+
+
+def read_report(path: Path) -> ProfileReport:
+    """Of a run file. Raises PerfError for what is none."""
+    return report_of(read_profile(path))
+
+
+def report_of(profile: Profile) -> ProfileReport:
+    """With findings."""
+    from flagscale_perf.profile.analysis.findings import judge  # it needs the report that it completes
+
+    sums, roofs = sums_of(profile), roofs_of(profile)
+    found = ProfileReport(
+        profile, sums, observers_of(profile), roofs,
+        {phase: points_of(one, roofs) for phase, one in sums.items()},
+    )  # fmt: skip
+    found = replace(found, verdicts=verdicts_of(found.sums, roofs))
+    found = replace(found, metrics={name: make(found) for name, make in metrics().items()})
+    return judge(found)

@@ -1,0 +1,114 @@
+"""How near to what the device can do: FLOPs and bytes against roofs that were measured on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.profile.analysis.sums import Amount, PhaseSums
+from flagscale_perf.spine.clock import NS_PER_S
+
+MATMUL_ROOF, COPY_ROOF = "matmul.", "copy"
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """The lowest among the ranks of each.
+
+    Attributes:
+        flop_per_s: by data type.
+        bytes_per_s: of a copy, read and written; None where it was not measured.
+    """
+
+    flop_per_s: Mapping[str, float]
+    bytes_per_s: float | None
+
+    @property
+    def best(self) -> float | None:
+        """FLOP/s of the fastest data type; None where none was measured."""
+        return max(self.flop_per_s.values(), default=None)
+
+    def floor_ns(self, flops: float, moved_bytes: float) -> float | None:
+        """The time that the work takes at least; None where a roof is missing."""
+        if self.best is None or self.bytes_per_s is None:
+            return None
+        return max(flops / self.best, moved_bytes / self.bytes_per_s) * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Point:
+    """Some work among the roofs, for one step.
+
+    Attributes:
+        label: what it is.
+        kind: of work.
+        self_ns: its time.
+        flop_per_s, bytes_per_s: that it reaches; None where FLOPs or bytes are not known.
+        intensity: FLOPs for each byte; None where one of them is not known.
+        roof_share: of what the roofs allow; None without roofs.
+        floor_ns: the time that the roofs allow.
+        bound: "compute" or "memory", by which roof is the lower one; None without roofs.
+    """
+
+    label: str
+    kind: str
+    self_ns: float
+    flop_per_s: float | None
+    bytes_per_s: float | None
+    intensity: float | None
+    roof_share: float | None
+    floor_ns: float | None
+    bound: str | None
+
+
+def roofs_of(profile: Profile) -> Roofs:
+    """Of all ranks."""
+    found: dict[str, float] = {}
+    for rank in profile.ranks:
+        for name, value in zip(rank.roofs["roof"].tolist(), rank.roofs["per_second"].tolist(), strict=True):
+            found[name] = min(found.get(name, float(value)), float(value))
+    matmul = {
+        name.removeprefix(MATMUL_ROOF): value for name, value in found.items() if name.startswith(MATMUL_ROOF)
+    }
+    return Roofs(matmul, found.get(COPY_ROOF))
+
+
+def points_of(sums: PhaseSums, roofs: Roofs) -> list[Point]:
+    """By place and kind of work, the most time first: only what has FLOPs or bytes."""
+    amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
+    points = (_point(f"{place} {kind}", kind, one, roofs) for (place, kind), one in amounts.items())
+    return [point for point in points if point is not None]
+
+
+def operators_of(sums: PhaseSums, roofs: Roofs) -> dict[str, Point]:
+    """By operator."""
+    amounts = sums.by(lambda cell: (cell.op, cell.kind))
+    points = ((op, _point(op, kind, one, roofs)) for (op, kind), one in amounts.items())
+    return {op: point for op, point in points if point is not None}
+
+
+def _point(label: str, kind: str, one: Amount, roofs: Roofs) -> Point | None:
+    if not one.flops and not one.moved_bytes or not one.self_ns:
+        return None
+    worked_ns = max(one.counted_ns, one.moved_ns)
+    if worked_ns <= 0:
+        return None
+    floor_ns = roofs.floor_ns(one.flops, one.moved_bytes)
+    is_compute = (
+        floor_ns is not None and roofs.best is not None and one.flops / roofs.best * NS_PER_S >= floor_ns
+    )
+    return Point(
+        label, kind, one.self_ns,
+        flop_per_s=one.flops / one.counted_ns * NS_PER_S if one.counted_ns else None,
+        bytes_per_s=one.moved_bytes / one.moved_ns * NS_PER_S if one.moved_ns else None,
+        intensity=one.flops / one.moved_bytes if one.flops and one.moved_bytes else None,
+        roof_share=None if floor_ns is None else floor_ns / worked_ns,
+        floor_ns=floor_ns,
+        bound=None if floor_ns is None else "compute" if is_compute else "memory",
+    )  # fmt: skip
+
+
+def drawn(points: Sequence[Point]) -> list[Point]:
+    """Those that have a place in the picture."""
+    return [point for point in points if point.intensity and point.flop_per_s]

@@ -1,0 +1,226 @@
+"""Rows and steps summed up: what a step is made of, by layer, kind of work, operator and module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+from flagscale_perf.profile.analysis.layers import Place, Places, ordered, within
+from flagscale_perf.profile.analysis.operators import KINDS, kind_of
+from flagscale_perf.profile.analysis.source import UNKNOWN, Frame, Profile, Rank
+
+Key = TypeVar("Key", bound=Hashable)
+PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row of a rank, for one step: times in nanoseconds.
+
+    Attributes:
+        rank: place of the rank in the profile.
+        phase: part of the step, such as "forward".
+        place: layer, or what the module is besides.
+        module, op: as recorded; "" for none.
+        part: path of the module in its layer.
+        kind: of work, one of `operators.KINDS`.
+        self_ns, total_ns, runs: for a step, on average.
+        device_ns: None without a device.
+        flops, moved_bytes: None where they are not known.
+    """
+
+    rank: int
+    phase: str
+    place: Place
+    module: str
+    op: str
+    part: str
+    kind: str
+    self_ns: float
+    total_ns: float
+    runs: float
+    device_ns: float | None
+    flops: float | None
+    moved_bytes: float | None
+
+
+@dataclass
+class Amount:
+    """Cells added up, for one step of a mean rank among those that have the place.
+
+    Attributes:
+        self_ns: time, what is called in turn aside.
+        counted_ns: of the cells whose FLOPs are known; `moved_ns` of those whose bytes are.
+        runs: how often.
+        flops, moved_bytes: 0 where nothing is known.
+    """
+
+    self_ns: float = 0.0
+    runs: float = 0.0
+    flops: float = 0.0
+    counted_ns: float = 0.0
+    moved_bytes: float = 0.0
+    moved_ns: float = 0.0
+
+    def add(self, cell: Cell, share: float) -> None:
+        """One more cell, of which so much counts."""
+        worked_ns = cell.self_ns if cell.device_ns is None else cell.device_ns
+        self.self_ns += share * cell.self_ns
+        self.runs += share * cell.runs
+        if cell.flops is not None:
+            self.flops += share * cell.flops
+            self.counted_ns += share * worked_ns
+        if cell.moved_bytes is not None:
+            self.moved_bytes += share * cell.moved_bytes
+            self.moved_ns += share * worked_ns
+
+
+@dataclass(frozen=True)
+class Books:
+    """Parts of one profiled step, on average; they add up to `total`. None where no record has the part."""
+
+    steps: int
+    total: float
+    operators: float
+    outside: float
+    communication: float
+    host: float
+    engine: float
+    residual: float
+    rows: float
+
+    @property
+    def coverage(self) -> float | None:
+        """Share of the step that rows account for."""
+        return 1 - abs(self.residual) / self.total if self.total else None
+
+    @property
+    def parts(self) -> dict[str, float]:
+        """By name."""
+        return {name: float(getattr(self, name)) for name in PARTS}
+
+
+@dataclass(frozen=True)
+class PhaseSums:
+    """Steps of one kind.
+
+    Attributes:
+        phase: such as "train" or "decode".
+        cells: of all ranks.
+        books: of each rank that has such steps, by its place in the profile.
+        titles: of these ranks.
+    """
+
+    phase: str
+    cells: Sequence[Cell]
+    books: dict[int, Books]
+    titles: dict[int, str]
+
+    @property
+    def mean(self) -> Books:
+        """Of all ranks."""
+        count = len(self.books)
+        steps, *others = (field.name for field in fields(Books))
+        values = {name: sum(getattr(one, name) for one in self.books.values()) / count for name in others}
+        return Books(steps=max(one.steps for one in self.books.values()), **values)
+
+    @property
+    def places(self) -> Sequence[Place]:
+        """In the order of the model."""
+        return ordered(cell.place for cell in self.cells)
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """That there are, in the order of the table; new ones behind."""
+        found = {cell.kind for cell in self.cells if cell.self_ns}
+        return [*(kind for kind in KINDS if kind in found), *sorted(found.difference(KINDS))]
+
+    @property
+    def parts(self) -> Sequence[str]:
+        """Of the step: "forward", "backward" ..."""
+        return list(dict.fromkeys(cell.phase for cell in self.cells))
+
+    def by(
+        self, key: Callable[[Cell], Key], chosen: Callable[[Cell], bool] | None = None
+    ) -> dict[Key, Amount]:
+        """Added up by a key, the most time first, for a step of the mean rank among all."""
+        return self._added(key, chosen, lambda cell: 1 / len(self.books))
+
+    def by_place(
+        self, key: Callable[[Cell], Key], chosen: Callable[[Cell], bool] | None = None
+    ) -> dict[Key, Amount]:
+        """The same for the mean rank among those that have the cell's place: a pipeline stage has its own."""
+        ranks: dict[Place, set[int]] = defaultdict(set)
+        for cell in self.cells:
+            ranks[cell.place].add(cell.rank)
+        return self._added(key, chosen, lambda cell: 1 / len(ranks[cell.place]))
+
+    def _added(
+        self,
+        key: Callable[[Cell], Key],
+        chosen: Callable[[Cell], bool] | None,
+        share: Callable[[Cell], float],
+    ) -> dict[Key, Amount]:
+        made: dict[Key, Amount] = defaultdict(Amount)
+        for cell in self.cells:
+            if chosen is None or chosen(cell):
+                made[key(cell)].add(cell, share(cell))
+        return dict(sorted(made.items(), key=lambda item: -item[1].self_ns))
+
+
+def sums_of(profile: Profile) -> dict[str, PhaseSums]:
+    """By kind of step, that with the most time first; only kinds that were profiled."""
+    places = Places(profile)
+    made: dict[str, PhaseSums] = {}
+    for phase in profile.phases():
+        cells: list[Cell] = []
+        books: dict[int, Books] = {}
+        for number, rank in enumerate(profile.ranks):
+            steps = rank.profiled.where(rank.profiled["phase"] == phase)
+            if len(steps):
+                own = _cells(rank, number, phase, len(steps), places)
+                books[number] = _books(steps, sum(cell.self_ns for cell in own))
+                cells += own
+        titles = {number: profile.ranks[number].title for number in books}
+        made[phase] = PhaseSums(phase, cells, books, titles)
+    return made
+
+
+def _books(steps: Frame, rows_ns: float) -> Books:
+    count = len(steps)
+    parts = {name: (steps.total(f"{name}_ns") or 0) / count for name in PARTS}
+    return Books(steps=count, total=(steps.total("total_ns") or 0) / count, rows=rows_ns, **parts)
+
+
+def _cells(rank: Rank, number: int, phase: str, steps: int, places: Places) -> list[Cell]:
+    rows = rank.rows.where(rank.rows["step_phase"] == phase)
+    stage = rank.place.get("pipeline")
+    known: dict[str, Place] = {}
+    names = (
+        "phase",
+        "module",
+        "op",
+        "sort",
+        "self_ns",
+        "total_ns",
+        "runs",
+        "device_ns",
+        "flops",
+        "moved_bytes",
+    )
+    made = []
+    for part, module, op, sort, self_ns, total_ns, runs, *rest in zip(
+        *(rows[name].tolist() for name in names), strict=True
+    ):
+        place = known.get(module)
+        if place is None:
+            place = known[module] = places.of(module, stage)
+        kind = kind_of(op, part, module, sort)
+        device_ns, flops, moved = (None if value == UNKNOWN else value / steps for value in rest)
+        made.append(
+            Cell(number, part, place, module, op, within(module), kind, self_ns / steps, total_ns / steps,
+                 runs / steps, device_ns, flops, moved)
+        )  # fmt: skip
+    return made

@@ -1,0 +1,176 @@
+"""A profile in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table
+from flagscale_perf.profile.analysis import roofline as roofs
+from flagscale_perf.profile.analysis.drawn import memory_by_place
+from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.sums import PARTS, PhaseSums
+from flagscale_perf.profile.analysis.verdicts import RULES, TONES
+from flagscale_perf.spine.clock import NS_PER_MS
+
+MOST = 20
+MB = 1e6
+
+
+def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """A row for each rank; the parts add up to the step."""
+    rows: list[Sequence[Cell]] = [
+        (
+            sums.titles[rank],
+            Quantity(one.steps),
+            _ms(one.total),
+            *(_ms(one.parts[part]) for part in PARTS),
+            _share(one.coverage),
+        )
+        for rank, one in sums.books.items()
+    ]
+    head = ("", "steps", "step ms", *PARTS, "covered")
+    gap = max(
+        abs(one.total - one.residual - one.rows) / one.total for one in sums.books.values() if one.total
+    )
+    said = f"The parts add up to the step, nothing is rescaled; rows and parts differ by {100 * gap:.2f} %."
+    return [Table(head, rows, len(head) - 1, f"A {sums.phase} step, ms"), Note(said)]
+
+
+def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """A row for each layer."""
+    kinds = list(sums.kinds)
+    amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
+    whole = sums.by_place(lambda cell: cell.place.name)
+    rows: list[Sequence[Cell]] = []
+    for place in sums.places:
+        cells = [amounts.get((place.name, kind)) for kind in kinds]
+        shown = [None if one is None else _ms(one.self_ns) for one in cells]
+        own = whole[place.name].self_ns
+        rows.append(
+            (place.name, _ms(own), _share(own / sums.mean.total if sums.mean.total else None), *shown)
+        )
+    head = ("layer", "ms", "of the step", *kinds)
+    return [Table(head, rows, len(head) - 1, f"A {sums.phase} step by layer, ms on a rank that has it")]
+
+
+def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """A row for each of the longest operators."""
+    points = roofs.operators_of(sums, found.roofs)
+    kinds = {cell.op: cell.kind for cell in sums.cells}
+    rows: list[Sequence[Cell]] = []
+    for op, one in sums.by(lambda cell: cell.op or cell.kind).items():
+        point = points.get(op)
+        rows.append((
+            op, kinds.get(op, op), Quantity(one.runs, "", 1), _ms(one.self_ns),
+            _share(one.self_ns / sums.mean.total if sums.mean.total else None),
+            None if point is None or point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
+            None if point is None or point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
+            None if point is None else _share(point.roof_share),
+        ))  # fmt: skip
+    head = ("operator", "kind", "runs", "ms", "of the step", "GFLOP/s", "GB/s", "of the roof")
+    return [Table(head, rows, 6, f"A {sums.phase} step by operator", most=MOST)]
+
+
+def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """A row for each of the longest modules, its own operators only."""
+    rows: list[Sequence[Cell]] = [
+        (module or "outside", kind, _ms(one.self_ns), _share(one.self_ns / (sums.mean.total or 1.0)))
+        for (module, kind), one in sums.by_place(lambda cell: (cell.module, cell.kind)).items()
+        if one.self_ns > 0
+    ]
+    head = ("module", "kind", "ms", "of the step")
+    return [Table(head, rows, 2, f"A {sums.phase} step by module", most=MOST)]
+
+
+def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """What could be saved at the roofs."""
+    measured = [
+        (f"matmul, {name}", Quantity(value, "FLOP/s")) for name, value in found.roofs.flop_per_s.items()
+    ]
+    if found.roofs.bytes_per_s is not None:
+        measured.append(("copy, read and written", Quantity(found.roofs.bytes_per_s / 1e9, "GB/s", 1)))
+    rows: list[Sequence[Cell]] = [
+        (
+            point.label, _ms(point.self_ns), None if point.floor_ns is None else _ms(point.floor_ns),
+            None if point.intensity is None else Quantity(point.intensity, "", 1),
+            None if point.flop_per_s is None else Quantity(point.flop_per_s / 1e9, "", 1),
+            None if point.bytes_per_s is None else Quantity(point.bytes_per_s / 1e9, "", 1),
+            _share(point.roof_share), point.bound,
+        )
+        for point in found.points[sums.phase]
+    ]  # fmt: skip
+    if not rows:
+        return [Note("No operator has FLOPs or bytes: the step with shapes is missing (--shapes).")]
+    head = ("", "ms", "at the roof", "FLOP/byte", "GFLOP/s", "GB/s", "of the roof", "held by")
+    title = f"A {sums.phase} step among the roofs"
+    blocks: list[Block] = [Table(head, rows, 7, title, most=MOST)]
+    return (
+        [Pairs(measured), *blocks] if measured else [*blocks, Note("No roofs were measured on this device.")]
+    )
+
+
+def memory(found: ProfileReport) -> list[Block]:
+    """A row for each layer."""
+    rows: list[Sequence[Cell]] = [
+        (name, *(Quantity(value / MB, "", 2) for value in values))
+        for name, values in memory_by_place(found).items()
+    ]
+    head = ("", "retained MB", "transient MB", "peak MB")
+    return (
+        [Table(head, rows, 3, "The forward pass by layer, of the rank with the highest peak")] if rows else []
+    )
+
+
+def observer(found: ProfileReport) -> list[Block]:
+    """A row for each kind of step."""
+    rows: list[Sequence[Cell]] = []
+    for phase, one in found.observers.items():
+        rows.append((
+            phase, _times(one.ratio), _times(one.spread), Quantity(len(one.ratios)), _times(one.clean_ratio),
+            _times(one.noise), None if one.outside_ns is None else _ms(one.outside_ns),
+            None if one.reduce_ns is None else _ms(one.reduce_ns),
+        ))  # fmt: skip
+    head = (
+        "steps",
+        "profiled / clean",
+        "+-",
+        "pairs",
+        "clean / clean",
+        "+-",
+        "start, stop ms",
+        "rows made in ms",
+    )
+    said = (
+        "Each profiled step against the clean ones beside it, in this run; +- is half of the distance"
+        " between the quartiles. Starting and stopping is outside of the steps, rows are made on a thread"
+        " beside them, both for each profiled step."
+    )
+    return [Table(head, rows, 7), Note(said)] if rows else []
+
+
+def verdicts(found: ProfileReport) -> list[Block]:
+    """A row for each threshold."""
+    rows: list[Sequence[Cell]] = [
+        (one.name, Quantity(one.value, one.unit, 1), one.verdict or "not known",
+         f"above {_limit(one.excellent, one.unit)}", f"below {_limit(one.improve, one.unit)}", one.remark)
+        for one in found.verdicts
+    ]  # fmt: skip
+    tones = [TONES.get(one.verdict or "", "") for one in found.verdicts]
+    head = ("figure", "here", "that is", "excellent", "improve", "")
+    return [Table(head, rows, tones=tones), Note(RULES)] if rows else []
+
+
+def _limit(value: float, unit: str) -> str:
+    return f"{100 * value:.0f} %" if unit == "share" else f"{value:g} {unit}"
+
+
+def _times(value: float | None) -> Cell:
+    return None if value is None else Quantity(value, "", 3)
+
+
+def _ms(value: float) -> Quantity:
+    return Quantity(value / NS_PER_MS, "", 3)
+
+
+def _share(value: float | None) -> Quantity:
+    return Quantity(value, "share", 1)

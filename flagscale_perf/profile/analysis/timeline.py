@@ -1,0 +1,118 @@
+"""Steps and collectives of all ranks on a timeline, with arrows between collectives that belong together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
+from flagscale_perf.profile.records import (
+    CollectiveRecord,
+    MemoryRecord,
+    RankRecord,
+    RoofRecord,
+    RowRecord,
+    StepRecord,
+    WindowRecord,
+)
+from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
+from flagscale_perf.spine.records import RunHeader
+
+_FIRST = 100  # process of the trace of the first rank
+_WINDOWS, _STEPS, _COLLECTIVES = 1, 2, 10
+MOST_LANES = 16  # of collectives of one rank at the same time
+MOST_ARROWS = 200_000
+PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
+
+
+def timeline(header: RunHeader) -> Timeline:
+    """Of the session with this header."""
+    drawn = _Drawn()
+    own = {
+        each: drawn.items
+        for each in (ProcessRecord, NameRecord, RankRecord, StepRecord, CollectiveRecord, WindowRecord)
+    } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord), _nothing)
+    return Timeline(header, own, rest=drawn.arrows)
+
+
+def _nothing(record: Any) -> tuple[Item, ...]:
+    return ()
+
+
+class _Drawn:
+    """Spans as records come, and the arrows at the end."""
+
+    def __init__(self) -> None:
+        self._names: dict[int, dict[int, str]] = defaultdict(lambda: {0: ""})
+        self._ends: dict[tuple[int, str], list[int]] = {}
+        self._named: set[Track] = set()
+        self._matches: dict[Hashable, list[tuple[Track, int, int]]] = defaultdict(list)
+
+    def items(self, record: Any) -> Iterator[Item]:
+        """Of one record."""
+        match record:
+            case NameRecord():
+                self._names[record.process][record.number] = record.text
+            case ProcessRecord() if record.end is None:
+                yield Name(Track(_FIRST + record.number, 0), record.title, is_process=True)
+            case RankRecord():
+                name = self._names[record.process].get(record.model, "")
+                yield Name(Track(_FIRST + record.process, 0), f"rank {record.rank} {name}".strip(), True)
+            case StepRecord():
+                yield from self._step(record)
+            case WindowRecord():
+                track = Track(_FIRST + record.process, _WINDOWS)
+                yield from self._name(track, "windows")
+                yield Span(track, "window", record.start_ns, record.start_ns + record.total_ns,
+                           {"events": record.events, "dropped": record.dropped_events})  # fmt: skip
+            case CollectiveRecord():
+                yield from self._collective(record)
+
+    def _name(self, track: Track, text: str) -> Iterator[Item]:
+        if track not in self._named:
+            self._named.add(track)
+            yield Name(track, text)
+
+    def _step(self, step: StepRecord) -> Iterator[Item]:
+        track = Track(_FIRST + step.process, _STEPS)
+        yield from self._name(track, "steps")
+        phase = self._names[step.process].get(step.phase, "")
+        title = f"{phase} {step.iteration or ''}".strip() + ("" if step.is_profiled else ", clean")
+        args = {f"{part}_ms": _ms(getattr(step, f"{part}_ns")) for part in PARTS if step.is_profiled}
+        yield Span(track, title, step.start_ns, step.start_ns + step.total_ns, args)
+
+    def _collective(self, one: CollectiveRecord) -> Iterator[Item]:
+        names = self._names[one.process]
+        group, op = names.get(one.group, ""), names.get(one.op, "")
+        lanes = self._ends.setdefault((one.process, group), [])
+        lane = next((place for place, end in enumerate(lanes) if end <= one.start_ns), len(lanes))
+        end_ns = one.start_ns + one.total_ns
+        if lane == len(lanes) < MOST_LANES:
+            lanes.append(0)
+        lane = min(lane, MOST_LANES - 1)
+        groups = [key for process, key in self._ends if process == one.process]
+        track = Track(_FIRST + one.process, _COLLECTIVES + MOST_LANES * groups.index(group) + lane)
+        lanes[lane] = end_ns
+        yield from self._name(track, group or "collectives")
+        args: Mapping[str, Any] = {
+            "module": names.get(one.module), "call": names.get(one.call), "size_bytes": one.size_bytes,
+            "sequence": one.sequence, "peer": one.peer, "exposed_ms": _ms(one.exposed_ns),
+        }  # fmt: skip
+        yield Span(track, op, one.start_ns, end_ns, args)
+        if one.peer is None and len(self._matches) < MOST_ARROWS:
+            key = (group, one.sequence) if one.sequence is not None else (group, op, one.window, one.ordinal)
+            self._matches[key].append((track, one.start_ns, end_ns))
+
+    def arrows(self) -> Iterator[Item]:
+        """From the rank that came last to those that waited for it."""
+        for number, members in enumerate(self._matches.values()):
+            last = max(members, key=lambda one: one[1])
+            for place, one in enumerate(members):
+                track, _, end_ns = one
+                if one is not last:
+                    yield Arrow("last to come", f"{number}/{place}", last[0], last[1] + 1, track, end_ns - 1)
+
+
+def _ms(value: int | None) -> float | None:
+    return None if value is None else value / 1e6

@@ -1,0 +1,55 @@
+"""A profile in pictures."""
+
+from __future__ import annotations
+
+from flagscale_perf.analysis.blocks import HeatMap, Series, StackedBar, Waterfall
+from flagscale_perf.profile.analysis import drawn
+from flagscale_perf.profile.analysis.report import ProfileReport
+
+
+def test_a_bar_for_each_rank(found: ProfileReport) -> None:
+    first, second = drawn.books(found, found.sums["train"])
+    assert isinstance(first, StackedBar)
+    assert isinstance(second, StackedBar)
+    assert first.room == second.room == 101
+    assert [part.value for part in second.parts] == [73, 6, 10, 7, 3, 2]
+
+
+def test_layers_against_kinds_of_work_and_modules(found: ProfileReport) -> None:
+    kinds, modules = drawn.layers(found, found.sums["train"])
+    assert isinstance(kinds, HeatMap)
+    assert isinstance(modules, HeatMap)
+    assert kinds.rows == ["embed_tokens", "layer 0", "layer 1", "outside"]
+    assert [layer.label for layer in kinds.layers] == [
+        "whole step", "forward", "backward", "optimizer", "other", "rank 0", "rank 1",
+    ]  # fmt: skip
+    by_label = {layer.label: layer.values for layer in kinds.layers}
+    assert by_label["whole step"][1][0] == 36.5
+    assert by_label["rank 0"][1][0] == 35
+    assert by_label["rank 1"][1][0] == 38
+    assert by_label["backward"][0][0] is None
+    assert (modules.rows, modules.columns) == (
+        ["layer 0", "layer 1"], ["self_attn.q_proj", "self_attn", "mlp", "(layer)"],
+    )  # fmt: skip
+
+
+def test_operators_by_the_part_of_the_step(found: ProfileReport) -> None:
+    kinds, _ = drawn.operators(found, found.sums["train"])
+    assert isinstance(kinds, Waterfall)
+    first = kinds.lanes[0]
+    assert (first.label, [(part.label, part.value) for part in first.parts]) == (
+        "matmul", [("forward", 26.5), ("backward", 35.0)],
+    )  # fmt: skip
+
+
+def test_the_roofline_has_logarithmic_scales(found: ProfileReport) -> None:
+    (block,) = drawn.roofline(found, found.sums["train"])
+    assert isinstance(block, Series)
+    assert block.is_log
+    roof, matmul, attention = block.panels[0].lines
+    assert (roof.x, roof.y) == ([5, 20, 200], [50, 200, 200])
+    assert (matmul.y[1], attention.y) == (90, [20])
+
+
+def test_memory_is_that_of_the_rank_with_the_highest_peak(found: ProfileReport) -> None:
+    assert drawn.memory_by_place(found) == {"layer 0": (3e6, 2e6, 9e6), "layer 1": (1e6, 2e6, 7e6)}
