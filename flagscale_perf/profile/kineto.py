@@ -53,18 +53,22 @@ class Session:
         self._shapes, self._memory = shapes, memory
         self._anchor = Anchor.now()
         self._raw: list[Any] | None = None
+        self._is_started = False
 
     def start(self) -> None:
         """Raises RuntimeError where another profiler runs."""
         if is_running():
             raise RuntimeError("another profiler runs")
         self._profile.__enter__()
+        self._is_started = True
         self._anchor = Anchor.now()
 
     def stop(self) -> int:
         """Waits for the device, as torch's profiler does: what it runs belongs to the step. Returns how many
         events there are.
         """
+        if not self._is_started:
+            return 0
         self._profile.__exit__(None, None, None)
         results = getattr(self._profile, "kineto_results", None)
         if results is not None and hasattr(results, "events"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -33,7 +35,6 @@ COMPILED = "the model is compiled: what runs is not the modules' own Python, so 
 UNSEEN = (
     "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
 )
-FAILED = "the profiler failed, see stderr of this process"
 
 
 class Profiler:
@@ -67,10 +68,13 @@ class Profiler:
         self._membership: Membership | None = None
         self._ranges: Ranges | None = None
         self._reduction: Reduction | None = None
-        self._window: Window | None = None
+        self._windows: dict[str, Window] = {}  # by phase: each has steps of its own
         self._step: Step | None = None
         self._open_range: Any = None
-        self._count = 0
+        self._session: Session | None = None  # that runs
+        self._counts: Counter[str] = Counter()
+        self._done: set[str] = set()  # phases that have had their only window
+        self._over: SimpleQueue[Window | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_on = self._schedule is not None
         self._has_complained = False
@@ -81,11 +85,11 @@ class Profiler:
         return self._is_on
 
     def begin_step(self, iteration: int | None = None, phase: str = "train") -> None:
-        """A step begins. `iteration`: as the host counts; None: counted here, from 1."""
+        """A step begins. `iteration`: as the host counts those of this phase; None: counted here, from 1."""
         if not self._is_on:
             return
-        self._count += 1
-        number = self._count if iteration is None else iteration
+        self._counts[phase] += 1
+        number = self._counts[phase] if iteration is None else iteration
         try:
             self._begin(number, iteration, phase)
         except Exception as error:
@@ -120,11 +124,12 @@ class Profiler:
         try:
             if self._step is not None:
                 self._end(None, None)
-            self._end_window()
+            for phase in list(self._windows):
+                self._end_window(phase)
         except Exception as error:
             self._fail(error)
         self._is_on = False
-        self._wait()
+        self._end_thread()
         if self._membership is not None:
             self._membership.end("completed")
             self._membership = None
@@ -141,28 +146,32 @@ class Profiler:
         if self._step is not None:
             self._end(None, None)
         assert self._schedule is not None
-        position = self._schedule.position(number)
+        position = None if phase in self._done else self._schedule.position(number)
         if position is None:
             return
         if position >= self._schedule.length:
-            self._end_window()
+            self._end_window(phase)
             if self._schedule.steps.every is None:
-                self._is_on = False
+                self._done.add(phase)
             return
-        if self._window is None:
-            self._begin_window()
+        window = self._windows.get(phase)
+        if window is not None and position < window.position:  # steps were left out, and it is the next one
+            self._end_window(phase)
+        if phase not in self._windows:
+            self._begin_window(phase)
+        self._windows[phase].position = position
         kind = self._schedule.kind(position)
         if kind is Kind.CLEAN:
             self._step = Step(kind, iteration, phase, monotonic_ns())
         elif kind is not Kind.IGNORED:
             self._begin_profiled(Step(kind, iteration, phase))
 
-    def _begin_window(self) -> None:
-        """The records of the one before are made by now, or are waited for."""
-        self._wait()
+    def _begin_window(self, phase: str) -> None:
         if self._reduction is None:
             self._reduction = self._joined()
-        self._window = Window()
+            self._thread = threading.Thread(target=self._reduce, name="flagscale_perf profile", daemon=True)
+            self._thread.start()
+        self._windows[phase] = Window()
 
     def _joined(self) -> Reduction:
         """The first window: modules are looked at, and the writer of the job is joined."""
@@ -187,69 +196,86 @@ class Profiler:
                 self._complain(f"{lost} records are lost: the writer took nothing for a long time")
 
     def _begin_profiled(self, step: Step) -> None:
-        assert self._window is not None and self._ranges is not None
-        if self._window.recorded >= self._options.max_events:
+        assert self._ranges is not None
+        window = self._windows[step.phase]
+        if window.recorded >= self._options.max_events:
             return
         if kineto.is_running():
-            self._window.reason = BUSY
+            window.reason = BUSY
             self._complain(BUSY)
             return
         begin_ns = monotonic_ns()
         detail = step.kind is Kind.DETAILED
-        step.session = Session(shapes=detail, memory=detail)
+        self._session = step.session = Session(shapes=detail, memory=detail)
         self._ranges.attach()
-        step.session.start()
+        self._session.start()
         self._step = step
         self._open_range = Range(STEP)
         step.start_ns = monotonic_ns()
-        self._window.begin_ns += step.start_ns - begin_ns
+        window.begin_ns += step.start_ns - begin_ns
         self._open_range.__enter__()
 
     def _end(self, samples: int | None, tokens: int | None) -> None:
         step, self._step = self._step, None
-        assert step is not None and self._window is not None
-        if self._open_range is not None:
-            self._open_range.__exit__(None, None, None)
-            self._open_range = None
+        assert step is not None and self._schedule is not None
+        window = self._windows[step.phase]
+        self._leave()
         end_ns = monotonic_ns()
         step.total_ns = end_ns - step.start_ns
         step.samples, step.tokens = samples, tokens
-        self._window.steps.append(step)
-        if step.session is not None and self._ranges is not None:
+        window.steps.append(step)
+        if step.session is not None:
+            window.recorded += self._stop()
+            window.end_ns += monotonic_ns() - end_ns
+        if window.position == self._schedule.length - 1:
+            self._end_window(step.phase)
+
+    def _leave(self) -> None:
+        """The range of the step."""
+        entered, self._open_range = self._open_range, None
+        if entered is not None:
+            entered.__exit__(None, None, None)
+
+    def _stop(self) -> int:
+        """Leaves nothing of a profiled step behind; returns how many events it had."""
+        self._leave()
+        if self._ranges is not None:
             self._ranges.detach()
-            self._window.recorded += step.session.stop()
-            self._window.end_ns += monotonic_ns() - end_ns
+        session, self._session = self._session, None
+        return 0 if session is None else session.stop()
 
-    def _end_window(self) -> None:
-        window, self._window = self._window, None
-        if window is None or self._reduction is None:
-            return
-        self._thread = threading.Thread(
-            target=self._reduce, args=(window,), name="flagscale_perf profile", daemon=True
-        )
-        self._thread.start()
+    def _end_window(self, phase: str) -> None:
+        window = self._windows.pop(phase, None)
+        if window is not None:
+            self._over.put(window)
 
-    def _reduce(self, window: Window) -> None:
-        """On its own thread."""
+    def _reduce(self) -> None:
+        """On a thread of its own, one window after another."""
         try:
-            assert self._reduction is not None
-            self._reduction.reduce(window)
+            while (window := self._over.get()) is not None:
+                assert self._reduction is not None
+                self._reduction.reduce(window)
         except Exception as error:
-            self._fail(error)
+            self._is_on = False
+            self._say(error)
 
-    def _wait(self) -> None:
+    def _end_thread(self) -> None:
         thread, self._thread = self._thread, None
         if thread is not None:
+            self._over.put(None)
             thread.join()
 
     def _fail(self, error: Exception) -> None:
         """Said once; the program goes on as if it had never been profiled."""
         self._is_on = False
         self._step = None
-        if self._ranges is not None:
-            self._ranges.detach()
+        with contextlib.suppress(Exception):
+            self._stop()
         if raised_by_signal(error):
             raise error
+        self._say(error)
+
+    def _say(self, error: Exception) -> None:
         self._complain(f"profiling ends: {type(error).__name__}: {error}")
 
     def _complain(self, text: str) -> None:

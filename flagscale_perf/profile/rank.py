@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +16,7 @@ class Rank:
     """As a `RankRecord`, with texts in place of names' numbers; what the host does not say is looked up.
 
     Attributes:
-        rank, world_size: None: what torch.distributed says.
+        rank, world_size: None: what torch.distributed says, or the launcher's environment.
         tensor, tensor_size: None where unknown or not used; the same for `pipeline`, `data` and `expert`.
         host: "megatron", "huggingface", "vllm" or "torch".
         model: name of the model's class; "": the class of what is profiled.
@@ -38,18 +39,35 @@ class Rank:
     device: str = ""
     mode: str = ""
 
+    @property
+    def number(self) -> int:
+        """Among all processes of the job."""
+        return _numbers()[0] if self.rank is None else self.rank
+
     def completed(self, model: str, is_compiled: bool) -> Rank:
         """With what was left open."""
-        joined = distributed.is_available() and distributed.is_initialized()
-        size = (distributed.get_world_size() if joined else 1) if self.world_size is None else self.world_size
+        rank, size = _numbers()
         return replace(
             self,
-            rank=(distributed.get_rank() if joined else 0) if self.rank is None else self.rank,
-            world_size=size,
+            rank=rank if self.rank is None else self.rank,
+            world_size=size if self.world_size is None else self.world_size,
             model=self.model or model,
             device=self.device or _device(),
             mode=self.mode or ("compiled" if is_compiled else "eager"),
         )
+
+
+def _numbers() -> tuple[int, int]:
+    """Rank and world size, as torch.distributed has them where that runs, else as the launcher says."""
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    rank = _whole("RANK", 0)
+    return rank, max(_whole("WORLD_SIZE", 1), rank + 1)
+
+
+def _whole(variable: str, default: int) -> int:
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdecimal() else default
 
 
 def _device() -> str:

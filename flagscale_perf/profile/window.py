@@ -43,6 +43,7 @@ class Window:
         steps: in their order.
         begin_ns, end_ns: which starting and stopping the profiler took.
         recorded: events so far.
+        position: of the newest step.
         reason: why there will be no row; "" where nothing is known to be wrong.
     """
 
@@ -50,6 +51,7 @@ class Window:
     begin_ns: int = 0
     end_ns: int = 0
     recorded: int = 0
+    position: int = 0
     reason: str = ""
 
 
