@@ -1,0 +1,81 @@
+"""A collective of this rank, and what only several can tell: ordinals, and what another step has shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from flagscale_perf.profile.operations import operation_of
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One operation of this rank; the fields of a `CollectiveRecord`, as far as they are known here.
+
+    Attributes:
+        event: index of the call's event, whose module and phase are those of the operation; -1: a kernel that
+            nobody on the host is known to have launched.
+        op, call: names of what was executed and of what was called.
+        start_ns, total_ns: of what was executed; of the call where that has no event of its own, and from the
+            call on for point-to-point.
+        group: text of a `Group`; "" where nobody says.
+    """
+
+    event: int
+    op: str
+    call: str
+    start_ns: int
+    total_ns: int
+    group: str = ""
+    group_size: int | None = None
+    sequence: int | None = None
+    ordinal: int = 0
+    peer: int | None = None
+    is_send: int | None = None
+    size_bytes: int | None = None
+    exposed_ns: int | None = None
+
+    @property
+    def operation(self) -> str:
+        """Of what was executed; of the call where that does not say."""
+        return operation_of(self.op) or operation_of(self.call)
+
+
+def numbered(window: Iterable[Collective]) -> list[Collective]:
+    """A window's collectives, all steps in their order, each with its ordinal."""
+    seen: Counter[tuple[str, str, int | None]] = Counter()
+    found = []
+    for each in window:
+        key = each.group, each.op, each.peer
+        found.append(replace(each, ordinal=seen[key]))
+        seen[key] += 1
+    return found
+
+
+def filled(step: Sequence[Collective], shaped: Sequence[Collective]) -> list[Collective]:
+    """A step's collectives with the bytes and peers that a step with shapes has shown, where nobody else has
+    said them: the n-th of a call there is the n-th here. Where the two steps do not call the same, nothing is
+    taken over.
+    """
+
+    def keys(collectives: Sequence[Collective]) -> list[tuple[str, str, int]]:
+        seen: Counter[tuple[str, str]] = Counter()
+        found = []
+        for each in collectives:
+            key = each.call, each.operation
+            found.append((*key, seen[key]))
+            seen[key] += 1
+        return found
+
+    here, there = keys(step), dict(zip(keys(shaped), shaped, strict=True))
+    if set(here) != set(there):
+        return list(step)
+    return [
+        replace(
+            each,
+            size_bytes=there[key].size_bytes if each.size_bytes is None else each.size_bytes,
+            peer=there[key].peer if each.peer is None else each.peer,
+        )
+        for key, each in zip(here, step, strict=True)
+    ]

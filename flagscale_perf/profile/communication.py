@@ -1,0 +1,303 @@
+"""Which of a step's events are collectives, and all that is known of each on this rank.
+
+An operation shows in several events: what the program calls, which may call others in turn (a functional
+collective calls c10d's), and what a library's thread or the device then executes. It is counted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flagscale_perf.profile.collectives import Collective
+from flagscale_perf.profile.events import Events, Nesting
+from flagscale_perf.profile.flight import Flown, Groups, bytes_of
+from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import POINT_TO_POINT, Named, Role, buffer_bytes, named, operation_of
+from flagscale_perf.profile.overlap import exposed
+
+_SLACK_NS = 20_000  # between the clocks of the flight recorder and of the profiler
+_PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
+
+
+class _Call(NamedTuple):
+    """A call that calls no other one, and the outermost around it."""
+
+    event: int
+    outer: int
+    operation: str
+
+
+def is_communication(name: str) -> bool:
+    """Whether an event of this name is a collective's: its call, its execution or a wait for it."""
+    return named(name) is not None
+
+
+def collectives_of(
+    events: Events,
+    nesting: Nesting,
+    recorded: Sequence[Flown] = (),
+    groups: Groups | None = None,
+) -> list[Collective]:
+    """All collectives of a step, in the order in which they were called.
+
+    Args:
+        events: of the step. With `inputs` (the step with shapes), bytes and peers come from there.
+        nesting: of these events.
+        recorded: by the flight recorder (`flight.flown()`), for group, sequence and bytes.
+        groups: of this process (`flight.groups()`).
+    """
+    return _Step(events, nesting, groups or Groups()).read(recorded)
+
+
+class _Step:
+    """Joins a step's events to collectives."""
+
+    def __init__(self, events: Events, nesting: Nesting, groups: Groups) -> None:
+        self._events, self._nesting, self._groups = events, nesting, groups
+        self._end_ns = events.end_ns
+        self._said: dict[int, Named] = {
+            index: said for index, name in enumerate(events.names) if (said := named(name)) is not None
+        }
+
+    def read(self, recorded: Sequence[Flown]) -> list[Collective]:
+        """All of them."""
+        calls, executions = self._calls(), self._of_role(Role.EXECUTED)
+        flown = self._flown_by_call(calls, recorded)
+        kernels = self._kernels_by_call(calls)
+        found = []
+        for call in calls:
+            said = flown.get(call.event)
+            execution = self._taken(executions, call, operation_of(said.op) if said else "")
+            found.append(self._made(call, execution, kernels.pop(call.event, []), said))
+        found += [
+            self._made(_Call(event, event, operation), None, [], None)
+            for event, operation in executions
+            if not self._is_inside(event, calls)
+        ]
+        found += [self._of_kernels(event, each) for event, each in kernels.items()]
+        found.sort(key=lambda each: each.start_ns)
+        return exposed(found, self._events, self._nesting)
+
+    def _start(self, event: int) -> int:
+        return int(self._events.start_ns[event])
+
+    def _of_role(self, role: Role) -> list[tuple[int, str]]:
+        meant = [
+            self._said[i].role is role if i in self._said else False for i in range(len(self._events.names))
+        ]
+        marked = np.flatnonzero(self._events.marked(meant)).tolist()
+        return [(event, self._said[int(self._events.name[event])].operation) for event in marked]
+
+    def _calls(self) -> list[_Call]:
+        """Calls in which no other call lies, each with the outermost call around it."""
+        calls = dict(self._of_role(Role.CALL))
+        outer: dict[int, int] = {}
+        around: set[int] = set()
+        for event in calls:  # outer ones come first
+            parent = int(self._nesting.parent[event])
+            while parent >= 0 and parent not in calls:
+                parent = int(self._nesting.parent[parent])
+            outer[event] = outer[parent] if parent >= 0 else event
+            around.add(parent)
+        return [_Call(event, outer[event], calls[event]) for event in calls if event not in around]
+
+    def _taken(self, executions: list[tuple[int, str]], call: _Call, wanted: str) -> int | None:
+        """What a library's thread has executed for a call: the first since then of what was called. Gloo
+        executes a reduce_scatter as an all_reduce.
+        """
+        if "c10d" not in self._events.names[self._events.name[call.event]]:
+            return None  # vLLM's own run in the call itself
+        start_ns, alike = self._start(call.event), _alike(call.operation)
+        for at, (event, operation) in enumerate(executions):
+            if self._start(event) >= start_ns and (operation == wanted if wanted else operation in alike):
+                del executions[at]
+                return event
+        return None
+
+    def _is_inside(self, event: int, calls: Sequence[_Call]) -> bool:
+        """Whether a library's range (NCCL's, of the launch alone) lies in one of the calls."""
+        above, known = int(self._nesting.parent[event]), {call.event for call in calls}
+        while above >= 0 and above not in known:
+            above = int(self._nesting.parent[above])
+        return above >= 0
+
+    def _flown_by_call(self, calls: Sequence[_Call], recorded: Sequence[Flown]) -> dict[int, Flown]:
+        """What the flight recorder has noted while a call lasted."""
+        waiting = [call for call in calls if call.operation not in POINT_TO_POINT]
+        if not waiting:
+            return {}
+        first_ns, last_ns = self._start(waiting[0].event), int(self._end_ns[[c.event for c in waiting]].max())
+        found: dict[int, Flown] = {}
+        for each in recorded:
+            if first_ns - _SLACK_NS <= each.asked_ns <= last_ns + _SLACK_NS:
+                call = self._noted(waiting, each, 0) or self._noted(waiting, each, _SLACK_NS)
+                if call is not None:
+                    found[call.event] = each
+                    waiting.remove(call)
+        return found
+
+    def _noted(self, waiting: Sequence[_Call], each: Flown, slack_ns: int) -> _Call | None:
+        """The first call that lasted when the flight recorder noted an operation of its sort."""
+        for call in waiting:
+            if self._start(call.event) > each.asked_ns + slack_ns:
+                return None
+            in_time = each.asked_ns <= int(self._end_ns[call.event]) + slack_ns
+            if in_time and operation_of(each.op) in _alike(call.operation):
+                return call
+        return None
+
+    def _kernels_by_call(self, calls: Sequence[_Call]) -> dict[int, list[int]]:
+        """Kernels that a call has launched: a collective's by their name, or where it has none, all; and a
+        collective's whose call is not known, under -1 - its index.
+        """
+        kernels = self._events.kernels
+        if kernels is None:
+            return {}
+        known, found = {call.event for call in calls}, dict[int, list[int]]()
+        is_named = [named(name) is not None for name in kernels.names]
+        for kernel, event in enumerate(kernels.event.tolist()):
+            while event >= 0 and event not in known:
+                event = int(self._nesting.parent[event])
+            if event >= 0:
+                found.setdefault(event, []).append(kernel)
+            elif is_named[kernels.name[kernel]]:
+                found[-1 - kernel] = [kernel]
+        return {
+            event: [kernel for kernel in each if is_named[kernels.name[kernel]]] or each
+            for event, each in found.items()
+        }
+
+    def _made(
+        self, call: _Call, execution: int | None, kernels: Sequence[int], said: Flown | None
+    ) -> Collective:
+        """One operation, of all its events."""
+        names, event = self._events.names, call.event if execution is None else execution
+        op = names[self._events.name[event]]
+        start_ns, end_ns = self._start(event), int(self._end_ns[event])
+        if kernels:
+            op, start_ns, end_ns = self._span_of(kernels, op if execution is not None else "")
+        operation = operation_of(op) or call.operation
+        if operation in POINT_TO_POINT and not kernels:
+            start_ns = min(start_ns, self._start(call.event))
+        made = Collective(
+            event=call.event,
+            op=op,
+            call=names[self._events.name[call.outer]],
+            start_ns=start_ns,
+            total_ns=end_ns - start_ns,
+            is_send={"send": 1, "recv": 0}.get(call.operation),
+        )
+        if said is not None:
+            return replace(
+                made,
+                group=said.group,
+                group_size=said.size,
+                sequence=said.sequence,
+                size_bytes=said.size_bytes,
+            )
+        made = self._with_parameters(made, call)
+        return self._with_inputs(self._with_group(made), call, execution)
+
+    def _of_kernels(self, event: int, kernels: Sequence[int]) -> Collective:
+        op, start_ns, end_ns = self._span_of(kernels, "")
+        return Collective(max(event, -1), op, "", start_ns, end_ns - start_ns)
+
+    def _span_of(self, kernels: Sequence[int], op: str) -> tuple[str, int, int]:
+        ran = self._events.kernels
+        assert ran is not None
+        index = np.array(kernels)
+        name = op or ran.names[ran.name[index[0]]]
+        return name, int(ran.start_ns[index].min()), int((ran.start_ns + ran.duration_ns)[index].max())
+
+    def _with_parameters(self, made: Collective, call: _Call) -> Collective:
+        """With what NCCL says in an event within the call."""
+        for event, said in self._events.metadata.items():
+            start_ns = self._start(event)
+            if self._start(call.event) <= start_ns <= int(self._end_ns[call.event]):
+                return self._of_parameters(made, said)
+        return made
+
+    def _of_parameters(self, made: Collective, said: Mapping[str, Any]) -> Collective:
+        number = str(said.get("Process Group Name", "")).strip('"')
+        group = self._groups.known.get(
+            number, Group(str(said.get("Process Group Description", "")).strip('"'))
+        )
+        size, kind = said.get("Group size"), [str(said.get("dtype", ""))]
+        given, out = (
+            bytes_of([said.get("In msg nelems", 0)], kind),
+            bytes_of([said.get("Out msg nelems", 0)], kind),
+        )
+        ends = {1: "Dst Rank", 0: "Src Rank"}.get(-1 if made.is_send is None else made.is_send, "")
+        peer = said.get(ends)
+        if isinstance(peer, int) and group.ranks is not None and peer in group.ranks:
+            peer = group.ranks.index(peer)
+        return replace(
+            made,
+            group=str(group),
+            group_size=size,
+            sequence=said.get("Seq"),
+            peer=peer,
+            size_bytes=None
+            if given is None or out is None
+            else buffer_bytes(made.operation, given, out, size),
+        )
+
+    def _with_group(self, made: Collective) -> Collective:
+        """Point-to-point over gloo says no group: that of the pipeline, or the only one with more than one
+        rank.
+        """
+        if made.group or made.operation not in POINT_TO_POINT:
+            return made
+        wide = [group for group in self._groups.known.values() if group.ranks and len(group.ranks) > 1]
+        likely = wide if len(wide) == 1 else [group for group in wide if group.name == _PIPELINE]
+        if len(likely) != 1 or likely[0].ranks is None:
+            return made
+        size = len(likely[0].ranks)
+        alone = made.peer is None and size == 2
+        own = (
+            likely[0].ranks.index(self._groups.rank)
+            if alone and self._groups.rank in likely[0].ranks
+            else None
+        )
+        return replace(
+            made,
+            group=str(likely[0]),
+            group_size=size,
+            peer=made.peer if own is None else 1 - own,
+        )
+
+    def _with_inputs(self, made: Collective, call: _Call, execution: int | None) -> Collective:
+        """With what a step with shapes shows of the operation's tensors, and of the peer."""
+        inputs = self._events.inputs
+        if inputs is None:
+            return made
+        values = inputs.values[call.event]
+        peer = values[2] if made.is_send is not None and len(values) > 2 else None
+        event = call.event if execution is None else execution
+        given = bytes_of(*_tensors(inputs.shapes[event], inputs.dtypes[event]))
+        if made.size_bytes is None and given:
+            size = buffer_bytes(made.operation, given, 0, made.group_size)
+            made = replace(made, size_bytes=size)
+        return made if not isinstance(peer, int) else replace(made, peer=peer)
+
+
+def _alike(operation: str) -> frozenset[str]:
+    """What may be executed for an operation that was called."""
+    return frozenset({operation, "all_reduce"}) if operation == "reduce_scatter" else frozenset({operation})
+
+
+def _tensors(shapes: Sequence[Any], types: Sequence[str]) -> tuple[list[Sequence[int]], list[str]]:
+    """Sizes and types of all tensors among an event's inputs, those in lists too."""
+    sizes: list[Sequence[int]] = []
+    kinds: list[str] = []
+    for shape, kind in zip(shapes, types, strict=False):
+        if kind in ("", "Scalar", "ScalarList"):
+            continue
+        tensors = shape if shape and isinstance(shape[0], (list, tuple)) else [shape]
+        sizes += tensors
+        kinds += [kind] * len(tensors)
+    return sizes, kinds

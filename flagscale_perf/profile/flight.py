@@ -1,0 +1,133 @@
+"""What torch's flight recorder and its process groups say of collectives: group, sequence, sizes.
+
+Torch keeps the last 2000 collectives of a process (`TORCH_FR_BUFFER_SIZE`) at no cost to us. Point-to-point
+over gloo is not among them. Everything private of torch.distributed is in this file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import buffer_bytes, operation_of
+from flagscale_perf.spine.clock import Anchor
+
+# Bytes of an element, by what the flight recorder and the profiler call its type.
+_ELEMENTS = {
+    **dict.fromkeys(("double", "long", "long int", "complexfloat", "int64", "c10::complex<float>"), 8),
+    **dict.fromkeys(("float", "int", "int32", "uint32", "unsigned int", "complexhalf"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short", "short int", "uint16", "unsigned short"), 2),
+    **dict.fromkeys(("byte", "char", "bool", "unsigned char", "signed char", "float8_e4m3fn"), 1),
+    **dict.fromkeys(("float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(("complexdouble", "c10::complex<double>"), 16),
+}
+
+
+class Flown(NamedTuple):
+    """A collective, as the flight recorder has it.
+
+    Attributes:
+        asked_ns: monotonic mark of when it was asked for.
+        op: name of what is executed, such as "gloo:all_reduce".
+        group: text of its `Group`.
+        size: ranks in the group; None where nobody says.
+        sequence: number in the group, the same on all its ranks.
+        size_bytes: as nccl-tests counts them; None where a type is not known.
+    """
+
+    asked_ns: int
+    op: str
+    group: str
+    size: int | None
+    sequence: int | None
+    size_bytes: int | None
+
+
+class Groups(NamedTuple):
+    """The process groups of this process.
+
+    Attributes:
+        rank: of this process in the job; None without torch.distributed.
+        known: each group by torch's number for it, which is the same on all ranks. No two are alike: where a
+            name and its ranks come twice, the number is with the name.
+    """
+
+    rank: int | None = None
+    known: Mapping[str, Group] = {}
+
+
+def groups() -> Groups:
+    """Of this process; none without torch.distributed."""
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    world = getattr(module, "_world", None)
+    found: dict[str, Group] = {}
+    try:
+        names, ranks = world.pg_names, world.pg_group_ranks  # type: ignore[union-attr]
+        for each, number in names.items():
+            group = Group(_said(each.group_desc, number), tuple(ranks[each]))
+            found[number] = (
+                group if group not in found.values() else group._replace(name=f"{group.name}#{number}")
+            )
+    except (AttributeError, KeyError, TypeError):
+        return Groups()
+    return Groups(_rank(module), found)
+
+
+def _rank(module: Any) -> int | None:
+    try:
+        return int(module.get_rank())
+    except (ValueError, RuntimeError, AttributeError):  # no default group
+        return None
+
+
+def flown() -> list[Flown]:
+    """What the flight recorder holds, oldest first; empty where there is none. Takes some 50 us an entry, and
+    other threads wait for half of that: after a window, never in one.
+    """
+    recorder = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
+    if recorder is None:
+        return []
+    entries = json.loads(recorder(True, False)).get("entries", [])
+    known, anchor = groups().known, Anchor.now()
+    return [_flown(entry, known, anchor) for entry in entries]
+
+
+def _flown(entry: dict[str, Any], known: Mapping[str, Group], anchor: Anchor) -> Flown:
+    number, description = entry["process_group"]
+    group = known.get(number, Group(_said(description, number)))
+    size = None if group.ranks is None else len(group.ranks)
+    op = entry["profiling_name"]
+    given = bytes_of(entry["input_sizes"], entry["input_dtypes"])
+    made = bytes_of(entry["output_sizes"], entry["output_dtypes"])
+    return Flown(
+        asked_ns=entry["time_created_ns"] - anchor.wall_ns + anchor.mono_ns,
+        op=op,
+        group=str(group),
+        size=size,
+        sequence=entry["p2p_seq_id" if entry["is_p2p"] else "collective_seq_id"],
+        size_bytes=None
+        if given is None or made is None
+        else buffer_bytes(operation_of(op), given, made, size),
+    )
+
+
+def _said(description: str, number: str) -> str:
+    return description if description and description != "undefined" else f"group#{number}"
+
+
+def bytes_of(sizes: Sequence[Any], types: Sequence[str]) -> int | None:
+    """Of tensors with these sizes, each a list of numbers, or one number of elements; None where a type is
+    not known.
+    """
+    found = 0
+    for size, name in zip(sizes, types, strict=False):
+        each = _ELEMENTS.get(name.lower().removeprefix("c10::"), _ELEMENTS.get(name.lower()))
+        if each is None:
+            return None
+        for length in size if isinstance(size, (list, tuple)) else (size,):
+            each *= length
+        found += each
+    return found

@@ -1,0 +1,122 @@
+"""Names of collectives: which of a profiler's events are one, and which operation it is.
+
+One table for the whole instrument. Another library's operators are one more line of `TABLE`.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import lru_cache
+from typing import NamedTuple
+
+
+class Role(IntEnum):
+    """What an event of a collective is. One operation has a call and, mostly, what executes it."""
+
+    CALL = 0  # an operator which asks for the operation
+    EXECUTED = 1  # the operation itself, in a library's thread or on the device
+    WAIT = 2  # for one that was asked for before
+
+
+class Named(NamedTuple):
+    """What a name says.
+
+    Attributes:
+        role: call, execution or wait.
+        operation: "all_reduce", "send" ...; "" where the name does not say (a wait, or several at once).
+    """
+
+    role: Role
+    operation: str
+
+
+# What is in a name without its underscores; the longer word first where one contains the other.
+_WORDS = (
+    ("allreduce", "all_reduce"),
+    ("reducescatter", "reduce_scatter"),
+    ("allgather", "all_gather"),
+    ("alltoall", "all_to_all"),
+    ("broadcast", "broadcast"),
+    ("barrier", "barrier"),
+    ("sendrecv", "send_recv"),
+    ("send", "send"),
+    ("recv", "recv"),
+    ("crossdevicereduce", "all_reduce"),
+    ("oneshotreduce", "reduce"),
+    ("gather", "gather"),
+    ("scatter", "scatter"),
+    ("reduce", "reduce"),
+)
+
+# Name of an event -> role. What it does is read from its words; a name without any is not a collective.
+TABLE: list[tuple[re.Pattern[str], Role]] = [
+    (re.compile(r"_?c10d_functional(_autograd)?::wait_tensor"), Role.WAIT),
+    (re.compile(r"c10d::\w+"), Role.CALL),
+    (re.compile(r"_?c10d_functional(_autograd)?::(?!_wrap)\w+"), Role.CALL),
+    (re.compile(r"symm_mem::(one_shot|two_shot|multimem|all_to_all|nvshmem_all|nvshmem_broad|reduce_s)\w*"),
+     Role.CALL),
+    (re.compile(r"vllm::(all_reduce|all_gather|reduce_scatter)"), Role.CALL),
+    (re.compile(r"_C\w*::(shm_(allreduce|all_gather|gather|send_tensor_list|recv_tensor_list)|all_reduce\w*"
+                r"|qr_all_reduce)"), Role.CALL),
+    (re.compile(r"(gloo|nccl|mpi|ucc|xccl|hccl|flagcx):\w.*"), Role.EXECUTED),
+    (re.compile(r"(void )?nccl(Dev)?Kernel_\w.*"), Role.EXECUTED),
+    (re.compile(r".*\bcross_device_reduce_\w+.*"), Role.EXECUTED),
+    (re.compile(r".*\b(one_shot|two_shot|multimem)_all_reduce_\w*kernel.*"), Role.EXECUTED),
+    (re.compile(r".*\b(allreduce_prototype|all_?reduce_fusion_kernel)\w*.*"), Role.EXECUTED),
+]  # fmt: skip
+
+# Names which match and are none.
+_OTHERS = frozenset({"c10d::check_for_nan", "_c10d_functional::batch_p2p_ops"})
+
+POINT_TO_POINT = frozenset({"send", "recv", "send_recv"})
+# Each rank has a share of the buffer, which is counted whole.
+GATHERED, SCATTERED = frozenset({"all_gather", "gather"}), frozenset({"reduce_scatter", "scatter"})
+
+
+@lru_cache(maxsize=4096)
+def named(name: str) -> Named | None:
+    """What an event of this name is to a collective; None: nothing."""
+    if name in _OTHERS:
+        return None
+    for pattern, role in TABLE:
+        if pattern.fullmatch(name):
+            found = operation_of(name)
+            return Named(role, found) if found or role is not Role.CALL else None
+    return None
+
+
+def operation_of(name: str) -> str:
+    """Of "c10d::allreduce_", "gloo:all_reduce" or "ncclDevKernel_AllReduce_Sum": "all_reduce"; "": none."""
+    bare = name.split(":", 1)[-1].replace("_", "").lower()
+    return next((operation for word, operation in _WORDS if word in bare), "")
+
+
+def bus_factor(operation: str, size: int | None) -> float | None:
+    """What turns bytes a second of an operation among `size` ranks into those on each rank's link, as
+    nccl-tests counts them; None where either is not known, or where one rank is alone.
+    """
+    if size is None or size < 2:
+        return None
+    if operation == "all_reduce":
+        return 2 * (size - 1) / size
+    if operation in GATHERED or operation in SCATTERED or operation == "all_to_all":
+        return (size - 1) / size
+    return 1.0 if operation in ("broadcast", "reduce") or operation in POINT_TO_POINT else None
+
+
+def buffer_bytes(operation: str, given: int, made: int, size: int | None) -> int | None:
+    """Bytes of an operation as nccl-tests counts them: a rank's buffer, or where each rank has a share of it,
+    all shares together.
+
+    Args:
+        operation: as of `operation_of`.
+        given, made: bytes of this rank's inputs and outputs; 0 where there are none or nobody knows.
+        size: ranks in the group.
+    """
+    if operation == "barrier":
+        return 0
+    whole, share = (made, given) if operation in GATHERED else (given, made)
+    if operation in GATHERED or operation in SCATTERED:
+        return max(whole, share) if whole > share or size is None else share * size
+    return max(given, made)

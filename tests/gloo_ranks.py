@@ -1,0 +1,34 @@
+"""Starts two ranks of a program that stands beside the tests, and reads what each has written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+REPO = Path(__file__).parents[1]
+
+
+def two_ranks(module: str, directory: Path, *args: str, timeout_s: float = 240) -> list[dict[str, Any]]:
+    """What ranks 0 and 1 of `python -m module DIRECTORY RANK ARGS` left in `rankN.json`."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", module, str(directory), str(rank), *args],
+            cwd=REPO,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in (0, 1)
+    ]
+    try:
+        said = [rank.communicate(timeout=timeout_s)[0] for rank in started]
+    finally:
+        for rank in started:
+            rank.kill()
+            rank.communicate()
+    for rank, text in zip(started, said, strict=True):
+        assert rank.returncode == 0, text
+    return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in (0, 1)]
