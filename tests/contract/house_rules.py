@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 
 PACKAGE = "flagscale_perf"
@@ -33,6 +33,11 @@ INDEX_ADDRESS = re.compile(
 FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+@cache
+def _nodes(name: str, text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text, name)))
+
+
 @dataclass(frozen=True)
 class Source:
     """One Python file of a tree; `name` is its path below the tree's root."""
@@ -40,9 +45,9 @@ class Source:
     name: str
     text: str
 
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.text, self.name)
+    @property
+    def nodes(self) -> list[ast.AST]:
+        return _nodes(self.name, self.text)
 
     @property
     def module(self) -> list[str]:
@@ -56,13 +61,13 @@ class Source:
         return "".join(self.module[1:2])
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-        return (node for node in ast.walk(self.tree) if isinstance(node, FUNCTION))
+        return (node for node in self.nodes if isinstance(node, FUNCTION))
 
     def calls(self) -> Iterator[tuple[ast.Call, str]]:
         """Each call, with what is called as far as it is a dotted name: `torch.cuda.synchronize`; `.item` for
         `f().item`.
         """
-        return ((node, _dotted(node.func)) for node in ast.walk(self.tree) if isinstance(node, ast.Call))
+        return ((node, _dotted(node.func)) for node in self.nodes if isinstance(node, ast.Call))
 
 
 @dataclass(frozen=True)
@@ -164,7 +169,7 @@ def _refusal(room: str, target: str, house: dict[str, Rights]) -> str | None:
 
 def _imported(source: Source, modules: set[str]) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything imported, by statement or by a literal name."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -312,7 +317,7 @@ def check_tested(sources: list[Source], names: list[str], exceptions: Container[
         path = Path(source.name).relative_to(PACKAGE)
         about = str(path.with_name(f"test_{path.stem}"))
         is_tested = any(test.startswith((f"{about}.py", f"{about}_")) for test in tests)
-        statements = sum(isinstance(node, ast.stmt) for node in ast.walk(source.tree))
+        statements = sum(isinstance(node, ast.stmt) for node in source.nodes)
         if statements > MAX_UNTESTED and not is_tested and str(path) not in exceptions:
             offences.append(f"{source.name}:1 has {statements} statements and no tests/unit/{about}.py")
     return offences
@@ -342,7 +347,7 @@ def check_frozen(sources: list[Source]) -> list[str]:
     """Dataclasses that can be changed after they are made."""
     offences = []
     for source in sources:
-        for node in (n for n in ast.walk(source.tree) if isinstance(n, ast.ClassDef)):
+        for node in (n for n in source.nodes if isinstance(n, ast.ClassDef)):
             for decorator in node.decorator_list:
                 called = decorator.func if isinstance(decorator, ast.Call) else decorator
                 frozen = isinstance(decorator, ast.Call) and any(

@@ -49,7 +49,7 @@ def said(source: rules.Source) -> set[str]:
     costs.
     """
     texts = [arg for call, name in source.calls() if name.split(".")[-1] in SAYS for arg in call.args]
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         target = (
             node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""
         )
