@@ -9,7 +9,7 @@ from typing import Any
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import SCHEMA_VERSION, Record, RunEnd, RunHeader
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import ONE, CallRecord, ClearRecord, Kind, OperationRecord, RowsRecord
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
 MIB = 1 << 20
@@ -103,6 +103,13 @@ class Job:
         )  # fmt: skip
         self.records.append(made)
         return made
+
+    def clear(self, process: int, at_ns: int, ranges: Sequence[int] | None, **changed: int) -> None:
+        """Of these first indexes and counts; None for the partition."""
+        partition = self.name(process, "train")
+        whole = int(ranges is None)
+        made = ClearRecord(process, 0, at_ns, MS, partition, 0, whole, 0, tuple(ranges or ()))
+        self.records.append(made._replace(**changed))
 
     def coming(self, process: int, operations: int) -> int:
         """The number of a call that ends after so many more operations."""

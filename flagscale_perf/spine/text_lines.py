@@ -120,3 +120,5 @@ class TextLines:
 
 
 _extension: Any = hot.load("_reading")
+if not hasattr(_extension, "take_text_lines"):  # built before this was in it
+    _extension = None

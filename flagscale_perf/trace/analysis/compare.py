@@ -153,7 +153,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 def _read(path: Path, warmup: int) -> Rounds:
     """Raises PerfError for a file that is no run file, or has too little to compare."""
     run = RunFile(path)
-    reader = RunReader(Traces("", ""), run.header)
+    reader = RunReader(Traces("", ""))
     calls, operations = _Columns(), _Columns()
     for record in run:
         reader.add(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from flagscale_perf.trace.analysis.moves import Move
+from flagscale_perf.trace.analysis.moves import Clear, Move
 
 PAGE = 4096
 
@@ -46,8 +46,10 @@ class Indexes:
     def __init__(self) -> None:
         self._pages: dict[tuple[str, int], list[int]] = {}
 
-    def pieces(self, move: Move) -> Iterator[Piece]:
-        """All samples of a move; single ones of a page together."""
+    def pieces(self, move: Move | Clear) -> Iterator[Piece]:
+        """All samples of a move, or that were cleared; single ones of a page together."""
+        if isinstance(move, Clear) and move.ranges is None:
+            yield from self._partition(move.partition)
         single: dict[int, list[int]] = {}
         for first, count in move.ranges or ():
             at, end = first, first + count
@@ -61,6 +63,11 @@ class Indexes:
                 at += stop - begin
         for number, places in single.items():
             yield Piece(self._page(move.partition, number), number * PAGE, places)
+
+    def _partition(self, name: str) -> Iterator[Piece]:
+        for (partition, number), page in self._pages.items():
+            if partition == name:
+                yield Piece(page, number * PAGE, range(PAGE))
 
     def _page(self, partition: str, number: int) -> list[int]:
         page = self._pages.get((partition, number))

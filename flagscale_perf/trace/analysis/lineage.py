@@ -1,21 +1,21 @@
 """Every consumed sample joined to the put that made it, by partition, index and time alone.
 
 Puts and gets are gone through in the order of time. Each index has a node: the put that came last, and the
-node before it, so that samples that went the same way share their nodes. A put begins a new life of an index,
-which the queue has cleared and uses again, where the function of the life's first put puts it once more, or
-after the function that consumes last has had it.
+node before it, so that samples that went the same way share their nodes. Where it is recorded what is cleared
+of a partition, a clear ends the life of an index. Elsewhere a put begins a new one where the function of the
+life's first put puts it once more, or after the function that consumes last has had it.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from flagscale_perf.trace.analysis.indexes import Indexes
-from flagscale_perf.trace.analysis.moves import Move, Moves
+from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
 from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
 
@@ -74,6 +74,9 @@ class Lineage:
         age: of its samples, from the first put of their life, in steps.
         by_step: of its steps in order, mean age and oldest.
         depth: time and how many samples are waiting for it from then on.
+        made: samples that were put.
+        cleared: of these, taken out of the queue before the last consumer had them.
+        left: of these, in the queue at the end, and not had by the last consumer.
         left_out: operations that were too many.
     """
 
@@ -91,6 +94,9 @@ class Lineage:
     age: Counter[int] = field(default_factory=Counter)
     by_step: list[tuple[int, float, int]] = field(default_factory=list)
     depth: list[tuple[int, int]] = field(default_factory=list)
+    made: int = 0
+    cleared: int = 0
+    left: int = 0
     left_out: int = 0
 
     @property
@@ -127,6 +133,8 @@ class Lineage:
                 name: {"batches": one.batches, "last": one.last, "held_ns": one.held.as_dict()}
                 for name, one in self.holders.items()
             },
+            "made": self.made,
+            "never_consumed": {"cleared": self.cleared, "left": self.left},
             "operations_left_out": self.left_out,
         }  # fmt: skip
 
@@ -146,7 +154,7 @@ class _Nodes:
         self._over: dict[int, int] = {}
 
     def begins(self, node: int, put: int, functions: Sequence[str]) -> bool:
-        """Whether a put of samples with this node begins a new life of them."""
+        """Whether a put of samples with this node begins a new life of them, as far as puts and gets say."""
         return self.is_over[node] or functions[self.first[node]] == functions[put]
 
     def after_put(self, node: int, put: int) -> int:
@@ -154,7 +162,7 @@ class _Nodes:
         self.put.append(put)
         self.before.append(node)
         self.first.append(self.first[node] if node else put)
-        self.is_over.append(False)
+        self.is_over.append(node > 0 and self.is_over[node])
         return len(self.put) - 1
 
     def after_last_get(self, node: int) -> int:
@@ -222,6 +230,9 @@ class _Join:
         self._order = sorted(
             range(len(self._all)), key=lambda place: (self._all[place].ready_ns, self._all[place].kind)
         )
+        self._clears = sorted(moves.clears, key=lambda clear: clear.at_ns)
+        vague = {clear.partition for clear in self._clears if not clear.is_known}
+        self._exact = {clear.partition for clear in self._clears} - vague  # what is cleared of them is known
         self.found = Lineage(left_out=moves.left_out)
         self.found.last_consumer = self._last_consumer()
         self._steps = _Steps(moves, self.found.last_consumer)
@@ -229,26 +240,45 @@ class _Join:
         self._waiting: dict[tuple[str, int], int] = {}  # got, but by no put so far
         self._by_step: dict[int, list[float]] = {}
 
+    def _in_turn(self) -> Iterator[int | Clear]:
+        """Puts and gets, by their place, and clears, as they came."""
+        clears = deque(self._clears)
+        for place in self._order:
+            while clears and clears[0].at_ns <= self._all[place].ready_ns:
+                yield clears.popleft()
+            yield place
+        yield from clears
+
     def _last_consumer(self) -> str:
-        """The function that gets most samples for the last time."""
+        """The function that gets most samples for the last time: before they are cleared, where any are, as
+        a run may end between two consumers; else before the end.
+        """
         indexes, names = Indexes(), list(dict.fromkeys(self._functions))
         numbers = {name: place for place, name in enumerate(names, 1)}
-        for place in self._order:
-            move = self._all[place]
-            if move.kind is Kind.GET:
-                number = numbers[self._functions[place]]
-                for piece in indexes.pieces(move):
+        ended: Counter[int] = Counter()
+        for one in self._in_turn():
+            if isinstance(one, Clear):
+                for piece in indexes.pieces(one):
+                    ended.update(piece.read())
+                    piece.write([0] * len(piece.places))
+            elif self._all[one].kind is Kind.GET:
+                number = numbers[self._functions[one]]
+                for piece in indexes.pieces(self._all[one]):
                     piece.write([number] * len(piece.places))
-        last = indexes.counted().most_common(1)
+        del ended[0]
+        last = (ended or indexes.counted()).most_common(1)
         return names[last[0][0] - 1] if last else ""
 
     def run(self) -> Lineage:
         """The join."""
-        for place in self._order:
-            if self._all[place].kind is Kind.PUT:
-                self._put(place)
+        for one in self._in_turn():
+            if isinstance(one, Clear):
+                self._clear(one)
+            elif self._all[one].kind is Kind.PUT:
+                self._put(one)
             else:
-                self._get(place)
+                self._get(one)
+        self.found.left = self._unconsumed(self._indexes.counted())
         for step in sorted(self._by_step):
             samples, ages, oldest = self._by_step[step]
             self.found.by_step.append((step, ages / samples, int(oldest)))
@@ -256,14 +286,32 @@ class _Join:
         self.found.holders = dict(self.found.holders)
         return self.found
 
+    def _clear(self, clear: Clear) -> None:
+        counts: Counter[int] = Counter()
+        for piece in self._indexes.pieces(clear):
+            counts.update(piece.read())
+            piece.write([0] * len(piece.places))
+            if self._waiting:
+                for at in piece.places:
+                    self._waiting.pop((clear.partition, piece.base + at), None)
+        gone = self._unconsumed(counts)
+        self.found.cleared += gone
+        if gone:
+            self.found.depth.append((clear.at_ns, -gone))
+
+    def _unconsumed(self, counts: Counter[int]) -> int:
+        """Samples that the last consumer has not had."""
+        return sum(count for node, count in counts.items() if node and not self._nodes.is_over[node])
+
     def _put(self, place: int) -> None:
         move, made, born = self._all[place], dict[int, int](), 0
         fresh = 0  # node of those whose life begins, all alike
+        is_exact = move.partition in self._exact
         for piece in self._indexes.pieces(move):
             before = piece.read()
             counts = Counter(before)
             for node, count in counts.items():
-                if self._nodes.begins(node, place, self._functions):
+                if not node or not is_exact and self._nodes.begins(node, place, self._functions):
                     made[node] = fresh = fresh or self._nodes.after_put(0, place)
                     born += count
                 elif node not in made:
@@ -274,6 +322,7 @@ class _Join:
                 piece.write([made[node] for node in before])
             if self._waiting and 0 in counts:
                 self._join_late(move.partition, [piece.base + at for at in piece.places], made[0])
+        self.found.made += born
         if born:
             self.found.depth.append((move.ready_ns, born))
 

@@ -43,7 +43,7 @@ class LiveTraces:
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
         self._traces = Traces("", "")
-        self._reader = RunReader(self._traces, header)
+        self._reader = RunReader(self._traces)
         self._seconds: deque[list[float]] = deque(maxlen=SECONDS)  # second, operations, their time, bytes
         self._last_ns = header.start_mono_ns
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord
 
 MAX_KEPT = 1_000_000  # puts and gets, and calls: what comes after them is summed up, but not joined
 
@@ -40,6 +41,23 @@ class Move(NamedTuple):
     weight: float
 
 
+class Clear(NamedTuple):
+    """Samples taken out of the queue: what is put of these indexes from then on are others.
+
+    Attributes:
+        at_ns: on the same clock.
+        partition: name of it.
+        ranges: of samples; None for all of the partition.
+        is_known: whether these, and all of these, were cleared: not where it failed, or where there are more
+            ranges than are kept.
+    """
+
+    at_ns: int
+    partition: str
+    ranges: Ranges | None
+    is_known: bool
+
+
 class Work(NamedTuple):
     """A call, on the same clock."""
 
@@ -59,12 +77,14 @@ class Moves:
     Attributes:
         moves: puts and gets.
         works: calls, by process and number.
+        clears: of samples.
         left_out: puts and gets beyond `MAX_KEPT`.
     """
 
     def __init__(self) -> None:
         self.moves: list[Move] = []
         self.works: dict[tuple[str, int], Work] = {}
+        self.clears: list[Clear] = []
         self.left_out = 0
 
     def add(
@@ -100,10 +120,21 @@ class Moves:
                 call.put_ns, call.step,
             )  # fmt: skip
 
+    def add_clear(self, one: ClearRecord, partition: str, offset_ns: int) -> None:
+        """The next clear, or the next part of one."""
+        ranges = None if one.is_partition else pairs_of(one.ranges)
+        is_known = not one.error and (bool(one.is_partition) or not one.is_cut)
+        self.clears.append(Clear(one.start_ns + offset_ns, partition, ranges, is_known))
+
     def function_of(self, move: Move) -> str:
         """In which function it was made; its process's label outside of any."""
         work = self.works.get((move.process, move.call))
         return work.function if work is not None else move.process
+
+
+def pairs_of(ranges: Sequence[int]) -> Ranges:
+    """Of first indexes and counts, one after another."""
+    return tuple(zip(ranges[::2], ranges[1::2], strict=False))
 
 
 def _span(one: OperationRecord) -> Ranges | None:

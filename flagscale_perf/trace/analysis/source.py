@@ -16,9 +16,9 @@ from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of, session_of
 from flagscale_perf.trace.analysis.log_reader import LogReader
 from flagscale_perf.trace.analysis.losses import Losses
-from flagscale_perf.trace.analysis.moves import Moves, Ranges
+from flagscale_perf.trace.analysis.moves import Moves, Ranges, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
-from flagscale_perf.trace.records import CallRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, RowsRecord
 
 RUNNING = "running"
 MAX_EVENTS = 20
@@ -92,7 +92,7 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
     for path, header in zip(paths, headers, strict=True):
         offset_ns = header.start_wall_ns - header.start_mono_ns - base_ns
         offset_ns = clocks.setdefault(header.boot_id or str(path), offset_ns)
-        reader = RunReader(traces, header, offset_ns, len(paths) > 1)
+        reader = RunReader(traces, offset_ns, header.host if len(paths) > 1 else None)
         run = RunFile(path)
         for record in run:
             reader.add(record)
@@ -120,11 +120,10 @@ class RunReader:
         end: how the run ended; empty as long as none is recorded.
     """
 
-    def __init__(
-        self, traces: Traces, header: RunHeader, offset_ns: int = 0, says_host: bool = False
-    ) -> None:
+    def __init__(self, traces: Traces, offset_ns: int = 0, host: str | None = None) -> None:
+        """`host` where those of processes have to be told apart."""
         self._traces, self._offset_ns = traces, offset_ns
-        self._host = f"@{header.host}" if says_host else ""
+        self._host = f"@{host}" if host else ""
         self._names: dict[tuple[int, int], str] = {}
         self._labels: dict[int, str] = {}
         self._rows: dict[int, list[RowsRecord]] = {}
@@ -142,6 +141,9 @@ class RunReader:
                 self._call(record)
             case RowsRecord():
                 self._rows.setdefault(record.process, []).append(record)
+            case ClearRecord() if self._traces.moves is not None:
+                partition = self.name(record.process, record.partition)
+                self._traces.moves.add_clear(record, partition, self._offset_ns)
             case NameRecord():
                 self._names[record.process, record.number] = record.text
             case ProcessRecord():
@@ -173,9 +175,7 @@ class RunReader:
         parts = [part for part in self._rows.pop(one.process, ()) if part.number == one.number]
         if not parts or parts[-1].is_cut:
             return None
-        return tuple(
-            pair for part in parts for pair in zip(part.ranges[::2], part.ranges[1::2], strict=False)
-        )
+        return tuple(pair for part in parts for pair in pairs_of(part.ranges))
 
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"

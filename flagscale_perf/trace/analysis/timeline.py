@@ -32,7 +32,7 @@ class _Drawn:
 
     def __init__(self, header: RunHeader) -> None:
         self._traces = Traces("", "", moves=Moves())
-        self._reader = RunReader(self._traces, header)
+        self._reader = RunReader(self._traces)
         self._ends: dict[tuple[int, int], list[int]] = {}  # of the last span in each lane
         self._tracks: list[Track] = []  # of the moves
         self._last = Track(_FIRST, 0)

@@ -175,3 +175,57 @@ def test_machines_of_a_job_are_joined_by_the_time_of_day(tmp_path: Path) -> None
     found = join(traces.moves)
     assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
     assert sorted({move.process for move in traces.moves.moves}) == ["C 2@node1", "P 1@node0"]
+
+
+@pytest.mark.parametrize("ranges", [None, (0, 8)])
+def test_a_clear_ends_a_life_and_nothing_else_does(tmp_path: Path, ranges: tuple[int, ...] | None) -> None:
+    """The driver puts prompts and, later, more fields of the same samples; train gets them twice."""
+    job = Job()
+    driver, train = job.process("Driver", 1), job.process("Train", 2)
+    for step in range(3):
+        at_ns = step * 200 * MS
+        job.put(driver, at_ns, range(8))
+        job.get(train, at_ns + 20 * MS, range(8))
+        job.put(driver, at_ns + 40 * MS, range(8))
+        job.get(train, at_ns + 60 * MS, range(8))
+        job.clear(driver, at_ns + 80 * MS, ranges)
+    found = _lineage(tmp_path, job)
+    assert (found.made, found.consumed, found.joined, found.cleared, found.left) == (24, 48, 48, 0, 0)
+    assert found.flows["Driver 1", "Train 2"].samples == 24 + 48  # of the second get both puts are known
+    assert found.depth == [(change, samples) for step in range(3) for change, samples in
+                           ((step * 200 * MS + READY, 8), (step * 200 * MS + 20 * MS, -8))]  # fmt: skip
+
+
+def test_what_nobody_trained_on_is_counted(tmp_path: Path) -> None:
+    """Of four batches train has the first two; the third is cleared, the fourth left."""
+    job = Job()
+    rollout, reward, train = (
+        job.process(name, n) for n, name in enumerate(("Rollout", "Reward", "Train"), 1)
+    )
+    for step in range(4):
+        at_ns, rows = step * 100 * MS, range(8 * step, 8 * step + 8)
+        job.put(rollout, at_ns, rows)
+        job.get(reward, at_ns + 10 * MS, rows)
+        job.put(reward, at_ns + 20 * MS, rows)
+        if step < 2:
+            job.get(train, at_ns + 40 * MS, rows)
+        if step < 3:
+            job.clear(rollout, at_ns + 60 * MS, (rows[0], 8))
+    found = _lineage(tmp_path, job)
+    assert (found.last_consumer, found.made, found.cleared, found.left) == ("Train 3", 32, 8, 8)
+    assert found.depth[-2:] == [(260 * MS, -8), (300 * MS + READY, 8)]
+    assert found.as_dict()["never_consumed"] == {"cleared": 8, "left": 8}
+
+
+@pytest.mark.parametrize("vague", [{"error": 1}, {"is_cut": 1}])
+def test_where_not_all_that_is_cleared_is_known_puts_and_gets_say_it(
+    tmp_path: Path, vague: dict[str, int]
+) -> None:
+    job = Job()
+    rollout, train = job.process("Rollout", 1), job.process("Train", 2)
+    for step in range(3):
+        job.put(rollout, step * 100 * MS, range(8))
+        job.get(train, step * 100 * MS + 20 * MS, range(8))
+        job.clear(rollout, step * 100 * MS + 40 * MS, (0, 4), **vague)
+    found = _lineage(tmp_path, job)
+    assert (found.made, found.joined, found.flows["Rollout 1", "Train 2"].samples) == (24, 24, 24)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.trace.export.links import MAX_LINKS, links_of
-from flagscale_perf.trace.records import Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import ClearRecord, Kind, OperationRecord, RowsRecord
 from tests.unit.trace.export.sample import operation
 
 
@@ -13,12 +13,21 @@ def named(*operations: OperationRecord) -> list[object]:
     return [*(NameRecord(process, 1, "train") for process in processes), *operations]
 
 
-def put(number: int, start_ns: int, process: int = 1, **changes: int | None) -> OperationRecord:
-    return operation(Kind.PUT, number, start_ns, 100, process=process, **changes)
+def put(number: int, start_ns: int, process: int = 1, rows: range = range(4)) -> OperationRecord:
+    return _of(Kind.PUT, number, start_ns, process, rows)
 
 
-def get(number: int, start_ns: int, process: int = 9, **changes: int | None) -> OperationRecord:
-    return operation(Kind.GET, number, start_ns, 100, process=process, **changes)
+def get(number: int, start_ns: int, process: int = 9, rows: range = range(4)) -> OperationRecord:
+    return _of(Kind.GET, number, start_ns, process, rows)
+
+
+def _of(kind: Kind, number: int, start_ns: int, process: int, rows: range) -> OperationRecord:
+    span = {"first_row": rows[0], "last_row": rows[-1], "rows": len(rows)} if rows else {"rows": 0}
+    return operation(kind, number, start_ns, 100, process=process, **span)
+
+
+def clear(start_ns: int) -> ClearRecord:
+    return ClearRecord(1, 0, start_ns, 10, 1, 0, 0, 0, (0, 4))
 
 
 def test_each_process_that_put_a_part_is_linked_oldest_first() -> None:
@@ -32,8 +41,8 @@ def test_of_a_process_the_newest_put_before_the_get_counts() -> None:
 
 
 def test_rows_join_and_not_batches() -> None:
-    puts = [put(row + 1, 1_000, first_row=row, last_row=row) for row in range(4)]
-    found = links_of([*named(*puts), RowsRecord(9, 1, 0, (0, 1, 2, 1)), *named(get(1, 5_000))])
+    puts = [put(row + 1, 1_000, rows=range(row, row + 1)) for row in range(4)]
+    found = links_of([*named(*puts), RowsRecord(9, 1, 0, (0, 1, 2, 1)), *named(get(1, 5_000, rows=range(3)))])
     assert found == {(9, 1): ((1, 1), (1, 3))}
 
 
@@ -42,32 +51,31 @@ def test_another_partition_is_another_sample_whatever_its_number() -> None:
     assert links_of([*named(get(1, 5_000)), other, put(1, 1_000, process=2)]) == {}
 
 
-def test_a_put_counts_from_when_the_controller_knew_of_it() -> None:
-    late = operation(Kind.PUT, 1, 1_000, 5_000, tags_ns=4_500)  # known at 1,500; its tags took until 6,000
-    assert links_of(named(late, get(1, 2_000), get(2, 1_400))) == {(9, 1): ((1, 1),)}
+def test_a_get_that_the_clocks_have_before_its_put_is_linked_to_it() -> None:
+    assert links_of(named(put(1, 1_000), get(1, 900))) == {(9, 1): ((1, 1),)}
 
 
 def test_what_failed_made_nothing() -> None:
-    assert links_of(named(put(1, 1_000, error=2), get(1, 5_000))) == {}
+    assert links_of(named(put(1, 1_000)._replace(error=2), get(1, 5_000))) == {}
 
 
 def test_a_get_of_very_many_puts_keeps_the_newest() -> None:
-    puts = [put(row + 1, 1_000 + row, first_row=row, last_row=row) for row in range(MAX_LINKS + 10)]
-    (links,) = links_of(named(*puts, get(1, 50_000, last_row=MAX_LINKS + 9))).values()
+    puts = [put(row + 1, 1_000 + row, rows=range(row, row + 1)) for row in range(MAX_LINKS + 10)]
+    (links,) = links_of(named(*puts, get(1, 50_000, rows=range(MAX_LINKS + 10)))).values()
     assert (len(links), links[0], links[-1]) == (MAX_LINKS, (1, 11), (1, MAX_LINKS + 10))
 
 
 def test_an_index_that_is_used_again_is_another_sample() -> None:
-    # The driver (1) puts twice, the rollout (2) once, until the trainer (9) has had the sample; then again.
+    # The driver (1) puts twice, the rollout (2) once, until the sample is cleared; then again.
     first = [put(1, 1_000), put(1, 2_000, process=2), get(5, 2_500, process=2), put(2, 3_000), get(1, 4_000)]
     again = [put(3, 5_000), get(6, 6_000, process=2), put(2, 7_000, process=2), get(2, 8_000)]
-    assert links_of(named(*first, *again)) == {
+    assert links_of([*named(*first, *again), clear(4_500)]) == {
         (2, 5): ((1, 1), (2, 1)),
-        (9, 1): ((2, 1), (1, 2)),
+        (9, 1): ((1, 1), (2, 1), (1, 2)),
         (2, 6): ((1, 3),),
         (9, 2): ((1, 3), (2, 2)),
     }
 
 
 def test_an_operation_without_rows_has_no_links() -> None:
-    assert links_of(named(put(1, 1_000), get(1, 5_000, first_row=None, last_row=None))) == {}
+    assert links_of(named(put(1, 1_000), get(1, 5_000, rows=range(0)))) == {}
