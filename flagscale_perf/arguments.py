@@ -23,11 +23,16 @@ from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.errors import PerfError, did_you_mean
+from flagscale_perf.spine.steps import Steps, parse_ranks
 from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
 # From one part of the package to another: the first is that of `launcher/entrypoint.py`.
-_OWN_VARIABLES = ("FLAGSCALE_PERF_ENTRYPOINT", stop_note.VARIABLE)
+_OWN_VARIABLES = (
+    "FLAGSCALE_PERF_ENTRYPOINT",
+    stop_note.VARIABLE,
+    *(f"{ENV_PREFIX}PROFILE_{word}" for word in ("DIR", "JOB", "EVENTS")),  # of `profile/options.py`
+)
 REHEARSAL_MODES = ("auto", "always", "never")
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
@@ -47,12 +52,20 @@ def parse_bool(text: str) -> bool:
 
 
 def _parse_count(text: str) -> int:
+    return _parse_whole(text, 1, 1_000_000_000, 10)
+
+
+def _parse_clean(text: str) -> int:
+    return _parse_whole(text, 0, 100, 1)
+
+
+def _parse_whole(text: str, least: int, most: int, example: int) -> int:
     try:
         number = int(str(text).strip())
     except ValueError:
-        number = 0
-    if not 1 <= number <= 1_000_000_000:
-        raise PerfError(f"{text!r} is not a whole number from 1 to 1000000000; write for example 10")
+        number = least - 1
+    if not least <= number <= most:
+        raise PerfError(f"{text!r} is not a whole number from {least} to {most}; write for example {example}")
     return number
 
 
@@ -61,6 +74,17 @@ def _parse_steps(text: str) -> int:
     if steps > MAX_CAPTURE_STEPS:
         raise PerfError(f"{text!r} is more than {MAX_CAPTURE_STEPS} steps; write for example 20")
     return steps
+
+
+def _parse_profile_steps(text: str) -> str:
+    return str(Steps.parse(str(text)))
+
+
+def _parse_profile_ranks(text: str) -> str:
+    ranks = str(text).strip()
+    if not parse_ranks(ranks):
+        raise PerfError(f"{text!r} are no ranks; write for example 0,2-3")
+    return ranks
 
 
 def _parse_peak(text: str) -> str:
@@ -147,6 +171,22 @@ class PerfConfig:
         None, _parse_steps,
         "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
     )  # fmt: skip
+    perf_profile_steps: str | None = _option(
+        None,
+        _parse_profile_steps,
+        "profile these iterations by layer and operator, such as 20-22, or 20-22/100 for every 100",
+        "STEPS",
+    )
+    perf_profile_ranks: str | None = _option(
+        None, _parse_profile_ranks, "profile these ranks alone, such as 0,2-3; without it all", "RANKS"
+    )
+    perf_profile_clean: int = _option(
+        1, _parse_clean, "iterations that are not profiled beside each one that is, to see its cost", "N"
+    )
+    perf_profile_shapes: bool = _option(
+        True, parse_bool, "profile one more iteration with shapes, for FLOPs and bytes of every operator"
+    )
+    perf_profile_memory: bool = _option(True, parse_bool, "profile allocations of memory, too")
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
         None,
@@ -250,6 +290,27 @@ def check_option(name: str, value: Any, label: str) -> None:
     """Raises PerfError that begins with `label` for a value that the option cannot have."""
     if not _is_unset(value):
         _checked(next(option for option in fields(PerfConfig) if option.name == name), value, label)
+
+
+def check_profile(config: PerfConfig, given: Mapping[str, Any]) -> None:
+    """Raises PerfError where profiling is asked for and cannot be meant. `given`: what was typed, with the
+    host's own arguments.
+    """
+    steps, ranks = given.get("perf_profile_steps"), given.get("perf_profile_ranks")
+    if not _is_unset(steps) and not config.enable_perf_monitor:
+        raise PerfError(
+            f"--perf-profile-steps {steps}: nothing is profiled without the monitor; add"
+            " --enable-perf-monitor"
+        )
+    if not _is_unset(ranks) and config.perf_profile_steps is None:
+        raise PerfError(
+            f"--perf-profile-ranks {ranks}: of no steps; add for example --perf-profile-steps 20-22"
+        )
+    if config.enable_perf_monitor and config.perf_profile_steps is not None and given.get("profile"):
+        raise PerfError(
+            f"--perf-profile-steps {config.perf_profile_steps} and the host's own --profile: two profilers"
+            " take each other's events; leave one of them out"
+        )
 
 
 def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -26,10 +26,10 @@ from flagscale_perf.spine.errors import raised_by_signal, traceback_lines
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.ranks.logger import RankLogger
 from flagscale_perf.training.ranks.place import Place
-from flagscale_perf.training.recording.loop import CountFlops, Loop, Pause, StepNumbers
+from flagscale_perf.training.recording.loop import CountFlops, Loop, Pause, StepNumbers, StepProfile
 from flagscale_perf.training.recording.session import end_reason, facts_and_flops, identity_of, unknown_flops
 
-__all__ = ["Loop", "Pause", "StepNumbers", "TrainingHooks"]
+__all__ = ["Loop", "Pause", "StepNumbers", "StepProfile", "TrainingHooks"]
 
 Params = ParamSpec("Params")
 _live: weakref.WeakSet[TrainingHooks] = weakref.WeakSet()
@@ -84,10 +84,12 @@ class TrainingHooks:
             it raises to `phase_failed`.
         time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
             record phases.
+        profile: takes steps apart, where an adapter has been asked for that; None otherwise.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
+        self.profile: StepProfile | None = None
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
         self._max_overhead = 0.0
@@ -175,6 +177,8 @@ class TrainingHooks:
 
     def step_start(self) -> None:
         """A train step begins."""
+        if self.profile is not None:
+            self._begin_profile(self.profile)
         now_ns = monotonic_ns()
         try:
             monitor = self._monitor
@@ -201,8 +205,20 @@ class TrainingHooks:
                 if timeline is not None and timeline.trouble:
                     self._note(f"phases are not known for every iteration: {timeline.trouble}")
             monitor.notes.spent_ns += monotonic_ns() - now_ns
+            if self.profile is not None:
+                self.profile.end(numbers)
         except Exception as error:  # whatever it is: no failure of the monitor may end a training
             self._failed("step_end", error)
+
+    @_guarded
+    def _begin_profile(self, profile: StepProfile) -> None:
+        """Ahead of the monitor's own clock: starting a profiler takes its time."""
+        profile.begin(self._loop.position()[0] + 1)
+
+    def _end_profile(self) -> None:
+        profile, self.profile = self.profile, None
+        if profile is not None:
+            profile.close()
 
     def phase_failed(self, error: Exception, event: str = "a phase") -> None:
         """A mark raised `error`, or something else that an adapter does for an `event` outside the wall."""
@@ -243,6 +259,7 @@ class TrainingHooks:
     def train_end(self, error: BaseException | None) -> None:
         """The host leaves its loop: normally (None), or by `error`, which stays the host's to raise."""
         self.active, self.mark = False, None
+        self._end_profile()
         if self._logger is not None:
             self._finish()
             self._end(end_reason(error))
@@ -282,6 +299,11 @@ class TrainingHooks:
         limit = f"more than --perf-max-overhead {self._max_overhead:g}{least} allows"
         self._note(f"{part} switched off: the monitor takes {cost}, {limit}", "shed")
 
+    @_guarded
+    def note(self, text: str) -> None:
+        """An adapter has something to say: recorded as an event, and said once a session."""
+        self._note(text)
+
     def _note(self, text: str, name: str = "note") -> None:
         """Records an event and says it, once a session."""
         if text not in self._noted and self._logger is not None:
@@ -294,6 +316,7 @@ class TrainingHooks:
         if raised_by_signal(error):
             raise error
         self.active, self.mark = False, None
+        self._end_profile()
         if self._has_failed:
             return
         self._has_failed = True
@@ -312,7 +335,7 @@ class TrainingHooks:
 
 def _leave_child() -> None:
     for hooks in list(_live):  # what a forked child does is no part of its parent's training
-        hooks.active, hooks.mark, hooks._logger = False, None, None
+        hooks.active, hooks.mark, hooks._logger, hooks.profile = False, None, None, None
 
 
 os.register_at_fork(after_in_child=_leave_child)

@@ -18,6 +18,7 @@ from flagscale_perf.hooks import StepNumbers, TrainingHooks
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, num_microbatches, version_of
 from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, leaving, opening, paused
 from flagscale_perf.spine.errors import PerfError
@@ -160,6 +161,7 @@ class BridgeCallback:
         self._hooks.train_start(self.loop)
         if self._hooks.active:
             patch_steps(self._module, self._hooks, self, self.in_training)
+            begin_profile(self._hooks, self.loop, lambda: context.model)
 
     def on_train_step_start(self, context: Any) -> None:
         """A train step begins."""

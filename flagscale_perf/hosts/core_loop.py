@@ -147,13 +147,13 @@ class CoreLoop:
 
 def pipeline_stage() -> int:
     """This rank's, from 0; 0 where Megatron-Core has made no groups."""
-    groups = _parallel_state()
+    groups = parallel_state()
     return int(groups.get_pipeline_model_parallel_rank()) if groups else 0
 
 
 def lockstep_group(rank: int) -> int:
     """See `RankIdentity`; `rank` where Megatron-Core has made no groups."""
-    groups = _parallel_state()
+    groups = parallel_state()
     if not groups:
         return rank
     return pipeline_stage() * int(groups.get_data_parallel_world_size()) + int(
@@ -161,7 +161,8 @@ def lockstep_group(rank: int) -> int:
     )
 
 
-def _parallel_state() -> Any:
+def parallel_state() -> Any:
+    """Megatron-Core's module of that name; None where it has made no groups."""
     groups = sys.modules.get(PARALLEL_MODULE)
     return groups if groups is not None and groups.model_parallel_is_initialized() else None
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NoReturn, TextIO
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, unknown_variables
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, check_profile, unknown_variables
 from flagscale_perf.hooks import TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
@@ -19,6 +19,7 @@ from flagscale_perf.hosts.command_line import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.profiled import check_asked
 from flagscale_perf.spine.errors import PerfError
 
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
@@ -168,7 +169,10 @@ def _print_safely(text: str, stream: TextIO) -> None:
 def _refuse_wrong(given: Any) -> PerfConfig:
     """The options in force. A wrong one, in the host's arguments or the environment, ends the process."""
     try:
-        return PerfConfig.from_args(given)
+        config = PerfConfig.from_args(given)
+        check_profile(config, given if isinstance(given, Mapping) else vars(given))
+        check_asked(config)
+        return config
     except PerfError as error:
         print(f"flagscale_perf: error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)

@@ -11,6 +11,7 @@ from flagscale_perf.hooks import Pause, StepNumbers, TrainingHooks
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.core_loop import CoreLoop, Training, version_of
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import SilentTimers, mark_phases, time_mark
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import for_stdout
@@ -54,6 +55,7 @@ class PerfMonitor:
         self._hooks.time_mark = time_mark
         self._in_training = Patches()
         self.timers = SilentTimers()
+        self._model = model
         self._loop = ManualLoop(model, training, PerfConfig.from_args({}) if config is None else config)
 
     def __enter__(self) -> PerfMonitor:
@@ -61,6 +63,8 @@ class PerfMonitor:
         self._hooks.train_start(self._loop)
         if self._hooks.active and self._hooks.takes_marks:
             self._hooks.attach(lambda: mark_phases(self._loop.timers(), self._hooks, self._in_training))
+        if self._hooks.active:
+            self._hooks.attach(lambda: begin_profile(self._hooks, self._loop, lambda: self._model))
         return self
 
     def __exit__(

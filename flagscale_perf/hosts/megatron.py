@@ -28,6 +28,7 @@ from flagscale_perf.hosts.core_loop import (
 )
 from flagscale_perf.hosts.core_phases import patch_core
 from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
 from flagscale_perf.hosts.wrappers import data_skipped, ending, opening, paused
 from flagscale_perf.spine.records import tuple_of
@@ -218,16 +219,18 @@ def _train(module: ModuleType, hooks: TrainingHooks, rehearsing: bool) -> Callab
     original, in_training = module.train, Patches()
     run = ending(original, hooks, in_training)
 
-    def begin() -> None:
+    def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Starts the session once the host's state is complete."""
-        hooks.train_start(MegatronLoop(module, rehearsing))
+        loop = MegatronLoop(module, rehearsing)
+        hooks.train_start(loop)
         if hooks.active:
             patch_steps(module, hooks, in_training)
+            begin_profile(hooks, loop, lambda: kwargs["model"] if "model" in kwargs else args[1])
 
     @functools.wraps(original)
     def train(*args: Any, **kwargs: Any) -> Any:
         """Runs the host's `train` inside a session."""
-        hooks.attach(begin)
+        hooks.attach(lambda: begin(args, kwargs))
         return run(*args, **kwargs)
 
     return train

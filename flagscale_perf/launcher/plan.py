@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
 import flagscale_perf
-from flagscale_perf.arguments import PerfConfig, check_option, unknown_variables
+from flagscale_perf.arguments import PerfConfig, check_option, check_profile, unknown_variables
 from flagscale_perf.launcher.config import Job
 from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
 from flagscale_perf.launcher.paths import ExperimentPaths
@@ -78,6 +78,7 @@ def perf_options(settings: Settings, paths: ExperimentPaths, environ: Mapping[st
     given = _perf_settings(settings)
     perf = PerfConfig.from_args({key: setting.value for key, setting in given.items()}, environ)
     _check_columns(perf)
+    check_profile(perf, {key: settings[key].value for key in (*given, "profile") if key in settings})
     return replace(perf, perf_log_dir=paths.resolve(perf.perf_log_dir))
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, env_of, flag_of, unknown_variables
+from flagscale_perf.arguments import PerfConfig, add_perf_arguments, check_profile, env_of, flag_of, unknown_variables
 from flagscale_perf.launcher.entrypoint import SCRIPT_VARIABLE
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError
@@ -27,6 +27,11 @@ def test_defaults_are_those_the_users_were_promised():
         perf_breakdown=False,
         perf_columns=None,
         perf_capture_steps=None,
+        perf_profile_steps=None,
+        perf_profile_ranks=None,
+        perf_profile_clean=1,
+        perf_profile_shapes=True,
+        perf_profile_memory=True,
         perf_max_log_files=10,
         perf_peak_tflops=None,
         perf_max_overhead=0.1,
@@ -50,7 +55,8 @@ def test_every_flag_reaches_its_field():
             "--perf-console-output",
         ),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
-        *("--perf-capture-steps", "20"),
+        *("--perf-capture-steps", "20", "--perf-profile-steps", "20-22/100", "--perf-profile-ranks", "0,2-3"),
+        *("--perf-profile-clean", "0", "--perf-profile-shapes", "false", "--no-perf-profile-memory"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
         *(
             "--perf-prometheus-port",
@@ -62,7 +68,27 @@ def test_every_flag_reaches_its_field():
         ),
     )
     assert config == PerfConfig(
-        True, 7, "d", True, False, True, None, 20, 3, "989.4", 0.5, "9400", "/x/y.prom", True, True, "never"
+        True,
+        7,
+        "d",
+        True,
+        False,
+        True,
+        None,
+        20,
+        "20-22/100",
+        "0,2-3",
+        0,
+        False,
+        False,
+        3,
+        "989.4",
+        0.5,
+        "9400",
+        "/x/y.prom",
+        True,
+        True,
+        "never",
     )
 
 
@@ -254,3 +280,39 @@ def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
             "no option of the monitor has this variable; did you mean FLAGSCALE_PERF_LOG_INTERVAL?",
         "FLAGSCALE_PERF_QUUX_FLURB": "no option of the monitor has this variable",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"perf_profile_steps": "20-22"},
+            "--perf-profile-steps 20-22: nothing is profiled without the monitor; add --enable-perf-monitor",
+        ),
+        (
+            {"enable_perf_monitor": True, "perf_profile_ranks": "0"},
+            "--perf-profile-ranks 0: of no steps; add for example --perf-profile-steps 20-22",
+        ),
+        (
+            {"enable_perf_monitor": True, "perf_profile_steps": "20-22", "profile": True},
+            "--perf-profile-steps 20-22 and the host's own --profile: two profilers take each other's events;"
+            " leave one of them out",
+        ),
+    ],
+)
+def test_profiling_that_cannot_be_meant_is_refused(given, message):
+    with pytest.raises(PerfError) as refusal:
+        check_profile(PerfConfig.from_args(given, {}), given)
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"profile": True, "enable_perf_monitor": True},
+        {"enable_perf_monitor": True, "perf_profile_steps": "3", "perf_profile_ranks": "0"},
+        {"perf_profile_steps": "null", "perf_profile_ranks": None, "perf_profile_clean": 1},
+    ],
+)
+def test_profiling_that_can_be_meant_is_not_refused(given):
+    check_profile(PerfConfig.from_args(given, {}), given)

@@ -24,6 +24,7 @@ from flagscale_perf.arguments import (
     flag_of,
 )
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.steps import Steps
 from tests.strategies import json_values
 
 OPTIONS = {field.name: field for field in fields(PerfConfig)}
@@ -42,6 +43,12 @@ NAMED_PEAKS = st.dictionaries(st.sampled_from(["A800", "BI-V150", "H200", "MI300
 )
 PORT = st.integers(1, 65535).map(str)
 ADDRESS = st.builds("{}:{}".format, st.sampled_from(["0.0.0.0", "localhost", "[::1]"]), PORT)
+
+
+def steps(first: int, more: int, every: int | None) -> str:
+    return str(Steps(first, first + more, every))
+
+
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     name: st.booleans() for name, field in OPTIONS.items() if isinstance(field.default, bool)
 } | {
@@ -49,6 +56,10 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "perf_log_dir": PATH,
     "perf_columns": st.none() | st.lists(KEY, min_size=1, max_size=5, unique=True).map(",".join),
     "perf_capture_steps": st.none() | st.integers(1, MAX_CAPTURE_STEPS),
+    "perf_profile_steps": st.none()
+    | st.builds(steps, COUNT, st.integers(0, 9), st.none() | st.integers(10, 99)),
+    "perf_profile_ranks": st.none() | st.sampled_from(["0", "0,2-3", "7-15"]),
+    "perf_profile_clean": st.integers(0, 100),
     "perf_max_log_files": COUNT,
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
     "perf_max_overhead": st.floats(0, 100, exclude_min=True),

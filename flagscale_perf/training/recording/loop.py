@@ -76,3 +76,16 @@ class Loop(Protocol):
 
     def say(self, line: str) -> None:
         """Prints through the host's rank-0 printing."""
+
+
+class StepProfile(Protocol):
+    """What takes a training's steps apart, beside the monitor. Nothing of it raises."""
+
+    def begin(self, iteration: int) -> None:
+        """The step of this number, from 1, begins."""
+
+    def end(self, numbers: StepNumbers | None) -> None:
+        """It is over; None: the host does not count it as an iteration."""
+
+    def close(self) -> None:
+        """No more steps follow."""

@@ -84,3 +84,22 @@ def test_a_rehearsal_changes_what_only_a_gpu_could_serve_and_says_so_once(
     assert arguments_module.parse_args([]).distributed_backend == "gloo"
     assert arguments_module.parse_args([]).distributed_backend == "gloo"
     assert capsys.readouterr().out == "flagscale_perf: rehearsal changes distributed_backend: nccl -> gloo\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--perf-profile-steps", "3"], "nothing is profiled without the monitor"),
+        (
+            ["--enable-perf-monitor", "--perf-profile-steps", "3-5/6", "--perf-profile-clean", "1"],
+            "a window is 7 steps long",
+        ),
+    ],
+)
+def test_profiling_that_cannot_be_meant_ends_the_process_before_the_training(
+    installed, arguments_module, capsys, words, message
+):
+    with pytest.raises(SystemExit) as refused:
+        arguments_module.parse_args(words)
+    assert refused.value.code == 2
+    assert message in capsys.readouterr().err

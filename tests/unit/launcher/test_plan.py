@@ -217,7 +217,7 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
         ("perf-log-intervall", 5, "the monitor has no such option; did you mean perf_log_interval?"),
         ("perf_quux_flurb", None, "the monitor has no such option"),
         ("enable_perf_monitr", True, "the monitor has no such option; did you mean enable_perf_monitor?"),
-        ("no_perf_memory", True, "the monitor has no such option; did you mean perf_memory_tracking?"),
+        ("no_perf_memory_track", True, "the monitor has no such option; did you mean perf_memory_tracking?"),
         ("perf_log_interval", -3, "-3 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),

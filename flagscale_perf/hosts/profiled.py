@@ -1,0 +1,59 @@
+"""Profiling beside the monitor: which part of the package does it, and what is said where it cannot.
+
+By name, and only where it is asked for: profiling is an instrument of its own, which can be left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.hooks import Loop, TrainingHooks
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.training.ranks.place import Place
+
+PROFILING_MODULE = "flagscale_perf.hosts.profiling.megatron"
+ABSENT = "this installation of flagscale_perf has no profiling; install the whole package"
+
+
+def check_asked(config: PerfConfig) -> None:
+    """Raises PerfError for steps that cannot be profiled like this, or by nothing that is installed."""
+    if config.enable_perf_monitor and config.perf_profile_steps is not None:
+        _profiling(config).check(config)
+
+
+def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -> None:
+    """Where profiling is asked for, the steps from now on are given to it. A failure is said, and the
+    training is monitored without it.
+
+    Args:
+        hooks: of a training that has begun.
+        loop: its loop.
+        models: its model, or the chunks of it; asked for only then.
+    """
+    config = loop.config()
+    if config.perf_profile_steps is None:
+        return
+    place = Place.of(os.environ)
+    job = f"process {os.getpid()}" if place is None else place.key
+    try:
+        hooks.profile = _profiling(config).begin(models(), config, job)
+    except Exception as error:  # whatever it is: the monitor goes on
+        kind = "" if isinstance(error, PerfError) else f"{type(error).__name__}: "
+        hooks.note(f"not profiled: {kind}{error}")
+        return
+    ranks = f" of ranks {config.perf_profile_ranks}" if config.perf_profile_ranks else ""
+    hooks.note(f"iterations {config.perf_profile_steps}{ranks} are profiled, and take longer")
+
+
+def _profiling(config: PerfConfig) -> ModuleType:
+    try:
+        return importlib.import_module(PROFILING_MODULE)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("flagscale_perf."):
+            raise
+        raise PerfError(f"--perf-profile-steps {config.perf_profile_steps}: {ABSENT}") from None

@@ -1,0 +1,1 @@
+"""The only place that ties profiling to the frameworks that run a model."""

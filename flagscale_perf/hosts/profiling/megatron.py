@@ -1,0 +1,57 @@
+"""Models of Megatron-Core, in whatever loop the monitor watches: FlagScale's, Megatron-LM's,
+Megatron-Bridge's or one of the user's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.hosts.profiling.place import megatron_rank
+from flagscale_perf.profile.options import options_of
+from flagscale_perf.profile.profiler import Profiler
+from flagscale_perf.profile.schedule import Schedule
+
+
+class TrainingProfile:
+    """`hooks.StepProfile`: gives a training's steps to a profiler."""
+
+    def __init__(self, profiler: Profiler) -> None:
+        self._profiler = profiler
+
+    def begin(self, iteration: int) -> None:
+        """The step of this number begins."""
+        self._profiler.begin_step(iteration)
+
+    def end(self, numbers: Any) -> None:
+        """It is over; `numbers`: a `hooks.StepNumbers`; None for a step that the host does not count."""
+        if numbers is None:
+            self._profiler.end_step()
+        else:
+            self._profiler.end_step(numbers.samples, numbers.tokens)
+
+    def close(self) -> None:
+        """No more steps follow; waits until the records are in the writer's hands."""
+        self._profiler.close()
+
+
+def check(config: PerfConfig) -> None:
+    """Raises PerfError for steps that cannot be profiled like this."""
+    Schedule.of(options_of(config))
+
+
+def begin(models: Any, config: PerfConfig, job: str) -> TrainingProfile | None:
+    """The profile of a training, in the monitor's directory; None for a rank that is not profiled.
+
+    Args:
+        models: the model, or its chunks.
+        config: the options in force.
+        job: the same for all ranks of this start of the training, and for no other.
+    """
+    options, rank = options_of(config, job), megatron_rank()
+    if not options.wants(rank.completed("", False).rank or 0):
+        return None
+    chunks = [models] if isinstance(models, nn.Module) else list(models)
+    return TrainingProfile(Profiler(chunks, options, rank=rank))
