@@ -85,11 +85,13 @@ class TrainingHooks:
         time_mark: measures how long an adapter takes to reach `mark`, in nanoseconds; set by adapters that
             record phases.
         profile: takes steps apart, where an adapter has been asked for that; None otherwise.
+        job: what all ranks of this start of the training have in common, and no other training.
     """
 
     def __init__(self) -> None:
         self.active = self.entered = False
         self.profile: StepProfile | None = None
+        self.job = ""
         self.mark: Callable[[int], None] | None = None
         self.time_mark: Callable[[], int] = lambda: 0
         self._max_overhead = 0.0
@@ -124,6 +126,7 @@ class TrainingHooks:
             return
         self._debug = config.perf_debug
         self._loop = loop
+        self.job = f"process {os.getpid()}" if place is None else place.key
         device = current_device(loop.rehearsing)
         logger: PerfLogger | RankLogger
         if place is not None and rank:

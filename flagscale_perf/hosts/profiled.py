@@ -6,7 +6,6 @@ By name, and only where it is asked for: profiling is an instrument of its own, 
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,6 @@ from typing import Any
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import Loop, TrainingHooks
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.training.ranks.place import Place
 
 PROFILING_MODULE = "flagscale_perf.hosts.profiling.megatron"
 ABSENT = "this installation of flagscale_perf has no profiling; install the whole package"
@@ -38,10 +36,8 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
     config = loop.config()
     if config.perf_profile_steps is None:
         return
-    place = Place.of(os.environ)
-    job = f"process {os.getpid()}" if place is None else place.key
     try:
-        hooks.profile = _profiling(config).begin(models(), config, job)
+        hooks.profile = _profiling(config).begin(models(), config, hooks.job)
     except Exception as error:  # whatever it is: the monitor goes on
         kind = "" if isinstance(error, PerfError) else f"{type(error).__name__}: "
         hooks.note(f"not profiled: {kind}{error}")

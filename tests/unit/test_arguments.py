@@ -6,7 +6,14 @@ import json
 
 import pytest
 
-from flagscale_perf.arguments import PerfConfig, add_perf_arguments, check_profile, env_of, flag_of, unknown_variables
+from flagscale_perf.arguments import (
+    PerfConfig,
+    add_perf_arguments,
+    check_profile,
+    env_of,
+    flag_of,
+    unknown_variables,
+)
 from flagscale_perf.launcher.entrypoint import SCRIPT_VARIABLE
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.errors import PerfError

@@ -21,6 +21,7 @@ class Hooks:
 
     def __init__(self) -> None:
         self.profile: object = None
+        self.job = "a job"
         self.said: list[str] = []
 
     def note(self, text: str) -> None:
@@ -46,11 +47,9 @@ def test_nothing_is_imported_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_models_and_the_job_are_given_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    for variable in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
-        monkeypatch.setenv(variable, "0" if variable != "WORLD_SIZE" else "2")
-    with_profiling(monkeypatch, lambda models, config, job: (models, config, len(job)))
+    with_profiling(monkeypatch, lambda models, config, job: (models, config, job))
     hooks = begun(ON)
-    assert hooks.profile == ("models", ON, 16)
+    assert hooks.profile == ("models", ON, "a job")
     assert hooks.said == ["iterations 20-22 of ranks 0,2 are profiled, and take longer"]
 
 
