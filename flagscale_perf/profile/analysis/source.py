@@ -99,11 +99,13 @@ class Rank:
     Attributes:
         title: `rank 3`, or what the process is called where it has said no more.
         place: fields of its `RankRecord`, None where they are not known; empty where none came.
+        clock: ranks with the same one have their marks from one clock: a start of a machine.
         steps, rows, collectives, memory, windows, roofs: its records.
     """
 
     title: str
     place: Mapping[str, Any]
+    clock: str
     steps: Frame
     rows: Frame
     collectives: Frame
@@ -252,7 +254,7 @@ class _Reader:
             parts = [frames[each].get(process) or _empty(each) for each in NAMES]
             place = next(iter(parts[0].records()), {})
             title = f"rank {place['rank']}" if place else self._titles.get(process, f"process {process}")
-            yield Rank(title, place, *parts[1:])
+            yield Rank(title, place, self.header.boot_id or str(self.header.host), *parts[1:])
 
     def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
         """By process."""

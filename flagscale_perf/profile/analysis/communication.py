@@ -1,0 +1,249 @@
+"""Collectives matched over the ranks, each split into waiting and transfer.
+
+One rank's time in a collective is mostly waiting: for the rank that comes last. So an operation is only split
+where all its ranks were recorded. Pure functions over the records of a run file; no torch.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from flagscale_perf.profile.analysis.parallel import Members, label_of
+from flagscale_perf.profile.groups import Group
+from flagscale_perf.profile.operations import POINT_TO_POINT, bus_factor, operation_of
+
+CLOCK, SHORTEST = "clock", "shortest"
+
+
+@dataclass(frozen=True)
+class RankCollectives:
+    """What a rank has recorded.
+
+    Attributes:
+        rank: in the job.
+        clock: ranks with the same one are on the same clock: the machine's boot.
+        place: fields of its `RankRecord`, names as text; None where they are not known.
+        collectives: fields of each `CollectiveRecord`, names as text, None where they are not known.
+    """
+
+    rank: int
+    clock: str
+    place: Mapping[str, Any]
+    collectives: Sequence[Mapping[str, Any]]
+
+
+class Side(NamedTuple):
+    """An operation on one of its ranks; its time is waiting, then the transfer, then a tail.
+
+    Attributes:
+        window, step: which one of the rank's windows, and of the steps of this window, from 0.
+        wait_ns: until the last rank had come. Of a receive that waits for its sender this is the pipeline's
+            bubble, of a send that waits for its receiver it is back-pressure.
+        tail_ns: after another rank had its result.
+        exposed_ns: in which the rank did nothing else; None where that is not known.
+        exposed_wait_ns: of that, waiting.
+        is_last: it came last.
+    """
+
+    rank: int
+    window: int
+    step: int
+    phase: str
+    module: str
+    call: str
+    start_ns: int
+    total_ns: int
+    wait_ns: int | None
+    tail_ns: int | None
+    exposed_ns: int | None
+    exposed_wait_ns: int | None
+    is_send: int | None
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One collective, or one message.
+
+    Attributes:
+        group: text of its `Group`; label: "TP", "PP", "DP" ..., what the group is for.
+        op: name of what was executed; operation: "all_reduce", "send_recv" ...
+        size: ranks in the group.
+        size_bytes: as nccl-tests counts them.
+        sequence: of the group; None where the profiler has none.
+        sides: by rank.
+        transfer_ns: from the last rank's coming to the first one's result; None where ranks are missing.
+        split_by: "clock", or "shortest" where the ranks have several clocks: then the transfer is the
+            shortest time that one of them has taken, as the last to come waits for nobody; "": not split.
+        late_ns: which the last rank came after the one before it; None where the clocks differ.
+    """
+
+    group: str
+    label: str
+    op: str
+    operation: str
+    size: int | None
+    size_bytes: int | None
+    sequence: int | None
+    sides: tuple[Side, ...]
+    transfer_ns: int | None = None
+    split_by: str = ""
+    late_ns: int | None = None
+
+    @property
+    def algbw_gb_per_s(self) -> float | None:
+        """Bytes by the time of the transfer, in 10^9 a second."""
+        if not self.transfer_ns or not self.size_bytes:
+            return None
+        return self.size_bytes / self.transfer_ns
+
+    @property
+    def busbw_gb_per_s(self) -> float | None:
+        """The same as load of each rank's link, by nccl-tests' factor for what was executed."""
+        factor, algbw = bus_factor(self.operation, self.size), self.algbw_gb_per_s
+        return None if factor is None or algbw is None else factor * algbw
+
+
+class _Key(NamedTuple):
+    """What all sides of an operation have in common; ends: of a message, who sends and who receives."""
+
+    group: str
+    window: int
+    op: str
+    place: tuple[str, int | None]
+    ends: tuple[int | None, int | None] | None
+
+
+def operations_of(ranks: Sequence[RankCollectives]) -> list[Operation]:
+    """All operations of these ranks, by the time at which they began."""
+    members = Members({each.rank: each.place for each in ranks})
+    clocks = {each.rank: each.clock for each in ranks}
+    found: dict[_Key, list[tuple[Side, Mapping[str, Any]]]] = defaultdict(list)
+    for rank in ranks:
+        for key, side, record in _sides(rank, members):
+            found[key].append((side, record))
+    made = [_operation(key, each, members, clocks) for key, each in found.items()]
+    return sorted(made, key=lambda operation: min(side.start_ns for side in operation.sides))
+
+
+def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side, Mapping[str, Any]]]:
+    """Each operation of a rank with what it has in common with the other ranks' part of it."""
+    windows = _places(record["window"] for record in rank.collectives)
+    steps: dict[int, dict[Any, int]] = {}
+    for record in rank.collectives:
+        window = windows[record["window"]]
+        step = steps.setdefault(window, {}).setdefault(record["step"], len(steps[window]))
+        side = Side(
+            rank.rank, window, step, record["phase"], record["module"], record["call"], record["start_ns"],
+            record["total_ns"], None, None, record["exposed_ns"], None, record["is_send"], False,
+        )  # fmt: skip
+        yield _key(rank.rank, window, record, members), side, record
+
+
+def _places(numbers: Iterable[Any]) -> dict[Any, int]:
+    return {number: place for place, number in enumerate(dict.fromkeys(numbers))}
+
+
+def _key(rank: int, window: int, record: Mapping[str, Any], members: Members) -> _Key:
+    operation = _operation_of(record)
+    group = members.group_of(rank, record["group"], operation in POINT_TO_POINT)
+    if record["is_send"] is None:
+        # a group's sequence goes on over windows
+        sequence = record["sequence"]
+        place = ("sequence", sequence) if sequence is not None else ("ordinal", record["ordinal"])
+        return _Key(str(group), window if sequence is None else 0, operation, place, None)
+    peer = members.peer_of(rank, group, record["peer"])
+    ends = (rank, peer) if record["is_send"] else (peer, rank)
+    return _Key(str(group), window, "send_recv", ("ordinal", record["ordinal"]), ends)
+
+
+def _size_of(group: str) -> int | None:
+    ranks = Group.parse(group).ranks
+    return None if ranks is None else len(ranks)
+
+
+def _operation_of(record: Mapping[str, Any]) -> str:
+    return operation_of(record["op"]) or operation_of(record["call"])
+
+
+def _operation(
+    key: _Key,
+    parts: Sequence[tuple[Side, Mapping[str, Any]]],
+    members: Members,
+    clocks: Mapping[int, str],
+) -> Operation:
+    sides, records = [side for side, _ in parts], [record for _, record in parts]
+    sizes = [record["group_size"] for record in records if record["group_size"] is not None]
+    size = sizes[0] if sizes else _size_of(key.group)
+    made = Operation(
+        group=key.group,
+        label=label_of(key.group),
+        op=records[0]["op"],
+        operation=key.op,
+        size=size,
+        size_bytes=max((r["size_bytes"] for r in records if r["size_bytes"] is not None), default=None),
+        sequence=key.place[1] if key.place[0] == "sequence" else None,
+        sides=tuple(sorted(sides, key=lambda side: side.rank)),
+    )
+    wanted = 2 if key.ends is not None else size
+    is_whole = wanted is not None and len({side.rank for side in sides}) == len(sides) == wanted
+    if not is_whole or len(sides) < 2:
+        return made
+    one_clock = len({clocks[side.rank] for side in sides}) == 1
+    return _split(made, _Times.by_clock(made.sides) if one_clock else _Times.by_shortest(made.sides))
+
+
+class _Times(NamedTuple):
+    """How the time of an operation is split; waits in the order of its sides."""
+
+    split_by: str
+    transfer_ns: int
+    waits_ns: tuple[int, ...]
+    last: int | None
+    late_ns: int | None
+
+    @classmethod
+    def by_clock(cls, sides: Sequence[Side]) -> _Times:
+        """By who came last."""
+        starts = [side.start_ns for side in sides]
+        ends = [side.start_ns + side.total_ns for side in sides]
+        latest = max(starts)
+        # a sender that comes early may be done before its receiver comes: then the receiver tells
+        transfer = min(ends) - latest if min(ends) > latest else max(ends) - latest
+        waits = tuple(min(latest - side.start_ns, side.total_ns) for side in sides)
+        return cls(CLOCK, max(0, transfer), waits, starts.index(latest), latest - sorted(starts)[-2])
+
+    @classmethod
+    def by_shortest(cls, sides: Sequence[Side]) -> _Times:
+        """By who took the shortest time, whatever the clocks say."""
+        transfer = min(side.total_ns for side in sides)
+        waits = tuple(side.total_ns - transfer for side in sides)
+        return cls(SHORTEST, transfer, waits, None, None)
+
+
+def _split(made: Operation, times: _Times) -> Operation:
+    sides = []
+    for place, (side, wait_ns) in enumerate(zip(made.sides, times.waits_ns, strict=True)):
+        tail_ns = max(0, side.total_ns - wait_ns - times.transfer_ns)
+        exposed_ns = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
+        # the thread works first and waits then: what is hidden of an operation is its beginning
+        late = None if exposed_ns is None else max(0, exposed_ns - (side.total_ns - wait_ns))
+        sides.append(
+            side._replace(
+                wait_ns=wait_ns,
+                tail_ns=tail_ns,
+                exposed_ns=exposed_ns,
+                exposed_wait_ns=late,
+                is_last=place == times.last,
+            )
+        )
+    return replace(
+        made,
+        sides=tuple(sides),
+        transfer_ns=times.transfer_ns,
+        split_by=times.split_by,
+        late_ns=times.late_ns,
+    )

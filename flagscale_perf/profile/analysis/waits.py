@@ -1,0 +1,278 @@
+"""Sums over a job's collectives: who waits, for whom, how fast the links are, and a pipeline's bubble."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flagscale_perf.profile.analysis.communication import Operation, RankCollectives, Side, operations_of
+from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.profile.operations import POINT_TO_POINT, bus_factor
+
+
+class Waits(NamedTuple):
+    """Operations of one sort in one group, on one rank. Times are of those that are split, all ranks' parts
+    of which are known: `total_ns` is wait, transfer and tail.
+
+    Attributes:
+        runs, split: operations, and those of them that are split.
+        size_bytes: of those that are split; None where it is not known of all.
+        exposed_ns, exposed_wait_ns: None where it is not known of all.
+        lasts: how often this rank came last, and late_ns: how much later than the one before it, together.
+        naive_gb_per_s: bytes by the whole time, which is what one rank alone sees.
+        algbw_gb_per_s, busbw_gb_per_s: of the transfers.
+    """
+
+    rank: int
+    label: str
+    group: str
+    operation: str
+    op: str
+    runs: int
+    split: int
+    size_bytes: int | None
+    total_ns: int
+    wait_ns: int
+    transfer_ns: int
+    tail_ns: int
+    exposed_ns: int | None
+    exposed_wait_ns: int | None
+    lasts: int
+    late_ns: int
+    naive_gb_per_s: float | None
+    algbw_gb_per_s: float | None
+    busbw_gb_per_s: float | None
+
+
+class Late(NamedTuple):
+    """A rank that others wait for.
+
+    Attributes:
+        phase, module: where it is when it comes, most often.
+        lasts: how often it came last, of `operations`.
+        late_ns: how much later than the one before it, together.
+        waits_ns: what the others have waited in these operations, together.
+        worst: the operation in which it came latest.
+    """
+
+    rank: int
+    phase: str
+    module: str
+    lasts: int
+    operations: int
+    late_ns: int
+    waits_ns: int
+    worst: Operation
+
+
+class Bubble(NamedTuple):
+    """A pipeline stage's waiting for messages, over its profiled steps.
+
+    Attributes:
+        stage, stages: which one of how many.
+        steps, step_ns: profiled ones with messages, and their time.
+        bubble_ns: in which the rank waited for a message that its sender had not sent.
+        back_pressure_ns: in which it waited for a receiver.
+        transfer_ns: of all its messages.
+        microbatches: a step; None where its messages do not tell.
+        share: of the steps' time that is bubble; ideal_share: (p - 1) / (m + p - 1), of a schedule without
+            interleaving whose stages take equally long.
+    """
+
+    rank: int
+    stage: int | None
+    stages: int | None
+    steps: int
+    step_ns: int
+    bubble_ns: int
+    back_pressure_ns: int
+    transfer_ns: int
+    microbatches: float | None
+    share: float | None
+    ideal_share: float | None
+
+
+@dataclass(frozen=True)
+class Communication:
+    """A job's communication.
+
+    Attributes:
+        operations: all of them.
+        waits: by rank, group and sort; lates: the ranks that others wait for, the worst first.
+        bubbles: of the stages of a pipeline.
+        unsplit: operations of which not all ranks were recorded.
+        clocks: how many the ranks have: with more than one, waits are clock-free, and nobody is late.
+    """
+
+    operations: Sequence[Operation]
+    waits: Sequence[Waits]
+    lates: Sequence[Late]
+    bubbles: Sequence[Bubble]
+    unsplit: int
+    clocks: int
+
+
+def communication_of(profile: Profile) -> Communication:
+    """Of a run file's profile."""
+    ranks = [
+        RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
+        for rank in profile.ranks
+    ]
+    operations = operations_of(ranks)
+    steps = {rank.rank: [int(total) for total in rank.profiled["total_ns"]] for rank in profile.ranks}
+    return Communication(
+        operations=operations,
+        waits=waits_of(operations),
+        lates=lates_of(operations),
+        bubbles=bubbles_of(operations, ranks, steps),
+        unsplit=sum(operation.transfer_ns is None for operation in operations),
+        clocks=len({rank.clock for rank in ranks}),
+    )
+
+
+def waits_of(operations: Iterable[Operation]) -> list[Waits]:
+    """One for each rank, group, operation and what executes it; most time first."""
+    found: dict[tuple[int, str, str, str], list[tuple[Operation, Side]]] = defaultdict(list)
+    for operation in operations:
+        for side in operation.sides:
+            found[side.rank, operation.group, operation.operation, operation.op].append((operation, side))
+    made = [_waits(rank, each) for (rank, *_), each in found.items()]
+    return sorted(made, key=lambda waits: (-waits.total_ns, waits.rank))
+
+
+def _waits(rank: int, parts: Sequence[tuple[Operation, Side]]) -> Waits:
+    first, split = parts[0][0], [part for part in parts if part[0].transfer_ns is not None]
+    total_ns = sum(side.total_ns for _, side in split)
+    transfer_ns = sum(operation.transfer_ns or 0 for operation, _ in split)
+    size_bytes = _sum(operation.size_bytes for operation, _ in split)
+    algbw, factor = _ratio(size_bytes, transfer_ns), bus_factor(first.operation, first.size)
+    lasts = [operation.late_ns or 0 for operation, side in split if side.is_last]
+    return Waits(
+        rank=rank,
+        label=first.label,
+        group=first.group,
+        operation=first.operation,
+        op=first.op,
+        runs=len(parts),
+        split=len(split),
+        size_bytes=size_bytes,
+        total_ns=total_ns,
+        wait_ns=sum(side.wait_ns or 0 for _, side in split),
+        transfer_ns=transfer_ns,
+        tail_ns=sum(side.tail_ns or 0 for _, side in split),
+        exposed_ns=_sum(side.exposed_ns for _, side in split),
+        exposed_wait_ns=_sum(side.exposed_wait_ns for _, side in split),
+        lasts=len(lasts),
+        late_ns=sum(lasts),
+        naive_gb_per_s=_ratio(size_bytes, total_ns),
+        algbw_gb_per_s=algbw,
+        busbw_gb_per_s=None if algbw is None or factor is None else algbw * factor,
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int | None:
+    found = list(values)
+    known = [value for value in found if value is not None]
+    return sum(known) if found and len(known) == len(found) else None
+
+
+def _ratio(value: int | None, by: int) -> float | None:
+    return value / by if value and by else None
+
+
+def lates_of(operations: Iterable[Operation]) -> list[Late]:
+    """The ranks that came last in collectives, those first whose lateness costs the others most. Messages
+    aside: a pipeline's stages wait for each other by design.
+    """
+    found: dict[int, list[Operation]] = defaultdict(list)
+    count = 0
+    for operation in operations:
+        if operation.late_ns is not None and operation.operation not in POINT_TO_POINT:
+            count += 1
+            found[next(side.rank for side in operation.sides if side.is_last)].append(operation)
+    made = [_late(rank, each, count) for rank, each in found.items()]
+    return sorted(made, key=lambda late: -late.waits_ns)
+
+
+def _late(rank: int, last: Sequence[Operation], count: int) -> Late:
+    weights: Counter[tuple[str, str]] = Counter()
+    for operation in last:
+        side = next(side for side in operation.sides if side.is_last)
+        weights[side.phase, side.module] += operation.late_ns or 0
+    (phase, module), _ = weights.most_common(1)[0]
+    return Late(
+        rank=rank,
+        phase=phase,
+        module=module,
+        lasts=len(last),
+        operations=count,
+        late_ns=sum(operation.late_ns or 0 for operation in last),
+        waits_ns=sum(side.wait_ns or 0 for operation in last for side in operation.sides),
+        worst=max(last, key=lambda operation: operation.late_ns or 0),
+    )
+
+
+def bubbles_of(
+    operations: Iterable[Operation],
+    ranks: Sequence[RankCollectives],
+    steps_ns: Mapping[int, Sequence[int]],
+) -> list[Bubble]:
+    """One for each rank that exchanges messages.
+
+    Args:
+        operations: of the job.
+        ranks: for their places in the pipeline.
+        steps_ns: of each rank's profiled steps.
+    """
+    found: dict[int, list[tuple[Operation, Side]]] = defaultdict(list)
+    for operation in operations:
+        if operation.operation in POINT_TO_POINT and operation.transfer_ns is not None:
+            for side in operation.sides:
+                found[side.rank].append((operation, side))
+    return [
+        _bubble(rank, found[rank.rank], steps_ns.get(rank.rank, ())) for rank in ranks if rank.rank in found
+    ]
+
+
+def _bubble(
+    rank: RankCollectives, parts: Sequence[tuple[Operation, Side]], steps_ns: Sequence[int]
+) -> Bubble:
+    stage, stages = rank.place.get("pipeline"), rank.place.get("pipeline_size")
+    steps = len({(side.window, side.step) for _, side in parts})
+    waits = {True: 0, False: 0}
+    for _, side in parts:
+        waits[bool(side.is_send)] += _waited(side)
+    step_ns = sum(steps_ns)
+    received = sum(not side.is_send for _, side in parts)
+    each = 1 if stage in (0, None if stages is None else stages - 1) else 2
+    microbatches = None if stages is None or not steps else received / steps / each
+    return Bubble(
+        rank=rank.rank,
+        stage=stage,
+        stages=stages,
+        steps=steps,
+        step_ns=step_ns,
+        bubble_ns=waits[False],
+        back_pressure_ns=waits[True],
+        transfer_ns=sum(operation.transfer_ns or 0 for operation, _ in parts),
+        microbatches=microbatches,
+        share=waits[False] / step_ns if step_ns else None,
+        ideal_share=None
+        if microbatches is None or stages is None
+        else (stages - 1) / (microbatches + stages - 1),
+    )
+
+
+def _waited(side: Side) -> int:
+    """What of a wait the rank could not use; all of it where nobody says what it did meanwhile."""
+    return (side.wait_ns or 0) if side.exposed_wait_ns is None else side.exposed_wait_ns
+
+
+def worst_waits(operations: Iterable[Operation], most: int = 10) -> Iterator[tuple[Operation, Side]]:
+    """The longest waits, as evidence: the operation, and the rank that waited."""
+    waits = [(side.wait_ns, operation, side) for operation in operations for side in operation.sides]
+    known = [each for each in waits if each[0]]
+    for _, operation, side in sorted(known, key=lambda each: -(each[0] or 0))[:most]:
+        yield operation, side

@@ -1,0 +1,90 @@
+"""Sums over collectives, by numbers worked out by hand."""
+
+from __future__ import annotations
+
+from flagscale_perf.profile.analysis.communication import operations_of
+from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.profile.analysis.waits import (
+    Bubble,
+    Waits,
+    bubbles_of,
+    communication_of,
+    lates_of,
+    waits_of,
+    worst_waits,
+)
+from tests.unit.profile.analysis.test_communication import TP, collective, job, message
+
+
+def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
+    """Rank 1 comes 300 late once, rank 0 100 late once; one more operation has only one rank."""
+    ranks = job(
+        [collective(100, 500), collective(1100, 200, sequence=6), collective(2000, 10, sequence=7)],
+        [collective(400, 250), collective(1000, 300, sequence=6)],
+    )
+    operations = operations_of(ranks)
+    zero = Waits(
+        rank=0, label="TP", group=TP, operation="all_reduce", op="gloo:all_reduce", runs=3, split=2,
+        size_bytes=8000, total_ns=700, wait_ns=300, transfer_ns=400, tail_ns=0, exposed_ns=700,
+        exposed_wait_ns=300, lasts=1, late_ns=100, naive_gb_per_s=8000 / 700, algbw_gb_per_s=20.0,
+        busbw_gb_per_s=20.0,
+    )  # fmt: skip
+    assert waits_of(operations) == [
+        zero,
+        zero._replace(
+            rank=1, runs=2, total_ns=550, wait_ns=100, tail_ns=50, exposed_ns=550, exposed_wait_ns=100,
+            late_ns=300, naive_gb_per_s=8000 / 550,
+        ),
+    ]  # fmt: skip
+    lates = lates_of(operations)
+    assert [(late.rank, late.phase, late.module, late.lasts, late.operations) for late in lates] == [
+        (1, "forward", "layers.0", 1, 2), (0, "forward", "layers.0", 1, 2),
+    ]  # fmt: skip
+    assert [(late.late_ns, late.waits_ns, late.worst.sequence) for late in lates] == [
+        (300, 300, 5),
+        (100, 100, 6),
+    ]
+    assert [(o.sequence, side.rank, side.wait_ns) for o, side in worst_waits(operations, 1)] == [(5, 0, 300)]
+
+
+def test_the_bubble_of_two_stages() -> None:
+    """Two microbatches of 100 forward and 200 backward, one after the other on each stage: of 900, a stage
+    works 600, as (2 - 1) / (2 + 2 - 1) says; stage 0 waits the other third in its receives, stage 1
+        100 of it before its first one, and the rest after its last. A message takes 5.
+    """
+    ranks = job(
+        [
+            message(100, 5, 1, ordinal=0),
+            message(200, 5, 1, ordinal=1),
+            message(200, 200, 0),
+            message(600, 100, 0, ordinal=1),
+        ],
+        [
+            message(0, 100, 0),
+            message(400, 5, 0, ordinal=1),
+            message(400, 5, 1),
+            message(700, 5, 1, ordinal=1),
+        ],
+    )
+    ranks = [
+        type(rank)(rank.rank, rank.clock, {"pipeline": rank.rank, "pipeline_size": 2}, rank.collectives)
+        for rank in ranks
+    ]
+    found = bubbles_of(operations_of(ranks), ranks, {0: [900], 1: [900]})
+    assert found == [
+        Bubble(0, 0, 2, 1, 900, 300, 5, 20, 2.0, 300 / 900, 1 / 3),
+        Bubble(1, 1, 2, 1, 900, 100, 0, 20, 2.0, 100 / 900, 1 / 3),
+    ]
+
+
+def test_a_profile_is_split_as_its_ranks_were_made(profile: Profile) -> None:
+    """Rank 1 comes 3 ms late in each of the two steps' first collective (tests/profile_runs.py)."""
+    found = communication_of(profile)
+    assert (found.clocks, found.unsplit) == (1, 0)
+    assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 6_000_000), (1, 0)]
+    assert (found.lates[0].rank, found.lates[0].late_ns) == (1, 6_000_000)
+
+
+def test_a_job_without_collectives(nothing: Profile) -> None:
+    found = communication_of(nothing)
+    assert (found.operations, found.waits, found.lates, found.bubbles, found.unsplit) == ([], [], [], [], 0)
