@@ -132,6 +132,12 @@ static int put_wide(unsigned char *at, PyObject *value)
 /* As many characters as fit, whole ones, and NUL behind them. */
 static int put_text(unsigned char *at, Py_ssize_t size, PyObject *value)
 {
+    if (PyUnicode_CheckExact(value) && PyUnicode_IS_COMPACT_ASCII(value)) { /* as nearly all are: nothing to encode */
+        Py_ssize_t length = PyUnicode_GET_LENGTH(value) < size ? PyUnicode_GET_LENGTH(value) : size;
+        memcpy(at, PyUnicode_DATA(value), length);
+        memset(at + length, 0, size - length);
+        return 0;
+    }
     PyObject *text = PyObject_Str(value);
     PyObject *encoded = text == NULL ? NULL : PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
     Py_XDECREF(text);
@@ -768,6 +774,36 @@ static PyTypeObject lookup_type = {
     .tp_dealloc = lookup_dealloc,
 };
 
+/* ---- span: the lowest and the highest of integers, and whether they follow one another in their order. */
+
+static PyObject *span_of(PyObject *module, PyObject *numbers)
+{
+    if (!PyList_Check(numbers) || PyList_GET_SIZE(numbers) == 0) {
+        PyErr_SetString(PyExc_TypeError, "a span is of a list with something in it");
+        return NULL;
+    }
+    int64_t low = INT64_MAX, high = INT64_MIN, before = 0;
+    int is_row = 1;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(numbers); i++) {
+        int64_t number;
+        PyObject *each = Py_NewRef(PyList_GET_ITEM(numbers, i)); /* its __index__ can do anything to the list */
+        int failed = put_integer((unsigned char *)&number, each);
+        Py_DECREF(each);
+        if (failed)
+            return NULL;
+        is_row = is_row && (i == 0 || (number > before && number - 1 == before));
+        low = number < low ? number : low;
+        high = number > high ? number : high;
+        before = number;
+    }
+    return Py_BuildValue("LLO", (long long)low, (long long)high, is_row ? Py_True : Py_False);
+}
+
+static PyMethodDef module_methods[] = {
+    {"span", span_of, METH_O, "See `hot.span`."},
+    {NULL},
+};
+
 /* ---- The module. */
 
 static int execute(PyObject *module)
@@ -798,6 +834,7 @@ static PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_hot",
     .m_doc = "The hot path in C; `spine.hot` says when it is used.",
+    .m_methods = module_methods,
     .m_slots = module_slots,
 };
 

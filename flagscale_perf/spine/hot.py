@@ -55,3 +55,14 @@ class Marks:
 def new_marks(room: int) -> Marks:
     """Empty ones. Beyond `room`, which ones are kept is open."""
     return Marks(room) if extension is None else extension.Marks(room)
+
+
+def _span(numbers: list[int]) -> tuple[int, int, bool]:
+    """The lowest and the highest, and whether they follow one another in their order. For a list with
+    something in it.
+    """
+    low, high = min(numbers), max(numbers)
+    return low, high, high - low + 1 == len(numbers) and numbers == list(range(low, high + 1))
+
+
+span: Callable[[list[int]], tuple[int, int, bool]] = getattr(extension, "span", _span)

@@ -5,8 +5,10 @@ Nothing here imports torch or TransferQueue: what a value is, is told by what it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from flagscale_perf.spine.hot import span
 
 TRACE_ID, STEP = "trace_id", "global_steps"
 _DEPTH = 5  # of wrappers and lists around a value
@@ -38,15 +40,22 @@ def step_of(batch: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def payload_bytes(batch: Any) -> int | None:
-    """Bytes of the values of all fields of a TensorDict, without what says where a sample ends. None where
-    one holds Python objects whose size nobody knows.
+def fields_of(batch: Any) -> Mapping[str, Any]:
+    """The fields of a TensorDict and their values."""
+    # a TensorDict's own views of what it holds cost more than all the rest that is done with them here
+    held = getattr(batch, "_tensordict", None)
+    return held if type(held) is dict else dict(batch.items())
+
+
+def payload_bytes(fields: Mapping[str, Any]) -> int | None:
+    """Bytes of the values of all fields, without what says where a sample ends. None where one holds Python
+    objects whose size nobody knows.
     """
     total = 0
-    for value in batch.values():
+    for value in fields.values():
         # by the type's name: to ask a tensor for what it has not costs more than all the rest here
-        if type(value).__name__ == "Tensor" and not value.is_nested:
-            total += value.nbytes
+        if type(value).__name__ == "Tensor":
+            total += value.nbytes  # of a nested one, too, which has its samples one behind another
             continue
         size = _other_bytes(value)
         if size is None:
@@ -68,17 +77,22 @@ def ranges_of(rows: Sequence[int]) -> tuple[int, ...]:
     return tuple(ranges)
 
 
-def is_one_range(rows: Sequence[int]) -> bool:
-    """Whether the indexes follow one another in their order."""
-    # to compare with a list of the range would have to make its numbers: three times the cost
-    return rows[-1] - rows[0] + 1 == len(rows) == len(set(rows)) and rows == sorted(rows)
+def extent_of(rows: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
+    """The lowest and the highest index, and all ranges where the rows are not all from one to the other, each
+    once. `rows` not empty.
+    """
+    first, last, is_one_range = span(rows if type(rows) is list else list(rows))
+    if is_one_range:
+        return first, last, ()
+    ranges = ranges_of(rows)
+    return first, last, () if ranges == (first, len(rows)) else ranges
 
 
 def _other_bytes(value: Any) -> int | None:
     if getattr(value, "_offsets", None) is not None:  # a jagged nested tensor: its samples are in one tensor
         return None if value._lengths is not None else int(value._values.nbytes)  # None: gaps between them
-    if hasattr(value, "nbytes") and hasattr(value, "is_nested"):  # a tensor
-        return int(value.numel() * value.itemsize if value.is_nested else value.nbytes)
+    if hasattr(value, "nbytes") and hasattr(value, "is_nested"):  # a tensor of another class
+        return int(value.nbytes)
     if hasattr(value, "tolist"):  # a stack of Python objects
         return _objects_bytes(value.tolist())
     if hasattr(value, "data"):  # one Python object

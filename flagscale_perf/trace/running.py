@@ -70,17 +70,20 @@ class Operation:
         "call",
         "coded_ns",
         "decode_ns",
+        "fields",
         "kind",
         "notify_ns",
         "open_units",
         "pack_ns",
         "select_ns",
         "serialize_ns",
+        "size_bytes",
         "slowest_unit",
         "slowest_unit_ns",
         "start_ns",
         "storage_start_ns",
         "tags_ns",
+        "total_ns",
         "unit_end_ns",
         "unit_ns",
         "unit_start_ns",
@@ -90,6 +93,8 @@ class Operation:
         self.kind = kind
         self.call = call
         self.start_ns = start_ns
+        self.total_ns = self.fields = 0
+        self.size_bytes: int | None = None
         self.select_ns: int | None = None
         self.serialize_ns: int | None = None
         self.unit_ns: int | None = None
@@ -137,8 +142,10 @@ def step(number: int) -> None:
 
 def identity_of(batch: Any, call: Call | None) -> tuple[str, int | None]:
     """Trace id and step: of the batch, or else of the call it is dealt with in."""
-    trace_id = "" if batch is None else trace_id_of(batch)
-    training_step = None if batch is None else step_of(batch)
+    trace_id, training_step = "", None
+    if batch is not None:
+        trace_id = trace_id_of(batch)
+        training_step = step_of(batch) if batch.extra_info else None
     if call is not None and (not trace_id or training_step is None):
         return trace_id or call.identity[0], call.identity[1] if training_step is None else training_step
     return trace_id, _STEP.get() if training_step is None else training_step

@@ -12,14 +12,14 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.spine.records import TYPES, Record
-from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, stamp, trace_id_of
+from flagscale_perf.spine.records import TYPES, Record, tuple_of
+from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ranges_of, stamp, trace_id_of
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import ONE, CallRecord, ClearRecord, OperationRecord, RowsRecord
 from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
@@ -38,6 +38,9 @@ CLEAR_ROOM = _ranges_room(ClearRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
 _Place = tuple[str, int | None]
+_NO_FIELDS: Mapping[str, Any] = {}
+_NO_ROWS: Sequence[int] = ()
+_NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
 
 
 class Tracer:
@@ -95,9 +98,17 @@ class Tracer:
             data: what was put or got; None where it failed.
             error: why it failed.
         """
-        total_ns = monotonic_ns() - operation.start_ns
+        operation.total_ns = monotonic_ns() - operation.start_ns
         try:
-            self._end_operation(operation, batch, data, (total_ns, error))
+            if operation.call is None and not self._detail:
+                return
+            fields = _NO_FIELDS if data is None else fields_of(data)
+            operation.fields = len(fields)
+            operation.size_bytes = None if data is None else payload_bytes(fields)
+            if operation.call is not None:
+                self._count(operation, operation.call, batch)
+            if self._detail:
+                self._record(operation, batch, error)
         except Exception as failure:
             fail(failure)
 
@@ -122,45 +133,47 @@ class Tracer:
         except Exception as failure:
             fail(failure)
 
-    def _end_operation(
-        self, operation: Operation, batch: Any, data: Any, end: tuple[int, BaseException | None]
-    ) -> None:
-        total_ns, error = end
-        call = operation.call
-        if call is None and not self._detail:
-            return
-        size_bytes = None if data is None else payload_bytes(data)
-        if call is not None:
-            _add_to_call(call, operation.kind, total_ns, size_bytes)
-            if call.is_kept is None and not self._keeps_all:
-                self._is_kept(call, _place(batch))
-        if not self._detail:
-            return
-        rows: Sequence[int] = () if batch is None else batch.global_indexes
-        place = _place(batch)
+    def _count(self, operation: Operation, call: Call, batch: Any) -> None:
+        """In the sums of its call."""
+        _add_to_call(call, operation)
+        if call.is_kept is None and not self._keeps_all:
+            self._is_kept(call, _place(batch))
+
+    def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
+        """Most of what tracing costs: so nothing is called here that is not needed."""
+        rows: Sequence[int] = _NO_ROWS if batch is None else batch.global_indexes
+        first, last, ranges = extent_of(rows) if rows else _NOWHERE
+        partition = batch.partition_ids[0] if rows else ""
         weight = ONE
-        if not self._keeps_all and error is None and total_ns < self._slow_ns:
-            if not self._sampling.keeps("" if batch is None else trace_id_of(batch), *place):
+        if not self._keeps_all:
+            weight = self._weight(operation, batch, (partition, first), error)
+            if not weight:
                 return
-            weight = self._sampling.weight_milli
-        partition, first = place
-        last, ranges = _shape(rows, first)
+        call, names, unit = operation.call, self._names, operation.slowest_unit
         trace_id, training_step = identity_of(batch, call)
-        call_number = 0 if call is None or not self._trace else self._number_of(call, place)
-        unit = operation.slowest_unit
-        names = (self._name(partition), _error_name(self, error), None if unit is None else self._name(unit))
+        call_number = 0 if call is None or not self._trace else self._number_of(call, (partition, first))
+        partition_name = names.get(partition) or self._name(partition)
+        error_name = 0 if error is None else self._name(type(error).__name__)
+        unit_name = None if unit is None else names.get(unit) or self._name(unit)
         number = next(self._numbers)
         if ranges:
             self._put_ranges(number, ranges)
         self._put(
-            OperationRecord(
-                0, number, call_number, operation.kind, operation.start_ns, total_ns, operation.select_ns,
-                operation.serialize_ns, operation.unit_ns, names[2], operation.slowest_unit_ns,
-                operation.notify_ns, operation.tags_ns, operation.decode_ns, operation.pack_ns, size_bytes,
-                len(rows), 0 if data is None else len(data.keys()), first, last, names[0], names[1], weight,
-                training_step, trace_id,
-            )
+            tuple_of(OperationRecord, (
+                0, number, call_number, operation.kind, operation.start_ns, operation.total_ns,
+                operation.select_ns, operation.serialize_ns, operation.unit_ns, unit_name,
+                operation.slowest_unit_ns, operation.notify_ns, operation.tags_ns, operation.decode_ns,
+                operation.pack_ns, operation.size_bytes, len(rows), operation.fields, first, last,
+                partition_name, error_name, weight, training_step, trace_id,
+            ))
         )  # fmt: skip
+
+    def _weight(self, operation: Operation, batch: Any, place: _Place, error: BaseException | None) -> int:
+        """Of a sampled operation; 0 where it is not kept."""
+        if error is not None or operation.total_ns >= self._slow_ns:
+            return ONE
+        is_kept = self._sampling.keeps("" if batch is None else trace_id_of(batch), *place)
+        return self._sampling.weight_milli if is_kept else 0
 
     def _end_clear(self, clear: Clear, total_ns: int, error: BaseException | None) -> None:
         is_partition, call = int(clear.partition is not None), clear.call
@@ -268,14 +281,15 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def _add_to_call(call: Call, kind: int, total_ns: int, size_bytes: int | None) -> None:
+def _add_to_call(call: Call, operation: Operation) -> None:
+    size = operation.size_bytes
     call.operations += 1
-    if kind == GET:
-        call.get_ns += total_ns
-        call.get_bytes = None if call.get_bytes is None or size_bytes is None else call.get_bytes + size_bytes
+    if operation.kind == GET:
+        call.get_ns += operation.total_ns
+        call.get_bytes = None if call.get_bytes is None or size is None else call.get_bytes + size
     else:
-        call.put_ns += total_ns
-        call.put_bytes = None if call.put_bytes is None or size_bytes is None else call.put_bytes + size_bytes
+        call.put_ns += operation.total_ns
+        call.put_bytes = None if call.put_bytes is None or size is None else call.put_bytes + size
 
 
 def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
@@ -291,16 +305,6 @@ def _place(batch: Any) -> _Place:
     """Its partition and its lowest row."""
     rows = getattr(batch, "global_indexes", None)
     return (batch.partition_ids[0], min(rows)) if rows else ("", None)
-
-
-def _shape(rows: Sequence[int], first: int | None) -> tuple[int | None, tuple[int, ...]]:
-    """The last row; and all ranges, where there is more than one."""
-    if first is None:
-        return None, ()
-    if rows[0] == first and is_one_range(rows):
-        return rows[-1], ()
-    ranges = ranges_of(rows)
-    return ranges[-2] + ranges[-1] - 1, ranges if len(ranges) > 2 else ()
 
 
 def _by_partition(batch: Any) -> dict[str, list[int]]:

@@ -39,7 +39,7 @@ from flagscale_perf.writer.task import WriterTask
 
 SLOTS = 8192  # 2 MiB: more than a second of what one interpreter can do
 MAX_WRITERS = 3  # that one process starts
-START_WAIT_S = 1.0  # how long the first process waits until the writer's program runs
+START_WAIT_S = 5.0  # how long the first process waits at its end until the writer's program runs
 END_WAIT_S = 5.0  # how long an orderly end waits for the ring to be in other hands
 STDOUT_WAIT_S = 2.0
 MEET_TRIES, RETRY_S = 10, 0.02
@@ -100,8 +100,9 @@ class Membership:
 
     @classmethod
     def join(cls, job: Job, title: str) -> Membership:
-        """Returns at once, but for the job's first process, which starts the writer. `title`: what this
-        process is, where it is no Ray actor.
+        """Returns at once. The job's first process starts the writer meanwhile, and at its own end waits until
+        that runs; one that is killed before takes what it has recorded along. `title`: what this process is,
+        where it is no Ray actor.
         """
         membership = cls(job, title)
         membership._enter()
@@ -178,6 +179,8 @@ class Membership:
             complain(
                 f"flagscale_perf: {memory.stored} records of process {self._pid} are lost: no writer came"
             )
+        elif self._door is not None and not self._is_started.wait(START_WAIT_S):
+            complain(f"flagscale_perf: records of process {self._pid} may be lost: its writer has not begun")
         elif self._job.to_stdout and self._thread is not None:
             self._thread.join(STDOUT_WAIT_S)
 
@@ -208,9 +211,6 @@ class Membership:
         except Exception as error:  # whatever it is: nothing is kept, and the program goes on
             self._memory = None
             self._complain(f"nothing is recorded: {_words(error)}")
-            return
-        if self._door is not None:
-            self._is_started.wait(START_WAIT_S)
 
     def _arm(self) -> Ring | _Lost:
         """Before the first record: by now a Ray worker knows which actor it is."""

@@ -78,7 +78,7 @@ def _fitting(hint: Any) -> st.SearchStrategy[Any]:
     if Wide in parts:
         values = st.integers(-(2**127), 2**127 - 1)
     elif hint == tuple[int, ...]:
-        values = st.lists(values, max_size=28).map(tuple)
+        values = st.lists(values, max_size=22).map(tuple)  # what every type has room for
     elif get_origin(hint) is Annotated and get_args(hint)[0] is str:
         values = st.text(st.characters(), max_size=250)
     return values | st.none() if type(None) in parts else values
@@ -288,3 +288,34 @@ def test_without_the_extension_plain_python_does_the_work(monkeypatch: pytest.Mo
     ring.put(make_step(1))
     assert (type(marks), len(marks.take()), ring.take(1)) == (hot.Marks, 1, [make_step(1)])
     ring.release()
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1)
+    | st.integers(-5, 5).map(lambda n: [*range(n, n + 4)])
+)
+def test_a_span_is_the_same(numbers: list[int]) -> None:
+    assert _hot.span(numbers) == hot._span(numbers)
+
+
+@pytest.mark.parametrize(
+    "numbers", [[3, 4, 5], [5, 4, 3], [0, 0, 1], [0, 2, 1, 3], [2**63 - 1, -(2**63)], [7]]
+)
+def test_a_span_of_a_few(numbers: list[int]) -> None:
+    expected = min(numbers), max(numbers), numbers in ([3, 4, 5], [7])
+    assert _hot.span(numbers) == hot._span(numbers) == expected
+
+
+@pytest.mark.parametrize(
+    ("given_", "error"),
+    [
+        ([], TypeError),
+        (range(3), TypeError),
+        (["a"], TypeError),
+        ([2**63], OverflowError),
+        ([NoIndex()], ValueError),
+    ],
+)
+def test_a_span_of_anything_else_is_refused(given_: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        _hot.span(given_)

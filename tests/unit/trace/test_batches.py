@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flagscale_perf.trace.batches import is_one_range, payload_bytes, ranges_of, step_of, trace_id_of
+from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ranges_of, step_of, trace_id_of
 
 ROWS = [torch.zeros(n + 1) for n in range(4)]  # 10 numbers
 JAGGED = torch.nested.as_nested_tensor(ROWS, layout=torch.jagged)
@@ -93,15 +93,22 @@ def test_rows_are_ranges(rows, ranges) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_one"),
+    ("rows", "extent"),
     [
-        ([3, 4, 5], True),
-        ([3], True),
-        ([3, 9, 5], False),
-        ([5, 4, 3], False),
-        ([0, 0, 2], False),
-        ([0, 2, 1, 3], False),
+        ([3, 4, 5], (3, 5, ())),
+        ((3, 4), (3, 4, ())),
+        ([3], (3, 3, ())),
+        ([5, 3, 4], (3, 5, ())),
+        ([3, 9, 5], (3, 9, (3, 1, 5, 1, 9, 1))),
+        ([0, 2, 1, 4], (0, 4, (0, 3, 4, 1))),
+        ([0, 0, 1], (0, 1, (0, 2))),
     ],
 )
-def test_one_range_is_seen(rows, is_one) -> None:
-    assert is_one_range(rows) is is_one
+def test_rows_that_are_not_all_from_first_to_last_have_their_ranges(rows, extent) -> None:
+    assert extent_of(rows) == extent
+
+
+def test_fields_are_those_of_a_tensordict_however_it_holds_them() -> None:
+    dense = torch.zeros(2)
+    assert fields_of(SimpleNamespace(_tensordict={"x": dense})) == {"x": dense}
+    assert fields_of(SimpleNamespace(items=lambda: [("x", dense)])) == {"x": dense}
