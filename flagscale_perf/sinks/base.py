@@ -85,6 +85,7 @@ class SinkContext:
         emit: hands one line to the host's console, of the process with the pid given with it where there are
             several; called only where an option asks for it.
         presentation: of the instrument that records.
+        complain: says one line on stderr of the processes that there are.
         resumed: another process of this session wrote before; its files are there already.
         may_serve: this process is the writer's own, so a port may be opened in it.
         emit_figures: hands numbers by tag to the host's W&B run; called only where an option asks for it.
@@ -94,6 +95,7 @@ class SinkContext:
     directory: Path
     emit: Callable[..., None]
     presentation: Presentation
+    complain: Callable[[str], None] = lambda text: None
     resumed: bool = False
     may_serve: bool = False
     emit_figures: Callable[[dict[str, float]], None] = lambda figures: None

@@ -14,13 +14,13 @@ from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
 from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.options import hidden_by
 from flagscale_perf.trace.records import CallRecord, OperationRecord
-from flagscale_perf.trace.task import DETAIL, LEVEL, LEVEL_VARIABLE, STDOUT, TRACE
+from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
 
 MAX_BYTES = 64 << 20
 _LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT)_END) \| ")
 _NUMBER = re.compile(rb" \| number=(\d+)")
-_HIDING = ("WARN", "WARNING", "ERROR", "CRITICAL", "FATAL", "30", "40", "50")
 
 
 class _Log:
@@ -78,11 +78,11 @@ class LinesSink:
     @classmethod
     def open(cls, context: SinkContext) -> LinesSink | None:
         """Unless the level of verl's logging hides the lines, which is said."""
-        level = str(context.header.config.get(LEVEL) or "")
-        if level.strip().upper() in _HIDING:
-            context.emit(
-                f"flagscale_perf: {LEVEL_VARIABLE}={printable(level)} hides [TQ-TRACE] and [TQ-DETAIL]; with"
-                " INFO they are shown; the run file has all records"
+        reason = hidden_by(printable(str(context.header.config.get(LEVEL) or "")))
+        if reason:
+            context.complain(
+                f"flagscale_perf: {reason} hides [TQ-TRACE] and [TQ-DETAIL]; with INFO they are shown;"
+                " the run file has all records"
             )
             return None
         return cls(context)

@@ -10,6 +10,7 @@ from pathlib import Path
 from flagscale_perf.spine.errors import PerfError
 
 DEFAULT_DIRECTORY = "logs/trace"
+LEVEL_VARIABLE, SHOWING = "VERL_LOGGING_LEVEL", ("INFO", "DEBUG")
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -79,6 +80,15 @@ class TraceOptions:
             ratio=_number("TQ_SAMPLE_RATIO", ratio, 1.0),
             slow_ns=None if not slow_ms else int(_number("TQ_SAMPLE_SLOW_MS", slow_ms, 1e9) * 1e6),
         )
+
+
+def hidden_by(level: str) -> str:
+    """What hides the lines, as the begin of a sentence; "" where they are shown. `level`: of verl's logging,
+    which is WARN where nobody has set one.
+    """
+    if level.strip().upper() in SHOWING:
+        return ""
+    return f"{LEVEL_VARIABLE}={level}" if level.strip() else f"{LEVEL_VARIABLE} is not set, and its WARN"
 
 
 def _flag(environment: Mapping[str, str], name: str) -> bool:

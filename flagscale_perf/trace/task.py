@@ -8,14 +8,13 @@ from typing import Any
 
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.spine.packages import versions
-from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.options import LEVEL_VARIABLE, TraceOptions
 from flagscale_perf.writer.membership import Job
 from flagscale_perf.writer.task import WriterTask
 
 WRITER = "flagscale_perf.trace.recording"
 PACKAGES = ("TransferQueue", "verl", "ray", "torch", "tensordict")
 TRACE, DETAIL, STDOUT, LEVEL = "trace_functions", "trace_operations", "trace_stdout", "trace_level"
-LEVEL_VARIABLE = "VERL_LOGGING_LEVEL"
 
 
 def job_of(options: TraceOptions) -> Job:

@@ -100,9 +100,9 @@ class Membership:
 
     @classmethod
     def join(cls, job: Job, title: str) -> Membership:
-        """Returns at once. The job's first process starts the writer meanwhile, and at its own end waits until
-        that runs; one that is killed before takes what it has recorded along. `title`: what this process is,
-        where it is no Ray actor.
+        """Returns at once. The job's first process starts the writer meanwhile and waits at its own end until
+        that runs; where it is killed before, its records are gone. `title`: what this process is, where it is
+        no Ray actor.
         """
         membership = cls(job, title)
         membership._enter()

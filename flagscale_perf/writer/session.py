@@ -16,7 +16,7 @@ from flagscale_perf.spine.records import SCHEMA_VERSION, RunHeader
 from flagscale_perf.spine.session import file_names, new_session_id
 from flagscale_perf.writer.fanout import FanOut, Report
 from flagscale_perf.writer.instrument import Instrument
-from flagscale_perf.writer.messages import Figures, Line, Send
+from flagscale_perf.writer.messages import Figures, Line, Send, Trouble
 from flagscale_perf.writer.task import WriterTask
 
 
@@ -65,6 +65,7 @@ class Session:
             header,
             task.directory,
             emit=lambda text, pid=0: send(Line(text, pid)),
+            complain=lambda text: send(Trouble(text)),
             emit_figures=lambda values: send(Figures(values)),
             presentation=instrument.presentation,
             resumed=earlier is not None,

@@ -109,6 +109,7 @@ def test_a_rank_that_is_killed_leaves_what_it_had_put(tmp_path: Path) -> None:
     ):
         lost(first), lost(other)
         killed, pid = so_far(first), so_far(other)
+        writer_of(tmp_path)  # before it runs, nobody else has the records
         first.kill()
         first.wait()
         other.communicate("\n")

@@ -5,19 +5,28 @@ import random
 import re
 import shutil
 import signal
+import threading
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import CallRecord
+from flagscale_perf.trace.task import job_of
+from flagscale_perf.writer.membership import Membership
 from tests import members
 from tests.faults.surroundings import mounted
 from tests.members import ends, finished, records_in, say, so_far, wait_for, writer_of
-from tests.traced import counts
+from tests.traced import PARTITION, counts, operation
 
-process = partial(members.process, "tests.traced")
+process = partial(members.process, "tests.traced", VERL_LOGGING_LEVEL="INFO")
 FULL = "put 1; say; wait; put 1000; say; wait"
 
 
@@ -45,6 +54,7 @@ def test_the_writer_outlives_the_process_that_started_it(tmp_path: Path) -> None
         process(tmp_path, "pause 0.5; put 5; say; wait") as other,
     ):
         killed = so_far(first)
+        writer_of(tmp_path)  # before it runs, nobody else has the records
         first.kill()
         first.wait()
         pid = so_far(other)
@@ -52,6 +62,33 @@ def test_the_writer_outlives_the_process_that_started_it(tmp_path: Path) -> None
     records = finished(tmp_path)
     assert counts(records) == {killed: 100, pid: 5}
     assert ends(records) == {killed: (UNSAID, 0, 0), pid: ("completed", 0, 0)}
+
+
+def test_no_call_waits_until_the_writer_runs_but_the_end_does(tmp_path: Path, monkeypatch) -> None:
+    done, is_put, start = [], threading.Event(), companion.start
+
+    def start_late(*args: Any, **kwargs: Any) -> Any:
+        is_put.wait(5)
+        done.append("the writer")
+        return start(*args, **kwargs)
+
+    monkeypatch.setattr(companion, "start", start_late)
+    joined = Membership.join(job_of(TraceOptions(True, True, tmp_path)), "a program")
+    for record in (NameRecord(0, PARTITION, "train"), operation(1)):
+        joined.put(record)
+    done.append("the records")
+    is_put.set()
+    joined.end("completed")
+    assert done == ["the records", "the writer"]
+    assert counts(finished(tmp_path)) == {os.getpid(): 1}
+    assert joined._thread is not None
+    joined._thread.join()
+
+
+def test_a_process_that_ends_at_once_loses_nothing(tmp_path: Path) -> None:
+    with process(tmp_path, "put 3") as only:
+        assert only.wait() == 0
+    assert counts(finished(tmp_path)) == {only.pid: 3}
 
 
 def test_a_killed_writer_has_a_successor_that_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
@@ -160,13 +197,17 @@ def test_lines_go_to_stdout_where_that_is_asked_for(tmp_path: Path) -> None:
     assert (out.count("stage=FUNCTION_END"), out.count("TQ_CLIENT_GET_END"), err) == (2, 3, "")
 
 
-def test_a_level_that_hides_the_lines_is_said(tmp_path: Path) -> None:
-    with process(tmp_path, "call 2; pause 2", VERL_LOGGING_LEVEL="WARN") as one:
+@pytest.mark.parametrize(
+    ("level", "said"),
+    [("WARN", "VERL_LOGGING_LEVEL=WARN"), ("", "VERL_LOGGING_LEVEL is not set, and its WARN")],
+)
+def test_a_level_that_hides_the_lines_is_said(level: str, said: str, tmp_path: Path) -> None:
+    with process(tmp_path, "call 2; pause 2", VERL_LOGGING_LEVEL=level) as one:
         out, err = one.communicate()
     assert (out, err) == (
-        "flagscale_perf: VERL_LOGGING_LEVEL=WARN hides [TQ-TRACE] and [TQ-DETAIL]; with INFO they are shown;"
-        " the run file has all records\n",
         "",
+        f"flagscale_perf: {said} hides [TQ-TRACE] and [TQ-DETAIL]; with INFO they are shown;"
+        " the run file has all records\n",
     )
     assert sum(counts(finished(tmp_path)).values()) == 2
     assert not list(tmp_path.glob("tq_trace_*"))

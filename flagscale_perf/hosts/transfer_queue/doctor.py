@@ -15,12 +15,11 @@ from flagscale_perf.hosts.transfer_queue import bridge, client
 from flagscale_perf.hosts.transfer_queue.stages import POINTS
 from flagscale_perf.hosts.transfer_queue.workers import DE_DUPLICATION, OUR_LINES, SUBMITTED
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.trace.options import TraceOptions
+from flagscale_perf.trace.options import LEVEL_VARIABLE, TraceOptions, hidden_by
 
 PACKAGES = ("TransferQueue", "verl", "ray")
 PLUGINS, PLUGIN = "verl.plugins", "flagscale_perf.hosts.transfer_queue.verl_plugin"
 OPERATIONS = "operations at all"
-LEVEL, SHOWING = "VERL_LOGGING_LEVEL", ("INFO", "DEBUG")
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,9 @@ def _remarks(environment: Mapping[str, str], versions: dict[str, str], is_enable
         return
     if not options.is_on:
         yield "switched off; TQ_TRACE_ENABLED=1 traces functions, TQ_TRACE_DETAIL_ENABLED=1 operations"
-    level = environment.get(LEVEL, "").strip().upper()
-    if level and level not in SHOWING:
-        yield f"{LEVEL}={level} hides the lines of the logs; records are kept all the same. Set it to INFO"
+    reason = hidden_by(environment.get(LEVEL_VARIABLE, "")) if options.is_on else ""
+    if reason:
+        yield f"{reason} hides the lines of the logs; records are kept all the same. Set it to INFO"
     if environment.get("TRANSFER_QUEUE_ENABLE") == "0":
         yield "TRANSFER_QUEUE_ENABLE=0: a program that heeds it does not use the queue"
     if options.to_stdout and environment.get("RAY_DEDUP_LOGS") != "0" and DE_DUPLICATION not in environment:

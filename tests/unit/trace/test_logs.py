@@ -24,7 +24,11 @@ HEAD = "# process 1 of session 20240129_103000 on here: Producer"
 def context(directory: Path, said: list[tuple[object, ...]] | None = None, **config: object) -> SinkContext:
     header = replace(HEADER, config=HEADER.config | config)
     say = [] if said is None else said
-    return SinkContext(header, directory, lambda *words: say.append(words), PRESENTATION)
+
+    def keep(*words: object) -> None:
+        say.append(words)
+
+    return SinkContext(header, directory, keep, PRESENTATION, complain=keep)
 
 
 def opened(context: SinkContext, max_bytes: int = 1 << 20) -> LinesSink:
@@ -62,7 +66,9 @@ def test_what_is_not_switched_on_has_no_line(trace: bool, detail: bool, count: i
     assert len((tmp_path / log_name(123)).read_text().splitlines()) == 1 + count
 
 
-@pytest.mark.parametrize(("level", "shows"), [("", True), ("INFO", True), ("debug", True), ("WARN", False)])
+@pytest.mark.parametrize(
+    ("level", "shows"), [("", False), ("INFO", True), (" debug", True), ("WARN", False), ("20", False)]
+)
 def test_the_level_of_verls_logging_hides_lines_and_that_is_said(
     level: str, shows: bool, tmp_path: Path
 ) -> None:

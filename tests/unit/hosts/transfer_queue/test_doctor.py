@@ -15,7 +15,7 @@ class AsyncTransferQueueClient:
     async def async_put(self): ...
     async def async_get_data(self): ...
 """
-ON = {"TQ_TRACE_ENABLED": "1"}
+ON = {"TQ_TRACE_ENABLED": "1", "VERL_LOGGING_LEVEL": "INFO"}
 
 
 @pytest.fixture
@@ -57,7 +57,8 @@ def test_what_is_there_and_what_is_missing_is_read_and_not_run(installed) -> Non
     [
         ({}, "switched off; TQ_TRACE_ENABLED=1"),
         ({"TQ_TRACE_ENABLED": "maybe"}, "nothing is traced: TQ_TRACE_ENABLED='maybe' is neither on nor off"),
-        (ON | {"VERL_LOGGING_LEVEL": "warn"}, "VERL_LOGGING_LEVEL=WARN hides the lines"),
+        (ON | {"VERL_LOGGING_LEVEL": "warn"}, "VERL_LOGGING_LEVEL=warn hides the lines"),
+        ({"TQ_TRACE_ENABLED": "1"}, "VERL_LOGGING_LEVEL is not set, and its WARN hides the lines"),
         (ON | {"TRANSFER_QUEUE_ENABLE": "0"}, "TRANSFER_QUEUE_ENABLE=0"),
         (ON | {"TQ_TRACE_STDOUT": "1"}, "Ray shows one of many lines"),
         (ON | {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"}, "the workers of a submitted job"),
@@ -73,7 +74,7 @@ def test_what_stands_in_the_way_is_said(installed, environment, begin) -> None:
 @pytest.mark.parametrize(
     "environment",
     [
-        ON | {"VERL_LOGGING_LEVEL": "INFO", "TRANSFER_QUEUE_ENABLE": "1"},
+        ON | {"VERL_LOGGING_LEVEL": "DEBUG", "TRANSFER_QUEUE_ENABLE": "1"},
         ON | {"TQ_TRACE_STDOUT": "1", "RAY_DEDUP_LOGS": "0"},
         ON | {"TQ_TRACE_STDOUT": "1", "RAY_DEDUP_LOGS_ALLOW_REGEX": "TQ"},
     ],
