@@ -85,6 +85,10 @@ class Attribution:
             unmatched=int(((matched < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
 
+    def label(self, index: int) -> str:
+        """Of the part that an event belongs to."""
+        return Part(int(self.part[index])).label
+
 
 def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
     """All modules' paths behind "", and for each name the index of its path; 0 for what is no module."""

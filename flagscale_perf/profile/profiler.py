@@ -183,7 +183,7 @@ class Profiler:
             self._membership = Membership.join(job_of(self._options), f"rank {rank.rank}")
         store = Store(self._put_all)
         store.add_rank(rank, len(self._ranges.paths))
-        return Reduction(store, self._options.max_events, COMPILED if is_compiled else UNSEEN)
+        return Reduction(store, self._options, COMPILED if is_compiled else UNSEEN)
 
     def _put_all(self, records: Sequence[Record]) -> None:
         """On the side thread: where the ring has no room, it waits for the writer."""
@@ -225,7 +225,8 @@ class Profiler:
         step.samples, step.tokens = samples, tokens
         window.steps.append(step)
         if step.session is not None:
-            window.recorded += self._stop()
+            events = self._stop()
+            window.recorded += events if step.kind is Kind.PROFILED else 0
             window.end_ns += monotonic_ns() - end_ns
         if window.position == self._schedule.length - 1:
             self._end_window(step.phase)

@@ -114,7 +114,7 @@ class _Grouped:
 
     def __init__(self, events: Events, places: Attribution) -> None:
         self._events, self._places = events, places
-        self._ops, self._op = _operators(events, places)
+        self._ops, self._op = operators_of(events, places)
 
     def rows(self, pieces: Pieces) -> dict[Key, Row]:
         """All rows of the step."""
@@ -181,7 +181,7 @@ class _Grouped:
         return Key(Part(part).label, self._places.paths[module], sort, self._ops[op])
 
 
-def _operators(events: Events, places: Attribution) -> tuple[list[str], Ints]:
+def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:
     """Names of operators, "" first, and each event's; a node's is that of what it runs."""
     index: dict[str, int] = {"": 0}
     by_name = np.array(

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.collectives import Collective, filled, numbered
+from flagscale_perf.profile.communication import collectives_of, is_communication
+from flagscale_perf.profile.costs import Cost, costs_of
 from flagscale_perf.profile.events import Events
+from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session
-from flagscale_perf.profile.records import RowRecord, StepRecord, WindowRecord
+from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
+from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.records import CollectiveRecord, MemoryRecord, RowRecord, StepRecord, WindowRecord
 from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from flagscale_perf.profile.schedule import Kind
 from flagscale_perf.profile.store import Store
 from flagscale_perf.spine.clock import monotonic_ns
 
-_CALLS = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", "mpi:")
+_UNKNOWN = Cost()
 
 
 @dataclass
@@ -61,12 +67,12 @@ class Reduction:
 
     Attributes:
         store: where they go.
-        max_events: of the window; what is more is dropped.
+        options: what is recorded, and how many events of a window at most.
         why_empty: what to say where no event lies in any module.
     """
 
     store: Store
-    max_events: int
+    options: ProfileOptions
     why_empty: str
 
     def reduce(self, window: Window) -> None:
@@ -74,33 +80,69 @@ class Reduction:
         begin_ns = monotonic_ns()
         number = self.store.next_number()
         sums: dict[str, dict[Key, Row]] = {}
-        left, dropped = self.max_events, 0
+        costs: dict[Key, Cost] = {}
+        shaped: list[Collective] = []
+        calls: list[_Calls] = []
+        left, dropped, recorded = self.options.max_events, 0, flown()
         for step in window.steps:
-            found = None
-            if step.kind is Kind.PROFILED and step.session is not None:
-                events = step.session.events(left)
-                step.session = None  # its events may be many
-                found = self._rows(events, sums.setdefault(step.phase, {}))
-                left -= len(events)
-                dropped += events.dropped
-            if step.kind is not Kind.DETAILED:
-                self._add_step(number, step, found)
+            if step.session is None:
+                self._add_step(number, step, None)
+                continue
+            events = step.session.events(left if step.kind is Kind.PROFILED else self.options.max_events)
+            step.session = None  # its events may be many
+            places = Attribution.of(events)
+            collectives = collectives_of(events, places.nesting, recorded, groups())
+            if step.kind is Kind.DETAILED:
+                costs, shaped = self._detail(number, step, events, places), collectives
+                continue
+            own = self._add_step(number, step, _added(events, places, sums.setdefault(step.phase, {})))
+            calls.append(_Calls.of(own, collectives, places))
+            left -= len(events)
+            dropped += events.dropped
         for phase, rows in sums.items():
-            self._add_rows(number, phase, rows)
+            self._add_rows(number, phase, rows, costs)
+        self._add_collectives(number, calls, shaped)
         self._add_window(number, window, sums, dropped, monotonic_ns() - begin_ns)
         self.store.flush()
 
-    def _rows(self, events: Events, sums: dict[Key, Row]) -> StepRows:
-        found = rows_of(events, Attribution.of(events), lambda name: name.startswith(_CALLS))
-        for key, row in found.rows.items():
-            if key in sums:
-                sums[key].add(row)
-            else:
-                sums[key] = row
-        return found
+    def _detail(self, window: int, step: Step, events: Events, places: Attribution) -> dict[Key, Cost]:
+        """What the step with shapes and memory shows."""
+        if self.options.memory:
+            self._add_memory(window, step.phase, memory_of(events, places))
+        if not self.options.shapes:
+            return {}
+        costs = costs_of(events, places)
+        runs = rows_of(events, places, is_communication).rows
+        for key, cost in costs.items():
+            cost.runs = runs[key].runs if key in runs else 0
+        return costs
 
-    def _add_step(self, window: int, step: Step, found: StepRows | None) -> None:
-        self.store.add(
+    def _add_memory(self, window: int, phase: str, found: dict[MemoryKey, Memory]) -> None:
+        for key, memory in found.items():
+            self.store.add(
+                MemoryRecord,
+                window=window,
+                step_phase=phase,
+                phase=key.part,
+                module=key.module,
+                op=key.op,
+                **vars(memory),
+            )
+
+    def _add_collectives(self, window: int, steps: Sequence[_Calls], shaped: Sequence[Collective]) -> None:
+        """Of all steps, each with its ordinal in the window, and with the bytes that the shapes show."""
+        lists = [filled(step.collectives, shaped) for step in steps]
+        everything = iter(numbered(each for collectives in lists for each in collectives))
+        for step in steps:
+            for place in step.places:
+                self._add_collective(window, step.step, place, next(everything))
+
+    def _add_collective(self, window: int, step: int, place: tuple[str, str], each: Collective) -> None:
+        fields = {name: value for name, value in vars(each).items() if name != "event"}
+        self.store.add(CollectiveRecord, window=window, step=step, phase=place[0], module=place[1], **fields)
+
+    def _add_step(self, window: int, step: Step, found: StepRows | None) -> int:
+        return self.store.add(
             StepRecord,
             window=window,
             iteration=step.iteration,
@@ -120,8 +162,10 @@ class Reduction:
             events=None if found is None else found.events,
         )
 
-    def _add_rows(self, window: int, step_phase: str, rows: dict[Key, Row]) -> None:
+    def _add_rows(self, window: int, step_phase: str, rows: dict[Key, Row], costs: dict[Key, Cost]) -> None:
         for key, row in rows.items():
+            cost = costs.get(key, _UNKNOWN)
+            is_same = cost.runs * row.steps == row.runs  # else the steps were not alike
             self.store.add(
                 RowRecord,
                 window=window,
@@ -135,8 +179,8 @@ class Reduction:
                 self_ns=row.self_ns,
                 total_ns=row.total_ns,
                 device_ns=row.device_ns,
-                flops=None,
-                moved_bytes=None,
+                flops=_times(cost.flops if is_same else None, row.steps),
+                moved_bytes=_times(cost.moved_bytes if is_same else None, row.steps),
             )
 
     def _add_window(
@@ -160,5 +204,45 @@ class Reduction:
         )
 
 
+@dataclass(frozen=True)
+class _Calls:
+    """A step's collectives.
+
+    Attributes:
+        step: number of its record.
+        places: of each collective, the part of the step and the module's path.
+    """
+
+    step: int
+    collectives: list[Collective]
+    places: list[tuple[str, str]]
+
+    @classmethod
+    def of(cls, step: int, collectives: list[Collective], places: Attribution) -> _Calls:
+        """With words, so that the events need not be kept."""
+        where = [
+            ("other", "")
+            if each.event < 0
+            else (places.label(each.event), places.paths[places.module[each.event]])
+            for each in collectives
+        ]
+        return cls(step, collectives, where)
+
+
+def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRows:
+    """The rows of a step, which are added to those of its window, too."""
+    found = rows_of(events, places, is_communication)
+    for key, row in found.rows.items():
+        if key in sums:
+            sums[key].add(row)
+        else:
+            sums[key] = replace(row)
+    return found
+
+
 def _span(steps: Sequence[Step]) -> int:
     return steps[-1].start_ns + steps[-1].total_ns - steps[0].start_ns if steps else 0
+
+
+def _times(value: int | None, steps: int) -> int | None:
+    return None if value is None else value * steps

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from flagscale_perf.profile.options import ProfileOptions
 from flagscale_perf.profile.records import StepRecord, WindowRecord
 from flagscale_perf.profile.schedule import Kind
 from flagscale_perf.profile.store import Store
@@ -12,7 +15,7 @@ from flagscale_perf.spine.peers.records import NameRecord
 def test_a_window_without_rows_says_why() -> None:
     kept: list[object] = []
     window = Window([Step(Kind.CLEAN, 4, "train", 1000, 50, 2, 64)])
-    Reduction(Store(kept.extend), 100, "nothing ran").reduce(window)
+    Reduction(Store(kept.extend), ProfileOptions(None, Path("/nowhere")), "nothing ran").reduce(window)
     name, step, why, record = kept
     assert (name, why) == (NameRecord(0, 1, "train"), NameRecord(0, 2, "nothing ran"))
     assert isinstance(step, StepRecord) and isinstance(record, WindowRecord)

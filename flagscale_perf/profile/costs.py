@@ -1,0 +1,173 @@
+"""What operators must compute and move at least, from the shapes of what they were given.
+
+FLOPs are those of `torch.utils.flop_counter`, whose table an extension may add to; bytes are those of an
+operator's inputs, and of what it has allocated and not freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import flop_counter
+
+from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.events import Events, Ints
+from flagscale_perf.profile.memory import Levels
+from flagscale_perf.profile.records import Sort
+from flagscale_perf.profile.rows import Key, operators_of
+
+_SIZES = {
+    **dict.fromkeys(("float", "int", "unsigned int"), 4),
+    **dict.fromkeys(("double", "long int", "long", "c10::complex<float>"), 8),
+    **dict.fromkeys(("c10::Half", "c10::BFloat16", "short", "short int"), 2),
+    **dict.fromkeys(("unsigned char", "signed char", "bool", "char", "c10::Float8_e4m3fn"), 1),
+    "c10::Float8_e5m2": 1,
+    "c10::complex<double>": 16,
+}
+# They compute or move nothing: another look at the same memory, or memory that nobody has written to.
+_FREE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "view", "reshape", "_unsafe_view", "as_strided", "t", "transpose", "permute", "expand", "expand_as",
+        "unsqueeze", "squeeze", "slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind",
+        "detach", "detach_", "alias", "empty", "empty_like", "empty_strided", "new_empty",
+        "new_empty_strided", "resize_", "resolve_conj", "resolve_neg", "lift_fresh", "view_as", "flatten",
+        "unflatten", "_reshape_alias", "set_", "is_nonzero", "item", "contiguous",
+    )
+)  # fmt: skip
+# What these call in turn is how they work, and no operator of its own.
+_WHOLE = frozenset(
+    f"aten::{name}"
+    for name in (
+        "sum", "mean", "native_layer_norm", "native_layer_norm_backward", "_softmax", "_log_softmax",
+        "embedding_dense_backward", "cat", "index_select", "nll_loss_forward", "nll_loss_backward",
+    )
+)  # fmt: skip
+_WRITES_ONLY = frozenset({"aten::copy_", "aten::fill_", "aten::zero_"})
+_CPU_ATTENTION = "_scaled_dot_product_flash_attention_for_cpu"
+_NO_TENSOR = frozenset({"", "Scalar", "ScalarList", "TensorList"})
+_Formula = Callable[..., int]
+
+
+@dataclass
+class Cost:
+    """Of one row, in one step. None: not known.
+
+    Attributes:
+        runs: of the row.
+        flops: of all its runs.
+        moved_bytes: what these must at least read and write.
+    """
+
+    runs: int = 0
+    flops: int | None = None
+    moved_bytes: int | None = None
+
+
+def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
+    """By what they are of; of a step with shapes and memory. What nobody knows is not there."""
+    assert events.inputs is not None
+    found: dict[Key, Cost] = {}
+    ops, op = operators_of(events, places)
+    levels = Levels.of(events)
+    flops, moved = _known(events, places, levels)
+    for index in np.flatnonzero((flops >= 0) | (moved >= 0)).tolist():
+        key = Key(places.label(index), places.paths[places.module[index]], int(Sort.OPERATOR), ops[op[index]])
+        cost = found.setdefault(key, Cost())
+        if flops[index] >= 0:
+            cost.flops = (cost.flops or 0) + int(flops[index])
+        if moved[index] >= 0:
+            cost.moved_bytes = (cost.moved_bytes or 0) + int(moved[index])
+    return found
+
+
+def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, Ints]:
+    """FLOPs and bytes of each event; -1 for what is not known, or is counted for an event in it or around."""
+    assert events.inputs is not None
+    count, parent = len(events), places.nesting.parent
+    flops, moved = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    formulas = [_formula(name) for name in events.names]
+    is_whole = events.marked(
+        [name in _WHOLE or formula is not None for name, formula in zip(events.names, formulas, strict=True)]
+    )
+    works = events.marked(["::" in name and name not in _FREE for name in events.names])
+    works &= ~(places.is_module | places.is_step | places.is_node | places.is_backward | events.is_async)
+    within = _has_around(is_whole, places)
+    contains = np.zeros(count, bool)  # another operator that works
+    for index in np.flatnonzero(works & ~within)[::-1].tolist():
+        around = parent[index]
+        while around >= 0 and not contains[around]:
+            contains[around] = True
+            around = parent[around]
+    retained = levels.retained(events)
+    for index in np.flatnonzero(works & ~within & (is_whole | ~contains)).tolist():
+        name = events.names[events.name[index]]
+        shapes, dtypes = events.inputs.shapes[index], events.inputs.dtypes[index]
+        formula = formulas[events.name[index]]
+        if formula is not None:
+            flops[index] = _flops(formula, shapes, dtypes, events.inputs.values[index])
+        moved[index] = _moved(name, shapes, dtypes, int(retained[index]))
+    return flops, moved
+
+
+def _has_around(is_meant: Any, places: Attribution) -> Any:
+    """Whether an event lies in one that is meant."""
+    inside = places.nesting.inherited(np.where(is_meant, 1, -1))
+    parent = places.nesting.parent
+    return (parent >= 0) & (inside[np.maximum(parent, 0)] > 0)
+
+
+def _formula(name: str) -> _Formula | None:
+    space, _, op = name.partition("::")
+    if op == _CPU_ATTENTION:
+        return _typed(flop_counter.sdpa_flop)
+    if op == _CPU_ATTENTION + "_backward":
+        return _typed(flop_counter.sdpa_backward_flop)
+    packet = getattr(getattr(torch.ops, space, None), op, None) if op.isidentifier() else None
+    return None if packet is None else _typed(flop_counter.flop_registry.get(packet))
+
+
+def _typed(formula: Any) -> _Formula | None:
+    """Torch does not say of what type its formulas are."""
+    typed: _Formula | None = formula
+    return typed
+
+
+def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], values: Sequence[Any]) -> int:
+    """-1 where the formula needs more than is known, such as a convolution's output."""
+    given = [
+        value if dtype in ("", "Scalar", "ScalarList") else shape
+        for shape, dtype, value in zip(shapes, dtypes, values, strict=True)
+    ]
+    tensors = [shape for shape, dtype in zip(shapes, dtypes, strict=True) if dtype not in _NO_TENSOR]
+    for arguments in (given, tensors):  # a formula does not take what the operator takes by name, as a factor
+        try:
+            flops: int = formula(*arguments)
+        except (TypeError, ValueError, AssertionError, IndexError, AttributeError):
+            continue
+        return flops
+    return -1
+
+
+def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -> int:
+    """-1 where it has no tensor, or one of a type that is not known."""
+    sizes: list[int] = []
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        if dtype in _NO_TENSOR:
+            if dtype == "TensorList":
+                return -1  # nobody says of which types
+            continue
+        if dtype not in _SIZES:
+            return -1
+        sizes.append(prod(shape) * _SIZES[dtype])
+    if not sizes:
+        return -1
+    if name in _WRITES_ONLY:
+        return sum(sizes)
+    written = sizes[0] if name.endswith("_") else max(made, 0)
+    return sum(sizes) + written

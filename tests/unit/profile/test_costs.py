@@ -1,0 +1,98 @@
+"""FLOPs and bytes of operators, from their shapes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from flagscale_perf.flops_calculator import ModelShape, step_flops
+from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.costs import Cost, costs_of
+from flagscale_perf.profile.kineto import Range, Session
+from flagscale_perf.profile.ranges import STEP, Ranges
+from flagscale_perf.profile.records import Sort
+from flagscale_perf.profile.rows import Key
+from tests.profiled_events import tiny_qwen3
+
+LAYERS, HIDDEN, TOKENS, VOCABULARY, INNER, KEYS, HEADS, HEAD = 2, 32, 16, 64, 64, 16, 4, 8
+
+
+def costs(run: Any, model: Any = None) -> dict[Key, Cost]:
+    """Of one step in which `run` is called."""
+    ranges = Ranges(model or [])
+    session = Session(shapes=True, memory=True)
+    ranges.attach()
+    session.start()
+    with Range(STEP):
+        run()
+    session.stop()
+    ranges.detach()
+    events = session.events(100_000)
+    return costs_of(events, Attribution.of(events))
+
+
+def test_a_product_reads_two_matrices_and_writes_one() -> None:
+    one, two = torch.ones(3, 4), torch.ones(4, 5, dtype=torch.float32)
+    found = costs(lambda: torch.mm(one, two))
+    assert found == {
+        Key("other", "", int(Sort.OPERATOR), "aten::mm"): Cost(0, 2 * 3 * 4 * 5, 4 * (12 + 20 + 15))
+    }
+
+
+def test_what_is_done_in_place_is_read_and_written_and_a_view_costs_nothing() -> None:
+    one, two = torch.ones(6), torch.ones(6)
+
+    def run() -> None:
+        one.view(2, 3)
+        one.add_(two)
+        one.zero_()
+
+    found = costs(run)
+    assert {key.op: cost.moved_bytes for key, cost in found.items()} == {"aten::add_": 72, "aten::zero_": 24}
+
+
+def test_an_operator_that_calls_another_one_is_not_counted_twice() -> None:
+    layer, value = torch.nn.Linear(4, 5), torch.ones(3, 4)
+    with torch.no_grad():
+        found = costs(lambda: layer(value), layer)
+    assert {(key.module, key.op): cost.flops for key, cost in found.items() if cost.flops} == {
+        ("Linear", "aten::addmm"): 2 * 3 * 4 * 5
+    }
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    return tiny_qwen3(LAYERS)
+
+
+def test_products_are_those_that_torch_counts(model: Any) -> None:
+    tokens = torch.arange(TOKENS).reshape(1, TOKENS)
+
+    def run() -> None:
+        model(input_ids=tokens, labels=tokens).loss.backward()
+
+    run()
+    with FlopCounterMode(display=False) as counter:
+        run()
+    found = costs(run, model)
+    products = sum(cost.flops or 0 for key, cost in found.items() if key.op in ("aten::mm", "aten::bmm"))
+    assert products == counter.get_total_flops()  # which does not know the attention of a CPU
+
+
+def test_the_forward_pass_is_that_of_the_flops_calculator(model: Any) -> None:
+    tokens = torch.arange(TOKENS).reshape(1, TOKENS)
+    with torch.no_grad():
+        model(input_ids=tokens)
+        found = costs(lambda: model(input_ids=tokens), model)
+    shape = ModelShape(
+        layers=LAYERS, hidden=HIDDEN, heads=HEADS, kv_groups=KEYS // HEAD, head_dim=HEAD, ffn=INNER,
+        gated=True, vocab=VOCABULARY,
+    )  # fmt: skip
+    attention = sum(cost.flops or 0 for key, cost in found.items() if "attention" in key.op)
+    everything = sum(cost.flops or 0 for cost in found.values())
+    assert attention == LAYERS * 2 * 2 * TOKENS * TOKENS * HEADS * HEAD
+    # the calculator counts the half of attention that a causal mask leaves; backward is twice forward
+    assert step_flops(shape, 1, TOKENS).model_flops == 3 * (everything - attention // 2)
