@@ -5,7 +5,7 @@ READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace tq-contract test-fast walk golden cite faults fuzz oracle bench bench-trace soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace tq-contract test-fast walk golden cite faults fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,11 +65,14 @@ oracle: $(READY) ## compare the FLOPs formulas with 400 random models counted ma
 	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
 
 bench: $(READY) ## run every benchmark, and say at the end which of them missed a bar
-	@missed=""; for file in $(filter-out benchmarks/bench_trace.py, $(wildcard benchmarks/bench_*.py)); do echo "$$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; done; \
+	@missed=""; for file in $(filter-out benchmarks/bench_trace.py benchmarks/bench_trace_advice.py, $(wildcard benchmarks/bench_*.py)); do echo "$$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; done; \
 	if [ -n "$$missed" ]; then echo "missed a bar, or failed:$$missed"; exit 1; fi
 
 bench-trace: $(TRACE_READY) ## what tracing costs a real TransferQueue, beside logging and OpenTelemetry, and how fast its logs are read
 	.venv_trace/bin/python benchmarks/bench_trace.py $(ARGS)
+
+bench-trace-advice: $(TRACE_READY) ## whether a change of a real TransferQueue's use gains what a traced run's model says
+	.venv_trace/bin/python benchmarks/bench_trace_advice.py $(ARGS)
 
 rpc-stages: $(READY) ## run a split model by every way of splitting and carrying it, and show each beside its floors (minutes)
 	$(BIN)/python examples/tee_gpu/stages.py $(ARGS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -26,6 +26,7 @@ class TraceExportCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where the run is and where the trace goes."""
         add_run(parser)
+        parser.add_argument("others", nargs="*", help=SUPPRESS)
         add_session(parser)
         parser.add_argument(
             "--format",
@@ -50,6 +51,11 @@ class TraceExportCommand(Command):
         """Writes the file, says where and what was skipped. Raises PerfError where there is no run or no
         room, and for a format that the run cannot have.
         """
+        if args.others:
+            raise PerfError(
+                f"{len(args.others) + 1} runs, but one is exported at a time: give each by itself, with -o;"
+                " spans of one trace id stay one trace in the system that takes them"
+            )
         if args.output not in (None, STDOUT):
             check_place(args.output)
         run = RunFile(find_run_file(args.run, args.session))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from flagscale_perf.analysis.blocks import Block, HeatMap, Layer, Line, Note, Panel, Section, Series
@@ -27,11 +27,18 @@ def drawn(found: TraceReport) -> list[Section]:
     moves, lineage = found.traces.moves, found.lineage
     if moves is None or lineage is None or not (moves.moves or moves.works):
         return []
-    axis = _Axis(moves)
+    axis, colours = _Axis(moves), _colours(moves)
     return [
-        Section("flow", "Flow", "Producers, queue and consumers over time", _flow(axis, moves, lineage)),
+        Section(
+            "flow", "Flow", "Producers, queue and consumers over time", _flow(axis, moves, lineage, colours)
+        ),  # fmt: skip
         Section("processes-time", "Over time", "Processes over time", _processes(axis, moves)),
-        Section("residence", "Residence", "How long samples stay, and how old they are", _residence(lineage)),
+        Section(
+            "residence",
+            "Residence",
+            "How long samples stay, and how old they are",
+            _residence(lineage, colours),
+        ),
     ]
 
 
@@ -64,15 +71,21 @@ class _Axis:
             at_ns = until_ns
 
 
-def _flow(axis: _Axis, moves: Moves, lineage: Lineage) -> list[Block]:
+def _colours(moves: Moves) -> dict[str, str]:
+    """Of functions, the same in every picture; those with most samples have one of their own."""
+    samples: Counter[str] = Counter()
+    for move in moves.moves:
+        samples[moves.function_of(move)] += move.rows
+    return {name: COLOURS[place % len(COLOURS)] for place, (name, _) in enumerate(samples.most_common())}
+
+
+def _flow(axis: _Axis, moves: Moves, lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
     """Samples put, waiting and got."""
     rates: dict[tuple[Kind, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
     for move in moves.moves:
         at_ns = move.end_ns if move.kind is Kind.PUT else move.start_ns
         rates[move.kind, moves.function_of(move)][axis.bin_of(at_ns)] += move.rows * move.weight
     per_s = NS_PER_S / axis.width_ns
-    names = list(dict.fromkeys(name for _, name in sorted(rates, key=lambda key: -sum(rates[key]))))
-    colours = {name: COLOURS[place % len(COLOURS)] for place, name in enumerate(names)}
     panels = []
     for kind, title in ((Kind.PUT, "Samples put"), (Kind.GET, "Samples got")):
         chosen = sorted((key for key in rates if key[0] is kind), key=lambda key: -sum(rates[key]))
@@ -129,7 +142,7 @@ def _processes(axis: _Axis, moves: Moves) -> list[Block]:
     ]
 
 
-def _residence(lineage: Lineage) -> list[Block]:
+def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
     """A histogram for each producer of the last consumer's samples, and the age of these step by step."""
     flows = {
         source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
@@ -138,8 +151,8 @@ def _residence(lineage: Lineage) -> list[Block]:
     high = max((flow.residence.percentile(0.99) or 0.0 for flow in flows.values()), default=0.0)
     if high:
         lines = [
-            Line(source, *_histogram(flow.residence, high), colour, "line")
-            for (source, flow), colour in zip(flows.items(), COLOURS, strict=False)
+            Line(source, *_histogram(flow.residence, high), colours[source], "line")
+            for source, flow in list(flows.items())[:MOST_LINES]
         ]
         panel = Panel("Share of the samples", "share", lines, begins_at_zero=True)
         title = f"From a put until {lineage.last_consumer} gets its samples"

@@ -38,6 +38,11 @@ def test_to_stdout(run_dir: Path, capsys) -> None:
     assert len(json.loads(capsys.readouterr().out)["traceEvents"]) > 50
 
 
+def test_several_runs_are_refused_with_what_to_do(run_dir: Path, capsys) -> None:
+    assert main(["trace-export", str(run_dir), "a.jsonl", "b.jsonl"]) == 2
+    assert "3 runs, but one is exported at a time: give each by itself, with -o;" in capsys.readouterr().err
+
+
 def test_where_it_cannot_be_written(run_dir: Path, capsys) -> None:
     assert main(["trace-export", str(run_dir), "-o", str(run_dir / "none/trace.json")]) == 2
     there = f"{run_dir}/none"
