@@ -13,14 +13,24 @@ _PUBLIC = {
     "PerfMonitor": "flagscale_perf.hosts.manual",
     "monitor": "",
     "open_run": "flagscale_perf.training.analysis.opened",
+    "profiling": "",
     "step_flops": "flagscale_perf.flops_calculator",
     "tracing": "",
 }
-__all__ = ["ModelShape", "PerfError", "PerfMonitor", "monitor", "open_run", "step_flops", "tracing"]
+__all__ = [
+    "ModelShape",
+    "PerfError",
+    "PerfMonitor",
+    "monitor",
+    "open_run",
+    "profiling",
+    "step_flops",
+    "tracing",
+]
 
 TYPE_CHECKING = False  # what `typing` calls so; importing it would double the cost of this file
 if TYPE_CHECKING:
-    from flagscale_perf import monitor, tracing
+    from flagscale_perf import monitor, profiling, tracing
     from flagscale_perf.flops_calculator import ModelShape, step_flops
     from flagscale_perf.hosts.manual import PerfMonitor
     from flagscale_perf.spine.errors import PerfError

@@ -16,15 +16,31 @@ _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 
 def paths_of(models: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module]:
     """Each module by its path, without what wraps it; the root by its class's name. Of several models, such
-    as the chunks of a pipeline's stage, each path begins with the number of its model.
+    as the chunks of a pipeline's stage, each path begins with the number of its model. A layer that knows its
+    number in the whole model, as Megatron-Core's do, has that one in its path: stages count their own anew.
     """
     chunks = [models] if isinstance(models, nn.Module) else list(models)
     found: dict[str, nn.Module] = {}
     for number, chunk in enumerate(chunks):
         root, prefix = unwrapped(chunk), f"{number}." if len(chunks) > 1 else ""
+        layers: dict[str, str] = {}
         for path, module in root.named_modules():
-            found[prefix + (_shortened(path) or type(root).__name__)] = module
+            whole = _numbered(path, module, layers)
+            found[prefix + (_shortened(whole) or type(root).__name__)] = module
     return found
+
+
+def _numbered(path: str, module: nn.Module, layers: dict[str, str]) -> str:
+    """The path with the layers' own numbers, from 0. `layers`: those above it, as they are and as they are
+    called, to which it is added.
+    """
+    parent, _, name = path.rpartition(".")
+    above = layers.get(parent, parent)
+    own = getattr(module, "layer_number", None)
+    if name.isdigit() and isinstance(own, int) and own > 0:
+        name = str(own - 1)
+    layers[path] = f"{above}.{name}" if above else name
+    return layers[path]
 
 
 def unwrapped(model: nn.Module) -> nn.Module:

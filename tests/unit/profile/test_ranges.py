@@ -55,3 +55,30 @@ def test_what_is_compiled_has_no_range_and_is_named() -> None:
     assert (ranges.paths, ranges.compiled) == (["Sequential", "0"], ["1"])
     whole = Ranges(torch.compile(nn.Linear(2, 2), backend="eager"))
     assert (whole.paths, whole.compiled) == ([], ["Linear"])
+
+
+class Layer(nn.Module):
+    """One of Megatron-Core: it knows its number in the whole model, from 1; so does its attention."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.layer_number = number
+        self.attention = nn.Linear(2, 2)
+        self.attention.layer_number = number
+
+
+def test_layers_of_a_pipelines_stage_have_their_numbers_in_the_whole_model() -> None:
+    stage = nn.Module()
+    stage.layers = nn.ModuleList([Layer(3), Layer(4)])
+    assert list(paths_of(stage)) == [
+        "Module",
+        "layers",
+        "layers.2",
+        "layers.2.attention",
+        "layers.3",
+        "layers.3.attention",
+    ]
+
+
+def test_layers_that_do_not_know_their_number_keep_that_of_their_list() -> None:
+    assert list(paths_of(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))) == ["Sequential", "0", "1"]
