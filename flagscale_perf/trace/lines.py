@@ -14,6 +14,7 @@ from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 NOT_AVAILABLE = "N/A"
 BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
 TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
+_MARKS = ("[TQ-", "[repeated ")
 
 
 def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int | None = None) -> list[str]:
@@ -26,8 +27,13 @@ def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int 
 
 
 def escaped(text: str) -> str:
-    """As the value of a field: nothing in it ends the field or the line, or is obeyed by a terminal."""
-    return printable(text).replace("|", "\\x7c")
+    """As the value of a field: nothing in it ends the field or the line, is obeyed by a terminal, or is taken
+    for another line, or for what Ray writes of lines that it has left out.
+    """
+    value = printable(text).replace("|", "\\x7c")
+    for mark in _MARKS:
+        value = value.replace(mark, f"\\x5b{mark[1:]}")
+    return value
 
 
 class _Call:
