@@ -52,7 +52,8 @@ class OperationRecord(NamedTuple):
         fields: of a sample.
         first_row, last_row: lowest and highest index in the partition. Where there are fewer rows than from
             one to the other, a `RowsRecord` has the rest.
-        partition: name of it.
+        partition: name of that of its first sample. Where a batch has samples of several, the names of the
+            others are not kept; their indexes are, and the queue gives each index to one sample at a time.
         error: name of the error's type; 0 where it succeeded.
         weight_milli: how many operations it stands for, in thousandths.
         step: of the training, where the batch says so.
