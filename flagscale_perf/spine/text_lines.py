@@ -48,6 +48,7 @@ class Shape:
     Attributes:
         keys: what begins each field, the mark first.
         allowed: what stands behind each; of the first one it is the text before it.
+        sign: a text that every line of it has.
     """
 
     def __init__(self, begin: bytes, fields: Sequence[tuple[bytes, Value]]) -> None:
@@ -57,15 +58,11 @@ class Shape:
         self._values = [value & _NEEDED for _, value in fields]
         self._kept = [not value & Value.LEFT_OUT and bool(value & _NEEDED) for _, value in fields]
         must = [key for key, value in fields if not value & Value.OPTIONAL]
-        self._sign = max((begin, *must), key=len)
+        self.sign = max((begin, *must), key=len)
         self._expression = re.compile(
             rb"^(.*)" + re.escape(begin) + b"".join(map(_expression, fields, self._kept)) + _LINE_END,
             re.MULTILINE,
         )
-
-    def is_like(self, line: bytes) -> bool:
-        """Whether the line might be of this shape."""
-        return self._sign in line
 
     def take(self, lines: Sequence[bytes]) -> tuple[tuple[Column, ...], list[bytes]]:
         """Values of those that are of it, and the others."""
@@ -108,15 +105,31 @@ class TextLines:
                 data, self._mark, self._given
             )
             return taken
-        marked = [line for line in data.split(b"\n") if self._mark in line]
-        left = [line for line in marked if line.count(self._mark) == 1]
-        rest = [line for line in marked if line.count(self._mark) > 1]
+        rest: list[bytes] = []
         columns = []
-        for shape in self._shapes:
-            found, others = shape.take([line for line in left if shape.is_like(line)])
+        for shape, lines in zip(self._shapes, self._sorted(data, rest), strict=True):
+            found, others = shape.take(lines)
             columns.append(found)
-            left = [line for line in left if not shape.is_like(line)] + others
-        return columns, b"".join(line + b"\n" for line in rest + left)
+            rest += others
+        return columns, b"".join(line + b"\n" for line in rest)
+
+    def _sorted(self, data: bytes, rest: list[bytes]) -> list[list[bytes]]:
+        """Lines by the first shape whose sign they have."""
+        found: list[list[bytes]] = [[] for _ in self._shapes]
+        signs = [(shape.sign, lines.append) for shape, lines in zip(self._shapes, found, strict=True)]
+        for line in data.split(b"\n"):
+            if self._mark not in line:
+                continue
+            if line.count(self._mark) > 1:
+                rest.append(line)
+                continue
+            for sign, keep in signs:
+                if sign in line:
+                    keep(line)
+                    break
+            else:
+                rest.append(line)
+        return found
 
 
 _extension: Any = hot.load("_reading")
