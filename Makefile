@@ -5,7 +5,7 @@ READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace tq-contract test-fast walk golden cite faults fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,10 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)
 
 test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl; ARGS='-k lineage' runs some
-	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace tests/unit/trace $(ARGS)
+	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace $(ARGS)
+
+faults-trace: $(TRACE_READY) ## end, stop and starve a traced job in every way there is a proof against (minutes) and renew its table of docs/operations.md
+	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace/test_faults.py -m 'faults or not faults' --record $(ARGS)
 
 tq-contract: $(TRACE_READY) ## run TransferQueue's own tests and tutorials traced; SOURCE=DIRECTORY of a checkout of its repository
 	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"

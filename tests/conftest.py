@@ -39,6 +39,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part", choices=("beside", "alone"), help="the tests that run beside others, or those marked alone"
     )
+    parser.addoption(
+        "--record",
+        action="store_true",
+        help="put the figures of the faults into tests/faults and docs/operations.md",
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

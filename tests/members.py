@@ -84,21 +84,21 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def writers_of(directory: Path) -> set[int]:
+    """Pids of the processes that have the run file open to write it."""
+    files, found = set(map(str, directory.glob("perf_records_*"))), set()
+    for pid in own_pids():
+        with suppress(OSError):
+            if b".recording" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
+                found |= {pid} if files & links else set()
+    return found
+
+
 def writer_of(directory: Path, but: int = 0) -> int:
     """Pid of the process that has the run file open, once there is one and it is not `but`."""
-    found: set[int] = set()
-
-    def is_there() -> bool:
-        files = set(map(str, directory.glob("perf_records_*")))
-        for pid in own_pids():
-            with suppress(OSError):
-                if b".recording" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    links = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()}
-                    found.update({pid} - {but} if files & links else ())
-        return bool(found)
-
-    wait_for(is_there)
-    return found.pop()
+    wait_for(lambda: bool(writers_of(directory) - {but}))
+    return (writers_of(directory) - {but}).pop()
 
 
 def records_in(directory: Path) -> list[Record]:

@@ -97,14 +97,19 @@ class Traced(Ordered):
         os._exit(0)
 
 
-def counts(records: list[Record]) -> dict[int, int]:
-    """Pid to how many calls and operations there are of it."""
+def numbers(records: list[Record]) -> dict[int, list[int]]:
+    """Pid to the numbers of its calls and operations, which it counts from 1 on."""
     pids = {record.number: record.pid for record in records if isinstance(record, ProcessRecord)}
-    found = dict.fromkeys(pids.values(), 0)
+    found: dict[int, list[int]] = {pid: [] for pid in pids.values()}
     for record in records:
         if isinstance(record, CallRecord | OperationRecord):
-            found[pids[record.process]] += 1
-    return found
+            found[pids[record.process]].append(record.number)
+    return {pid: sorted(held) for pid, held in found.items()}
+
+
+def counts(records: list[Record]) -> dict[int, int]:
+    """Pid to how many calls and operations there are of it."""
+    return {pid: len(held) for pid, held in numbers(records).items()}
 
 
 def main() -> None:

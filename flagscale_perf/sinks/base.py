@@ -14,6 +14,7 @@ from flagscale_perf.spine.records import Record, RunHeader
 
 # Metric to the values of its labels to value, in base units; of a value that is not known there is none.
 Series: TypeAlias = dict[str, dict[tuple[str, ...], float]]
+PREFIX = "flagscale_perf_"  # of the metrics of an instrument that has no other
 
 
 class Summary(Protocol):
@@ -34,12 +35,14 @@ class Metric(NamedTuple):
         help: for the HELP line.
         labels: their names. The last one of a histogram is `le`: the bounds of its buckets, and "sum".
         divisor: from what is recorded to the base unit.
+        prefix: what stands before its name.
     """
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
     divisor: float = 1
+    prefix: str = PREFIX
 
 
 class Metrics(Protocol):

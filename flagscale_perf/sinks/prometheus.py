@@ -11,7 +11,6 @@ from flagscale_perf.spine.address import parse_address
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.records import Record
 
-PREFIX = "flagscale_perf_"
 TEXTFILE_MODE = 0o644  # node_exporter runs as another user
 
 
@@ -57,14 +56,16 @@ class _Exposition:
         is_counter = name.endswith("_total")
         kind = self._families.CounterMetricFamily if is_counter else self._families.GaugeMetricFamily
         metric = self._metrics.table[name]
-        family = kind(PREFIX + name, metric.help, labels=metric.labels)
+        family = kind(metric.prefix + name, metric.help, labels=metric.labels)
         for labels, value in series.items():
             family.add_metric(labels, value)
         return family
 
     def _histogram(self, name: str, series: dict[tuple[str, ...], float]) -> Any:
         metric = self._metrics.table[name]
-        family = self._families.HistogramMetricFamily(PREFIX + name, metric.help, labels=metric.labels[:-1])
+        family = self._families.HistogramMetricFamily(
+            metric.prefix + name, metric.help, labels=metric.labels[:-1]
+        )
         buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
         for (*labels, bound), value in series.items():
             if bound != "sum":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from flagscale_perf.sinks.base import Metric, Presentation, Series
@@ -86,22 +87,26 @@ def _quantiles(histogram: Histogram) -> dict[str, float | None]:
     return {f"p{quantile * 100:.0f}_s": histogram.quantile(quantile) for quantile in QUANTILES}
 
 
+# Beside TransferQueue's own `tq_controller_` and `tq_storage_`.
+_metric = partial(Metric, prefix="")
+
+
 class TraceMetrics:
     """Counters and histograms; rates and quantiles are the query's."""
 
     table: Mapping[str, Metric] = {
         metric.name: metric
         for metric in (
-            Metric("tq_client_operations_total", "Puts and gets that have ended.", ("kind", "status")),
-            Metric("tq_client_operation_seconds", "How long a put or get took.", ("kind", "le")),
-            Metric("tq_client_stage_seconds_total", "Time of puts and gets by stage.", ("kind", "stage")),
-            Metric("tq_client_bytes_total", "Bytes of the samples' values.", ("kind",)),
-            Metric("tq_client_rows_total", "Samples put and got.", ("kind",)),
-            Metric("tq_client_calls_total", "Calls of functions that have ended.", ("function", "status")),
-            Metric("tq_client_call_seconds", "How long a call took.", ("function", "le")),
-            Metric("tq_client_call_stage_seconds_total", "Time of calls by stage.", ("function", "stage")),
-            Metric("tq_client_processes", "Traced processes that have not ended."),
-            Metric("tq_client_lost_total", "Calls and operations of which no record has come."),
+            _metric("tq_client_operations_total", "Puts and gets that have ended.", ("kind", "status")),
+            _metric("tq_client_operation_seconds", "How long a put or get took.", ("kind", "le")),
+            _metric("tq_client_stage_seconds_total", "Time of puts and gets by stage.", ("kind", "stage")),
+            _metric("tq_client_bytes_total", "Bytes of the samples' values.", ("kind",)),
+            _metric("tq_client_rows_total", "Samples put and got.", ("kind",)),
+            _metric("tq_client_calls_total", "Calls of functions that have ended.", ("function", "status")),
+            _metric("tq_client_call_seconds", "How long a call took.", ("function", "le")),
+            _metric("tq_client_call_stage_seconds_total", "Time of calls by stage.", ("function", "stage")),
+            _metric("tq_client_processes", "Traced processes that have not ended."),
+            _metric("tq_client_lost_total", "Calls and operations of which no record has come."),
         )
     }
 

@@ -34,6 +34,7 @@ from flagscale_perf.spine.peers.member import Member, job_key
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
+from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Finished, decode
 from flagscale_perf.writer.task import WriterTask
 
@@ -183,6 +184,9 @@ class Membership:
             complain(f"flagscale_perf: records of process {self._pid} may be lost: its writer has not begun")
         elif self._job.to_stdout and self._thread is not None:
             self._thread.join(STDOUT_WAIT_S)
+        if memory.trouble:  # there may be nobody left to say it once there is room, or never will be
+            missing = Outcome.of(memory).losses(self._job.directory, "")
+            complain(f"flagscale_perf: process {self._pid}: {missing}")
 
     def _abandon(self) -> None:
         """In a forked child: ring and connection stay the parent's; the first `put` joins anew."""

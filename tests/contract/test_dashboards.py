@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from flagscale_perf.sinks.prometheus import PREFIX, PrometheusTextfileSink
+from flagscale_perf.sinks.base import PREFIX
+from flagscale_perf.sinks.prometheus import PrometheusTextfileSink
 from flagscale_perf.training.summary.metrics import TABLE
 from tests.fakes import make_context, make_header, sample_run
 

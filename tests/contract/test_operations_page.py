@@ -7,15 +7,17 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from tests.contract import house_rules as rules
-from tests.faults import results
+from tests.faults import page, results, results_trace
 from tests.faults.catalog import CATALOG
+from tests.faults.catalog_trace import TRACE
 
 REPO = Path(__file__).parents[2]
-PAGE = results.PAGE.read_text()
+PAGE = page.PAGE.read_text()
 SAYS = {
     "_complain",
     "_tell",
@@ -35,13 +37,14 @@ NOT_SPOKEN = ("flagscale_perf/sinks/text_format.py", "flagscale_perf/training/an
 LITERAL = re.compile(r"[A-Za-z].{8,}")  # of a text, what a reader could search the page for
 
 
-def test_the_table_is_made_of_the_last_run() -> None:
-    shown = PAGE[PAGE.index(results.BEGIN) + len(results.BEGIN) : PAGE.index(results.END)]
-    assert shown == f"\n{results.table()}"
+@pytest.mark.parametrize("made", [results, results_trace], ids=["a training", "a traced job"])
+def test_the_table_is_made_of_the_last_run(made: ModuleType) -> None:
+    assert page.shown(made.BEGIN) == f"\n{made.table()}"
 
 
 def test_every_fault_of_the_catalog_was_in_the_last_run() -> None:
-    assert list(results.read()["faults"]) == [fault.name for fault in CATALOG]
+    assert list(page.read(results.LAST_RUN)["faults"]) == [fault.name for fault in CATALOG]
+    assert list(page.read(results_trace.LAST_RUN)["faults"]) == [fault.name for fault in TRACE]
 
 
 def said(source: rules.Source) -> set[str]:

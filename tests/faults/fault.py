@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.faults.job import LOOP, Job
+from tests.faults.page import ALL, LATER, NOTHING, REMOVED
 from tests.faults.shim import Shim
 
-NOTHING, REMOVED, LATER, ALL = "nothing", "what was removed", "what comes after it", "every record"
+__all__ = ["ALL", "LATER", "NOTHING", "REMOVED", "Fault"]
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,10 @@ from flagscale_perf.training.ranks.kind import RANKS
 from flagscale_perf.training.ranks.place import Place
 from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
+from tests.faults.mounts import mounted
 from tests.faults.ranks import TWO_NODES, environment_of
 from tests.faults.shim import Shim
-from tests.faults.surroundings import BALLAST, DISK_BYTES, mounted
+from tests.faults.surroundings import BALLAST, DISK_BYTES
 
 Check = Callable[[Job], None]
 

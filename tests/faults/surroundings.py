@@ -20,6 +20,7 @@ import pytest
 from flagscale_perf.spine.session import file_names, intervals_name, new_session_id
 from tests.faults.injections import VICTIM, Act, Prepare
 from tests.faults.job import LOG_DIRECTORY, Job
+from tests.faults.mounts import mounted
 from tests.faults.shim import Shim
 from tests.processes import flagscale as fs
 
@@ -29,21 +30,6 @@ SECOND = 1_700_000_000  # at which sessions begin while the clock stands
 CLIENTS_A_STEP = 10
 WRITER_FILES = 128  # that the writer may open while clients come
 LIMITS = {Path("/sys/fs/cgroup/memory"): "memory.limit_in_bytes", Path("/sys/fs/cgroup"): "memory.max"}
-
-
-@contextmanager
-def mounted(path: Path, options: str) -> Iterator[None]:
-    """A small file system there; skips the test where nobody may mount."""
-    path.mkdir(exist_ok=True)
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", path], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"needs the right to mount: {done.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", path], check=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import injections, ranks, results, shim
+from tests.faults import injections, page, ranks, results, shim
 from tests.faults.catalog import CATALOG
 from tests.faults.fault import Fault
 from tests.faults.job import ITERATIONS, LOG_DIRECTORY, LOOP, Start, command_of, hold, job
@@ -68,7 +68,7 @@ def calm(library: Path, directory: Path) -> Iterator[Shim]:
 
 @pytest.mark.parametrize("fault", [case(fault) for fault in CATALOG])
 def test_what_is_promised_holds(
-    fault: Fault, library: Path, healthy: Healthy, tmp_path: Path, record: results.Record
+    fault: Fault, library: Path, healthy: Healthy, tmp_path: Path, record: page.Record
 ) -> None:
     figures: Figures | None = None
     for number in range(fault.times):
@@ -121,9 +121,6 @@ def merged(environment: dict[str, str], more: dict[str, str]) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def record(pytestconfig: pytest.Config) -> Iterator[results.Record]:
-    """Notes figures; at the end of a run with --record they replace those of the last run."""
-    noted: dict[str, dict[str, int]] = {}
-    yield noted.__setitem__
-    if pytestconfig.getoption("--record", default=False):
-        results.write(noted)
+def record(pytestconfig: pytest.Config) -> Iterator[page.Record]:
+    """Of the figures of each fault."""
+    yield from page.recorder(pytestconfig, results.write)

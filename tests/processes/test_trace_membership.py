@@ -22,7 +22,7 @@ from flagscale_perf.trace.records import CallRecord
 from flagscale_perf.trace.task import job_of
 from flagscale_perf.writer.membership import Membership
 from tests import members
-from tests.faults.surroundings import mounted
+from tests.faults.mounts import mounted
 from tests.members import ends, finished, records_in, say, so_far, wait_for, writer_of
 from tests.traced import PARTITION, counts, operation
 
@@ -238,6 +238,26 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing(tmp_path: Path) -> None:
         assert ends(records) == {pid: ("completed", 0, 0)}
         assert lines(tmp_path / "small" / f"tq_trace_{pid}.log", "TQ_CLIENT_GET_END") == 1001
     assert "No space left on device" in said
+
+
+def test_a_process_that_ends_on_a_full_disk_says_how_much_is_missing(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    with mounted(small, "size=1M"), process(small, FULL) as one:
+        pid = so_far(one)
+        writer = writer_of(small)
+        wait_for(lambda: counts(records_in(small)) == {pid: 1})
+        (small / "ballast").write_bytes(bytes(shutil.disk_usage(small).free))
+        say(one)
+        so_far(one)
+        assert one.stderr is not None
+        assert "No space left on device" in one.stderr.readline()
+        _, said = one.communicate("\n")
+        os.kill(writer, signal.SIGKILL)
+        (run_file,) = small.glob("perf_records_*")
+        assert said.splitlines()[-1] == (  # three names and the first operation are in it
+            f"flagscale_perf: process {pid}: 1000 of 1004 records are not yet in {run_file}: run file:"
+            " No space left on device"
+        )
 
 
 def test_the_clock_of_the_sessions_start_labels_every_line(tmp_path: Path) -> None:

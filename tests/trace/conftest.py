@@ -1,8 +1,8 @@
 """Tests on real Ray, TransferQueue and verl. They are in an environment of their own, which `make test-trace`
 makes; elsewhere each module here is skipped.
 
-A module may set `ENVIRONMENT`: variables that its driver and its workers have; and `SETUP_HOOK`: the function
-that each worker process begins with.
+A Ray takes ten seconds to start, and its queue as many: all tests that need them in their own process share
+one, and run in the same process of pytest-xdist.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ REASON = "needs Ray, TransferQueue and verl; `make test-trace` runs it where the
 CPUS = 8
 # TransferQueue warns on each operation where it has more threads than the machine has CPUs.
 VARIABLES = {"TQ_NUM_THREADS": "2", "RAY_DEDUP_LOGS": "0"}
+SETUP_HOOK = "tests.trace.tracing.begin_worker"
 
 
 class _NotHere(pytest.Module):
@@ -44,15 +45,17 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything here has the marker `trace`."""
+    """Everything here has the marker `trace`. What shares the Ray stays together, the rest by its file."""
     for item in items:
+        shares = "ray_session" in getattr(item, "fixturenames", ())
         if item.path.is_relative_to(HERE):
             item.add_marker("trace")
+        item.add_marker(pytest.mark.xdist_group("ray" if shares else str(item.path)))
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
-    """As elsewhere, except for what belongs to the module's Ray: it opens and closes sockets as it likes,
+    """As elsewhere, except for what belongs to the Ray: it opens and closes sockets as it likes,
     and the clients of its queue have threads.
     """
     before = Traces.now()
@@ -68,38 +71,29 @@ def _is_of_ray(row: str) -> bool:
     return ray.is_initialized() and row.startswith(("open socket:", "thread "))
 
 
-@pytest.fixture(scope="module")
-def trace_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the traces of this module go (`TQ_TRACE_DIR`)."""
-    return tmp_path_factory.mktemp("trace")
-
-
-@pytest.fixture(scope="module")
-def ray_session(request: pytest.FixtureRequest, trace_directory: Path) -> Iterator[None]:
-    """A Ray of this module's own, with eight CPUs. Its workers have the variables of this process."""
+@pytest.fixture(scope="session")
+def ray_session() -> Iterator[Path]:
+    """A Ray with eight CPUs, and where it keeps what its workers print. They have the variables of this
+    process.
+    """
     import ray
 
-    variables = (
-        VARIABLES | {"TQ_TRACE_DIR": str(trace_directory)} | getattr(request.module, "ENVIRONMENT", {})
-    )
-    hook = getattr(request.module, "SETUP_HOOK", None)
     directory = tempfile.mkdtemp(prefix="ray-")  # short: Ray makes sockets in it
     environment = dict(os.environ)
-    os.environ |= variables
+    os.environ |= VARIABLES
     ray.init(
         address="local", num_cpus=CPUS, include_dashboard=False, log_to_driver=False,
-        logging_level="ERROR", _temp_dir=directory,
-        runtime_env={"worker_process_setup_hook": hook} if hook else None,
+        logging_level="ERROR", _temp_dir=directory, runtime_env={"worker_process_setup_hook": SETUP_HOOK},
     )  # fmt: skip
-    yield
+    yield Path(directory) / "session_latest/logs"
     ray.shutdown()
     os.environ.clear()
     os.environ |= environment
     shutil.rmtree(directory, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def queue(ray_session: None) -> Iterator[Any]:
+@pytest.fixture(scope="session")
+def queue(ray_session: Path) -> Iterator[Any]:
     """`transfer_queue`, begun with two storage units."""
     import transfer_queue
 

@@ -17,8 +17,6 @@ from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
 from tests.trace import tracing
 from tests.trace.tracing import Kept
 
-SETUP_HOOK = "tests.trace.tracing.begin_worker"
-
 
 class Scorer(Worker):
     """Two columns into one."""

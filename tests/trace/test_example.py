@@ -1,5 +1,5 @@
-"""The example, traced by its environment alone: each call and operation that its code makes is recorded once,
-and every format has all of them.
+"""The example, traced by its environment alone (it imports verl, of which this package is a plug-in): each
+call and operation that its code makes is recorded once, and every format has all of them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ CALLS = {"generate_sequences": 2, "compute_score": 1, "compute_ref_log_prob": 1,
 PUTS = {"train.py": 2, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1}
 GETS = {"train.py": 1, "RolloutWorker": 2, "RewardWorker": 1, "ReferenceWorker": 1, "ActorWorker": 1}
 MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
-STARTED = "from flagscale_perf.hosts.transfer_queue.install import install; install()\n"
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +36,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     import sys
 
     directory = tmp_path_factory.mktemp("example")
-    (directory / "sitecustomize.py").write_text(
-        STARTED
-    )  # what `flagscale-perf enable` does for an environment
-    path = os.pathsep.join(filter(None, [str(directory), str(REPO), os.environ.get("PYTHONPATH")]))
+    path = os.pathsep.join(filter(None, [str(REPO), os.environ.get("PYTHONPATH")]))
     environment = os.environ | {
         "PYTHONPATH": path, "TQ_TRACE_ENABLED": "1", "TQ_TRACE_DETAIL_ENABLED": "1",
         "VERL_LOGGING_LEVEL": "INFO", "TQ_TRACE_DIR": str(directory / "trace"),

@@ -19,6 +19,7 @@ import json, logging, os, sys, tempfile, torch
 {imports}
 import ray
 import transfer_queue
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 
 
@@ -35,7 +36,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as directory:
         ray.init(address="local", num_cpus=8, include_dashboard=False, logging_level=logging.ERROR,
                  _temp_dir=directory{runtime_env})
-        transfer_queue.init()
+        one_unit = {{"backend": {{"SimpleStorage": {{"num_data_storage_units": 1}}}}}}
+        transfer_queue.init(OmegaConf.create(one_unit))
         producer = Producer.remote()
         pid = ray.get(producer.produce.remote())
         client = transfer_queue.get_client()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.hosts.transfer_queue.install import install
+from flagscale_perf.hosts.transfer_queue.install import from_environment, install
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.options import TraceOptions
@@ -30,8 +31,13 @@ kept_here = Kept()  # by `begin_worker`
 
 
 def begin_worker() -> None:
-    """What each worker process of Ray does before anything else (`worker_process_setup_hook`)."""
-    install(options(), kept_here.append)
+    """What each worker process of Ray does before anything else (`worker_process_setup_hook`): one whose
+    environment says so is traced as any program is, the others into `kept_here`.
+    """
+    if TraceOptions.of(os.environ).is_on:
+        from_environment()
+    else:
+        install(options(), kept_here.append)
 
 
 def options(**changes: Any) -> TraceOptions:

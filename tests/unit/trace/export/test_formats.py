@@ -23,6 +23,8 @@ def test_each_format_has_each_span(tmp_path: Path) -> None:
 
 
 def test_without_opentelemetry_it_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [each for each in sys.modules if each.partition(".")[0] == "opentelemetry"]:
+        monkeypatch.delitem(sys.modules, name)  # what is imported already would be found
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "flagscale_perf.trace.export.otlp", raising=False)
     with pytest.raises(PerfError) as said:
