@@ -22,6 +22,7 @@ from flagscale_perf.trace.records import CallRecord
 from flagscale_perf.trace.task import job_of
 from flagscale_perf.writer.membership import Membership
 from tests import members
+from tests.faults import shim
 from tests.faults.mounts import mounted
 from tests.members import ends, finished, records_in, say, so_far, wait_for, writer_of
 from tests.traced import PARTITION, counts, operation
@@ -272,3 +273,25 @@ def test_the_clock_of_the_sessions_start_labels_every_line(tmp_path: Path) -> No
         r"FUNCTION_START \| timestamp=(\d+)\.(\d+)", (tmp_path / f"tq_trace_{pid}.log").read_text()
     )
     assert int("".join(start)) == wall_us
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_wall_clock_that_is_set_moves_nothing(tmp_path: Path, hours: int) -> None:
+    """In the process and in its writer, between two calls."""
+    stepped = shim.Shim(shim.build(tmp_path), tmp_path / "control", tmp_path / "nothing")
+    try:
+        with process(tmp_path / "trace", "call 1; say; wait; call 1", **stepped.environment) as one:
+            pid = so_far(one)
+            writer_of(tmp_path / "trace")
+            stepped.set(shift_s=hours * 3600)
+            assert one.communicate("\n")[1] == ""
+    finally:
+        stepped.close()
+    (header, *_) = records = finished(tmp_path / "trace")
+    made = [record for record in records if isinstance(record, CallRecord)]
+    assert [(record.number, record.total_ns) for record in made] == [(1, 914_024_000), (2, 914_024_000)]
+    assert 0 < made[1].start_ns - made[0].start_ns < 60 * 10**9
+    text = (tmp_path / "trace" / f"tq_trace_{pid}.log").read_text()
+    shown = re.findall(r"FUNCTION_START \| timestamp=(\d+)\.(\d+)", text)
+    wall_us = [(header.start_wall_ns + each.start_ns - header.start_mono_ns) // 1000 for each in made]
+    assert [int("".join(each)) for each in shown] == wall_us
