@@ -63,7 +63,7 @@ def run(fault: TraceFault, chance: random.Random, directory: Path, log: Path) ->
 
 def checked(fault: TraceFault, job: Job) -> dict[str, int]:
     """Raises what does not hold. Returns the figures of the page."""
-    if fault.loses == LATER:  # it would wait a minute for room that never comes
+    if fault.loses == LATER:  # it waits for room that never comes
         os.kill(writer_of(job.trace), signal.SIGKILL)
     wait_for(lambda: not writers_of(job.trace))
     records = records_in(job.trace)
