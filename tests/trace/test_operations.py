@@ -27,8 +27,8 @@ def indexes_of(clear: ClearRecord) -> list[int]:
 def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
     client = queue.get_client()
     with traced() as kept:
-        made = client.put(data=batch(64), partition_id="train")
-        meta = client.get_meta(["prompt"], batch_size=32, partition_id="train", task_name="t")
+        made = client.put(data=batch(64), partition_id="operations")
+        meta = client.get_meta(["prompt"], batch_size=32, partition_id="operations", task_name="t")
         client.get_data(meta)
     put, get = kept.of(OperationRecord)
     names = kept.names
@@ -39,7 +39,7 @@ def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
     assert (get.rows, get.fields, get.size_bytes) == (32, 1, 32 * 16)
     assert (put.first_row, put.last_row) == (first, first + 63)
     assert (get.first_row, get.last_row) == (first, first + 31)
-    assert {names[put.partition], names[get.partition]} == {"train"}
+    assert {names[put.partition], names[get.partition]} == {"operations"}
     assert (put.call, put.error, put.weight_milli, put.trace_id, put.step) == (0, 0, ONE, "", None)
     assert put.total_ns > 0 and put.start_ns + put.total_ns <= get.start_ns
 

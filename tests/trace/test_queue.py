@@ -16,10 +16,10 @@ def test_what_is_put_in_one_process_is_got_in_another(queue: Any) -> None:
 
         transfer_queue.init()
         data = TensorDict({"prompt": torch.arange(8).reshape(4, 2)}, batch_size=4)
-        transfer_queue.get_client().put(data=data, partition_id="train")
+        transfer_queue.get_client().put(data=data, partition_id="queue")
 
     ray.get(put.remote())
     client = queue.get_client()
-    meta = client.get_meta(data_fields=["prompt"], batch_size=4, partition_id="train", task_name="test")
+    meta = client.get_meta(data_fields=["prompt"], batch_size=4, partition_id="queue", task_name="test")
     rows = client.get_data(meta)["prompt"]
     assert sorted(row.tolist() for row in rows.unbind()) == [[0, 1], [2, 3], [4, 5], [6, 7]]
