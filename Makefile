@@ -5,7 +5,7 @@ READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc demo-trace test test-trace tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace install demo demo-rpc demo-trace demo-profile test test-trace tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ demo-rpc: $(READY) ## run a small LLaMA in two processes joined by calls, and sh
 
 demo-trace: $(TRACE_READY) ## train in small over a real TransferQueue, traced, and show what the traces say of what is slow
 	scripts/demo_trace .venv_trace/bin/python outputs/trace
+
+demo-profile: $(READY) ## profile a small Qwen3 on the CPU, training and generating, and write its report and pictures
+	scripts/demo_profile $(BIN)/python outputs/profile
 
 test: $(READY) ## run every test; ARGS='-k ring' runs some
 	scripts/run_tests $(BIN)/python $(ARGS)

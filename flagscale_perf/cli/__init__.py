@@ -33,6 +33,7 @@ COMMANDS = {
     "peak": "show or measure a device's peak FLOP/s, the denominator of MFU",
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",
     "disable": "undo `enable`",
+    "profile": "write the files and pictures of a profile, or profile a model of your own",
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 

@@ -184,6 +184,26 @@ def _words(point: roofs.Point) -> str:
     return f"{point.label}: {speed:.3g} GFLOP/s, {point.self_ns / NS_PER_MS:.3f} ms{share}"
 
 
+def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
+    """The modules that take the longest, and what the roofs allow them."""
+    amounts = sums.by_place(lambda cell: cell.module or cell.place.name)
+    kinds = sums.by_place(lambda cell: (cell.module or cell.place.name, cell.kind))
+    chosen = [name for name, one in amounts.items() if one.self_ns > 0][:MOST_OPERATORS]
+    lanes = [
+        Lane(
+            name, 0.0,
+            [Stripe(kind, kinds[name, kind].self_ns / NS_PER_MS, None, colour_of(kind))
+             for kind in sums.kinds if (name, kind) in kinds],
+        )
+        for name in chosen
+    ]  # fmt: skip
+    most = max((amounts[name].self_ns for name in chosen), default=0.0) / NS_PER_MS
+    title = f"The {len(lanes)} longest modules, {sums.phase}"
+    return (
+        [Waterfall(f"longest-{sums.phase}", title, "ms a step", lanes, most * 1.05 or 1.0)] if lanes else []
+    )
+
+
 def memory(found: ProfileReport) -> list[Block]:
     """What each layer retains, and what it needs besides while it runs."""
     made = memory_by_place(found)

@@ -56,7 +56,7 @@ class Places:
         match = _LAYER.match(_outermost(module))
         if match is None:
             name = short(module)
-            return Place(LAST if _is_behind(name) else 0, None, name or OUTSIDE)
+            return Place(_behind(name), None, name or OUTSIDE)
         number = int(match[2]) + self.offsets.get(stage or 0, 0)
         before = f"{match[1]} " if self._several and match[1] else ""
         return Place(1 + number, number, f"{before}layer {number}")
@@ -86,11 +86,11 @@ def _outermost(module: str) -> str:
     return match[1] if match else module
 
 
-def _is_behind(name: str) -> bool:
-    return (
-        bool(re.search(r"(^|\.)(norm|final_layernorm|lm_head|output_layer|ln_f|head|score)$", name))
-        or not name
-    )
+def _behind(name: str) -> int:
+    """0 for what comes before the layers."""
+    if re.search(r"(^|\.)(norm|final_layernorm|ln_f)$", name):
+        return LAST
+    return LAST + 1 if re.search(r"(^|\.)(lm_head|output_layer|head|score)$", name) or not name else 0
 
 
 def _prefixes(profile: Profile) -> Iterable[str]:

@@ -1,0 +1,232 @@
+"""`flagscale-perf profile`: the files and pictures of a profile, and profiling a model of one's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
+from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.cli.base import Command
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
+
+PRESETS = {
+    "debug": (3, 20, 1),
+    "detailed": (10, 100, 3),
+    "production": (20, 200, 5),
+}  # steps, tokens, warm-up
+EXIT_NOTHING = 1
+CHARTS = "charts"
+ELSEWHERE = (
+    "profile a training of FlagScale or Megatron-LM instead, which has both: add --perf-profile-steps 20-22"
+    " to its options; or a vLLM server"
+)
+
+
+class ProfileCommand(Command):
+    """Writes the files of a profile, or profiles a model made here."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The two actions and their options."""
+        actions = parser.add_subparsers(
+            dest="action", required=True, metavar="report | run", help="what to do"
+        )
+        report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
+        report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
+        _add_files(report)
+        run = actions.add_parser("run", help="profile a Hugging Face model with random weights, then report")
+        add_run_options(run)
+        _add_files(run)
+
+    def run(self, args: Namespace) -> int:
+        """Raises PerfError for what cannot be profiled or read."""
+        if args.action == "run":
+            args.run = profile_model(args)
+        return report(args.run, args.out or args.run, tuple(args.extend))
+
+
+def _add_files(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--out", type=Path, metavar="DIR", help="where files go (default: beside the run file)"
+    )
+    parser.add_argument(
+        "--extend", action="append", default=[], metavar="MODULE",
+        help="import this module first: it registers operators, figures or charts",
+    )  # fmt: skip
+
+
+def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
+    """Writes every file and says so; 1 where the profile has no rows. Raises PerfError."""
+    from flagscale_perf.analysis.run_file import RunFile
+    from flagscale_perf.profile.analysis import blocks, files
+    from flagscale_perf.profile.analysis import extend as extensions
+    from flagscale_perf.profile.analysis.report import read_report
+    from flagscale_perf.report import csv, html, text
+
+    path = find_run_file(run)
+    header = RunFile(path).header
+    if header.instrument != "profile":
+        raise PerfError(f"{str(path)!r} is no profile but of {header.instrument or 'training'!r}: give its"
+                        " directory to `flagscale-perf report`")  # fmt: skip
+    extensions.load(extend)
+    found = read_report(path)
+    whole = blocks.report_of(found)
+    if not found.has_rows:
+        print(whole.complaint, file=sys.stderr)
+        return EXIT_NOTHING
+    _directory(out)
+    _write(out / files.TIMINGS, "".join(csv.lines(whole)))
+    for name, content in (
+        (files.ANALYSIS, files.analysis_report(found)), (files.COMM, files.comm_analysis(found)),
+        (files.WHOLE, files.comprehensive_report(found)),
+    ):  # fmt: skip
+        _write(out / name, json.dumps(content, indent=1) + "\n")
+    _write(out / "report.html", html.render(whole))
+    shown = _pictures(out, {**files.pictures(found), **_added(whole)})
+    _charts(out / CHARTS, whole)
+    _write(out / "README.md", files.readme(found, whole, shown))
+    print(text.render(whole), end="")
+    print(f"\nwrote {out}: {files.TIMINGS}, 3 JSON files, {len(shown)} pictures, report.html, README.md, "
+          f"{CHARTS}/*.csv")  # fmt: skip
+    return 0
+
+
+def _added(whole: Report) -> dict[str, Report]:
+    """A picture of each registered chart."""
+    return {
+        block.key: replace(
+            whole, findings=None, facts=[], tiles=[], sections=[replace(section, blocks=[block])]
+        )
+        for section in whole.sections
+        for block in section.blocks
+        if section.key == "added" and isinstance(block, HeatMap | Waterfall | Boxes | Series)
+    }
+
+
+def _pictures(out: Path, pictures: Mapping[str, Report]) -> list[str]:
+    """Those that could be drawn; without matplotlib none, which is said."""
+    try:
+        from flagscale_perf.report import png
+
+        for name, picture in pictures.items():
+            _write(out / f"{name}.png", png.render(picture))
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return []
+    return list(pictures)
+
+
+def _charts(out: Path, whole: Report) -> None:
+    from flagscale_perf.report.chart_rows import rows_of
+    from flagscale_perf.spine.figures import csv_line
+
+    _directory(out)
+    for section in whole.sections:
+        for block in section.blocks:
+            made = rows_of(block)
+            if made is not None:
+                name, rows = made
+                _write(out / f"{name}.csv", "".join(map(csv_line, rows)))
+
+
+def _directory(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PerfError(f"--out {path}: cannot be made ({error.strerror}); name another directory") from None
+
+
+def _write(path: Path, content: str | bytes) -> None:
+    try:
+        replace_file(path, content.encode() if isinstance(content, str) else content)
+    except OSError as error:
+        raise PerfError(f"{path}: cannot be written ({error.strerror}); give another --out") from None
+
+
+def profile_model(args: Namespace) -> Path:
+    """The directory with its run file. Raises PerfError."""
+    if args.pp > 1:
+        raise PerfError(f"--pp {args.pp}: Hugging Face models have no pipeline parallelism; {ELSEWHERE}")
+    if args.tp > 1:
+        raise PerfError(
+            f"--tp {args.tp}: transformers splits a model over ranks only with the package accelerate and a"
+            f" checkpoint, and this one has random weights; {ELSEWHERE}"
+        )
+    if args.model is not None and not (Path(args.model) / "config.json").is_file():
+        raise PerfError(
+            f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
+            " that has one (nothing is downloaded), or leave it out for a small Qwen3"
+        )
+    from flagscale_perf.hosts.profiling.own_model import OwnRun, profile_own
+
+    steps, tokens, warmup = chosen(args)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    directory: Path = args.dir
+    model = None if args.model is None else Path(args.model)
+    print(
+        f"profiling {steps} steps of {model or 'a small Qwen3'} behind {warmup} for warm-up ...", flush=True
+    )
+    profile_own(OwnRun(model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.mode, directory))
+    return directory
+
+
+def add_run_options(parser: ArgumentParser) -> None:
+    """Model, sizes, steps."""
+    parser.add_argument(
+        "--model",
+        metavar="PATH",
+        help="a directory with a config.json, read offline (default: a small Qwen3 that is built in)",
+    )
+    parser.add_argument("--tp", type=_whole, default=1, metavar="N", help="tensor-parallel size (default: 1)")
+    parser.add_argument(
+        "--pp", type=_whole, default=1, metavar="N", help="pipeline-parallel size (default: 1)"
+    )
+    parser.add_argument(
+        "--preset",
+        choices=tuple(PRESETS),
+        default="debug",
+        help="steps, tokens, warm-up: debug 3, 20, 1 (default), detailed 10, 100, 3, production 20, 200, 5",
+    )
+    parser.add_argument("--profile-steps", type=_whole, metavar="N", help="steps to profile")
+    parser.add_argument("--num-tokens", type=_whole, metavar="N", help="tokens of a sequence")
+    parser.add_argument(
+        "--warmup-steps", type=_whole, metavar="N", help="steps before the first profiled one"
+    )
+    parser.add_argument(
+        "--max-seq-len", type=_whole, default=2048, metavar="N", help="longest sequence (default: 2048)"
+    )
+    parser.add_argument("--batch-size", type=_whole, default=1, metavar="N", help="sequences (default: 1)")
+    parser.add_argument(
+        "--mode",
+        choices=("train", "generate"),
+        default="train",
+        help="training steps (default), or generating: prefill and decode apart",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=Path("logs/profile"),
+        metavar="DIR",
+        help="where the run file goes (default: logs/profile)",
+    )
+
+
+def chosen(args: Namespace) -> tuple[int, int, int]:
+    """Steps, tokens, warm-up: the preset's, unless given."""
+    given = (args.profile_steps, args.num_tokens, args.warmup_steps)
+    steps, tokens, warmup = (
+        one if one is not None else other for one, other in zip(given, PRESETS[args.preset], strict=True)
+    )
+    return steps, tokens, warmup
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)

@@ -1,0 +1,233 @@
+"""The requirement's files: their names, their JSON keys, their pictures.
+
+JSON keeps the requirement's keys, with times in seconds over all profiled steps of a mean rank, and adds what
+they mean: base, unit, observer, residual, coverage, versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flagscale_perf.analysis.blocks import Block, Note, Report, Section
+from flagscale_perf.profile.analysis import blocks, drawn
+from flagscale_perf.profile.analysis.operators import part_of
+from flagscale_perf.profile.analysis.report import BASE, ProfileReport
+from flagscale_perf.profile.analysis.source import UNKNOWN
+from flagscale_perf.profile.analysis.sums import Cell
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.jsonl import finite
+
+TIMINGS, ANALYSIS, COMM, WHOLE = (
+    *("detailed_timings.csv", "analysis_report.json", "comm_analysis.json", "comprehensive_report.json"),
+)
+PICTURES = (
+    *("layer_performance_heatmap", "operation_time_distribution", "compute_vs_communication"),
+    *("memory_usage_analysis", "performance_bottlenecks", "bandwidth_analysis"),
+)
+GB = 1e9
+# FLOP and bytes aside, what is sent for each byte of the buffer: nccl-tests' factors, by group size.
+_FACTORS = (
+    (r"all_?reduce", lambda size: 2 * (size - 1) / size),
+    (r"all_?gather|reduce_?scatter|all_?to_?all|gather|scatter", lambda size: (size - 1) / size),
+    (r"broadcast|reduce|send|recv", lambda size: 1.0),
+)
+
+
+def analysis_report(found: ProfileReport) -> dict[str, Any]:
+    """`analysis_report.json`."""
+    made = _common(found) | {"layer_breakdown": {}, "operation_breakdown": {}}
+    for sums in found.sums.values():
+        steps = sums.mean.steps
+        modules: dict[str, list[Cell]] = defaultdict(list)
+        for cell in sums.cells:
+            for path in _around(cell.module):
+                modules[path].append(cell)
+        for path, cells in modules.items():
+            entry = made["layer_breakdown"].setdefault(path, _entry())
+            _add(entry, cells, steps)
+        for kind, one in sums.by(lambda cell: cell.kind).items():
+            entry = made["operation_breakdown"].setdefault(kind, {"total_time": 0.0, "count": 0.0})
+            entry["total_time"] += one.self_ns * steps / NS_PER_S
+            entry["count"] += one.runs * steps
+    for entry in made["layer_breakdown"].values():
+        entry["avg_time"] = entry["total_time"] / entry["count"] if entry["count"] else None
+    return dict(finite(made))
+
+
+def _entry() -> dict[str, Any]:
+    return {"total_time": 0.0, "avg_time": None, "count": 0, "operations": {}}
+
+
+def _around(module: str) -> Sequence[str]:
+    """The module and all modules around it."""
+    parts = module.split(".") if module else []
+    return [".".join(parts[: place + 1]) for place in range(len(parts))]
+
+
+def _add(entry: dict[str, Any], cells: Sequence[Cell], steps: int) -> None:
+    ranks = len({cell.rank for cell in cells})
+    entry["count"] += steps
+    for cell in cells:
+        seconds = cell.self_ns * steps / ranks / NS_PER_S
+        part = part_of(cell.module, cell.kind)
+        entry["total_time"] += seconds
+        entry["operations"][part] = entry["operations"].get(part, 0.0) + seconds
+
+
+def comm_analysis(found: ProfileReport) -> dict[str, Any]:
+    """`comm_analysis.json`."""
+    ranks = found.profile.ranks
+    total_s = sum(sums.mean.communication * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
+    whole_s = sum(sums.mean.total * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
+    by_operation = {
+        op: {
+            "count": one["count"] / max(1, len(ranks)),
+            "total_time": one["ns"] / max(1, len(ranks)) / NS_PER_S,
+            "total_bytes": one["bytes"] / max(1, len(ranks)),
+            "avg_bandwidth_gbps": one["speed"],
+        }
+        for op, one in _collectives(found).items()
+    }
+    analysis = {
+        "total_comm_time": total_s,
+        "comm_percentage": 100 * total_s / whole_s if whole_s else None,
+        "by_operation_type": by_operation,
+    }
+    return dict(finite(_common(found) | {
+        "communication_analysis": analysis,
+        "bandwidth_unit": "GB/s (10^9 bytes): bus bandwidth as nccl-tests counts it, by the time without"
+        " waiting (the shortest time among the ranks of each collective)",
+    }))  # fmt: skip
+
+
+def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
+    """By operation: how many, time with waiting, bytes; and the bus bandwidth."""
+    made: dict[str, dict[str, Any]] = {}
+    shortest: dict[tuple[Any, ...], list[Any]] = {}
+    for rank in found.profile.ranks:
+        frame = rank.collectives
+        names = (
+            "op",
+            "group",
+            "sequence",
+            "ordinal",
+            "window",
+            "peer",
+            "total_ns",
+            "size_bytes",
+            "group_size",
+        )
+        for op, group, sequence, ordinal, window, peer, total_ns, size, members in zip(
+            *(frame[name].tolist() for name in names), strict=True
+        ):
+            name = op.rpartition(":")[2]
+            one = made.setdefault(name, {"count": 0, "ns": 0, "bytes": 0, "speed": None})
+            one["count"] += 1
+            one["ns"] += total_ns
+            one["bytes"] += 0 if size == UNKNOWN else size
+            if size not in (UNKNOWN, 0) and peer == UNKNOWN and members > 1:
+                key = (name, group, window, sequence if sequence != UNKNOWN else ordinal)
+                kept = shortest.setdefault(key, [total_ns, size, members])
+                kept[0] = min(kept[0], total_ns)
+    speeds: dict[str, list[float]] = defaultdict(list)
+    for (name, *_), (total_ns, size, members) in shortest.items():
+        if total_ns > 0:
+            speeds[name].append(size * _factor(name, members) / total_ns * NS_PER_S / GB)
+    for name, values in speeds.items():
+        made[name]["speed"] = float(np.median(values))
+    return made
+
+
+def _factor(op: str, members: int) -> float:
+    return next((factor(members) for pattern, factor in _FACTORS if re.search(pattern, op)), 1.0)
+
+
+def _common(found: ProfileReport) -> dict[str, Any]:
+    """What the requirement's keys mean here."""
+    return {
+        "base": f"all profiled steps of {BASE.removeprefix('the mean profiled step of ')}",
+        "unit": "s",
+        "steps": {phase: sums.mean.steps for phase, sums in found.sums.items()},
+        "observer": {phase: one.as_dict() for phase, one in found.observers.items()},
+        "residual": {
+            phase: sums.mean.residual * sums.mean.steps / NS_PER_S for phase, sums in found.sums.items()
+        },
+        "coverage": {phase: sums.mean.coverage for phase, sums in found.sums.items()},
+        "versions": found.profile.header.facts.get("versions") or {},
+    }  # fmt: skip
+
+
+def comprehensive_report(found: ProfileReport) -> dict[str, Any]:
+    """`comprehensive_report.json`."""
+    analysis, comm = analysis_report(found), comm_analysis(found)
+    return analysis | comm | {"report": found.as_dict()}
+
+
+def pictures(found: ProfileReport) -> Mapping[str, Report]:
+    """By name, what each picture shows; what there is nothing for says why."""
+    whole = blocks.report_of(found)
+    sections = {section.key: section for section in whole.sections}
+    chosen: dict[str, list[Block]] = {
+        PICTURES[0]: _of(found, drawn.layers),
+        PICTURES[1]: _of(found, drawn.operators),
+        PICTURES[2]: _of(found, drawn.books),
+        PICTURES[3]: drawn.memory(found),
+        PICTURES[4]: _of(found, drawn.roofline) + _of(found, drawn.longest),
+        PICTURES[5]: list(sections["communication"].blocks) if "communication" in sections else [],
+    }
+    why = {
+        PICTURES[3]: "No memory was recorded: profile with memory on.",
+        PICTURES[5]: "No collective ran in the profiled steps: one rank, or no parallelism.",
+    }
+    return {
+        name: _picture(whole, name, made or [Note(why.get(name, "Nothing was profiled."))])
+        for name, made in chosen.items()
+    }
+
+
+def _of(found: ProfileReport, make: drawn.Maker) -> list[Block]:
+    return [block for sums in found.sums.values() for block in make(found, sums)]
+
+
+def _picture(whole: Report, name: str, made: Sequence[Block]) -> Report:
+    title = name.replace("_", " ").capitalize()
+    is_last = name == PICTURES[4]
+    return Report(
+        title=f"{title}: {whole.subject}",
+        facts=[],
+        sections=[Section(name, title, title, made)],
+        content=whole.content,
+        findings=whole.findings if is_last else None,
+    )
+
+
+def readme(found: ProfileReport, whole: Report, shown: Sequence[str]) -> str:
+    """`README.md` of the run, without its end: the report as Markdown follows from `markdown.render`."""
+    observer = "\n".join(f"- profiling a {phase} step: {one.words}" for phase, one in found.observers.items())
+    coverage = "\n".join(
+        f"- a {phase} step takes {sums.mean.total / 1e6:.3f} ms; its rows account for"
+        f" {100 * (sums.mean.coverage or 0.0):.1f} %, the residual is {sums.mean.residual / 1e6:.3f} ms"
+        for phase, sums in found.sums.items()
+    )
+    said = "\n".join(f"{place}. {one.title}" for place, one in enumerate(found.findings, 1))
+    pictures_of = "\n\n".join(f"![{name}]({name}.png)" for name in shown)
+    names = "\n".join(f"- `{name}`: {about}" for name, about in ABOUT.items())
+    return (
+        f"# {whole.title}\n\n{whole.subject}\n\n## How far to trust it\n\n{coverage}\n{observer}\n\n"
+        f"## Findings\n\n{said or 'Nothing broke a limit.'}\n\n## Files\n\n{names}\n\n{pictures_of}\n"
+    )
+
+
+ABOUT = {
+    TIMINGS: "each operator of each module on each rank, for one step, in nanoseconds",
+    ANALYSIS: "time by module and by kind of work, in seconds over all profiled steps of a mean rank",
+    COMM: "collectives by operation, with bus bandwidth",
+    WHOLE: "both, and everything that the report shows",
+    "report.html": "everything, as a page",
+    "charts/*.csv": "the values of every chart",
+}

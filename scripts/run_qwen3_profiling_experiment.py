@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""The whole experiment: a model is profiled and every file written (`flagscale-perf profile run`).
+
+python scripts/run_qwen3_profiling_experiment.py --tp 1 --pp 1 --num-tokens 50 --profile-steps 3
+python scripts/run_qwen3_profiling_experiment.py --preset detailed --model /models/Qwen3-0.6B
+"""
+
+from __future__ import annotations
+
+import sys
+
+from flagscale_perf.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main(["profile", "run", *sys.argv[1:]]))

@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Checks on this machine that profiling works: operators are seen, in their layers, and the books close.
+
+python scripts/test_profiling_framework.py
+python -c "from test_profiling_framework import test_torch_operations_profiling as t; t()"  # in scripts/
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.cli.instruments import load_records
+from flagscale_perf.hosts.profiling.own_model import TRAIN, OwnRun, profile_own
+from flagscale_perf.profile.analysis.report import ProfileReport, read_report
+
+WANTED = {"matmul", "attention", "activation", "embedding", "optimizer", "host"}
+CLOSED = 0.95
+
+
+def test_torch_operations_profiling() -> None:
+    """Two steps of a small Qwen3. Raises AssertionError naming what was not seen."""
+    found = _profiled()
+    sums = found.main
+    assert sums is not None, "0 rows: nothing was profiled"
+    missing = WANTED.difference(sums.kinds)
+    assert not missing, f"these kinds of work were not seen: {', '.join(sorted(missing))}"
+    layers = [place.name for place in sums.places if place.number is not None]
+    assert layers == ["layer 0", "layer 1", "layer 2", "layer 3"], f"the layers seen are {layers}"
+    coverage = sums.mean.coverage or 0.0
+    assert coverage > CLOSED, f"rows account for {100 * coverage:.1f} % of the step"
+
+
+def _profiled() -> ProfileReport:
+    load_records()
+    with tempfile.TemporaryDirectory() as directory:
+        profile_own(OwnRun(None, 2, 1, 16, 1, 64, TRAIN, Path(directory)))
+        return read_report(find_run_file(Path(directory)))
+
+
+if __name__ == "__main__":
+    try:
+        test_torch_operations_profiling()
+    except AssertionError as failure:
+        print(f"profiling does not work here: {failure}", file=sys.stderr)
+        sys.exit(1)
+    print("profiling works: operators in their layers, and the books close")

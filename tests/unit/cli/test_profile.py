@@ -1,0 +1,103 @@
+"""`flagscale-perf profile`."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.cli import main
+from flagscale_perf.cli.profile import add_run_options, chosen
+from flagscale_perf.profile.analysis import extend
+from flagscale_perf.spine.jsonl import encode
+from tests.fakes import make_header
+from tests.profile_runs import Profiled, make_profile
+
+CHART = """
+from flagscale_perf.analysis.blocks import Lane, Stripe, Waterfall
+from flagscale_perf.profile.analysis.extend import chart
+
+@chart
+def mine(report):
+    return Waterfall("mine", "Mine", "ms", [Lane("a", 0.0, [Stripe("b", 1.0, None, "blue")])], 1.0)
+"""
+
+
+def test_every_file_by_the_requirements_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_profile().write(tmp_path)
+    (tmp_path / "profile_chart.py").write_text(CHART)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = tmp_path / "out"
+    try:
+        code = main(["profile", "report", str(tmp_path), "--out", str(out), "--extend", "profile_chart"])
+    finally:
+        extend.forget()
+    assert code == 0
+    assert sorted(path.name for path in out.iterdir()) == [
+        "README.md", "analysis_report.json", "bandwidth_analysis.png", "charts", "comm_analysis.json",
+        "comprehensive_report.json", "compute_vs_communication.png", "detailed_timings.csv",
+        "layer_performance_heatmap.png", "memory_usage_analysis.png", "mine.png",
+        "operation_time_distribution.png", "performance_bottlenecks.png", "report.html",
+    ]  # fmt: skip
+    assert (out / "charts" / "mine.csv").read_text() == 'lane,part,start,"value, ms"\na,b,0.0,1.0\n'
+    assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))
+    assert json.loads((out / "analysis_report.json").read_text())["layer_breakdown"]
+    assert "7 pictures, report.html, README.md" in capsys.readouterr().out
+
+
+def test_0_rows_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Profiled().write(tmp_path)
+    assert main(["profile", "report", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("0 rows: no process has joined the job")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_file_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "perf_records_20240129_103000.jsonl").write_bytes(encode(make_header()))
+    assert main(["profile", "report", str(tmp_path)]) == 2
+    assert "is no profile but of 'training'" in capsys.readouterr().err
+
+
+def test_a_place_where_no_file_can_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_profile().write(tmp_path)
+    (tmp_path / "file").write_text("")
+    assert main(["profile", "report", str(tmp_path), "--out", str(tmp_path / "file" / "out")]) == 2
+    assert "cannot be made (Not a directory); name another directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tp", "2"], "--tp 2: transformers splits a model over ranks only with the package accelerate"),
+        (["--pp", "2"], "--pp 2: Hugging Face models have no pipeline parallelism; profile a training of"),
+        (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: there is no Qwen/Qwen3-8B/config.json"),
+    ],
+)
+def test_what_cannot_be_profiled(
+    tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "run", "--dir", str(tmp_path), *words]) == 2
+    assert capsys.readouterr().err.startswith(said)
+    assert not list(tmp_path.iterdir())
+
+
+def _chosen(*words: str) -> tuple[int, int, int]:
+    parser = ArgumentParser()
+    add_run_options(parser)
+    return chosen(parser.parse_args(words))
+
+
+def test_presets_and_what_is_given_besides() -> None:
+    assert _chosen() == (3, 20, 1)
+    assert _chosen("--preset", "production") == (20, 200, 5)
+    assert _chosen("--preset", "detailed", "--num-tokens", "50") == (10, 50, 3)
+
+
+def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _chosen("--tp", "0")
+    assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err

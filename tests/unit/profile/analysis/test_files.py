@@ -1,0 +1,57 @@
+"""The requirement's files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flagscale_perf.profile.analysis import blocks, files
+from flagscale_perf.profile.analysis.report import ProfileReport
+from tests.golden import golden
+
+
+def test_layers_and_modules_in_the_requirements_keys(found: ProfileReport) -> None:
+    content = files.analysis_report(found)
+    attention = content["layer_breakdown"]["model.layers.0.self_attn"]
+    assert attention == {
+        "total_time": pytest.approx(0.096),  # 73 matmul, 10 attention and 13 all-reduce of a mean rank
+        "avg_time": pytest.approx(0.048),
+        "count": 2,
+        "operations": {
+            "linear_qkv": pytest.approx(0.073),
+            "attention_compute": pytest.approx(0.010),
+            "communication": pytest.approx(0.013),
+        },
+    }
+    assert content["operation_breakdown"]["matmul"]["total_time"] == pytest.approx(0.123)
+    assert (content["unit"], content["residual"], content["steps"]) == ("s", {"train": 0.004}, {"train": 2})
+
+
+def test_collectives_in_the_requirements_keys(found: ProfileReport) -> None:
+    content = files.comm_analysis(found)["communication_analysis"]
+    assert content["total_comm_time"] == pytest.approx(0.023)
+    assert content["comm_percentage"] == pytest.approx(100 * 23 / 202)
+    assert content["by_operation_type"] == {
+        "all_reduce": {
+            "count": 4, "total_time": pytest.approx(0.023), "total_bytes": 4e6,
+            "avg_bandwidth_gbps": pytest.approx(0.2),  # 1 MB in 5 ms
+        }
+    }  # fmt: skip
+
+
+def test_the_whole_has_both(found: ProfileReport) -> None:
+    content = files.comprehensive_report(found)
+    assert {"layer_breakdown", "communication_analysis", "report", "observer", "coverage"} < content.keys()
+    json.dumps(content, allow_nan=False)
+
+
+def test_pictures_by_the_requirements_names(found: ProfileReport) -> None:
+    pictures = files.pictures(found)
+    assert tuple(pictures) == files.PICTURES
+    assert all(picture.sections[0].blocks for picture in pictures.values())
+
+
+def test_the_runs_own_page(found: ProfileReport) -> None:
+    made = files.readme(found, blocks.report_of(found), files.PICTURES[:2])
+    assert made == golden("profile_readme.md")
