@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -18,6 +19,7 @@ from flagscale_perf.spine import hot
 from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
+PROFILING = "flagscale_perf.hosts.profiling.doctor"  # by name: it can be left out
 BUILT = "built: the monitor's part of a step runs in C"
 NOT_BUILT = (
     "not in use: the monitor takes up to half as much again of each step; install again with a C compiler"
@@ -50,6 +52,7 @@ class DoctorCommand(Command):
                 f"none found; {HOW_TO_INSTALL}, or put Megatron-LM on PYTHONPATH",
             )
         can_trace = _print_queue()
+        _print_profiling()
         return 0 if can_trace or any(host.works for host in hosts) else 1
 
 
@@ -88,6 +91,20 @@ def _print_queue() -> bool:
     for remark in queue.remarks:
         _line("", remark)
     return queue.works
+
+
+def _print_profiling() -> None:
+    """What profiling finds; nothing where it is not installed."""
+    try:
+        profiling = importlib.import_module(PROFILING)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("flagscale_perf."):
+            raise
+        return
+    for number, line in enumerate(profiling.profiling_lines(os.environ)):
+        if not number:
+            print()
+        _line("" if number else "profile", line)
 
 
 def _device_lines() -> list[str]:

@@ -16,12 +16,30 @@ from flagscale_perf.profile.events import NOTHING, Allocations, Events, Inputs, 
 from flagscale_perf.spine.clock import Anchor
 
 MEMORY = "[memory]"
+# Names that torch does not promise -> what is worse without one.
+PRIVATE = {
+    "_C._profiler._RecordFunctionFast": "the range of a module costs more than twice as much",
+    "_C._profiler._ExperimentalConfig": "on a device, groups and sizes of collectives are not known",
+    "autograd._profiler_enabled": "somebody else's profiler is noticed in fewer cases",
+}
 _HOST_ACTIVITIES = frozenset({"cpu_op", "user_annotation"})
 _ANNOTATION = "gpu_user_annotation"
 # around a block; the public one does the same at twice the cost
 Range: Callable[[str], Any] = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch_profiler.record_function
 )
+
+
+def missing_names() -> dict[str, str]:
+    """Those of `PRIVATE` that this torch does not have."""
+    return {f"torch.{name}": cost for name, cost in PRIVATE.items() if _find(name) is None}
+
+
+def _find(name: str) -> Any:
+    found: Any = torch
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def is_running() -> bool:
