@@ -3,9 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 TRACE_READY := .venv_trace/.ready
+VLLM_READY := .venv_vllm/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace install demo demo-rpc demo-trace demo-profile test test-trace tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +22,12 @@ $(TRACE_READY): scripts/make_trace_venv setup.py $(wildcard flagscale_perf/spine
 	@touch $@
 
 venv-trace: $(TRACE_READY) ## make .venv_trace: Ray, TransferQueue and verl at pinned versions, this package (editable)
+
+$(VLLM_READY): scripts/make_vllm_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt requirements/lock/build.txt requirements/lock/vllm.txt
+	scripts/make_vllm_venv "$(PYTHON)" .venv_vllm
+	@touch $@
+
+venv-vllm: $(VLLM_READY) ## make .venv_vllm: vLLM for CPUs at a pinned version, this package (editable)
 
 install: ## install this package into the environment of PYTHON instead, beside a FlagScale of your own
 	$(PYTHON) -m pip install .
@@ -45,6 +52,9 @@ test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl;
 
 faults-trace: $(TRACE_READY) ## end, stop and starve a traced job in every way there is a proof against (minutes) and renew its table of docs/operations.md
 	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace/test_faults.py -m 'faults or not faults' --record $(ARGS)
+
+test-vllm: $(VLLM_READY) ## run the tests on real vLLM (minutes: its engines start slowly); ARGS='-k compiled' runs some
+	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)
 
 tq-contract: $(TRACE_READY) ## run TransferQueue's own tests and tutorials traced; SOURCE=DIRECTORY of a checkout of its repository
 	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"
