@@ -67,6 +67,8 @@ setup(
         "console_scripts": ["flagscale-perf = flagscale_perf.cli:main"],
         # loaded in each process that imports verl; patches nothing unless TQ_TRACE_ENABLED says so
         "verl.plugins": ["flagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin"],
+        # called by vLLM in each of its processes; does nothing unless FLAGSCALE_PERF_PROFILE_STEPS says so
+        "vllm.general_plugins": ["flagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment"],
     },
     classifiers=[
         "Intended Audience :: Developers",

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints, Nesting
-from flagscale_perf.profile.ranges import MODULE, STEP
+from flagscale_perf.profile.ranges import MODULE, PART, STEP
 
 NODE = "autograd::engine::evaluate_function: "  # begins the event of a node of the backward pass
 _ACCUMULATE = "AccumulateGrad"
@@ -81,13 +81,17 @@ class Attribution:
             is_step=events.marked([name == STEP for name in events.names]),
             is_node=is_node,
             is_backward=events.scope == _BACKWARD,
-            is_user=(events.scope == _USER) & ~events.is_async,
+            is_user=((events.scope == _USER) | _begins(events, PART)) & ~events.is_async,
             unmatched=int(((matched < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
 
     def label(self, index: int) -> str:
         """Of the part that an event belongs to."""
         return Part(int(self.part[index])).label
+
+
+def _begins(events: Events, prefix: str) -> Bools:
+    return events.marked([name.startswith(prefix) for name in events.names])
 
 
 def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:

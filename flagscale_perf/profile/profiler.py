@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from flagscale_perf.profile import kineto
+from flagscale_perf.profile.compiled import attention_paths
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.options import ProfileOptions
 from flagscale_perf.profile.ranges import STEP, Ranges, unwrapped
@@ -183,7 +184,12 @@ class Profiler:
             self._membership = Membership.join(job_of(self._options), f"rank {rank.rank}")
         store = Store(self._put_all)
         store.add_rank(rank, len(self._ranges.paths))
-        return Reduction(store, self._options, COMPILED if is_compiled else UNSEEN)
+        return Reduction(
+            store,
+            self._options,
+            COMPILED if is_compiled else UNSEEN,
+            attention_paths(self._models) if is_compiled else (),
+        )
 
     def _put_all(self, records: Sequence[Record]) -> None:
         """On the side thread: where the ring has no room, it waits for the writer."""

@@ -10,6 +10,7 @@ from torch import nn
 from flagscale_perf.profile.kineto import Range
 
 MODULE = "module "  # begins the name of each range of a module
+PART = "part "  # begins the name of a range around what a host does outside of its model
 STEP = "flagscale_perf step"  # the range around a profiled step
 _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 
@@ -59,6 +60,8 @@ def _shortened(path: str) -> str:
 def is_compiled(module: nn.Module) -> bool:
     """Whether what runs is not the module's own Python: hooks would not be called, or break its graph."""
     if getattr(module, "_compiled_call_impl", None) is not None:
+        return True
+    if getattr(module, "do_not_compile", None) is False:  # what vLLM compiles has this attribute
         return True
     return hasattr(module, "_orig_mod") and hasattr(module, "dynamo_ctx")
 

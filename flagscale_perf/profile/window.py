@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.collectives import Collective, filled, numbered
 from flagscale_perf.profile.communication import collectives_of, is_communication
+from flagscale_perf.profile.compiled import layered
 from flagscale_perf.profile.costs import Cost, costs_of
 from flagscale_perf.profile.events import Events
 from flagscale_perf.profile.flight import flown, groups
@@ -69,11 +70,13 @@ class Reduction:
         store: where they go.
         options: what is recorded, and how many events of a window at most.
         why_empty: what to say where no event lies in any module.
+        attention: paths of attention modules, where the model is compiled and layers are told by them.
     """
 
     store: Store
     options: ProfileOptions
     why_empty: str
+    attention: Sequence[str] = ()
 
     def reduce(self, window: Window) -> None:
         """All records of the window; its own comes last."""
@@ -90,6 +93,7 @@ class Reduction:
                 continue
             events = step.session.events(left if step.kind is Kind.PROFILED else self.options.max_events)
             step.session = None  # its events may be many
+            events = layered(events, self.attention, is_communication)
             places = Attribution.of(events)
             collectives = collectives_of(events, places.nesting, recorded, groups())
             if step.kind is Kind.DETAILED:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.attribution import Attribution, Part
+from flagscale_perf.profile.ranges import PART
 from tests.profiled_events import Event, events_of, module, node, step
 
 
@@ -83,3 +84,8 @@ def test_a_module_within_a_node_is_computed_again() -> None:
 def test_a_node_whose_operator_nobody_saw_is_counted_and_has_no_module() -> None:
     places = Attribution.of(events_of([step(100), node("MmBackward0", 10, 20, 99)]))
     assert (places.unmatched, places.module.tolist()) == (1, [0, 0])
+
+
+def test_a_range_of_a_hosts_own_is_no_operator() -> None:
+    events = events_of([step(10), Event(PART + "preprocess", 1, 5), Event("aten::add", 2, 3)])
+    assert Attribution.of(events).is_user.tolist() == [False, True, False]

@@ -1,0 +1,280 @@
+"""Profiles vLLM's steps in each of its workers, without a change of the command line or of a program.
+
+vLLM calls `from_environment` in every process that it starts, also those of `vllm serve` (entry point of the
+group `vllm.general_plugins`; VLLM_PLUGINS chooses among these). Where FLAGSCALE_PERF_PROFILE_STEPS names
+steps, the class that stands for a worker gets another `execute_model` and `sample_tokens`, which tell a
+`Profiler` where a step begins and ends. Elsewhere nothing is imported and nothing is patched.
+
+A step is one call of `execute_model` and the `sample_tokens` that follows it. vLLM does not number its steps;
+here they are counted for each phase (prefill, decode, mixed) on its own, and the first of each, which warms
+up, is number 0: steps 1-3 are the second to the fourth decode, and the second to the fourth prefill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from flagscale_perf.hosts.import_hook import ImportHook
+from flagscale_perf.hosts.patching import Patches
+from flagscale_perf.hosts.profiling.vllm_step import Work
+from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.writer.console import complain
+
+if TYPE_CHECKING:
+    from flagscale_perf.profile.profiler import Profiler
+    from flagscale_perf.profile.rank import Rank
+
+WORKER_MODULE = "vllm.v1.worker.worker_base"
+RUNNER_MODULE = "vllm.v1.worker.gpu_model_runner"
+SCOPE = "record_function_or_nullcontext"  # vLLM's ranges of its runner's parts, which do nothing by default
+WAIT = "vllm: from execute_model to sample_tokens"
+_STEPS = "_flagscale_perf_steps"
+
+
+class Steps:
+    """The steps of one worker. Nothing here raises; a failure is said once, and this worker's steps are no
+    longer profiled.
+
+    Args:
+        options: what is profiled.
+        wrapper: vLLM's object that stands for the worker.
+    """
+
+    def __init__(self, options: ProfileOptions, wrapper: Any) -> None:
+        self._options = options
+        self._wrapper = wrapper
+        self._profiler: Profiler | None = None
+        self._counts: Counter[str] = Counter()
+        self._work: Work | None = None
+        self._wait: Any = None
+        self._is_on = True
+
+    def begin(self, scheduled: Any) -> None:
+        """`execute_model` begins."""
+        if not self._is_on:
+            return
+        try:
+            self._begin(scheduled)
+        except Exception as error:
+            self._fail(error)
+
+    def pause(self) -> None:
+        """`execute_model` is over and `sample_tokens` is to follow: until then the worker waits."""
+        if self._work is None:
+            return
+        try:
+            self._wait = _entered(WAIT)
+        except Exception as error:
+            self._fail(error)
+
+    def resume(self) -> None:
+        """`sample_tokens` begins."""
+        wait, self._wait = self._wait, None
+        if wait is not None:
+            wait.__exit__(None, None, None)
+
+    def end(self) -> None:
+        """The step is over."""
+        work, self._work = self._work, None
+        if work is None or self._profiler is None:
+            return
+        self._profiler.end_step(samples=work.requests, tokens=work.tokens)
+
+    def close(self) -> None:
+        """The worker ends."""
+        self._is_on = False
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.close()
+
+    def _begin(self, scheduled: Any) -> None:
+        self.resume()
+        self._work = None
+        work = Work.of(scheduled)
+        if work is None:
+            return
+        number = self._counts[work.phase]
+        self._counts[work.phase] += 1
+        if not number:
+            return
+        if self._profiler is None:
+            rank = rank_of(self._wrapper)
+            self._is_on = self._options.wants(rank.rank or 0)
+            if not self._is_on:
+                return
+            self._profiler = _profiler(self._wrapper, self._options, rank)
+        self._work = work
+        self._profiler.begin_step(number, work.phase)
+
+    def _fail(self, error: Exception) -> None:
+        self._is_on, self._work = False, None
+        _say(f"steps are no longer profiled in process {os.getpid()}: {type(error).__name__}: {error}")
+
+
+def _profiler(wrapper: Any, options: ProfileOptions, rank: Rank) -> Profiler:
+    from flagscale_perf.profile.profiler import Profiler  # loads torch, which a worker has by now
+
+    return Profiler(wrapper.get_model(), options, rank=rank)
+
+
+def rank_of(wrapper: Any) -> Rank:
+    """Which one of the job's processes the worker is. In a replica, tensor parallelism is innermost."""
+    from flagscale_perf.profile.rank import Rank
+
+    parallel = wrapper.vllm_config.parallel_config
+    tensor, pipeline = parallel.tensor_parallel_size, parallel.pipeline_parallel_size
+    replicas, replica = parallel.data_parallel_size, parallel.data_parallel_rank
+    worker = int(wrapper.worker.rank)
+    experts = bool(getattr(parallel, "enable_expert_parallel", False))
+    return Rank(
+        rank=replica * tensor * pipeline + worker,
+        world_size=replicas * tensor * pipeline,
+        tensor=worker % tensor,
+        tensor_size=tensor,
+        pipeline=worker // tensor,
+        pipeline_size=pipeline,
+        data=replica,
+        data_size=replicas,
+        expert=replica * tensor + worker % tensor if experts else None,
+        expert_size=replicas * tensor if experts else None,
+        host="vllm",
+        mode=mode_of(wrapper.vllm_config.compilation_config),
+    )
+
+
+def mode_of(compilation: Any) -> str:
+    """How the model runs: "eager", "compiled" or "graphs"."""
+    graphs = getattr(compilation, "cudagraph_mode", None)
+    if getattr(graphs, "name", "NONE") != "NONE":
+        return "graphs"
+    return "eager" if getattr(compilation.mode, "name", "NONE") == "NONE" else "compiled"
+
+
+class Installation:
+    """The patches of one process; see `install`."""
+
+    def __init__(self, options: ProfileOptions) -> None:
+        self.options = options
+        self._patches = Patches()
+        self._workers: list[Steps] = []
+        after: dict[str, Callable[[ModuleType], None]] = {
+            WORKER_MODULE: self._patch_worker,
+            RUNNER_MODULE: self._patch_runner,
+        }
+        self._import_hook = ImportHook({}, after, _import_failed)
+
+    def begin(self) -> None:
+        """Patches what the process has imported, and the rest as it comes."""
+        self._import_hook.install()
+
+    def undo(self) -> None:
+        """Takes every patch back, and ends what is profiled."""
+        global _installation
+        if _installation is self:
+            _installation = None
+        self._import_hook.uninstall()
+        self._patches.undo()
+        while self._workers:
+            self._workers.pop().close()
+
+    def _steps(self, wrapper: Any) -> Steps:
+        steps: Steps | None = vars(wrapper).get(_STEPS)
+        if steps is None:
+            steps = Steps(self.options, wrapper)
+            setattr(wrapper, _STEPS, steps)
+            self._workers.append(steps)
+        return steps
+
+    def _patch_worker(self, module: ModuleType) -> None:
+        """The worker's wrapper hands `sample_tokens` on by `__getattr__`: it gets a method of that name."""
+        owner: Any = module.WorkerWrapperBase
+        execute_model, shutdown, of = owner.execute_model, owner.shutdown, self._steps
+
+        def profiled_execute_model(self: Any, scheduler_output: Any, *args: Any, **keywords: Any) -> Any:
+            steps = of(self)
+            steps.begin(scheduler_output)
+            output = execute_model(self, scheduler_output, *args, **keywords)
+            if output is None:
+                steps.pause()
+            else:
+                steps.end()
+            return output
+
+        def profiled_sample_tokens(self: Any, *args: Any, **keywords: Any) -> Any:
+            steps = of(self)
+            steps.resume()
+            output = self.worker.sample_tokens(*args, **keywords)
+            steps.end()
+            return output
+
+        def profiled_shutdown(self: Any, *args: Any, **keywords: Any) -> Any:
+            of(self).close()
+            return shutdown(self, *args, **keywords)
+
+        self._patches.set(owner, "execute_model", profiled_execute_model)
+        self._patches.set(owner, "sample_tokens", profiled_sample_tokens)
+        self._patches.set(owner, "shutdown", profiled_shutdown)
+
+    def _patch_runner(self, module: ModuleType) -> None:
+        """The parts of a runner's Python have their names in a profiled step, and cost a test in others."""
+        from flagscale_perf.profile.kineto import Range, is_running
+        from flagscale_perf.profile.ranges import PART
+
+        theirs = getattr(module, SCOPE)
+
+        def scope(name: str) -> Any:
+            return Range(PART + name) if is_running() else theirs(name)
+
+        self._patches.set(module, SCOPE, scope)
+
+
+_installation: Installation | None = None
+
+
+def install(options: ProfileOptions) -> Installation:
+    """Profiles the workers of this process from now on; does nothing where they are. What it returns takes
+    that back.
+    """
+    global _installation
+    if _installation is None:
+        _installation = Installation(options)
+        _installation.begin()
+    return _installation
+
+
+def from_environment() -> None:
+    """What vLLM calls: the same if the environment names steps. A mistake in it is said, and nothing is
+    profiled: vLLM would end at an error of a plug-in.
+    """
+    if not os.environ.get("FLAGSCALE_PERF_PROFILE_STEPS"):
+        return
+    try:
+        install(ProfileOptions.of())
+    except PerfError as error:
+        _say(f"nothing is profiled in process {os.getpid()}: {error}")
+    except Exception as error:
+        _say(f"nothing is profiled in process {os.getpid()}: {type(error).__name__}: {error}")
+
+
+def _entered(name: str) -> Any:
+    from flagscale_perf.profile.kineto import Range, is_running
+    from flagscale_perf.profile.ranges import PART
+
+    if not is_running():
+        return None
+    entered = Range(PART + name)
+    entered.__enter__()
+    return entered
+
+
+def _import_failed(module: str, error: Exception) -> None:
+    _say(f"{module} is not patched: {type(error).__name__}: {error} (vLLM goes on without)")
+
+
+def _say(text: str) -> None:
+    complain(f"flagscale_perf profile: {text}")

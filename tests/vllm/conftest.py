@@ -1,0 +1,99 @@
+"""Tests on a real vLLM, in an environment of its own, which `make test-vllm` makes; elsewhere each module
+here is skipped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf import __version__
+from tests.vllm.generate import BEGIN, write_model
+
+HERE = Path(__file__).parent
+REPO = HERE.parents[1]
+REASON = "needs vLLM; `make test-vllm` runs it where it is"
+PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
+
+
+class _NotHere(pytest.Module):
+    """A module that cannot be imported here."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        pytest.skip(REASON, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Modules here are not even imported elsewhere."""
+    if importlib.util.find_spec("vllm"):
+        return None
+    return _NotHere.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here has the marker `vllm`."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("vllm")
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What one run of vLLM made.
+
+    Attributes:
+        tokens: of each round and prompt.
+        stderr: of all its processes.
+    """
+
+    tokens: list[list[list[int]]]
+    stderr: str
+
+
+Generate = Callable[..., Generated]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of a small Qwen3."""
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
+def plugin_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory for PYTHONPATH with this package's entry point, whatever is installed."""
+    directory = tmp_path_factory.mktemp("plugin")
+    info = directory / f"flagscale_perf-{__version__}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: flagscale-perf\nVersion: {__version__}\n")
+    (info / "entry_points.txt").write_text(PLUGIN)
+    return directory
+
+
+@pytest.fixture
+def generate(run_python: Callable[..., object], model: Path, plugin_path: Path) -> Generate:
+    """`generate(tensor_parallel, mode, variables)`: a whole run of vLLM, and what it made."""
+
+    def run(tensor_parallel: int, mode: str, variables: Mapping[str, str]) -> Generated:
+        bound = "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(tensor_parallel))
+        environment = {
+            "PYTHONPATH": os.pathsep.join([str(plugin_path), str(REPO)]),
+            "VLLM_CPU_OMP_THREADS_BIND": bound,
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_NO_USAGE_STATS": "1",
+        }
+        ended = run_python(
+            "-m", "tests.vllm.generate", model, str(tensor_parallel), mode, env=environment | dict(variables)
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr  # type: ignore[attr-defined]
+        lines = ended.stdout.splitlines()  # type: ignore[attr-defined]
+        tokens = next(line.removeprefix(BEGIN) for line in lines if line.startswith(BEGIN))
+        return Generated(json.loads(tokens), ended.stderr)  # type: ignore[attr-defined]
+
+    return run
