@@ -17,6 +17,7 @@ from torch.utils import flop_counter
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Events, Ints
+from flagscale_perf.profile.formulas import FORMULAS
 from flagscale_perf.profile.memory import Levels
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.profile.rows import Key, operators_of
@@ -112,6 +113,9 @@ def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, I
         if formula is not None:
             flops[index] = _flops(formula, shapes, dtypes, events.inputs.values[index])
         moved[index] = _moved(name, shapes, dtypes, int(retained[index]))
+        hidden = FORMULAS[name].hidden if name in FORMULAS else None
+        if hidden is not None and moved[index] >= 0:
+            moved[index] += hidden(*shapes) * _SIZES[dtypes[0]]
     return flops, moved
 
 
@@ -123,6 +127,8 @@ def _has_around(is_meant: Any, places: Attribution) -> Any:
 
 
 def _formula(name: str) -> _Formula | None:
+    if name in FORMULAS:
+        return FORMULAS[name].flops
     space, _, op = name.partition("::")
     if op == _CPU_ATTENTION:
         return _typed(flop_counter.sdpa_flop)

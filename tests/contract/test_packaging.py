@@ -64,7 +64,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(tmp_path, monkeypatch, com
     }
     assert scripts.split("\n\n") == [
         "[console_scripts]\nflagscale-perf = flagscale_perf.cli:main",
-        "[verl.plugins]\nflagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin\n",
+        "[verl.plugins]\nflagscale-perf = flagscale_perf.hosts.transfer_queue.verl_plugin",
+        "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n",
     ]
     assert (metadata["Version"], metadata["Requires-Python"]) == (flagscale_perf.__version__, ">=3.11")
     needs = metadata.get_all("Requires-Dist", [])

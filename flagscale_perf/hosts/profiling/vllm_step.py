@@ -49,16 +49,3 @@ def _prefills(scheduled: Any) -> int:
             name in cached.resumed_req_ids and made[place] > 0 for place, name in enumerate(cached.req_ids)
         )
     return count
-
-
-def attention_pairs(scheduled: Any) -> int:
-    """Pairs of a query and a key that causal attention multiplies, over all requests: each new token with
-    those before it and with itself.
-    """
-    tokens, pairs = scheduled.num_scheduled_tokens, 0
-    cached = scheduled.scheduled_cached_reqs
-    before = dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
-    before |= {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
-    for name, count in tokens.items():
-        pairs += count * before[name] + count * (count + 1) // 2
-    return pairs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.hosts.profiling.vllm_step import Work, attention_pairs
+from flagscale_perf.hosts.profiling.vllm_step import Work
 
 
 def scheduled(
@@ -50,9 +50,3 @@ def scheduled(
 )
 def test_phase_of_a_step(output: Any, work: Work | None) -> None:
     assert Work.of(output) == work
-
-
-def test_pairs_of_query_and_key() -> None:
-    # 1 + 2 + 3 for a prompt of three; 5 for the fifth token; 10 + 11 for the tenth and the eleventh
-    output = scheduled({"a": (0, 3)}, {"b": (4, 1, 1), "c": (9, 2, 1)})
-    assert attention_pairs(output) == 6 + 5 + 21

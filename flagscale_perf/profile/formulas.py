@@ -1,0 +1,44 @@
+"""FLOPs, and weights that no argument shows, of operators that torch's own table does not have.
+
+A row here is all that another library's operator needs. How many keys each query meets in a serving engine's
+attention is in no shape: its FLOPs are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+Shape = Sequence[int]
+
+
+class Formula(NamedTuple):
+    """Of one operator; each function is called with what the operator is called with, shapes for tensors.
+
+    Attributes:
+        flops: of one run.
+        hidden: elements, of the type of its first tensor, that it reads and that are no argument.
+    """
+
+    flops: Callable[..., int]
+    hidden: Callable[..., int] | None = None
+
+
+def _onednn_mm(made: Shape, given: Shape, *_: Any) -> int:
+    """The weight is behind a number; the result is an argument."""
+    return 2 * prod(made) * given[-1]
+
+
+def _onednn_weight(made: Shape, given: Shape, *_: Any) -> int:
+    return made[-1] * given[-1]
+
+
+def _packed_linear(made: Shape, given: Shape, *_: Any) -> int:
+    return 2 * prod(made) * given[-1]
+
+
+FORMULAS: dict[str, Formula] = {
+    "_C::onednn_mm": Formula(_onednn_mm, _onednn_weight),
+    "_C::weight_packed_linear": Formula(_packed_linear),
+}
