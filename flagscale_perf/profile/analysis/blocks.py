@@ -14,7 +14,7 @@ from flagscale_perf.analysis.blocks import (
     Section,
     Tile,
 )
-from flagscale_perf.profile.analysis import drawn, tables
+from flagscale_perf.profile.analysis import collectives_shown, drawn, tables
 from flagscale_perf.profile.analysis.extend import charts
 from flagscale_perf.profile.analysis.remarks import remarks_of
 from flagscale_perf.profile.analysis.report import ProfileReport
@@ -43,7 +43,7 @@ def report_of(found: ProfileReport) -> Report:
         facts=[Pairs(_facts(found, begun)), *(Note(line, "warn") for line in remarks_of(found))],
         tiles=_tiles(found),
         findings=Findings(found.findings, found.unjudged),
-        sections=[section for section in _sections(found) if section.blocks],
+        sections=[section for section in _sections(found) if section.blocks] if found.has_rows else [],
         content=found,
         rows=rows_of(found),
         reading=profile.reading,
@@ -111,6 +111,8 @@ def _sections(found: ProfileReport) -> list[Section]:
         Section("operators", "Operators", "Time by operator",
                 _each(found, drawn.operators, tables.operators)),
         Section("modules", "Modules", "Time by module", _each(found, tables.modules)),
+        Section("communication", "Communication", "Waiting and transfer in collectives",
+                collectives_shown.blocks(found)),
         Section("roofline", "Roofline", "Against what the device can do",
                 _each(found, drawn.roofline, tables.roofline)),
         Section("memory", "Memory", "Memory by layer", [*drawn.memory(found), *tables.memory(found)]),

@@ -6,18 +6,14 @@ they mean: base, unit, observer, residual, coverage, versions.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from flagscale_perf.analysis.blocks import Block, Note, Report, Section
 from flagscale_perf.profile.analysis import blocks, drawn
 from flagscale_perf.profile.analysis.operators import part_of
 from flagscale_perf.profile.analysis.report import BASE, ProfileReport
-from flagscale_perf.profile.analysis.source import UNKNOWN
 from flagscale_perf.profile.analysis.sums import Cell
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.jsonl import finite
@@ -28,13 +24,6 @@ TIMINGS, ANALYSIS, COMM, WHOLE = (
 PICTURES = (
     *("layer_performance_heatmap", "operation_time_distribution", "compute_vs_communication"),
     *("memory_usage_analysis", "performance_bottlenecks", "bandwidth_analysis"),
-)
-GB = 1e9
-# FLOP and bytes aside, what is sent for each byte of the buffer: nccl-tests' factors, by group size.
-_FACTORS = (
-    (r"all_?reduce", lambda size: 2 * (size - 1) / size),
-    (r"all_?gather|reduce_?scatter|all_?to_?all|gather|scatter", lambda size: (size - 1) / size),
-    (r"broadcast|reduce|send|recv", lambda size: 1.0),
 )
 
 
@@ -88,6 +77,8 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
         op: {
             "count": one["count"] / max(1, len(ranks)),
             "total_time": one["ns"] / max(1, len(ranks)) / NS_PER_S,
+            "wait_time": one["wait"] / max(1, len(ranks)) / NS_PER_S,
+            "transfer_time": one["transfer"] / max(1, len(ranks)) / NS_PER_S,
             "total_bytes": one["bytes"] / max(1, len(ranks)),
             "avg_bandwidth_gbps": one["speed"],
         }
@@ -101,50 +92,28 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     return dict(finite(_common(found) | {
         "communication_analysis": analysis,
         "bandwidth_unit": "GB/s (10^9 bytes): bus bandwidth as nccl-tests counts it, by the time without"
-        " waiting (the shortest time among the ranks of each collective)",
+        " waiting, by the transfers of those operations that are split",
     }))  # fmt: skip
 
 
 def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
-    """By operation: how many, time with waiting, bytes; and the bus bandwidth."""
+    """By operation: how many, time with waiting, bytes; and the bus bandwidth of the transfers."""
     made: dict[str, dict[str, Any]] = {}
-    shortest: dict[tuple[Any, ...], list[Any]] = {}
-    for rank in found.profile.ranks:
-        frame = rank.collectives
-        names = (
-            "op",
-            "group",
-            "sequence",
-            "ordinal",
-            "window",
-            "peer",
-            "total_ns",
-            "size_bytes",
-            "group_size",
+    weights: dict[str, int] = defaultdict(int)
+    for one in found.communication.waits:
+        each = made.setdefault(
+            one.operation, {"count": 0, "ns": 0, "wait": 0, "transfer": 0, "bytes": 0, "speed": None}
         )
-        for op, group, sequence, ordinal, window, peer, total_ns, size, members in zip(
-            *(frame[name].tolist() for name in names), strict=True
-        ):
-            name = op.rpartition(":")[2]
-            one = made.setdefault(name, {"count": 0, "ns": 0, "bytes": 0, "speed": None})
-            one["count"] += 1
-            one["ns"] += total_ns
-            one["bytes"] += 0 if size == UNKNOWN else size
-            if size not in (UNKNOWN, 0) and peer == UNKNOWN and members > 1:
-                key = (name, group, window, sequence if sequence != UNKNOWN else ordinal)
-                kept = shortest.setdefault(key, [total_ns, size, members])
-                kept[0] = min(kept[0], total_ns)
-    speeds: dict[str, list[float]] = defaultdict(list)
-    for (name, *_), (total_ns, size, members) in shortest.items():
-        if total_ns > 0:
-            speeds[name].append(size * _factor(name, members) / total_ns * NS_PER_S / GB)
-    for name, values in speeds.items():
-        made[name]["speed"] = float(np.median(values))
+        each["count"] += one.runs
+        each["ns"] += one.total_ns
+        each["wait"] += one.wait_ns
+        each["transfer"] += one.transfer_ns
+        each["bytes"] += one.size_bytes or 0
+        if one.busbw_gb_per_s is not None:
+            before = (each["speed"] or 0.0) * weights[one.operation]
+            weights[one.operation] += one.transfer_ns
+            each["speed"] = (before + one.busbw_gb_per_s * one.transfer_ns) / weights[one.operation]
     return made
-
-
-def _factor(op: str, members: int) -> float:
-    return next((factor(members) for pattern, factor in _FACTORS if re.search(pattern, op)), 1.0)
 
 
 def _common(found: ProfileReport) -> dict[str, Any]:

@@ -2,9 +2,194 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
+from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.sums import PhaseSums
+from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+
+GAIN = "steps in the same time"
+FEW_LAYERS = 3
+
+
+@dataclass(frozen=True)
+class ProfileCase(Case):
+    """What the rules look into."""
+
+    report: ProfileReport
+
+    @property
+    def steps(self) -> Sequence[PhaseSums]:
+        """Each kind that has time."""
+        return [sums for sums in self.report.sums.values() if sums.mean.total]
+
+
+ProfileRule = Rule[ProfileCase]
+
+
+def _takes(
+    this: ProfileRule, sums: PhaseSums, title: str, saved_ns: float, evidence: list[Evidence]
+) -> Finding:
+    """With what it costs of the profiled steps, and what is gained without it."""
+    left = sums.mean.total - saved_ns
+    return replace(
+        this.finding(title, evidence, GAIN),
+        cost_s=saved_ns * sums.mean.steps / NS_PER_S,
+        cost_share=saved_ns / sums.mean.total,
+        gain=saved_ns / left if left > 0 else None,
+    )
+
+
+@rule(
+    limits={"wait": Limit(0.02, "share", "ours: of a step, that the other ranks wait for one")},
+    causes=["more work on that rank, or a slower or shared processor", "its input comes later"],
+    changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
+)
+def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """The other ranks wait for one in collectives."""
+    sums, found = case.report.main, []
+    if sums is None or not sums.mean.total:
+        return []
+    for late in case.report.communication.lates:
+        steps, others = sums.mean.steps, max(1, len(sums.books) - 1)
+        each_ns = late.waits_ns / steps / others
+        share = each_ns / sums.mean.total
+        if not this.exceeds(share, "wait"):
+            continue
+        words = (
+            f"of a step, {each_ns / NS_PER_MS:.3f} ms on each other rank; last in {late.lasts} of"
+            f" {late.operations}, at {late.module or 'outside'} ({late.phase})"
+        )
+        title = f"The other ranks wait for rank {late.rank}"
+        finding = _takes(this, sums, title, each_ns, [this.broke(words, share, "wait")])
+        found.append(replace(finding, ranks=[late.rank], phase="communication"))
+    return found
+
+
+@rule(
+    limits={"transfer": Limit(0.1, "share", "ours: of a step, waiting aside")},
+    causes=["links are slow for the bytes that are sent", "many small operations"],
+    changes=[
+        Change([], "overlap it with compute, or send less: fewer tensor-parallel ranks, larger batches")
+    ],
+)
+def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
+    """Collectives take long even without waiting."""
+    sums = case.report.main
+    if sums is None or not sums.mean.total:
+        return None
+    whole = sum(one.transfer_ns for one in case.report.communication.waits)
+    each_ns = whole / max(1, len(sums.books)) / sums.mean.steps
+    if not this.exceeds(each_ns / sums.mean.total, "transfer"):
+        return None
+    words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers, all overlap aside"
+    share = each_ns / sums.mean.total
+    return _takes(this, sums, "Transfers take a large part of a step", each_ns, [
+        this.broke(words, share, "transfer")
+    ])  # fmt: skip
+
+
+@rule(
+    limits={"host": Limit(0.2, "share", "ours: of a step, Python between operators and autograd's engine")},
+    causes=["operators are so short that Python cannot keep up: small batches, decoding"],
+    changes=[Change([], "larger batches, torch.compile, or CUDA graphs: fewer, longer operators")],
+)
+def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """Much of the step is Python."""
+    found = []
+    for sums in case.steps:
+        amounts = sums.by(lambda cell: cell.kind)
+        taken = sum(amounts[kind].self_ns for kind in (HOST, ENGINE) if kind in amounts)
+        share = taken / sums.mean.total
+        if this.exceeds(share, "host"):
+            words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
+            title = f"Python takes {100 * share:.1f} % of a {sums.phase} step"
+            found.append(_takes(this, sums, title, taken, [this.broke(words, share, "host")]))
+    return found
+
+
+@rule(
+    limits={
+        "slower": Limit(1.5, "times", "ours: as long as the median layer"),
+        "worth": Limit(0.02, "share", "ours: of a step, less is not worth a change"),
+    },
+    causes=["the layer is another kind, its input is larger, or something else ran on the processor"],
+    changes=[
+        Change([], "compare its rows with another layer's: the operator that differs is in the heat map")
+    ],
+)
+def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """A layer computes much longer than the others."""
+    found = []
+    for sums in case.steps:
+        times = {
+            name: one.self_ns
+            for (name, number), one in sums.by_place(
+                lambda cell: (cell.place.name, cell.place.number), lambda cell: cell.kind not in NOT_COMPUTE
+            ).items()
+            if number is not None
+        }
+        if len(times) < FEW_LAYERS:
+            continue
+        usual = sorted(times.values())[len(times) // 2]
+        for name, taken in times.items():
+            more = taken - usual
+            if not usual or not this.exceeds(taken / usual, "slower"):
+                continue
+            if this.exceeds(more / sums.mean.total, "worth"):
+                words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms"
+                title = f"{name} takes {taken / usual:.1f} times as long as the other layers ({sums.phase})"
+                found.append(_takes(this, sums, title, more, [this.broke(words, taken / usual, "slower")]))
+    return found
+
+
+@rule(
+    limits={"observer": Limit(1.1, "times", "ours: beyond it shares are those of another program")},
+    causes=["very short operators", "a machine that others use, too: see clean against clean"],
+    changes=[Change([], "read shares, not times; larger batches make operators longer")],
+)
+def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """Profiling changes what it measures, by more than clean steps differ among themselves."""
+    found = []
+    for phase, one in case.report.observers.items():
+        ratio, noise = one.ratio, (one.noise or 0.0) + abs((one.clean_ratio or 1.0) - 1.0)
+        if ratio is None or not this.exceeds(ratio, "observer") or ratio - 1 <= noise:
+            continue
+        evidence = [this.broke(f"profiled {phase} steps against clean ones: {one.words}", ratio, "observer")]
+        found.append(this.finding(f"Profiling makes a {phase} step x{ratio:.2f}", evidence, GAIN))
+    return found
+
+
+@rule(
+    limits={"residual": Limit(0.02, "share", "ours: of a step that no row explains")},
+    causes=["work outside of operators and modules, or events that were dropped"],
+    changes=[Change([], "see the residual of each rank: nothing of it is hidden in other rows")],
+)
+def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """Rows do not account for the whole step."""
+    found = []
+    for sums in case.steps:
+        share = abs(sums.mean.residual) / sums.mean.total
+        if this.exceeds(share, "residual"):
+            words = f"of a {sums.phase} step, {sums.mean.residual / NS_PER_MS:.3f} ms"
+            title = f"{100 * share:.1f} % of a {sums.phase} step are in no row"
+            found.append(this.finding(title, [this.broke(words, share, "residual")], GAIN))
+    return found
+
+
+RULES: tuple[ProfileRule, ...] = (
+    *(late_rank, transfers, host_bound, slow_layer, costly_observer, open_books),
+)
 
 
 def judge(report: ProfileReport) -> ProfileReport:
     """With its findings, the costliest first."""
-    return report
+    if not report.has_rows:
+        return report
+    unjudged = [] if report.roofs.best else ["what the device could do at best: no roofs were measured"]
+    if report.communication.unsplit:
+        unjudged.append("waiting in collectives of which not all ranks were profiled")
+    return replace(report, findings=find(RULES, ProfileCase(report)), unjudged=unjudged)

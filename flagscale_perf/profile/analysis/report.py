@@ -14,6 +14,7 @@ from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of,
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.sums import Amount, PhaseSums, sums_of
 from flagscale_perf.profile.analysis.verdicts import Verdict, verdicts_of
+from flagscale_perf.profile.analysis.waits import Communication, communication_of
 from flagscale_perf.spine.jsonl import finite
 
 REPORT_VERSION = 1
@@ -30,6 +31,7 @@ class ProfileReport:
         observers: what profiling costs, by kind of step.
         roofs: of the device.
         points: by kind of step, work among the roofs.
+        communication: of all ranks, matched.
         verdicts: by the requirement's thresholds.
         metrics: of registered functions, by their names.
         findings: what holds the step back.
@@ -41,6 +43,7 @@ class ProfileReport:
     observers: Mapping[str, Observer]
     roofs: Roofs
     points: Mapping[str, Sequence[Point]]
+    communication: Communication
     verdicts: Sequence[Verdict] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -73,6 +76,17 @@ class ProfileReport:
             ],
             "steps": {phase: self._phase(phase) for phase in self.sums},
             "roofs": asdict(self.roofs),
+            "communication": {
+                "waits": [one._asdict() for one in self.communication.waits],
+                "lates": [
+                    {name: value for name, value in one._asdict().items() if name != "worst"}
+                    for one in self.communication.lates
+                ],
+                "bubbles": [one._asdict() for one in self.communication.bubbles],
+                "operations": len(self.communication.operations),
+                "unsplit": self.communication.unsplit,
+                "clocks": self.communication.clocks,
+            },
             "verdicts": [asdict(one) for one in self.verdicts],
             "metrics": dict(self.metrics),
             "findings": [_finding(one) for one in self.findings],
@@ -150,8 +164,8 @@ def report_of(profile: Profile) -> ProfileReport:
     sums, roofs = sums_of(profile), roofs_of(profile)
     found = ProfileReport(
         profile, sums, observers_of(profile), roofs,
-        {phase: points_of(one, roofs) for phase, one in sums.items()},
+        {phase: points_of(one, roofs) for phase, one in sums.items()}, communication_of(profile),
     )  # fmt: skip
-    found = replace(found, verdicts=verdicts_of(found.sums, roofs))
+    found = replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
     found = replace(found, metrics={name: make(found) for name, make in metrics().items()})
     return judge(found)

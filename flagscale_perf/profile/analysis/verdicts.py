@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flagscale_perf.profile.analysis.roofline import Roofs
 from flagscale_perf.profile.analysis.sums import PhaseSums
+from flagscale_perf.profile.analysis.waits import Communication
 
 EXCELLENT, GOOD, IMPROVE = "excellent", "good", "improve"
 TONES = {EXCELLENT: "good", IMPROVE: "bad"}
@@ -43,6 +44,31 @@ def judged(value: float | None, excellent: float, improve: float) -> str | None:
     return EXCELLENT if value > excellent else IMPROVE if value < improve else GOOD
 
 
-def verdicts_of(sums: Mapping[str, PhaseSums], roofs: Roofs) -> Sequence[Verdict]:
+def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communication) -> Sequence[Verdict]:
     """All that the requirement has, whether known or not."""
-    return []
+    total = sums.mean.total * sum(one.steps for one in sums.books.values()) if sums is not None else 0.0
+    tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
+    bubbles = [one.share for one in communication.bubbles if one.share is not None]
+    links = [
+        one.busbw_gb_per_s
+        for one in communication.waits
+        if one.operation == "send_recv" and one.busbw_gb_per_s is not None
+    ]
+    copy = None if roofs.bytes_per_s is None else roofs.bytes_per_s / GB
+    rows = (
+        ("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5,
+         "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
+         "no tensor-parallel collective was recorded"),
+        ("PP efficiency, at most", 1 - max(bubbles) if bubbles else None, "share", 0.6, 0.4,
+         "what the largest bubble of a stage leaves of the step", "no pipeline was recorded"),
+        ("P2P", max(links) if links else None, "GB/s", 200.0, 100.0,
+         "the fastest messages between two ranks", "no message between two ranks was split"),
+        ("memory bandwidth", copy, "GB/s", 1500.0, 1500.0,
+         "a copy, read and written; the requirement has one limit", "the roof of a copy was not measured"),
+        ("NVLink utilisation", None, "share", 0.5, 0.3, "", "a profile has no counters of links"),
+    )  # fmt: skip
+    return [
+        Verdict(name, value, unit, excellent, improve, judged(value, excellent, improve),
+                why if value is None else remark)
+        for name, value, unit, excellent, improve, remark, why in rows
+    ]  # fmt: skip
