@@ -7,6 +7,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.vllm.generate import BEGIN, write_model
 
 HERE = Path(__file__).parent
 REPO = HERE.parents[1]
+TIMEOUT_S = 900  # an engine takes a quarter of a minute to start, or minutes on a busy machine
 REASON = "needs vLLM; `make test-vllm` runs it where it is"
 PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
 
@@ -76,24 +79,26 @@ def plugin_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.fixture
-def generate(run_python: Callable[..., object], model: Path, plugin_path: Path) -> Generate:
+@pytest.fixture(scope="module")
+def generate(model: Path, plugin_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Generate:
     """`generate(tensor_parallel, mode, variables)`: a whole run of vLLM, and what it made."""
 
     def run(tensor_parallel: int, mode: str, variables: Mapping[str, str]) -> Generated:
         bound = "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(tensor_parallel))
-        environment = {
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGSCALE_PERF_")}
+        environment = kept | {
             "PYTHONPATH": os.pathsep.join([str(plugin_path), str(REPO)]),
             "VLLM_CPU_OMP_THREADS_BIND": bound,
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "VLLM_NO_USAGE_STATS": "1",
         }
-        ended = run_python(
-            "-m", "tests.vllm.generate", model, str(tensor_parallel), mode, env=environment | dict(variables)
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr  # type: ignore[attr-defined]
-        lines = ended.stdout.splitlines()  # type: ignore[attr-defined]
-        tokens = next(line.removeprefix(BEGIN) for line in lines if line.startswith(BEGIN))
-        return Generated(json.loads(tokens), ended.stderr)  # type: ignore[attr-defined]
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.vllm.generate", str(model), str(tensor_parallel), mode],
+            cwd=tmp_path_factory.mktemp("cwd"), env=environment | dict(variables), text=True,
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        tokens = next(line for line in ended.stdout.splitlines() if line.startswith(BEGIN))
+        return Generated(json.loads(tokens.removeprefix(BEGIN)), ended.stderr)
 
     return run

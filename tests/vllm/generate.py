@@ -11,8 +11,9 @@ import sys
 from pathlib import Path
 
 LAYERS = 3
-PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 2, 48, 24
-ROUNDS = 4
+# One at a time: two would reach the scheduler one after another, now in one step and now in two.
+PROMPTS, PROMPT_TOKENS, NEW_TOKENS = 1, 48, 24
+ROUNDS = 7
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 256,
     "intermediate_size": 512, "num_hidden_layers": LAYERS, "num_attention_heads": 4,
