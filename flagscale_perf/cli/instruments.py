@@ -100,6 +100,22 @@ def _marked(path: Path) -> str | None:
     return next((MARKS[mark] for file in files for mark in MARKS if has_mark(file, mark)), None)
 
 
+def others_in(directory: Path, shown: Path) -> dict[str, str]:
+    """Instruments that have other run files in the directory than the one that is shown, each with its newest
+    session: one run may be watched by several.
+    """
+    own, found = instrument_of(RunFile(shown).header), {}
+    for session_id in sessions_in(directory):
+        try:
+            header = RunFile(directory / file_names(session_id)["records"]).header
+            instrument = instrument_of(header)
+        except PerfError:  # damaged, or of a newer version
+            continue
+        if instrument is not own:
+            found[header.instrument or FIRST] = session_id
+    return found
+
+
 def instrument_in(directory: Path) -> Instrument:
     """The one that wrote the newest readable run file. Raises PerfError where the directory has no file."""
     for session_id in reversed(sessions_in(directory)):

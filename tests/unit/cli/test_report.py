@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -187,3 +188,18 @@ def test_what_is_no_log_is_refused(tmp_path, monkeypatch, capsys, text, said) ->
     os.utime("a.log", (0, 0))  # so old that nobody is just beginning it
     assert main(["report", "a.log"]) == 2
     assert capsys.readouterr() == ("", said)
+
+
+def test_a_session_of_another_instrument_in_the_directory_is_named(
+    run_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    earlier, damaged = "20240129_102959", "20240129_102958"
+    (run_dir / f"perf_records_{earlier}.jsonl").write_bytes(
+        encode(replace(make_header(session_id=earlier), instrument="rpc"))
+    )
+    (run_dir / f"perf_records_{damaged}.jsonl").write_bytes(b"{\n")
+    said = f"the rpc session {earlier} is here, too; --session {earlier} shows it\n"
+    assert main(["report", str(run_dir)]) == 0
+    assert capsys.readouterr() == (golden("report.txt"), said)
+    assert main(["report", str(run_dir), "--session", SESSION]) == 0
+    assert capsys.readouterr() == (golden("report.txt"), "")
