@@ -44,6 +44,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     return _NotHere.from_parent(parent, path=module_path)
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for its groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything here has the marker `trace`. What shares the Ray stays together, the rest by its file."""
     for item in items:
