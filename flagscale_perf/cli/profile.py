@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
@@ -23,6 +24,7 @@ PRESETS = {
 }  # steps, tokens, warm-up
 EXIT_NOTHING = 1
 CHARTS = "charts"
+RUN_FILES, WRITER_S = "perf_records_*.jsonl", 60
 ELSEWHERE = (
     "profile a training of FlagScale or Megatron-LM instead, which has both: add --perf-profile-steps 20-22"
     " to its options; or a vLLM server"
@@ -63,7 +65,6 @@ def _add_files(parser: ArgumentParser) -> None:
 
 def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
     """Writes every file and says so; 1 where the profile has no rows. Raises PerfError."""
-    from flagscale_perf.analysis.run_file import RunFile
     from flagscale_perf.profile.analysis import blocks, files
     from flagscale_perf.profile.analysis import extend as extensions
     from flagscale_perf.profile.analysis.report import read_report
@@ -172,8 +173,20 @@ def profile_model(args: Namespace) -> Path:
     print(
         f"profiling {steps} steps of {model or 'a small Qwen3'} behind {warmup} for warm-up ...", flush=True
     )
+    before = set(directory.glob(RUN_FILES))
     profile_own(OwnRun(model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.mode, directory))
-    return directory
+    return _written(directory, before)
+
+
+def _written(directory: Path, before: set[Path]) -> Path:
+    """The directory, once the writer, a process of its own, has written the run file. Raises PerfError."""
+    end_s = time.monotonic() + WRITER_S
+    while time.monotonic() < end_s:
+        new = set(directory.glob(RUN_FILES)) - before
+        if new and all(path.stat().st_size and not RunFile(path).is_live() for path in new):
+            return directory
+        time.sleep(0.1)
+    raise PerfError(f"--dir {directory}: the writer has not finished a run file in {WRITER_S} s; see stderr")
 
 
 def add_run_options(parser: ArgumentParser) -> None:

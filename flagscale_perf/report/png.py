@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 _WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.9, 100
 _LINE_INCH, _TITLE_INCH, _GAP_INCH = 0.2, 0.45, 0.2
+_PART_INCH, _MOST_LABELS, _LEVEL_LABELS = 1.3, 48, 6
 _COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
 _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
@@ -56,11 +57,11 @@ def render(report: Report) -> bytes:
         raise missing("matplotlib", error, "--format png", "take another format") from None
     panels, bars = _panels(report), _bars(report)
     rows = -(-len(panels) // _COLUMNS)
-    height = _HEAD_INCH + _ROW_INCH * rows + _GAP_INCH + _BAR_INCH * len(bars) + _FOOT_INCH
+    height = _head_inch(report) + _ROW_INCH * rows + _GAP_INCH + _BAR_INCH * len(bars) + _FOOT_INCH
     figure = Figure(figsize=(_WIDTH_INCH, height), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
     _head(figure, report)
-    _draw(figure, panels, bars)
+    _draw(figure, panels, bars, _head_inch(report))
     _foot(figure, report)
     file = io.BytesIO()
     figure.savefig(file, format="png", metadata={"Software": None})
@@ -95,9 +96,16 @@ def _bars(report: Report) -> list[Draw]:
     ]
 
 
-def _draw(figure: Figure, panels: Sequence[Draw], bars: Sequence[Draw]) -> None:
+def _head_inch(report: Report) -> float:
+    """Room for title, facts and findings; a picture of one part has the title alone."""
+    is_part = not report.facts and not report.tiles
+    findings_inch = _LINE_INCH * (_SHOWN_FINDINGS + 1) if is_part and report.findings is not None else 0.0
+    return _PART_INCH + findings_inch if is_part else _HEAD_INCH
+
+
+def _draw(figure: Figure, panels: Sequence[Draw], bars: Sequence[Draw], head_inch: float) -> None:
     """Panels side by side, and below them the bars over the whole width."""
-    top_inch = figure.get_figheight() - _HEAD_INCH
+    top_inch = figure.get_figheight() - head_inch
     for place, draw in enumerate(panels):
         row, column = divmod(place, _COLUMNS)
         left = _LEFT + column * (_PANEL_WIDTH + _GAP)
@@ -252,7 +260,15 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
     if heat.columns:
         axes.set_xlabel(heat.axis, size=9, color=_SOFT)
         places = [place + 0.5 for place in range(len(heat.columns))]
-        axes.set_xticks(places, [printable(name) for name in heat.columns], size=9, parse_math=False)
+        axes.set_xticks(places, [printable(name) for name in heat.columns], size=8, parse_math=False)
+        if len(heat.columns) > _LEVEL_LABELS:
+            axes.tick_params(axis="x", rotation=35)
+            for text in axes.get_xticklabels():
+                text.set_horizontalalignment("right")
+        if len(heat.rows) <= _MOST_LABELS:
+            names = [printable(name) for name in heat.rows]
+            axes.set_yticks(range(len(names)), names, size=8, parse_math=False)
+        axes.set_ylabel("")
     else:
         _iterations(axes, heat)
     axes.figure.colorbar(image, ax=axes, pad=0.015)

@@ -105,21 +105,18 @@ def _training(model: Any, run: OwnRun) -> Callable[[Any, int], None]:
 
 
 def _forward(model: Any, run: OwnRun) -> Callable[[Any, int], None]:
-    """Each step is one token of a greedy decoding; when the sequence is full, it begins again."""
     import torch
 
     model.eval()
-    ids = torch.randint(0, model.config.vocab_size, (run.batch, max(1, run.tokens)))
-    kept: dict[str, Any] = {"cache": None, "next": None}
+    ids = torch.randint(0, model.config.vocab_size, (run.batch, run.tokens))
 
     def step(profiler: Any, iteration: int) -> None:
-        """The prefill first, then a token."""
-        given = ids if kept["cache"] is None else kept["next"]
-        phase = "prefill" if kept["cache"] is None else "decode"
-        with profiler.step(iteration, phase, samples=run.batch, tokens=given.numel()), torch.no_grad():
-            out = model(input_ids=given, past_key_values=kept["cache"], use_cache=True)
-            kept["cache"], kept["next"] = out.past_key_values, out.logits[:, -1:].argmax(-1)
-        if out.past_key_values.get_seq_length() >= run.longest:
-            kept["cache"] = None
+        """A prefill, and the decoding of one token: two kinds of steps, each with windows of its own."""
+        with torch.no_grad():
+            with profiler.step(iteration, "prefill", samples=run.batch, tokens=ids.numel()):
+                out = model(input_ids=ids, use_cache=True)
+            following = out.logits[:, -1:].argmax(-1)
+            with profiler.step(iteration, "decode", samples=run.batch, tokens=run.batch):
+                model(input_ids=following, past_key_values=out.past_key_values, use_cache=True)
 
     return step

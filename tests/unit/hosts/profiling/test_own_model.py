@@ -24,7 +24,7 @@ def _run(tmp_path: Path, mode: str) -> OwnRun:
     return OwnRun(tmp_path / "model", 2, 1, 8, 1, 64, mode, tmp_path / "run")
 
 
-@pytest.mark.parametrize(("mode", "phases"), [("train", {"train"}), ("generate", {"decode"})])
+@pytest.mark.parametrize(("mode", "phases"), [("train", {"train"}), ("generate", {"prefill", "decode"})])
 def test_steps_of_a_local_configuration(tmp_path: Path, run_python, mode: str, phases: set[str]) -> None:
     run = _run(tmp_path, mode)
     program = f"""
