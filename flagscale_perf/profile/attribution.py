@@ -14,6 +14,7 @@ from flagscale_perf.profile.ranges import MODULE, PART, STEP
 NODE = "autograd::engine::evaluate_function: "  # begins the event of a node of the backward pass
 _ACCUMULATE = "AccumulateGrad"
 _OPTIMIZER = "Optimizer."  # begins the range that torch has around each optimizer's step
+_THREAD = 44  # bits of a sequence number, below those of its thread
 _BACKWARD, _USER = 1, 7  # of torch's RecordScope
 
 
@@ -67,11 +68,8 @@ class Attribution:
         is_module = events.marked(by_name > 0) & ~events.is_async
         is_node = events.marked([name.startswith(NODE) for name in events.names])
         own = np.where(is_module, by_name[events.name], NOTHING)
-        forward = nesting.inherited(own)
         nodes = np.flatnonzero(is_node)
-        matched = _matched(events, forward, nodes)
-        own[nodes] = _accumulated(events, nodes, matched)
-        module = np.maximum(nesting.inherited(own), 0)
+        module, matched = _modules(events, nesting, own, nodes)
         return cls(
             nesting=nesting,
             paths=paths,
@@ -105,8 +103,24 @@ def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
     return paths, by_name
 
 
+def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints) -> tuple[Ints, Ints]:
+    """Each event's module, and that of each node's forward operator as `_matched` has it. Where a node
+    computes again, what it computes has nodes in turn, whose module follows from its own.
+    """
+    module = np.maximum(nesting.inherited(own), 0)
+    while True:
+        matched = _matched(events, module, nodes)
+        own[nodes] = _accumulated(events, nodes, matched)
+        before, module = module, np.maximum(nesting.inherited(own), 0)
+        if (module == before).all():
+            return module, matched
+
+
 def _matched(events: Events, forward: Ints, nodes: Ints) -> Ints:
-    """The module of each node's forward operator, 0 outside of any; -1: there is no such operator."""
+    """The module of each node's forward operator, 0 outside of any; -1: there is no such operator.
+
+    An operator that makes several nodes, such as one in place on a view, has the number of the first.
+    """
     made = np.flatnonzero((events.sequence >= 0) & (events.forward_thread == 0) & ~events.is_async)
     keys = _key(events.thread[made], events.sequence[made])
     order = np.argsort(keys, kind="stable")
@@ -115,13 +129,14 @@ def _matched(events: Events, forward: Ints, nodes: Ints) -> Ints:
     place = np.searchsorted(keys, wanted, side="right") - 1
     found = np.full(len(nodes), NOTHING, np.int64)
     if len(keys):
-        fits = (place >= 0) & (keys[place] == wanted) & (events.sequence[nodes] >= 0)
+        same = keys[place] >> _THREAD == events.forward_thread[nodes]
+        fits = (place >= 0) & same & (events.sequence[nodes] >= 0)
         found[fits] = np.maximum(forward[made[place[fits]]], 0)
     return found
 
 
 def _key(thread: Ints, sequence: Ints) -> Ints:
-    key: Ints = (thread << 44) + sequence
+    key: Ints = (thread << _THREAD) + sequence
     return key
 
 
@@ -141,9 +156,11 @@ def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
 
 
 def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools) -> Ints:
-    """The innermost that says so: a module within a node is computed again."""
+    """The innermost that says so: what a node calls that is a module, or has a number, is computed again."""
     in_node = nesting.inherited(np.where(is_node, 1, NOTHING)) > 0
     own = np.where(is_node, int(Part.BACKWARD), NOTHING)
+    # a backward pass runs without autograd: an operator with a number, in a node, is computed again
+    own[in_node & (events.sequence >= 0) & (events.forward_thread == 0) & ~is_node] = Part.RECOMPUTE
     own[is_module] = np.where(in_node[is_module], int(Part.RECOMPUTE), int(Part.FORWARD))
     optimizers = events.marked([name.startswith(_OPTIMIZER) for name in events.names])
     own[optimizers & ~events.is_async] = Part.OPTIMIZER

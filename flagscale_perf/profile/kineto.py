@@ -51,8 +51,9 @@ def is_running() -> bool:
 
 
 def has_device() -> bool:
-    """Whether this process uses a CUDA device."""
-    return bool(torch.cuda.is_available() and torch.cuda.is_initialized())
+    """Whether this process uses a CUDA device; not one that is only played, in a rehearsal."""
+    is_built = (torch.version.cuda or torch.version.hip) is not None
+    return bool(is_built and torch.cuda.is_available() and torch.cuda.is_initialized())
 
 
 class Session:

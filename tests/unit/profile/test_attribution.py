@@ -89,3 +89,32 @@ def test_a_node_whose_operator_nobody_saw_is_counted_and_has_no_module() -> None
 def test_a_range_of_a_hosts_own_is_no_operator() -> None:
     events = events_of([step(10), Event(PART + "preprocess", 1, 5), Event("aten::add", 2, 3)])
     assert Attribution.of(events).is_user.tolist() == [False, True, False]
+
+
+def test_an_operator_that_makes_several_nodes_has_the_number_of_the_first() -> None:
+    places = Attribution.of(
+        events_of(
+            [
+                step(100),
+                module("m", 5, 40),
+                Event("aten::masked_fill_", 10, 20, sequence=3),
+                node("CopySlices", 60, 70, 5),
+            ]
+        )
+    )
+    assert (places.unmatched, places.paths[places.module[3]]) == (0, "m")
+
+
+def test_what_a_node_computes_again_outside_of_a_module_is_of_its_own() -> None:
+    """As in Megatron, and in a layer of Hugging Face whose module is around the checkpoint."""
+    found = attributed(
+        [
+            step(300),
+            module("m", 10, 90),
+            Event("CheckpointFunction", 20, 80, sequence=3),
+            node("CheckpointFunctionBackward", 100, 200, 3),
+            Event("aten::add", 115, 125, sequence=4),
+            node("AddBackward0", 140, 180, 4),
+        ]
+    )
+    assert [each[1:] for each in found[3:]] == [("m", "backward"), ("m", "recompute"), ("m", "backward")]

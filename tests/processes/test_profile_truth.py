@@ -1,0 +1,44 @@
+"""The module of every node of the backward pass, against a walk of autograd's graph."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import RunPython
+from tests.gloo_ranks import two_ranks
+
+
+def held(found: dict[str, Any], is_recomputed: bool) -> None:
+    """99 of 100 nodes, of a model that has some, and none without a forward operator."""
+    right, wrong = found.get("right", 0), found.get("wrong", 0)
+    assert right > 80 and right >= 0.99 * (right + wrong), found
+    assert found["unmatched"] == 0
+    assert ("recompute" in found["parts"]) == is_recomputed
+    assert {"forward", "backward"} <= set(found["parts"])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("huggingface",),
+        ("huggingface", "recompute"),
+        ("huggingface", "recompute", "reentrant"),
+        ("megatron",),
+        ("megatron", "recompute"),
+    ],
+    ids=" ".join,
+)
+def test_on_one_rank(run_python: RunPython, tmp_path: Path, words: tuple[str, ...]) -> None:
+    ended = run_python("-W", "ignore", "-m", "tests.graph_truth", tmp_path, "0", *words)
+    assert ended.returncode == 0, ended.stderr
+    held(json.loads((tmp_path / "rank0.json").read_text()), "recompute" in words)
+
+
+@pytest.mark.parametrize("words", [(), ("recompute",)], ids=" ".join)
+def test_on_two_tensor_parallel_ranks_of_megatron(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for found in two_ranks("tests.graph_truth", tmp_path, "megatron", "tensor", *words):
+        held(found, "recompute" in words)
