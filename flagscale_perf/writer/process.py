@@ -97,7 +97,7 @@ def serve_job(make_instrument: MakeInstrument) -> None:
         time.sleep(RETRY_S)
     time.sleep(GATHER_S)
     rings.receive()
-    companion.end_after_parent(lambda: rings.is_deserted, lambda: rings.beats)
+    companion.end_after_parent(lambda: rings.is_deserted, lambda: rings.moves)
 
     def wait(seconds: float) -> None:
         """Waits for the next cycle; lines that are due are sent first."""

@@ -78,6 +78,7 @@ class Rings:
         self._reason = KILLED
         self._gone_dropped = 0
         self.beats = 0
+        self.moves = 0  # who came or went, and records that are safe; stands still where nothing gets done
         self.summary: str | None = None
 
     def receive(self) -> bool:
@@ -86,6 +87,7 @@ class Rings:
             for visitor in self._door.visitors():
                 with contextlib.suppress(OSError, ValueError, struct.error):
                     self._members.append(self._welcome(visitor))
+                    self.moves += 1
         return bool(self._members)
 
     @property
@@ -110,6 +112,7 @@ class Rings:
         taken, self._taken = self._taken, []
         for member, records in taken:
             member.source.ring.commit(records)
+            self.moves += records
             if member.is_over:
                 self._part(member)
 
@@ -133,6 +136,7 @@ class Rings:
         is_empty = not self.receive()
         self._door.close()
         self._door = None
+        self.moves += 1
         return RingEnd(self._reason, self._alone_since_ns) if is_empty else None
 
     @property
@@ -200,6 +204,7 @@ class Rings:
         source = member.source
         self._on_end(source)
         self._members.remove(member)
+        self.moves += 1
         self._alone_since_ns = self._clock()
         self._gone_dropped += source.ring.dropped
         if source.ring.end is not None:
