@@ -174,7 +174,8 @@ class PerfConfig:
     perf_profile_steps: str | None = _option(
         None,
         _parse_profile_steps,
-        "profile these iterations by layer and operator, such as 20-22, or 20-22/100 for every 100",
+        "profile so many iterations by layer and operator, each beside clean ones: 20-22 are three from 20"
+        " on, 20-22/100 three in every 100",
         "STEPS",
     )
     perf_profile_ranks: str | None = _option(

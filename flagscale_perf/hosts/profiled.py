@@ -13,6 +13,7 @@ from typing import Any
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.hooks import Loop, TrainingHooks
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.steps import Steps
 
 PROFILING_MODULE = "flagscale_perf.hosts.profiling.megatron"
 ABSENT = "this installation of flagscale_perf has no profiling; install the whole package"
@@ -43,7 +44,12 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         hooks.note(f"not profiled: {kind}{error}")
         return
     ranks = f" of ranks {config.perf_profile_ranks}" if config.perf_profile_ranks else ""
-    hooks.note(f"iterations {config.perf_profile_steps}{ranks} are profiled, and take longer")
+    steps = Steps.parse(config.perf_profile_steps)
+    again = f", and again every {steps.every}" if steps.every else ""
+    hooks.note(
+        f"{steps.last - steps.first + 1} iterations{ranks} from {steps.first} on{again} are profiled, each"
+        f" beside {config.perf_profile_clean} clean; they take longer"
+    )
 
 
 def _profiling(config: PerfConfig) -> ModuleType:

@@ -15,7 +15,7 @@ class RecordsSink:
     """`perf_records_<session>.jsonl`; locked as long as the session lives."""
 
     name: ClassVar[str] = "run file"
-    cost: ClassVar[str] = "records wait in memory; make room or give another --perf-log-dir"
+    cost: ClassVar[str] = "records wait in memory; make room or give another directory"
     rebuilds: ClassVar[bool] = False
 
     def __init__(self, context: SinkContext) -> None:

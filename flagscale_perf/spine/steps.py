@@ -12,7 +12,8 @@ _STEPS = re.compile(r"(\d+)(?:-(\d+))?(?:/(\d+))?")
 
 @dataclass(frozen=True)
 class Steps:
-    """Which steps are profiled: from `first` to `last`, and the same many again after every `every`.
+    """Which steps are profiled: as many as from `first` to `last`, from `first` on, with what lies in between
+    left to whoever profiles; and the same many again after every `every`.
 
     Attributes:
         first, last: as the host counts them, both included.

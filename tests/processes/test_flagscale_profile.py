@@ -115,7 +115,10 @@ def test_each_rank_has_rows_for_its_layers_and_the_host_trains_the_same(shape: s
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
     assert fs.host_losses(tmp_path / "on" / "tb") == fs.host_losses(tmp_path / "off" / "tb")
     assert on.lines == off.lines
-    assert "flagscale_perf: iterations 3-4 are profiled, and take longer" in on.output
+    assert (
+        "flagscale_perf: 2 iterations from 3 on are profiled, each beside 1 clean; they take longer"
+        in on.output
+    )
 
     found = sessions(tmp_path / "on" / "perf")
     assert set(found) == {"training", "profile"}

@@ -50,7 +50,9 @@ def test_the_models_and_the_job_are_given_to_it(monkeypatch: pytest.MonkeyPatch)
     with_profiling(monkeypatch, lambda models, config, job: (models, config, job))
     hooks = begun(ON)
     assert hooks.profile == ("models", ON, "a job")
-    assert hooks.said == ["iterations 20-22 of ranks 0,2 are profiled, and take longer"]
+    assert hooks.said == [
+        "3 iterations of ranks 0,2 from 20 on are profiled, each beside 1 clean; they take longer"
+    ]
 
 
 def test_a_failure_is_said_and_the_monitor_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

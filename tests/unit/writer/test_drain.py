@@ -261,7 +261,7 @@ def test_a_directory_that_cannot_be_made_is_said_once_and_tried_again(
     assert not drain.cycle()
     assert said == [
         f"flagscale_perf: run file: NotADirectoryError: {tmp_path}/logs is no directory; "
-        "records wait in memory; make room or give another --perf-log-dir"
+        "records wait in memory; make room or give another directory"
     ]
     (tmp_path / "logs").unlink()
     put(ring, 2)
