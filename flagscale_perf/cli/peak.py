@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 import textwrap
-import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from typing import Any
 
 from flagscale_perf.cli.base import Command
 from flagscale_perf.device.peaks import find_peak, is_known, known_names, near_names
+from flagscale_perf.device.roofs import SIDES, kind_of_device, product
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
 _TERA = 1e12
 _NAMES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
-# Sides of the square matrices: large enough for the best rate, small enough for any memory.
-_SIZES = {"cuda": 8192, "cpu": 1024}
 
 
 class PeakCommand(Command):
@@ -62,8 +60,8 @@ class PeakCommand(Command):
                 " with --device NAME"
             )
         torch = _torch()
-        kind = "cuda" if torch.cuda.is_available() else "cpu"
-        size = _SIZES[kind] if args.size is None else args.size
+        kind = kind_of_device(torch)
+        size = SIDES[kind] if args.size is None else args.size
         if size < 1 or not 0 < args.seconds < math.inf:
             raise PerfError(
                 f"--size {size} --seconds {args.seconds}: both must be above 0; write for example --size"
@@ -71,15 +69,16 @@ class PeakCommand(Command):
             )
         peak = self._print_datasheet(torch.cuda.get_device_name() if kind == "cuda" else "CPU", args.dtype)
         try:
-            reached, rounds = _measure(torch, kind, getattr(torch, _NAMES[args.dtype]), (size, args.seconds))
+            best = product(torch, getattr(torch, _NAMES[args.dtype]), size, args.seconds)
         except RuntimeError as error:  # torch's for no memory, or no product of this type on this device
             raise PerfError(
                 f"--size {size} --dtype {args.dtype}: {str(error).splitlines()[0]}; write for example --size"
                 " 1024"
             ) from None
+        reached = 2 * size**3 / best.seconds
         share = f", {100 * reached / peak:.1f} % of the datasheet" if peak else ""
         print(
-            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {rounds} products of {size} x {size}"
+            f"measured   {reached / _TERA:.4g} TFLOP/s (best of {best.rounds} products of {size} x {size}"
             f" matrices{share})"
         )
         return 0
@@ -106,21 +105,3 @@ def _torch() -> Any:
     except (ImportError, OSError) as error:  # OSError: one of its libraries
         raise missing("torch", error, "measuring", "look a device up with --device NAME") from None
     return torch
-
-
-def _measure(torch: Any, kind: str, dtype: Any, effort: tuple[int, float]) -> tuple[float, int]:
-    """Best FLOP/s of products of square matrices, and their number. `effort`: side and seconds to spend."""
-    size, seconds = effort
-    left, right = (torch.randn(size, size, device=kind, dtype=dtype) for _ in range(2))
-    out = torch.empty(size, size, device=kind, dtype=dtype)
-    wait = torch.cuda.synchronize if kind == "cuda" else lambda: None
-    torch.matmul(left, right, out=out)  # the first one also chooses the kernel
-    wait()
-    best_s, rounds, end = float("inf"), 0, time.perf_counter() + seconds
-    while rounds == 0 or time.perf_counter() < end:
-        start = time.perf_counter()
-        torch.matmul(left, right, out=out)
-        wait()
-        best_s = min(best_s, time.perf_counter() - start)
-        rounds += 1
-    return 2 * size**3 / best_s, rounds

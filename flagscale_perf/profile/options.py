@@ -31,7 +31,6 @@ class ProfileOptions:
         clean: clean steps beside each profiled one, to see what profiling costs.
         shapes: one more step with shapes, for FLOPs and bytes.
         memory: allocations are recorded.
-        events: each event is kept, too, in a file of its own.
         max_events: of a window; what is more is dropped and counted.
     """
 
@@ -42,7 +41,6 @@ class ProfileOptions:
     clean: int = 1
     shapes: bool = True
     memory: bool = True
-    events: bool = False
     max_events: int = MAX_EVENTS
 
     @property
@@ -65,7 +63,6 @@ class ProfileOptions:
             f"{PREFIX}_CLEAN": str(self.clean),
             f"{PREFIX}_SHAPES": str(int(self.shapes)),
             f"{PREFIX}_MEMORY": str(int(self.memory)),
-            f"{PREFIX}_EVENTS": str(int(self.events)),
         }
 
     @classmethod
@@ -84,7 +81,6 @@ class ProfileOptions:
             clean=int(clean),
             shapes=_flag(environment, "SHAPES", True),
             memory=_flag(environment, "MEMORY", True),
-            events=_flag(environment, "EVENTS", False),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any
@@ -50,6 +50,7 @@ class Profiler:
         *,
         rank: Rank | None = None,
         put: Callable[[Record], None] | None = None,
+        roofs: Mapping[str, int] | None = None,
     ) -> None:
         """Starts nothing yet.
 
@@ -58,6 +59,7 @@ class Profiler:
             options: which steps, and what of them.
             rank: what the host knows of this rank; None: what torch.distributed says.
             put: where records go; None: to the writer of the job on this machine.
+            roofs: what this rank's device does at best, as `device.roofs.roofs` measures it; None: not known.
 
         Raises PerfError for options that cannot be meant.
         """
@@ -66,6 +68,7 @@ class Profiler:
         self._models = [models] if isinstance(models, nn.Module) else list(models)
         self._rank = rank or Rank()
         self._put = put
+        self._roofs = roofs or {}
         self._membership: Membership | None = None
         self._ranges: Ranges | None = None
         self._reduction: Reduction | None = None
@@ -184,6 +187,7 @@ class Profiler:
             self._membership = Membership.join(job_of(self._options), f"rank {rank.rank}")
         store = Store(self._put_all)
         store.add_rank(rank, len(self._ranges.paths))
+        store.add_roofs(self._roofs)
         return Reduction(
             store,
             self._options,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.records import RankRecord
+from flagscale_perf.profile.records import RankRecord, RoofRecord
 from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
 from flagscale_perf.spine.records import Record
 
@@ -52,6 +52,11 @@ class Store:
     def add_rank(self, rank: Rank, modules: int) -> None:
         """What comes first."""
         self.add(RankRecord, **vars(rank), modules=modules)
+
+    def add_roofs(self, per_second: Mapping[str, int]) -> None:
+        """What this rank's device does at best, as `device.roofs.roofs` gives it."""
+        for roof, value in per_second.items():
+            self.add(RoofRecord, roof=roof, per_second=value)
 
 
 def _cut(text: str) -> str:

@@ -20,6 +20,7 @@ SMALL_QWEN3: dict[str, Any] = {
 }  # fmt: skip
 SEED = 1234
 TRAIN, GENERATE = "train", "generate"
+ROOF_S = 0.5  # for each roof
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def profile_own(run: OwnRun) -> None:
     """Runs and profiles it. Raises PerfError for a model that cannot be made."""
     import torch
 
+    from flagscale_perf.device.roofs import roofs
     from flagscale_perf.profile.profiler import Profiler
     from flagscale_perf.profile.rank import Rank
 
@@ -62,10 +64,10 @@ def profile_own(run: OwnRun) -> None:
     first = run.warmup + 1
     options = ProfileOptions(Steps(first, first + run.steps - 1), run.directory.absolute())
     step = _training(model, run) if run.mode == TRAIN else _forward(model, run)
-    length = (
-        2 * run.steps + 1
-    )  # each profiled one has a clean one behind it; the last one has shapes and memory
-    with Profiler(model, options, rank=Rank(host="huggingface")) as profiler:
+    length = 2 * run.steps + 1  # each profiled one has a clean one behind it, the last one shapes and memory
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    measured = roofs(torch, (dtype,), ROOF_S)  # before the first step: it measures alone
+    with Profiler(model, options, rank=Rank(host="huggingface"), roofs=measured) as profiler:
         for iteration in range(1, run.warmup + length + 1):
             step(profiler, iteration)
 

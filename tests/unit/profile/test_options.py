@@ -12,7 +12,7 @@ from flagscale_perf.spine.errors import PerfError
 
 
 def test_another_process_is_told_the_same_by_its_environment(tmp_path: Path) -> None:
-    options = ProfileOptions(Steps(2, 4, 10), tmp_path, "job", "0,2-3", 2, False, False, True)
+    options = ProfileOptions(Steps(2, 4, 10), tmp_path, "job", "0,2-3", 2, False, False)
     assert ProfileOptions.of(options.variables) == options
     assert [options.wants(rank) for rank in range(4)] == [True, False, True, True]
 
