@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.profile.analysis import blocks
+from flagscale_perf.profile.analysis import blocks, compare
 from flagscale_perf.profile.analysis.extend import load
 from flagscale_perf.profile.analysis.report import read_report
 from flagscale_perf.profile.analysis.timeline import timeline
@@ -17,4 +17,6 @@ def _report(path: Path) -> Report:
     return blocks.report_of(read_report(path))
 
 
-INSTRUMENT = Instrument(report=_report, timeline=timeline)
+INSTRUMENT = Instrument(
+    report=_report, timeline=timeline, compare=compare.compare, comparison=compare.report_of
+)

@@ -1,0 +1,324 @@
+"""Profiles compared, each kind of step by itself: by its clean steps, with parts by kind of work and by place
+in the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
+from flagscale_perf.analysis.compare import blocks as comparison
+from flagscale_perf.analysis.compare import bootstrap, sides
+from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    UNDECIDED,
+    CompareOptions,
+    Comparison,
+    Difference,
+    Gate,
+    RunEntry,
+    culprits,
+)
+from flagscale_perf.analysis.compare.judge import SLOWER, Judge, Row
+from flagscale_perf.profile.analysis.drawn import colour_of
+from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
+from flagscale_perf.profile.analysis.observer import Observer, observers_of
+from flagscale_perf.profile.analysis.source import INSTRUMENT_NAME, Frame, Profile, read_profile
+from flagscale_perf.profile.analysis.sums import PhaseSums, sums_of
+from flagscale_perf.spine.clock import NS_PER_MS
+from flagscale_perf.spine.errors import PerfError
+
+NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
+MIN_STEPS, MAX_STEPS = 5, 4096
+WARMUP_SHARE = 4  # at most every fourth step is left out as warm-up
+CLEAN, PROFILED = "clean", "profiled"
+KIND = "kind "
+LABELS = {  # and decimals
+    "mean": ("mean, {unit}", 3),
+    "p95": ("p95, {unit}", 3),
+    "observer": ("profiled step by clean step", 3),
+}
+REMARKS = (
+    "kinds of work and places are of profiled steps, with what profiling costs: what they take in a single"
+    " step is not recorded, so they are taken to spread as the steps do",
+    "each kind of step is judged by itself, in parts of BASE's step of this kind; all intervals of its parts"
+    " together hold with 95 %",
+)
+_TOKENS = "tokens of a {} step"
+_PLACE = ("host", "model", "device", "mode", "world_size", "tensor_size", "pipeline_size", "data_size",
+          "expert_size", "modules")  # fmt: skip
+_NO_CONFIGURATION = ("job", "profiled")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One profile.
+
+    Attributes:
+        path: of the run file.
+        profile: what was read of it.
+        sums, observers: by kind of step.
+    """
+
+    path: Path
+    profile: Profile
+    sums: Mapping[str, PhaseSums]
+    observers: Mapping[str, Observer]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.path.stem
+
+    def steps(self, phase: str, basis: str) -> list[Frame]:
+        """Of each rank that has such steps, in their order."""
+        found = []
+        for rank in self.profile.ranks:
+            steps = rank.clean if basis == CLEAN else rank.profiled
+            own = steps.where(steps["phase"] == phase)
+            if len(own):
+                found.append(own.where(np.argsort(own["start_ns"], kind="stable")))
+        return found
+
+    def times(self, phase: str, basis: str) -> list[float]:
+        """The n-th step of a mean rank, milliseconds."""
+        rows = [steps["total_ns"] / NS_PER_MS for steps in self.steps(phase, basis)]
+        count = min(map(len, rows), default=0)
+        made: list[float] = np.mean([row[:count] for row in rows], axis=0).tolist() if count else []
+        return made
+
+    def first(self, phase: str, basis: str, warmup: int) -> int:
+        """How many of the first steps still warm up, by their iterations."""
+        early = [
+            int(np.count_nonzero(steps["iteration"][steps.known("iteration")] <= warmup))
+            for steps in self.steps(phase, basis)
+        ]
+        count = len(self.times(phase, basis))
+        return max(0, min(max(early, default=0), count // WARMUP_SHARE, count - MIN_STEPS))
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One kind of step.
+
+    Attributes:
+        phase, basis: which steps: those of this kind, with or without the profiler.
+        times: of each run, equally many, milliseconds.
+        left_out: of each run, by the reason.
+        whole, parts, gate: as in `Comparison`.
+    """
+
+    phase: str
+    basis: str
+    times: Sequence[Sequence[float]]
+    left_out: Sequence[Mapping[str, int]]
+    judge: Judge
+    whole: Row
+    parts: Sequence[Row]
+    gate: Gate | None
+
+    @property
+    def noun(self) -> str:
+        """What is judged."""
+        return f"{self.basis} {self.phase} step"
+
+    @property
+    def gravity(self) -> tuple[int, bool, float]:
+        """The larger, the worse is what is said of it."""
+        outcome = None if self.gate is None else self.gate.outcome
+        is_slower = self.whole.verdict == SLOWER
+        share = self.whole.share or 0.0
+        return {SLOWER: 2, UNDECIDED: 1}.get(outcome or "", 0), is_slower, share if is_slower else 0.0
+
+
+def report_of(result: Comparison) -> Report:
+    """What every format shows."""
+    noun = result.basis
+    remarks = list(REMARKS)
+    if any(one.name.startswith(_TOKENS.partition("{")[0]) for one in result.differences):
+        remarks.append("the sides' steps differ in tokens: times are of a step, not of a token")
+    return comparison.report_of(result, LABELS, remarks, (noun, f"a {noun}"))
+
+
+def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    runs, cut = [_read(path) for path in (*base, *new)], len(base)
+    same = sides.on_both_sides(runs[:cut], runs[cut:])
+    judged = [_judged(runs, cut, steps, options, same is not None) for steps in _bases(runs).items()]
+    lead = max(judged, key=lambda one: one.gravity)
+    others = [row for one in judged if one is not lead for row in _other(one)]
+    entries = [
+        RunEntry(str(run.path), run.title, middle, dict(left_out), run.profile.reading.skipped)
+        for run, middle, left_out in zip(runs, lead.judge.medians, lead.left_out, strict=True)
+    ]
+    count = len(lead.times[0])
+    return Comparison(
+        judged=options.judge, basis=lead.noun, unit="ms", iterations=count, first_iteration=1,
+        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
+        figures=sides.figures(_side(lead, runs[:cut], lead.times[:cut]),
+                              _side(lead, runs[cut:], lead.times[cut:])),
+        whole=lead.whole, phases=[*lead.parts, *others], culprits=culprits(lead.whole, lead.parts),
+        noise=lead.judge.noise, noise_source=sides.noise_source(lead.judge, options),
+        block_length=lead.judge.block_length, smallest_visible=lead.judge.smallest_visible,
+        differences=_differences(runs[0], runs[cut], lead.phase), same_run=same, gate=lead.gate,
+        charts=[sides.trend(lead.times, cut, f"Time of a {lead.noun}", "step"), *_bars(lead.parts)],
+    )  # fmt: skip
+
+
+def _read(path: Path) -> Run:
+    """Raises PerfError for a file that is no profile's run file, or a profile without rows."""
+    profile = read_profile(path)
+    instrument = profile.header.instrument
+    if instrument != INSTRUMENT_NAME:
+        raise PerfError(
+            f"{str(path)!r} was recorded by the instrument {instrument or 'training'!r} and is no profile;"
+            " compare a profile with a profile"
+        )
+    return Run(path, profile, sums_of(profile), observers_of(profile))
+
+
+def _bases(runs: Sequence[Run]) -> dict[str, str]:
+    """Which steps of each kind are compared, clean ones where every run has enough of them. Raises PerfError
+    where there are none.
+    """
+    common = [phase for phase in runs[0].sums if all(phase in run.sums for run in runs)]
+    if not common:
+        kinds = "; ".join(f"{str(run.path)!r} has {', '.join(run.sums) or 'none'}" for run in runs)
+        raise PerfError(f"the runs have no kind of profiled step in common: {kinds}")
+    made = {}
+    for phase in common:
+        for basis in (PROFILED, CLEAN):
+            if all(len(run.times(phase, basis)) >= MIN_STEPS for run in runs):
+                made[phase] = basis
+    if not made:
+        run = min(runs, key=lambda one: len(one.times(common[0], CLEAN)))
+        clean, profiled = (len(run.times(common[0], basis)) for basis in (CLEAN, PROFILED))
+        raise PerfError(
+            f"{str(run.path)!r} has {clean} clean and {profiled} profiled {common[0]} steps; {MIN_STEPS} of"
+            f" a sort are needed: profile {MIN_STEPS} steps or more, for example --perf-profile-steps 20-29"
+        )
+    return made
+
+
+def _judged(
+    runs: Sequence[Run], cut: int, steps: tuple[str, str], options: CompareOptions, is_same: bool
+) -> Judged:
+    phase, basis = steps
+    firsts = [run.first(phase, basis, options.warmup) for run in runs]
+    kept = [run.times(phase, basis)[first:] for run, first in zip(runs, firsts, strict=True)]
+    count = min(map(len, kept))
+    times, statistic = [row[:count] for row in kept], STATISTICS[options.judge]
+    judge = Judge(times, cut, NOISE if options.noise is None else options.noise, statistic)
+    whole = judge.whole()
+    parts = judge.parts(_parts([run.sums[phase] for run in runs], times, statistic))
+    other = PROFILED if basis == CLEAN else CLEAN
+    left_out = [
+        {
+            name: number
+            for name, number in sides.left_out(
+                {f"{other} steps": len(run.times(phase, other)), "steps at the start": first},
+                len(row) - count,
+            ).items()
+            if number
+        }
+        for run, first, row in zip(runs, firsts, kept, strict=True)
+    ]
+    gate = sides.gate_of(judge, whole, options.fail_if_slower, is_same, MAX_STEPS)
+    return Judged(phase, basis, times, left_out, judge, whole, parts, gate)
+
+
+def _parts(
+    sums: Sequence[PhaseSums],
+    times: Sequence[Sequence[float]],
+    statistic: Callable[[Sequence[float]], float],
+) -> Mapping[str, list[list[float | None]]]:
+    """Kinds of work and places of each run, whose mean is recorded, with the spread of its steps."""
+    found = [_amounts(one) for one in sums]
+    spreads = [[time / (statistic(row) or 1.0) for time in row] for row in times]
+    return {
+        name: [
+            [None if name not in amounts else amounts[name] * one for one in spread]
+            for amounts, spread in zip(found, spreads, strict=True)
+        ]
+        for name in dict.fromkeys(name for amounts in found for name in amounts)
+    }
+
+
+def _amounts(sums: PhaseSums) -> dict[str, float]:
+    """Milliseconds of a profiled step, in the order in which they are shown."""
+    kinds, places = sums.by(lambda cell: cell.kind), sums.by_place(lambda cell: cell.place)
+    made = {f"{KIND}{kind}": kinds[kind].self_ns for kind in sums.kinds}
+    made |= {_title(place): places[place].self_ns for place in sums.places if places[place].self_ns}
+    return {name: ns / NS_PER_MS for name, ns in made.items()}
+
+
+def _title(place: Place) -> str:
+    if place.number is not None:
+        return place.name
+    return "outside of modules" if place.name == OUTSIDE else f"module {place.name}"
+
+
+def _other(one: Judged) -> list[Row]:
+    """Rows of a kind of step that is not the one judged first; shares are of its own step."""
+    return [
+        replace(one.whole, name=f"a {one.noun}"),
+        *(replace(row, name=f"{one.phase}, {row.name}") for row in one.parts),
+    ]
+
+
+def _side(lead: Judged, runs: Sequence[Run], times: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    ratios = [ratio for run in runs if (ratio := run.observers[lead.phase].ratio) is not None]
+    return sides.typical([time for row in times for time in row]) | {
+        "observer": bootstrap.mean(ratios) if ratios else None
+    }
+
+
+def _differences(base: Run, new: Run, phase: str) -> list[Difference]:
+    one, other = _configuration(base, phase), _configuration(new, phase)
+    names = dict.fromkeys([*one, *other])
+    return [
+        Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
+    ]
+
+
+def _configuration(run: Run, phase: str) -> dict[str, object]:
+    """Facts of the job, and what its first rank is."""
+    profile = run.profile
+    facts = {name: fact for name, fact in profile.header.facts.items() if name not in _NO_CONFIGURATION}
+    place = profile.ranks[0].place
+    tokens = {
+        each["tokens"] for rank in profile.ranks for each in rank.steps.records() if each["phase"] == phase
+    }
+    return (
+        facts
+        | {name: place.get(name) for name in _PLACE}
+        | {
+            "ranks": len(profile.ranks),
+            _TOKENS.format(phase): next(iter(tokens)) if len(tokens) == 1 else None,
+        }
+    )
+
+
+def _bars(parts: Sequence[Row]) -> list[Section]:
+    """Kinds of work of the sides, to one scale."""
+    kinds = [row for row in parts if row.name.startswith(KIND)]
+    wholes = {side: sum(getattr(row, side) or 0.0 for row in kinds) for side in ("base", "new")}
+    bars = [
+        StackedBar(
+            f"{side.upper()}, a profiled step",
+            "ms",
+            [
+                Stripe(kind, time, time / (whole or 1.0), colour_of(kind))
+                for row in kinds
+                if (time := getattr(row, side)) and (kind := row.name.removeprefix(KIND))
+            ],
+            max(wholes.values()),
+            in_words=False,
+        )
+        for side, whole in wholes.items()
+    ]
+    return [Section("kinds", "Kinds of work", "Kinds of work side by side", bars)] if kinds else []
