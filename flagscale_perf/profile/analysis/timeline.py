@@ -1,12 +1,13 @@
-"""Steps and collectives of all ranks on a timeline, with arrows between collectives that belong together."""
+"""Steps and collectives of all ranks on a timeline, with arrows between those that belong together."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
+from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
 from flagscale_perf.profile.records import (
     CollectiveRecord,
     MemoryRecord,
@@ -22,7 +23,9 @@ from flagscale_perf.spine.records import RunHeader
 _FIRST = 100  # process of the trace of the first rank
 _WINDOWS, _STEPS, _COLLECTIVES = 1, 2, 10
 MOST_LANES = 16  # of collectives of one rank at the same time
-MOST_ARROWS = 200_000
+MOST_MATCHED = 200_000  # collectives of all ranks; later ones have no arrows
+_TEXTS = ("phase", "module", "op", "call", "group")
+_Side = tuple[int, int, int, int | None]  # of an operation: rank, start, time, whether it sends
 PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 
@@ -33,7 +36,8 @@ def timeline(header: RunHeader) -> Timeline:
         each: drawn.items
         for each in (ProcessRecord, NameRecord, RankRecord, StepRecord, CollectiveRecord, WindowRecord)
     } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord), _nothing)
-    return Timeline(header, own, rest=drawn.arrows)
+    clock = header.boot_id or str(header.host)
+    return Timeline(header, own, rest=lambda: drawn.arrows(clock))
 
 
 def _nothing(record: Any) -> tuple[Item, ...]:
@@ -47,7 +51,10 @@ class _Drawn:
         self._names: dict[int, dict[int, str]] = defaultdict(lambda: {0: ""})
         self._ends: dict[tuple[int, str], list[int]] = {}
         self._named: set[Track] = set()
-        self._matches: dict[Hashable, list[tuple[Track, int, int]]] = defaultdict(list)
+        self._places: dict[int, Mapping[str, Any]] = {}
+        self._collectives: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        self._tracks: dict[_Side, list[Track]] = defaultdict(list)
+        self._kept = 0
 
     def items(self, record: Any) -> Iterator[Item]:
         """Of one record."""
@@ -58,6 +65,7 @@ class _Drawn:
                 yield Name(Track(_FIRST + record.number, 0), record.title, is_process=True)
             case RankRecord():
                 name = self._names[record.process].get(record.model, "")
+                self._places[record.process] = record._asdict()
                 yield Name(Track(_FIRST + record.process, 0), f"rank {record.rank} {name}".strip(), True)
             case StepRecord():
                 yield from self._step(record)
@@ -100,18 +108,50 @@ class _Drawn:
             "sequence": one.sequence, "peer": one.peer, "exposed_ms": _ms(one.exposed_ns),
         }  # fmt: skip
         yield Span(track, op, one.start_ns, end_ns, args)
-        if one.peer is None and len(self._matches) < MOST_ARROWS:
-            key = (group, one.sequence) if one.sequence is not None else (group, op, one.window, one.ordinal)
-            self._matches[key].append((track, one.start_ns, end_ns))
+        self._keep(one, track)
 
-    def arrows(self) -> Iterator[Item]:
-        """From the rank that came last to those that waited for it."""
-        for number, members in enumerate(self._matches.values()):
-            last = max(members, key=lambda one: one[1])
-            for place, one in enumerate(members):
-                track, _, end_ns = one
-                if one is not last:
-                    yield Arrow("last to come", f"{number}/{place}", last[0], last[1] + 1, track, end_ns - 1)
+    def _keep(self, one: CollectiveRecord, track: Track) -> None:
+        """For the arrows at the end."""
+        if self._kept < MOST_MATCHED:
+            self._kept += 1
+            names = self._names[one.process]
+            texts = {field: names.get(getattr(one, field), "") for field in _TEXTS}
+            self._collectives[one.process].append(one._asdict() | texts)
+            side = (self._rank(one.process), one.start_ns, one.total_ns, one.is_send)
+            self._tracks[side].append(track)
+
+    def _rank(self, process: int) -> int:
+        return int(self._places.get(process, {}).get("rank", -process))
+
+    def arrows(self, clock: str) -> Iterator[Item]:
+        """From the rank that came last to those that waited for it, and from who sends to who receives. Ranks
+        that are not in the file may have come later still: then there is none.
+        """
+        operations = operations_of([
+            RankCollectives(self._rank(process), clock, self._places.get(process, {}), collectives)
+            for process, collectives in self._collectives.items()
+        ])  # fmt: skip
+        for number, operation in enumerate(operations):
+            found = _ends(operation)
+            if found is None:
+                continue
+            name, source, targets = found
+            begin = self._tracks[source].pop(0)
+            for place, target in enumerate(targets):
+                end_ns = target[1] + target[2]
+                track = self._tracks[target].pop(0)
+                yield Arrow(name, f"{number}/{place}", begin, source[1] + 1, track, end_ns - 1)
+
+
+def _ends(operation: Operation) -> tuple[str, _Side, list[_Side]] | None:
+    """What an operation's arrows are called, where they begin, and where they end; None without any."""
+    sides = {(each.rank, each.start_ns, each.total_ns, each.is_send): each for each in operation.sides}
+    is_message = sorted(str(each.is_send) for each in operation.sides) == ["0", "1"]
+    if not is_message and operation.split_by != CLOCK:
+        return None
+    begins = [key for key, each in sides.items() if (each.is_send if is_message else each.is_last)]
+    ends = [key for key in sides if key not in begins]
+    return "message" if is_message else "last to come", begins[0], ends
 
 
 def _ms(value: int | None) -> float | None:
