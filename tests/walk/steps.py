@@ -188,6 +188,7 @@ OTHER_STEPS = (
         None,
         instead="Ray, TransferQueue and verl have their own environment; `make test-trace` runs the example",
     ),
+    as_it_stands(Place.CHECKOUT, "make demo-profile", "Key figures"),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
