@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -15,6 +16,7 @@ from flagscale_perf.spine.errors import PerfError
 
 CHUNK_BYTES = 1 << 20
 MAX_FILES = 10_000
+MAX_TRIES = 10  # to open the parts of a log between two rotations
 _ROTATED = re.compile(r"^(.*?)(?:\.(\d{1,4}))?(?:\.gz)?$")
 _NAMES = re.compile(r"\.(?:log|txt|out|err)(?:\.\d{1,4})?(?:\.gz)?$")
 
@@ -69,13 +71,16 @@ class LogChunks:
         trouble: why its end could not be read; empty where it could.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, fd: int | None = None) -> None:
+        """`fd`: of the file, where it is open; it is taken over."""
         self.path = path
         self.trouble = ""
+        self._fd = fd
 
     def __iter__(self) -> Iterator[bytes]:
         """Raises PerfError for a file that cannot be read at all."""
-        with os.fdopen(open_regular(self.path), "rb") as file:
+        fd, self._fd = self._fd, None
+        with os.fdopen(open_regular(self.path) if fd is None else fd, "rb") as file:
             is_gzip = file.read(2) == b"\x1f\x8b"
             file.seek(0)
             yield from self._chunks(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_gzip else file)
@@ -101,6 +106,57 @@ class LogChunks:
         except (OSError, EOFError, zlib.error) as error:
             self.trouble = str(error) or type(error).__name__
             return b""
+
+
+def held(files: Sequence[Path], listed: Container[Path]) -> Iterator[LogChunks]:
+    """The logs, one after another. The parts of a rotated log are opened together, so that one which is moved
+    while they are read is neither missed nor read twice.
+
+    Args:
+        files: those of one rotated log side by side, as `log_files` gives them.
+        listed: those of them that were found in a directory: there a log's parts may be more by now.
+
+    Raises PerfError for one that cannot be read.
+    """
+    for _, group in itertools.groupby(files, key=lambda path: _age(path)[:2]):
+        opened = _opened(list(group), listed)
+        try:
+            while opened:
+                yield LogChunks(*opened.pop(0))
+        finally:
+            _close(opened)
+
+
+def _opened(parts: list[Path], listed: Container[Path]) -> list[tuple[Path, int]]:
+    """The parts of one log at one moment: once all are open, their names still stand for the same files."""
+    is_listed = parts[-1] in listed
+    for tries in range(1, MAX_TRIES + 1):
+        opened: list[tuple[Path, int]] = []
+        try:
+            opened.extend((part, open_regular(part)) for part in parts)
+            parts = _now(parts[-1]) if is_listed else parts
+            files = [os.fstat(fd).st_ino for _, fd in opened]
+            if not is_listed or files == [part.stat().st_ino for part in parts] or tries == MAX_TRIES:
+                return opened
+        except (PerfError, FileNotFoundError):  # moved in that moment
+            if not is_listed or tries == MAX_TRIES:
+                _close(opened)
+                raise
+            parts = _now(parts[-1]) or parts
+        _close(opened)
+    return []
+
+
+def _now(part: Path) -> list[Path]:
+    """All parts of its log that there are, the oldest first."""
+    name = _age(part)[1]
+    found = part.parent.glob(f"{_escaped(name)}*")
+    return sorted((each for each in found if _NAMES.search(each.name) and _age(each)[1] == name), key=_age)
+
+
+def _close(opened: Sequence[tuple[Path, int]]) -> None:
+    for _, fd in opened:
+        os.close(fd)
 
 
 def has_mark(path: Path, mark: bytes) -> bool:

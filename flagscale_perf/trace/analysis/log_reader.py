@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 from flagscale_perf.analysis.log_files import LogChunks
 from flagscale_perf.trace.analysis.columns import Calls, Column, Operations, Stages
@@ -26,9 +25,9 @@ class LogReader:
         self.lines = self._started = 0
         self._numbers: dict[str, Numbers] = defaultdict(Numbers)
 
-    def read(self, path: Path) -> None:
+    def read(self, chunks: LogChunks) -> None:
         """One file. Raises PerfError where it cannot be read at all."""
-        chunks, found, losses = LogChunks(path), TraceLines(path.name), self._losses
+        found, losses = TraceLines(chunks.path.name), self._losses
         for column in found.read(chunks):
             self._add(column)
         self.lines += found.lines
@@ -37,7 +36,7 @@ class LogReader:
         losses.repeated += found.repeated
         losses.lossy |= found.lossy
         if chunks.trouble:
-            losses.troubles.append(f"{path}: {chunks.trouble}")
+            losses.troubles.append(f"{chunks.path}: {chunks.trouble}")
 
     def finish(self) -> None:
         """What is missing, once all is read."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.log_files import log_files, older_parts
+from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -199,8 +199,9 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
     named = str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     traces = Traces(title=f"Queue traces in {named}", subject=f"{len(files)} logs" if len(files) > 1 else "")
     reader = LogReader(traces.sums, traces.losses)
-    for file in files:
-        reader.read(file)
+    listed = {file for file in files if file not in paths}
+    for chunks in held(files, listed):
+        reader.read(chunks)
     reader.finish()
     traces.reading = Reading(named, {"lines": reader.lines}, traces.losses.torn, [])
     given = {file.resolve() for file in files}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.analysis import log_files
-from flagscale_perf.analysis.log_files import LogChunks, has_mark, older_parts
+from flagscale_perf.analysis.log_files import LogChunks, has_mark, held, older_parts
+from flagscale_perf.analysis.run_file import open_regular
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -65,3 +67,71 @@ def test_a_mark_is_found_anywhere(tmp_path: Path) -> None:
     assert has_mark(path, b"[TQ-TRACE] ")
     assert not has_mark(path, b"[TQ-DETAIL] ")
     assert not has_mark(tmp_path, b"line")
+
+
+def rotate(path: Path, newest: bytes) -> None:
+    """As a writer of logs does: the parts move by one, and a new file begins."""
+    for number in (2, 1):
+        if (older := path.with_name(f"{path.name}.{number}")).exists():
+            older.rename(path.with_name(f"{path.name}.{number + 1}"))
+    path.rename(path.with_name(f"{path.name}.1"))
+    path.write_bytes(newest)
+
+
+@pytest.fixture
+def rotated(tmp_path: Path) -> Path:
+    path = tmp_path / "a.log"
+    path.write_bytes(b"one\n")
+    rotate(path, b"two\n")
+    (tmp_path / "b.log.gz").write_bytes(gzip.compress(b"other\n"))
+    return path
+
+
+def test_a_log_that_is_rotated_while_it_is_read_is_read_once(rotated: Path) -> None:
+    files, text = log_files.log_files(rotated.parent), []
+    for chunks in held(files, set(files)):
+        if not text:
+            rotate(rotated, b"three\n")  # what was "two" is called a.log.1 now
+        text.append(b"".join(chunks))
+    assert text == [b"one\n", b"two\n", b"other\n"]
+
+
+@pytest.mark.parametrize("before", ["", "a.log.1", "a.log"])
+def test_a_log_that_is_rotated_while_it_is_opened_is_read_whole(
+    rotated: Path, before: str, monkeypatch
+) -> None:
+    files, opens = log_files.log_files(rotated.parent), iter([True])
+    if not before:  # before the first is opened, all names have moved
+        rotate(rotated, b"three\n")
+
+    def open_late(path: Path) -> int:
+        if path.name == before and next(opens, False):
+            rotate(rotated, b"three\n")
+        return open_regular(path)
+
+    monkeypatch.setattr(log_files, "open_regular", open_late)
+    assert [b"".join(chunks) for chunks in held(files, set(files))] == [
+        b"one\n",
+        b"two\n",
+        b"three\n",
+        b"other\n",
+    ]
+
+
+def test_a_log_that_moves_without_end_is_read_as_it_was_found(rotated: Path, monkeypatch) -> None:
+    files, moves = log_files.log_files(rotated.parent), itertools.count()
+
+    def open_and_rotate(path: Path) -> int:
+        rotate(rotated, b"%d\n" % next(moves))
+        return open_regular(path)
+
+    monkeypatch.setattr(log_files, "open_regular", open_and_rotate)
+    text = [b"".join(chunks) for chunks in held(files, set(files))]
+    assert text[-1] == b"other\n"
+    assert len(text) > 1
+
+
+def test_files_that_were_named_are_read_as_they_are(rotated: Path) -> None:
+    assert [b"".join(chunks) for chunks in held([rotated], ())] == [b"two\n"]
+    with pytest.raises(PerfError, match=r"a.log.7'"):
+        list(held([rotated.with_name("a.log.7")], ()))

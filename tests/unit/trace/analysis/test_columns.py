@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flagscale_perf.analysis.log_files import LogChunks
 from flagscale_perf.trace.analysis import lines
 from flagscale_perf.trace.analysis.columns import MIB, Calls, Operations, Stages, Usual, columns_of
 from flagscale_perf.trace.analysis.log_reader import LogReader
@@ -48,7 +49,7 @@ def _none(text: bytes, _: Any) -> Usual:
 def _read(path: Path) -> Any:
     sums, losses = Sums(), Losses()
     reader = LogReader(sums, losses)
-    reader.read(path)
+    reader.read(LogChunks(path))
     reader.finish()
     calls = {
         key: [*(getattr(one, name).as_dict() for name in ("total", "get", "compute", "put")), one.errors]

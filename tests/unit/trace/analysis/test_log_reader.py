@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis.log_files import LogChunks
 from flagscale_perf.trace.analysis.log_reader import LogReader, Numbers
 from flagscale_perf.trace.analysis.losses import Losses
 from flagscale_perf.trace.analysis.sums import Sums
@@ -16,7 +17,7 @@ def test_several_logs_are_one_sum(tmp_path: Path) -> None:
     for number, name in enumerate(("a.log", "b.log"), 1):
         behind = f" | pid=7 | number={2 * number}"
         (tmp_path / name).write_text("\n".join(lines_of_call(behind=behind) + lines_of_put()))
-        reader.read(tmp_path / name)
+        reader.read(LogChunks(tmp_path / name))
     reader.finish()
     assert (reader.lines, sums.calls, sums.count, losses.lost, losses.unfinished) == (20, 2, 2, 1, 0)
 
