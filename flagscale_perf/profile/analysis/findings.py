@@ -8,11 +8,13 @@ from dataclasses import dataclass, replace
 from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit, Rule, find, rule
 from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
+from flagscale_perf.profile.analysis.spread import FEW_STEPS, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
 FEW_LAYERS = 3
+SCATTER = 5.0  # of which a layer is farther from the others than chance brings it
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,9 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer computes much longer than the others."""
+    """A layer computes much longer than the others, by more than chance brings about: what single steps take
+    longer than the fastest may have hit this layer alone, and layers that are alike differ, too.
+    """
     found = []
     for sums in case.steps:
         times = {
@@ -135,9 +139,13 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         if len(times) < FEW_LAYERS:
             continue
         usual = sorted(times.values())[len(times) // 2]
-        for name, taken in times.items():
+        spread = spread_of(case.report.profile, sums.phase)
+        if spread is None:
+            continue
+        for place, (name, taken) in enumerate(times.items()):
             more = taken - usual
-            if not usual or not this.exceeds(taken / usual, "slower"):
+            chance = max(spread * sums.mean.total, SCATTER * scatter_of([*times.values()], place))
+            if not usual or more <= chance or not this.exceeds(taken / usual, "slower"):
                 continue
             if this.exceeds(more / sums.mean.total, "worth"):
                 words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms"
@@ -192,4 +200,10 @@ def judge(report: ProfileReport) -> ProfileReport:
     unjudged = [] if report.roofs.best else ["what the device could do at best: no roofs were measured"]
     if report.communication.unsplit:
         unjudged.append("waiting in collectives of which not all ranks were profiled")
+    few = [phase for phase in report.sums if spread_of(report.profile, phase) is None]
+    if few:
+        unjudged.append(
+            f"whether a layer of {' and '.join(few)} steps is slow or was slowed down: fewer than {FEW_STEPS}"
+            " profiled steps show no spread"
+        )
     return replace(report, findings=find(RULES, ProfileCase(report)), unjudged=unjudged)

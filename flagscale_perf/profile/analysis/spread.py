@@ -1,0 +1,42 @@
+"""How much steps of one kind differ, and so how much of a layer's time may be chance.
+
+Rows are sums over a window: what a layer took in each step is not known. So all that single steps take longer
+than the fastest one is taken to have hit the layer in question, which is the worst that chance can have done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flagscale_perf.profile.analysis.source import Profile
+
+FEW_STEPS = 3  # profiled ones; fewer show no spread
+
+
+def spread_of(profile: Profile, phase: str) -> float | None:
+    """What a step takes longer than the fastest one on average, a share of the usual step; of the profiled
+    steps or of all, and of the rank where it is most. None where no rank has `FEW_STEPS` profiled ones.
+    """
+    found = []
+    for rank in profile.ranks:
+        profiled, clean = (
+            steps["total_ns"][(steps["phase"] == phase) & (steps["total_ns"] > 0)]
+            for steps in (rank.profiled, rank.clean)
+        )
+        if len(profiled) >= FEW_STEPS:
+            ratios = [own / np.median(own) for own in (profiled, clean) if len(own)]
+            found += [_excess(ratios[0]), _excess(np.concatenate(ratios))]
+    return max(found, default=None)
+
+
+def _excess(ratios: NDArray[np.float64]) -> float:
+    return float(ratios.mean() - ratios.min())
+
+
+def scatter_of(times: Sequence[float], place: int) -> float:
+    """How far the others are from their median, usually: layers that are alike differ by chance, too."""
+    others = np.array([time for other, time in enumerate(times) if other != place])
+    return float(np.median(np.abs(others - np.median(others))))
