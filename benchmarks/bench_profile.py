@@ -11,9 +11,10 @@ about as long as a kernel of a device. In each round every arm runs one step, in
 100" is one profiled step and 99 that our Profiler lets pass, out of the same round; for `tiny`, whose steps
 are short, 100 steps in a row are measured, too.
 
-At last one process profiles a step of a million events, and one ten steps of a tenth of that: seconds from
-the end of the last step to the window's last record, and the memory that was added at its highest, with the
-share that was there before anything was read, which is torch's. Exits with 1 where a bar is missed.
+At last a million events become records: of ten steps, and of one, in a process each. Reading has the seconds
+from torch's raw events to the last record, also of those that are read between steps; stopping is torch's.
+Memory is what was added to the process, at the highest and when all was over; beside it that of torch's
+profiler alone, stopped after the one step and never read. Exits with 1 where a bar is missed.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ from benchmarks.profile_arms import (  # noqa: E402
     plain,
     torchs,
 )
+from flagscale_perf.profile.kineto import Session  # noqa: E402
 from flagscale_perf.profile.profiler import Profiler  # noqa: E402
 from flagscale_perf.profile.records import WindowRecord  # noqa: E402
 from flagscale_perf.profiling import ProfileOptions, Steps  # noqa: E402
@@ -178,55 +180,83 @@ def memory_mb(field: str) -> float:
     return int(found[1]) / 1024
 
 
+def torch_alone(step: Callable[[], None]) -> None:
+    """Prints what torch's profiler adds to memory until it has stopped."""
+    before_mb = memory_mb("VmRSS")
+    with torch.autograd.profiler.profile(use_kineto=True):
+        step()
+    print(memory_mb("VmHWM") - before_mb)
+
+
 def convert(events: int, steps: int) -> None:
-    """In a process of its own: so many events in so many steps to records; prints figures."""
+    """In a process of its own: so many events in so many steps to records; 0: torch alone, in one. Prints
+    figures.
+    """
     torch.set_num_threads(1)
     model, train = made(SIZES["tiny"], True)
     one = Ours(model)
     for arm in (plain(train), ours(one, train)):
         arm()
     one.profiler.close()
-    repeats = max(1, round(events / steps / one.events))
+    repeats = max(1, round(events / max(1, steps) / one.events))
+
+    def step() -> None:
+        for _ in range(repeats):
+            train()
+
+    gc.collect()
+    if not steps:
+        torch_alone(step)
+        return
+    reads: list[float] = []
+
+    def read(session: Session, most: int) -> None:
+        begin_s = time.perf_counter()
+        original(session, most)
+        reads.append(time.perf_counter() - begin_s)
+
+    original = Session.read
+    Session.read = read
     options = ProfileOptions(
         Steps(1, steps), Path.cwd(), clean=0, shapes=False, memory=False, max_events=10**9
     )
     records: list[Any] = []
     profiler = Profiler(model, options, put=records.append)
-    gc.collect()
     before_mb, stop_s = memory_mb("VmRSS"), 0.0
-    begin_s = time.perf_counter()
     for _ in range(steps):
         profiler.begin_step()
-        for _ in range(repeats):
-            train()
+        step()
         begin_s = time.perf_counter()
         profiler.end_step()
         stop_s += time.perf_counter() - begin_s
-    stopped_s, recorded_mb = time.perf_counter(), memory_mb("VmHWM")
+    stopped_s = time.perf_counter()
     profiler.close()
-    end_s = time.perf_counter()
+    end_s, peak_mb = time.perf_counter(), memory_mb("VmHWM")
+    del profiler
     (window,) = [record for record in records if isinstance(record, WindowRecord)]
-    print(window.events, len(records), stop_s, end_s - stopped_s, memory_mb("VmHWM") - before_mb,
-          recorded_mb - before_mb, memory_mb("VmRSS") - before_mb)  # fmt: skip
+    print(window.events, len(records), stop_s - sum(reads), end_s - stopped_s + sum(reads),
+          peak_mb - before_mb, memory_mb("VmRSS") - before_mb)  # fmt: skip
+
+
+def converted(events: int, steps: int) -> list[float]:
+    """What `convert` prints, in a process of its own."""
+    words = [sys.executable, __file__, "--convert", str(events), str(steps)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return list(map(float, done.stdout.split()))
 
 
 def conversions(events: int) -> list[Bar]:
     """Prints a line for each way to come to so many events; returns the bars."""
     bars = []
     for steps in (10, 1):
-        words = [sys.executable, __file__, "--convert", str(events), str(steps)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        seen, records, stop_s, took_s, peak_mb, stopped_mb, left_mb = map(float, done.stdout.split())
+        seen, records, stop_s, read_s, peak_mb, left_mb = converted(events, steps)
         what = f"{seen:,.0f} events of {steps} step{'s' if steps > 1 else ''}"
-        print(
-            f"\n{what}: stopping the profiler {stop_s:.2f} s, then {took_s:.2f} s to {records:,.0f} records"
-        )
-        print(f"  memory added: {peak_mb:.0f} MB at the highest, {stopped_mb:.0f} MB when the last step had"
-              f" been stopped, {left_mb:.0f} MB at the end")  # fmt: skip
-        bars.append(Bar(f"{what}, seconds", took_s, SECONDS_BAR))
-        bars.append(Bar(f"{what}, MB", peak_mb, MEMORY_BAR_MB))
+        print(f"\n{what}: stopping {stop_s:.2f} s, reading to {records:,.0f} records {read_s:.2f} s; memory"
+              f" {peak_mb:.0f} MB at the highest, {left_mb:.0f} MB at the end")  # fmt: skip
+        bars += [Bar(f"{what}, s", read_s, SECONDS_BAR), Bar(f"{what}, MB", peak_mb, MEMORY_BAR_MB)]
+    print(f"torch's profiler alone, of one such step: {converted(events, 0)[0]:.0f} MB when it has stopped")
     return bars
 
 

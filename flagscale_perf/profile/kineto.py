@@ -72,6 +72,7 @@ class Session:
         self._shapes, self._memory = shapes, memory
         self._anchor = Anchor.now()
         self._raw: list[Any] | None = None
+        self._columns: Events | None = None
         self._is_started = False
 
     def start(self) -> None:
@@ -94,11 +95,24 @@ class Session:
             self._raw = results.events()
         return 0 if self._raw is None else len(self._raw)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether its events are columns, and torch's own memory of them is given back."""
+        return self._columns is not None
+
+    def read(self, most: int) -> None:
+        """Makes columns of what `events` returns later, which need a thirtieth of the memory."""
+        self._columns = self.events(most)
+
     def events(self, most: int) -> Events:
-        """The first `most` events of the host, and what belongs to them; once."""
+        """The first `most` events of the host, and what belongs to them; once. After `read`, what it read."""
+        columns, self._columns = self._columns, None
+        if columns is not None:
+            return columns
         raw, self._raw = self._raw, None
         if raw is None:
             return _public_events(self._profile, most)
+        self._profile = None  # half of what torch keeps of each event, which is not needed any more
         offset = self._anchor.wall_ns - self._anchor.mono_ns
         return _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
 

@@ -15,7 +15,7 @@ __all__ = ["ProfileOptions", "Steps", "options_of", "parse_ranks"]
 
 DEFAULT_DIRECTORY = "logs/profile"
 PREFIX = "FLAGSCALE_PERF_PROFILE"
-MAX_EVENTS = 2_000_000  # of one window: some 200 bytes each until they are rows
+MAX_EVENTS = 2_000_000  # of one window
 _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 
@@ -31,7 +31,8 @@ class ProfileOptions:
         clean: clean steps beside each profiled one, to see what profiling costs.
         shapes: one more step with shapes, for FLOPs and bytes.
         memory: allocations are recorded.
-        max_events: of a window; what is more is dropped and counted.
+        max_events: of a window. A step that would make more is not profiled; what a single step has more is
+            dropped and counted.
     """
 
     steps: Steps | None

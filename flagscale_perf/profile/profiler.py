@@ -32,6 +32,7 @@ BUSY = (
     "another profiler of torch was running, and a second one would take its events away: end that one first,"
     " or profile other steps"
 )
+FULL = "a window has {recorded} events already, and {most} at most: its other steps are not profiled"
 COMPILED = "the model is compiled: what runs is not the modules' own Python, so that they have no ranges"
 UNSEEN = (
     "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
@@ -81,7 +82,7 @@ class Profiler:
         self._over: SimpleQueue[Window | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_on = self._schedule is not None
-        self._has_complained = False
+        self._said: set[str] = set()
 
     @property
     def is_on(self) -> bool:
@@ -203,12 +204,14 @@ class Profiler:
         elif self._membership is not None:
             lost = self._membership.put_all(records)
             if lost:
-                self._complain(f"{lost} records are lost: the writer took nothing for a long time")
+                self._complain(f"{lost} records are lost: the writer took nothing for a long time", "lost")
 
     def _begin_profiled(self, step: Step) -> None:
         assert self._ranges is not None
         window = self._windows[step.phase]
-        if window.recorded >= self._options.max_events:
+        newest = max((step.events for step in window.steps), default=0)
+        if window.recorded + newest > self._options.max_events:
+            self._complain(FULL.format(recorded=window.recorded, most=self._options.max_events), FULL)
             return
         if kineto.is_running():
             window.reason = BUSY
@@ -233,10 +236,14 @@ class Profiler:
         end_ns = monotonic_ns()
         step.total_ns = end_ns - step.start_ns
         step.samples, step.tokens = samples, tokens
-        window.steps.append(step)
+        step.most = self._options.max_events
         if step.session is not None:
-            events = self._stop()
-            window.recorded += events if step.kind is Kind.PROFILED else 0
+            step.events = self._stop()
+        if step.kind is Kind.PROFILED:
+            step.most -= window.recorded
+            window.recorded += step.events
+        window.add(step)
+        if step.session is not None:
             window.end_ns += monotonic_ns() - end_ns
         if window.position == self._schedule.length - 1:
             self._end_window(step.phase)
@@ -289,7 +296,8 @@ class Profiler:
     def _say(self, error: Exception) -> None:
         self._complain(f"profiling ends: {type(error).__name__}: {error}")
 
-    def _complain(self, text: str) -> None:
-        if not self._has_complained:
-            self._has_complained = True
+    def _complain(self, text: str, about: str = "") -> None:
+        """Once. `about`: what texts with other numbers in them have in common."""
+        if (about or text) not in self._said:
+            self._said.add(about or text)
             complain(f"flagscale_perf profile: {text}")

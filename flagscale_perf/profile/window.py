@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +24,7 @@ from flagscale_perf.profile.store import Store
 from flagscale_perf.spine.clock import monotonic_ns
 
 _UNKNOWN = Cost()
+HELD = 100_000  # raw events, of 1.8 kB each, that a window keeps until it is over
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Step:
 
     Attributes:
         session: its profiler; None for a clean one.
+        events: so many it had.
+        most: events that are kept of it.
     """
 
     kind: Kind
@@ -40,6 +45,8 @@ class Step:
     samples: int | None = None
     tokens: int | None = None
     session: Session | None = None
+    events: int = 0
+    most: int = 0
 
 
 @dataclass
@@ -60,6 +67,17 @@ class Window:
     recorded: int = 0
     position: int = 0
     reason: str = ""
+
+    def add(self, step: Step) -> None:
+        """A step that is over. Where the window keeps too many raw events, they are read at once: on the
+        training's thread, but a clean step is not disturbed by it.
+        """
+        self.steps.append(step)
+        unread = [each for each in self.steps if each.session is not None and not each.session.is_read]
+        if sum(each.events for each in unread) > HELD:
+            for each in unread:
+                assert each.session is not None
+                each.session.read(each.most)
 
 
 @dataclass(frozen=True)
@@ -86,12 +104,12 @@ class Reduction:
         costs: dict[Key, Cost] = {}
         shaped: list[Collective] = []
         calls: list[_Calls] = []
-        left, dropped, recorded = self.options.max_events, 0, flown()
+        dropped, recorded = 0, flown()
         for step in window.steps:
             if step.session is None:
                 self._add_step(number, step, None)
                 continue
-            events = step.session.events(left if step.kind is Kind.PROFILED else self.options.max_events)
+            events = step.session.events(step.most)
             step.session = None  # its events may be many
             events = layered(events, self.attention, is_communication)
             places = Attribution.of(events)
@@ -101,13 +119,14 @@ class Reduction:
                 continue
             own = self._add_step(number, step, _added(events, places, sums.setdefault(step.phase, {})))
             calls.append(_Calls.of(own, collectives, places))
-            left -= len(events)
             dropped += events.dropped
         for phase, rows in sums.items():
             self._add_rows(number, phase, rows, costs)
         self._add_collectives(number, calls, shaped)
         self._add_window(number, window, sums, dropped, monotonic_ns() - begin_ns)
         self.store.flush()
+        if sum(step.events for step in window.steps) > HELD:
+            _give_back()
 
     def _detail(self, window: int, step: Step, events: Events, places: Attribution) -> dict[Key, Cost]:
         """What the step with shapes and memory shows."""
@@ -242,6 +261,12 @@ def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRow
         else:
             sums[key] = replace(row)
     return found
+
+
+def _give_back() -> None:
+    """Memory that was freed goes back to the system, which the C library would keep for itself."""
+    with contextlib.suppress(AttributeError, OSError):  # another C library than GNU's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _span(steps: Sequence[Step]) -> int:

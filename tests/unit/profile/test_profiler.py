@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from flagscale_perf.profile import window
+from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.profiler import Profiler
-from flagscale_perf.profile.records import RankRecord, RowRecord, StepRecord, WindowRecord
+from flagscale_perf.profile.records import RankRecord, RowRecord, Sort, StepRecord, WindowRecord
 from flagscale_perf.spine.peers.records import NameRecord
 from tests.profiled_events import options_of, tiny_qwen3, train_step
 
@@ -59,9 +61,9 @@ def test_the_rows_of_a_step_and_its_residual_make_the_step(tmp_path: Path) -> No
     residual_ns = sum(step.residual_ns for step in profiled_steps)
     assert sum(row.self_ns for row in rows) + residual_ns == total_ns
     assert abs(residual_ns) < total_ns / 100
-    (window,) = of(records, WindowRecord)
-    assert (window.steps, window.clean_steps, window.dropped_events, window.reason) == (2, 2, 0, 0)
-    assert records[-1] is window
+    (record,) = of(records, WindowRecord)
+    assert (record.steps, record.clean_steps, record.dropped_events, record.reason) == (2, 2, 0, 0)
+    assert records[-1] is record
     numbers = [record.number for record in records if not isinstance(record, NameRecord)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
 
@@ -93,3 +95,50 @@ def test_a_model_that_was_profiled_is_as_if_it_had_not_been(tmp_path: Path) -> N
     assert all(torch.equal(one, two) for one, two in zip(model.parameters(), other.parameters(), strict=True))
     hooks = [len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()]
     assert sum(hooks) == 0
+
+
+def runs(records: list[Any]) -> Counter[tuple[str, str, int, str]]:
+    """How often each row ran."""
+    names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
+    return Counter(
+        {
+            (names[row.phase], names[row.module], row.sort, names[row.op]): row.runs
+            for row in of(records, RowRecord)
+            if row.sort in (Sort.OPERATOR, Sort.COMMUNICATION)
+        }
+    )
+
+
+def test_events_that_are_read_before_the_window_is_over_make_the_same_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _, _ = profiled(tmp_path, "2-4", 9)
+    read: list[Session] = []
+    original = Session.read
+    monkeypatch.setattr(Session, "read", lambda self, most: (read.append(self), original(self, most)))
+    found, _, _ = profiled(tmp_path, "2-4", 9)
+    assert read == []
+    monkeypatch.setattr(window, "HELD", 0)
+    found, _, _ = profiled(tmp_path, "2-4", 9)
+    assert len(set(read)) == len(read) == 4  # three profiled steps, and one with shapes and memory
+    assert runs(found) == runs(expected)
+    assert [step.events for step in of(found, StepRecord)] == [
+        step.events for step in of(expected, StepRecord)
+    ]
+
+
+def test_a_step_that_a_window_has_no_room_for_is_not_profiled_and_this_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records, _, _ = profiled(tmp_path, "2-4", 9)
+    (one, two, three) = (step.events for step in of(records, StepRecord) if step.is_profiled)
+    capsys.readouterr()
+    records, _, _ = profiled(tmp_path, "2-4", 9, max_events=one + two + three // 2)
+    kept = [(step.iteration, step.events) for step in of(records, StepRecord) if step.is_profiled]
+    (record,) = of(records, WindowRecord)
+    assert kept == [(2, one), (4, two)]
+    assert (record.steps, record.clean_steps, record.events, record.dropped_events) == (2, 3, one + two, 0)
+    assert capsys.readouterr().err == (
+        f"flagscale_perf profile: a window has {one + two} events already, and {one + two + three // 2} at"
+        " most: its other steps are not profiled\n"
+    )
