@@ -25,7 +25,7 @@ from flagscale_perf.report import findings
 from flagscale_perf.report.axes import title_of, value_range
 from flagscale_perf.report.format import bar_rows, not_drawn, shown
 from flagscale_perf.report.palette import HEAT_MAP, on_white
-from flagscale_perf.report.png_lanes import boxes, waterfall
+from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.units import duration, printable
 
@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_WIDTH_INCH, _HEAD_INCH, _ROW_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 3.4, 1.7, 0.9, 100
+_WIDTH_INCH, _HEAD_INCH, _BAR_INCH, _FOOT_INCH, _DPI = 16, 2.9, 1.7, 0.9, 100
 _LINE_INCH, _TITLE_INCH, _GAP_INCH = 0.2, 0.45, 0.2
-_PART_INCH, _MOST_LABELS, _LEVEL_LABELS = 1.3, 48, 6
+_PART_INCH, _MOST_LABELS, _LEVEL_LABELS = 0.9, 48, 6
+_NAME_INCH, _NAME_LETTER_INCH, _NAME_LETTER = 0.15, 0.068, 0.0044  # of rows and columns of a heat map
+_TOP_INCH, _BELOW_INCH, _SLOPE, _COLUMN_ROOM_INCH = 0.95, 0.3, 0.57, 0.3
 _COLUMNS, _LEFT, _PANEL_WIDTH, _GAP, _PANEL_INCH = 2, 0.05, 0.435, 0.05, 2.15
 _NAN = float("nan")
 _LABEL_SHARE = 0.08  # of a bar; narrower parts are named in the legend only
@@ -46,6 +48,7 @@ _SOFT, _GRID = "#555555", "#e5e5e5"
 _MARKS = {"dot": "o", "cross": "x", "diamond": "D", "triangle": "v"}
 
 Draw = Callable[["Axes"], None]
+_Panel = tuple[Draw, Room]
 
 
 def render(report: Report) -> bytes:
@@ -56,8 +59,8 @@ def render(report: Report) -> bytes:
     except ImportError as error:
         raise missing("matplotlib", error, "--format png", "take another format") from None
     panels, bars = _panels(report), _bars(report)
-    rows = -(-len(panels) // _COLUMNS)
-    height = _head_inch(report) + _ROW_INCH * rows + _GAP_INCH + _BAR_INCH * len(bars) + _FOOT_INCH
+    rows_inch = sum(_row_inch(row) for row in _rows(panels))
+    height = _head_inch(report) + rows_inch + _GAP_INCH + _BAR_INCH * len(bars) + _FOOT_INCH
     figure = Figure(figsize=(_WIDTH_INCH, height), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
     _head(figure, report)
@@ -68,20 +71,23 @@ def render(report: Report) -> bytes:
     return file.getvalue()
 
 
-def _panels(report: Report) -> list[Draw]:
-    """What draws each panel, in the order of the report."""
-    found: list[Draw] = []
+def _panels(report: Report) -> list[_Panel]:
+    """What draws each panel and the room it needs, in the order of the report."""
+    found: list[_Panel] = []
+    width_inch, usual = _PANEL_WIDTH * _WIDTH_INCH, Room(_PANEL_INCH)
     for section in report.sections:
         for block in section.blocks:
             if isinstance(block, HeatMap):
-                found.append(lambda axes, heat=block: _heat_map(axes, heat))  # type: ignore[misc]
+                found.append((lambda axes, heat=block: _heat_map(axes, heat), _heat_room(block)))  # type: ignore[misc]
             elif isinstance(block, Waterfall):
-                found.append(lambda axes, fall=block: waterfall(axes, fall))  # type: ignore[misc]
+                room = room_of(block, width_inch, _WIDTH_INCH, _PANEL_INCH)
+                found.append((lambda axes, fall=block: waterfall(axes, fall), room))  # type: ignore[misc]
             elif isinstance(block, Boxes):
-                found.append(lambda axes, rows=block: boxes(axes, rows))  # type: ignore[misc]
+                room = room_of(block, width_inch, _WIDTH_INCH, _PANEL_INCH)
+                found.append((lambda axes, rows=block: boxes(axes, rows), room))  # type: ignore[misc]
             elif isinstance(block, Series):
                 found += [
-                    lambda axes, panel=panel, series=block: _lines(axes, panel, series)  # type: ignore[misc]
+                    (lambda axes, panel=panel, series=block: _lines(axes, panel, series), usual)  # type: ignore[misc]
                     for panel in block.panels
                 ]
     return found
@@ -97,27 +103,45 @@ def _bars(report: Report) -> list[Draw]:
 
 
 def _head_inch(report: Report) -> float:
-    """Room for title, facts and findings; a picture of one part has the title alone."""
+    """Room for title, facts and findings; a picture of one part has the title, and any findings."""
     is_part = not report.facts and not report.tiles
-    findings_inch = _LINE_INCH * (_SHOWN_FINDINGS + 1) if is_part and report.findings is not None else 0.0
+    shown_findings = 0 if report.findings is None else min(len(report.findings.found), _SHOWN_FINDINGS) + 1
+    findings_inch = _LINE_INCH * shown_findings
     return _PART_INCH + findings_inch if is_part else _HEAD_INCH
 
 
-def _draw(figure: Figure, panels: Sequence[Draw], bars: Sequence[Draw], head_inch: float) -> None:
+def _rows(panels: Sequence[_Panel]) -> list[Sequence[_Panel]]:
+    return [panels[place : place + _COLUMNS] for place in range(0, len(panels), _COLUMNS)]
+
+
+def _row_room(row: Sequence[_Panel]) -> Room:
+    """What all its panels have."""
+    return Room(*(max(values) for values in zip(*(room for _, room in row), strict=True)))
+
+
+def _row_inch(row: Sequence[_Panel]) -> float:
+    return _TOP_INCH + _BELOW_INCH + sum(_row_room(row))
+
+
+def _draw(figure: Figure, panels: Sequence[_Panel], bars: Sequence[Draw], head_inch: float) -> None:
     """Panels side by side, and below them the bars over the whole width."""
     top_inch = figure.get_figheight() - head_inch
-    for place, draw in enumerate(panels):
-        row, column = divmod(place, _COLUMNS)
-        left = _LEFT + column * (_PANEL_WIDTH + _GAP)
-        draw(_axes(figure, left, top_inch - (row + 1) * _ROW_INCH, _PANEL_WIDTH, _PANEL_INCH))
-    top_inch -= -(-len(panels) // _COLUMNS) * _ROW_INCH + _GAP_INCH
+    for row in _rows(panels):
+        above = _row_room(row).above
+        for column, (draw, room) in enumerate(row):
+            left = _LEFT + column * (_PANEL_WIDTH + _GAP)
+            bottom_inch = top_inch - _TOP_INCH - above - room.height
+            draw(_axes(figure, left, bottom_inch, _PANEL_WIDTH, room.height))
+        top_inch -= _row_inch(row)
+    top_inch -= _GAP_INCH
     for place, draw in enumerate(bars):
-        draw(_axes(figure, _LEFT, top_inch - (place + 1) * _BAR_INCH + 0.4, 2 * _PANEL_WIDTH + _GAP, 0.45))
+        bottom_inch = top_inch - (place + 1) * _BAR_INCH + 0.7
+        draw(_axes(figure, _LEFT, bottom_inch, 2 * _PANEL_WIDTH + _GAP, 0.45))
 
 
 def _axes(figure: Figure, left: float, bottom_inch: float, width: float, height_inch: float) -> Axes:
     height = figure.get_figheight()
-    return figure.add_axes((left, (bottom_inch + 0.3) / height, width, height_inch / height))
+    return figure.add_axes((left, bottom_inch / height, width, height_inch / height))
 
 
 def _head(figure: Figure, report: Report) -> None:
@@ -242,6 +266,22 @@ def _line(axes: Axes, line: Line) -> None:
         )
 
 
+def _heat_room(heat: HeatMap) -> Room:
+    """Named rows are as high as their names, sloping names of columns as long as theirs."""
+    height, below = _PANEL_INCH, 0.0
+    if heat.columns and len(heat.rows) <= _MOST_LABELS:
+        height = max(height, _NAME_INCH * len(heat.rows))
+    if len(heat.columns or ()) > _LEVEL_LABELS:
+        below = _SLOPE * _NAME_LETTER_INCH * max(map(len, heat.columns or ())) - _COLUMN_ROOM_INCH
+    return Room(height, below=max(0.0, below))
+
+
+def _make_room_for_names(axes: Axes, names: Sequence[str]) -> None:
+    """Left of the panel, beyond its margin."""
+    box, room = axes.get_position(), max(0.0, _NAME_LETTER * max(map(len, names), default=0) - _LEFT * 0.8)
+    axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))
+
+
 def _heat_map(axes: Axes, heat: HeatMap) -> None:
     """Draws the first layer; the others are for the HTML page."""
     from matplotlib.ticker import MaxNLocator
@@ -267,6 +307,7 @@ def _heat_map(axes: Axes, heat: HeatMap) -> None:
                 text.set_horizontalalignment("right")
         if len(heat.rows) <= _MOST_LABELS:
             names = [printable(name) for name in heat.rows]
+            _make_room_for_names(axes, names)
             axes.set_yticks(range(len(names)), names, size=8, parse_math=False)
         axes.set_ylabel("")
     else:

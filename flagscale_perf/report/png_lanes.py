@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from flagscale_perf.analysis.blocks import Boxes, Waterfall
 from flagscale_perf.report.palette import on_white
@@ -13,6 +14,51 @@ if TYPE_CHECKING:
 
 _SOFT, _GRID = "#555555", "#e5e5e5"
 _LETTER = 0.0045  # of the figure's width
+_KEY_INCH, _KEY_LETTER_INCH = 0.42, 0.075  # of a legend's entry, and of each letter in it
+_LANE_INCH, _LEGEND_INCH, _PAD_POINTS = 0.16, 0.19, 23
+
+
+class Room(NamedTuple):
+    """What a panel needs of a figure, in inches.
+
+    Attributes:
+        height: of the panel itself.
+        above: more than usual between title and panel.
+        below: more than usual for the names below it.
+    """
+
+    height: float
+    above: float = 0.0
+    below: float = 0.0
+
+
+def room_of(block: Waterfall | Boxes, width_inch: float, figure_inch: float, height_inch: float) -> Room:
+    """Of a panel so wide with the names of its rows; at least so high."""
+    if isinstance(block, Boxes):
+        return Room(max(height_inch, _LANE_INCH * len(block.rows)))
+    names = _name_share(lane.label for lane in block.lanes)
+    rows = _legend_rows(_parts(block), width_inch - names * figure_inch)
+    return Room(max(height_inch, _LANE_INCH * len(block.lanes)), _LEGEND_INCH * (rows - 1))
+
+
+def _parts(fall: Waterfall) -> list[str]:
+    """That are drawn, each once."""
+    drawn = (printable(part.label) for lane in fall.lanes for part in lane.parts if part.value)
+    return list(dict.fromkeys(drawn))
+
+
+def _legend_columns(labels: Sequence[str], width_inch: float) -> int:
+    entry = _KEY_INCH + _KEY_LETTER_INCH * max(map(len, labels), default=1)
+    return max(1, min(8, int(width_inch / entry)))
+
+
+def _legend_rows(labels: Sequence[str], width_inch: float) -> int:
+    return max(1, -(-len(labels) // _legend_columns(labels, width_inch)))
+
+
+def _name_share(labels: Iterable[str]) -> float:
+    """Of the figure's width."""
+    return _LETTER * max(map(len, labels), default=0)
 
 
 def waterfall(axes: Axes, fall: Waterfall) -> None:
@@ -27,10 +73,13 @@ def waterfall(axes: Axes, fall: Waterfall) -> None:
                 named.add(part.label)
                 left += part.value
     axes.set_xlim(0, fall.span or 1)
-    _rows(axes, fall, [lane.label for lane in fall.lanes])
+    names, parts = [lane.label for lane in fall.lanes], _parts(fall)
+    width_inch = (axes.get_position().width - _name_share(names)) * _width_inch(axes)
+    _rows(axes, fall, names, _legend_rows(parts, width_inch))
+    columns = _legend_columns(parts, width_inch)
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=8, frameon=False, fontsize=9, columnspacing=1.0,
-        handlelength=1.3, handletextpad=0.4,
+        loc="lower left", bbox_to_anchor=(-0.01, 0.99), ncols=columns, frameon=False, fontsize=9,
+        columnspacing=1.0, handlelength=1.3, handletextpad=0.4,
     )  # fmt: skip
 
 
@@ -50,12 +99,19 @@ def boxes(axes: Axes, block: Boxes) -> None:
     _rows(axes, block, [row.label for row in block.rows])
 
 
-def _rows(axes: Axes, block: Waterfall | Boxes, labels: list[str]) -> None:
-    """Title, unit and the names of the rows, for which the panel makes room."""
-    box, room = axes.get_position(), _LETTER * max(map(len, labels))
+def _width_inch(axes: Axes) -> float:
+    figure = axes.get_figure(root=True)
+    return 0.0 if figure is None else figure.get_figwidth()
+
+
+def _rows(axes: Axes, block: Waterfall | Boxes, labels: list[str], legend_rows: int = 1) -> None:
+    """Title above the legend's rows, unit, and the names of the rows, for which the panel makes room."""
+    box, room = axes.get_position(), _name_share(labels)
     axes.set_position((box.x0 + room, box.y0, box.width - room, box.height))
     title = printable(f"{block.title}, {block.unit}")
-    axes.set_title(title, loc="left", size=12, weight="bold", pad=23, parse_math=False)
+    pad = _PAD_POINTS + 72 * _LEGEND_INCH * (legend_rows - 1)
+    left = -room / (box.width - room)  # above the names, too: it may be long
+    axes.set_title(title, loc="left", x=left, size=12, weight="bold", pad=pad, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x", color=_GRID, lw=0.8)
     axes.set_axisbelow(True)

@@ -56,7 +56,7 @@ def layers(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     if not names:
         return []
     kinds = list(sums.kinds)
-    chosen: list[tuple[str, Callable[[Cell], bool] | None]] = [("whole step", None)]
+    chosen: list[tuple[str, Callable[[Cell], bool] | None]] = [(f"whole {sums.phase} step", None)]
     if len(sums.parts) > 1:
         chosen += [(part, _of_phase(part)) for part in sums.parts]
     if len(sums.books) > 1:
@@ -121,8 +121,9 @@ def _map(
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     """Kinds of work and single operators, by the part of the step they run in."""
     return [
-        _bars(f"kinds-{sums.phase}", "Kinds of work", sums, lambda cell: cell.kind, len(sums.kinds)),
-        _bars(f"operators-{sums.phase}", f"The {MOST_OPERATORS} longest operators", sums,
+        _bars(f"kinds-{sums.phase}", f"Kinds of work, {sums.phase}", sums, lambda cell: cell.kind,
+              len(sums.kinds)),
+        _bars(f"operators-{sums.phase}", f"The {MOST_OPERATORS} longest operators, {sums.phase}", sums,
               lambda cell: cell.op or cell.kind, MOST_OPERATORS),
     ]  # fmt: skip
 
@@ -172,7 +173,7 @@ def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
                  [(point.flop_per_s or 0.0) / 1e9 for point in own], colour_of(kind), "dot",
                  [_words(point) for point in own])
         )  # fmt: skip
-    panel = Panel("Roofline", "GFLOP/s", lines)
+    panel = Panel(f"Roofline, {sums.phase}", "GFLOP/s", lines)
     return [
         Series(f"roofline-{sums.phase}", "Roofline", [panel], "FLOP for each byte", (low, high), is_log=True)
     ]

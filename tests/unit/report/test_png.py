@@ -7,13 +7,15 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 
-from flagscale_perf.analysis.blocks import HeatMap, Line, Panel, Report, Section, Series
+from flagscale_perf.analysis.blocks import HeatMap, Layer, Line, Panel, Report, Section, Series
 from flagscale_perf.report import png
 from flagscale_perf.report.axes import value_range
 from flagscale_perf.spine.errors import PerfError
@@ -93,7 +95,7 @@ def test_axes_are_those_of_the_page(tmp_path: Path) -> None:
     figure = Figure()
     axes = figure.add_subplot()
     png._lines(axes, panel, Series("trend", "all", [panel], "iteration", (1, 20)))
-    figure.canvas.draw()
+    FigureCanvasAgg(figure).draw()
     assert (axes.get_xlim(), axes.get_ylim()) == ((1, 20), value_range(panel))
     assert (axes.get_xlabel(), axes.yaxis.get_offset_text().get_text()) == ("iteration", "")
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["mean"]
@@ -103,3 +105,22 @@ def test_all_that_is_not_drawn_is_said_in_one_sentence(tmp_path: Path) -> None:
     charts = [Series(name, "", [], "iteration", None, [f"{name}: not read"]) for name in ("Power", "Clock")]
     report = replace(report_of(tmp_path, sample_run()), sections=[Section("all", "", "", charts)])
     assert png._missing(report) == ["Not drawn: Power: not read; Clock: not read."]
+
+
+def test_names_of_a_heat_map_are_whole_inside_the_figure_and_off_the_next_panel() -> None:
+    rows = ["Qwen3ForCausalLMWithALongName", *(f"layer {number}" for number in range(30))]
+    columns = [f"self_attention.post_layernorm.{number}" for number in range(8)]
+    heat = HeatMap("k", "Layers", "layer", rows, "module", None, list(range(9)), columns=columns,
+                   layers=[Layer("whole step", "ms", [[1.0] * 8 for _ in rows])])  # fmt: skip
+    room = png._heat_room(heat)
+    figure = Figure(figsize=(16, 10))
+    axes = png._axes(figure, png._LEFT, 4.0, png._PANEL_WIDTH, room.height)
+    png._heat_map(axes, heat)
+    FigureCanvasAgg(figure).draw()
+    names = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert min(name.x0 for name in names) >= 0
+    assert all(upper.y0 >= lower.y1 - 1 for upper, lower in pairwise(names))
+    below_inch = (axes.get_window_extent().y0 - axes.xaxis.label.get_window_extent().y0) / figure.dpi
+    assert (
+        below_inch <= png._BELOW_INCH + room.below + png._TOP_INCH - 0.5
+    )  # half an inch is the next title's

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from flagscale_perf.analysis.blocks import Boxes, BoxRow, Lane, Stripe, Waterfall
-from flagscale_perf.report.png_lanes import boxes, waterfall
+from flagscale_perf.report.png_lanes import Room, boxes, room_of, waterfall
 
 FALL = Waterfall("k", "A layer", "ms", [
     Lane("1 one", 0.0, [Stripe("send", 2.0, None, "blue"), Stripe("wait", None, None, "grey")]),
@@ -27,3 +31,34 @@ def test_a_box_for_each_row_the_first_on_top() -> None:
     boxes(axes, Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")] * 2))
     assert axes.yaxis_inverted() and len(axes.get_yticklabels()) == 2
     assert axes.get_position().x0 > 0.1  # room for the labels
+
+
+def test_nothing_lies_on_anything_else_however_many_rows_and_however_long_a_legend() -> None:
+    kinds = [f"kind of work {number}" for number in range(9)]
+    names = [f"model.layers.{number}.self_attn.q_proj" for number in range(20)]
+    fall = Waterfall("k", "The 20 longest modules of a training step", "ms", [
+        Lane(name, 0.0, [Stripe(kind, 1.0, None, "blue") for kind in kinds]) for name in names
+    ], 10.0)  # fmt: skip
+    room = room_of(fall, 7.0, 16.0, 2.15)
+    figure = Figure(figsize=(16, 8))
+    axes = figure.add_axes((0.05, 0.2, 7 / 16, room.height / 8))
+    waterfall(axes, fall)
+    FigureCanvasAgg(figure).draw()
+    labels = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(upper.y0 >= lower.y1 for upper, lower in pairwise(labels))
+    legend = axes.get_legend().get_window_extent()
+    title = next(text for text in axes.texts + axes.get_children() if _says(text, fall.title))
+    assert legend.y1 <= title.get_window_extent().y0 + 2
+    assert legend.x1 <= axes.get_window_extent().x1
+    assert title.get_window_extent().x1 <= axes.get_window_extent().x1
+    assert min(label.x0 for label in labels) >= 0
+
+
+def _says(text: object, words: str) -> bool:
+    return isinstance(text, Text) and text.get_text().startswith(words)
+
+
+def test_a_panel_with_few_rows_and_a_short_legend_needs_no_more_than_usual() -> None:
+    assert room_of(FALL, 7.0, 16.0, 2.15) == Room(2.15, 0.0, 0.0)
+    many = Boxes("k", "Spread", "ms", [BoxRow("send", 1, 2, 3, 4, 5, "blue")] * 30)
+    assert room_of(many, 7.0, 16.0, 2.15).height > 4
