@@ -18,6 +18,7 @@ SOURCES = {
     "bridge": ("bridge",),
     "trace": ("trace",),
     "verl": ("verl",),
+    "vllm": ("vllm",),
     "rpc_peers": ("rpc_peers",),
 }
 PIN = re.compile(r"([A-Za-z0-9._-]+)==(\S+)")
@@ -63,4 +64,5 @@ def test_nothing_is_locked_or_asked_for_that_the_scripts_do_not_install() -> Non
 
 def test_torch_alone_has_no_hash() -> None:
     assert pins_of(REQUIREMENTS / "torch.txt").keys() == {"torch"}
-    assert "torch" not in pins_of(REQUIREMENTS / "lock/main.txt")
+    for name in ("main", "trace", "vllm"):
+        assert "torch" not in pins_of(REQUIREMENTS / f"lock/{name}.txt")
