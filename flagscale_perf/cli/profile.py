@@ -175,11 +175,13 @@ def profile_model(args: Namespace) -> Path:
     )
     before = set(directory.glob(RUN_FILES))
     profile_own(OwnRun(model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.mode, directory))
-    return _written(directory, before)
+    return written(directory, before)
 
 
-def _written(directory: Path, before: set[Path]) -> Path:
-    """The directory, once the writer, a process of its own, has written the run file. Raises PerfError."""
+def written(directory: Path, before: set[Path]) -> Path:
+    """The directory, once the writer, a process of its own, has written a run file that was not there before.
+    Raises PerfError.
+    """
     end_s = time.monotonic() + WRITER_S
     while time.monotonic() < end_s:
         new = set(directory.glob(RUN_FILES)) - before

@@ -29,7 +29,11 @@ PICTURES = (
 
 def analysis_report(found: ProfileReport) -> dict[str, Any]:
     """`analysis_report.json`."""
-    made = _common(found) | {"layer_breakdown": {}, "operation_breakdown": {}}
+    made = _common(found) | {
+        "count_unit": "profiled steps in layer_breakdown, runs of operators in operation_breakdown",
+        "layer_breakdown": {},
+        "operation_breakdown": {},
+    }
     for sums in found.sums.values():
         steps = sums.mean.steps
         modules: dict[str, list[Cell]] = defaultdict(list)

@@ -25,6 +25,7 @@ def test_layers_and_modules_in_the_requirements_keys(found: ProfileReport) -> No
         },
     }
     assert content["operation_breakdown"]["matmul"]["total_time"] == pytest.approx(0.123)
+    assert content["count_unit"].startswith("profiled steps in layer_breakdown")
     assert (content["unit"], content["residual"], content["steps"]) == ("s", {"train": 0.004}, {"train": 2})
 
 
