@@ -289,6 +289,8 @@ class Profiler:
         self._step = None
         with contextlib.suppress(Exception):
             self._stop()
+        for window in self._windows.values():
+            window.reason = f"profiling ended: {type(error).__name__}: {error}"
         if raised_by_signal(error):
             raise error
         self._say(error)
