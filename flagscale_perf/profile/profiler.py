@@ -33,6 +33,10 @@ BUSY = (
     " or profile other steps"
 )
 FULL = "a window has {recorded} events already, and {most} at most: its other steps are not profiled"
+LATE = (
+    "{phase}: step {number} comes first, after the only window, {steps}: nothing is profiled;"
+    " name later steps, or write {steps}/{every} for some of every {every}"
+)
 COMPILED = "the model is compiled: what runs is not the modules' own Python, so that they have no ranges"
 UNSEEN = (
     "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
@@ -79,6 +83,7 @@ class Profiler:
         self._session: Session | None = None  # that runs
         self._counts: Counter[str] = Counter()
         self._done: set[str] = set()  # phases that have had their only window
+        self._begun: set[str] = set()  # phases that have had any
         self._over: SimpleQueue[Window | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_on = self._schedule is not None
@@ -158,6 +163,7 @@ class Profiler:
             self._end_window(phase)
             if self._schedule.steps.every is None:
                 self._done.add(phase)
+                self._say_late(number, phase)
             return
         window = self._windows.get(phase)
         if window is not None and position < window.position:  # steps were left out, and it is the next one
@@ -177,6 +183,15 @@ class Profiler:
             self._thread = threading.Thread(target=self._reduce, name="flagscale_perf profile", daemon=True)
             self._thread.start()
         self._windows[phase] = Window()
+        self._begun.add(phase)
+
+    def _say_late(self, number: int, phase: str) -> None:
+        """Where the only window was over before the first step: a training that goes on from a checkpoint."""
+        if phase not in self._begun:
+            assert self._schedule is not None
+            every = max(100, self._schedule.length)
+            text = LATE.format(phase=phase, number=number, steps=self._schedule.steps, every=every)
+            self._complain(text)
 
     def _joined(self) -> Reduction:
         """The first window: modules are looked at, and the writer of the job is joined."""

@@ -142,3 +142,26 @@ def test_a_step_that_a_window_has_no_room_for_is_not_profiled_and_this_is_said(
         f"flagscale_perf profile: a window has {one + two} events already, and {one + two + three // 2} at"
         " most: its other steps are not profiled\n"
     )
+
+
+def test_a_training_that_goes_on_behind_the_only_window_says_so_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records: list[Any] = []
+    with Profiler(torch.nn.Linear(1, 1), options_of(tmp_path, "20-22"), put=records.append) as profiler:
+        for iteration in range(500, 510):
+            with profiler.step(iteration):
+                pass
+    assert records == []
+    assert capsys.readouterr().err == (
+        "flagscale_perf profile: train: step 500 comes first, after the only window, 20-22: nothing is"
+        " profiled; name later steps, or write 20-22/100 for some of every 100\n"
+    )
+
+
+@pytest.mark.parametrize("steps", ["1-2", "1-2/6"])
+def test_a_window_that_has_been_is_nothing_to_say(
+    tmp_path: Path, steps: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    profiled(tmp_path, steps, 8)
+    assert capsys.readouterr().err == ""
