@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -47,22 +48,23 @@ def of(records: list[Any], kind: type) -> list[Any]:
 
 
 def test_the_rows_of_a_step_and_its_residual_make_the_step(tmp_path: Path) -> None:
-    records, _, _ = profiled(tmp_path, "2-3", 7)
+    records, _, _ = profiled(tmp_path, "2-6", 13)
     names = {0: ""} | {record.number: record.text for record in of(records, NameRecord)}
     (rank,) = of(records, RankRecord)
     assert (rank.rank, rank.world_size, names[rank.host], names[rank.model], names[rank.mode]) == (
         0, 1, "torch", "Qwen3ForCausalLM", "eager",
     )  # fmt: skip
     steps = of(records, StepRecord)
-    assert [(step.iteration, step.is_profiled) for step in steps] == [(2, 1), (3, 0), (4, 1), (5, 0)]
+    assert [(step.iteration, step.is_profiled) for step in steps] == [(n, 1 - n % 2) for n in range(2, 12)]
     rows = of(records, RowRecord)
     profiled_steps = [step for step in steps if step.is_profiled]
     total_ns = sum(step.total_ns for step in profiled_steps)
     residual_ns = sum(step.residual_ns for step in profiled_steps)
     assert sum(row.self_ns for row in rows) + residual_ns == total_ns
-    assert abs(residual_ns) < total_ns / 100
+    shares = [abs(step.residual_ns) / step.total_ns for step in profiled_steps]
+    assert statistics.median(shares) < 0.05  # below 1 % of a real one: test_flagscale_profile
     (record,) = of(records, WindowRecord)
-    assert (record.steps, record.clean_steps, record.dropped_events, record.reason) == (2, 2, 0, 0)
+    assert (record.steps, record.clean_steps, record.dropped_events, record.reason) == (5, 5, 0, 0)
     assert records[-1] is record
     numbers = [record.number for record in records if not isinstance(record, NameRecord)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
