@@ -23,18 +23,28 @@ import flagscale_perf
 NICENESS = 10
 ORPHAN_CHECK_S = 0.5
 ORPHAN_LIMIT_S = 5.0  # a process whose parent is gone and that gets nothing done for so long hangs
+# Of an interpreter that imports nothing: it is gone milliseconds after its start.
+_FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 _PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # tensorboard imports numpy
 
 
-def start(module: str, *words: str, pass_fds: Sequence[int] = (), **streams: Any) -> subprocess.Popen[bytes]:
+def start(
+    module: str, *words: str, pass_fds: Sequence[int] = (), is_detached: bool = False, **streams: Any
+) -> subprocess.Popen[bytes]:
     """Runs `python -m module words`; `streams` as subprocess has them. Raises OSError and
     subprocess.SubprocessError.
+
+    `is_detached`: it is nobody's child, and does not end with this process, even where somebody kills all of
+    that one's children, as Ray does. What is returned is a process that has started it and ends at once.
     """
+    command = [sys.executable, "-P", "-m", module, *words]
+    if is_detached:
+        command = [sys.executable, "-I", "-S", "-c", _FORK, *command]
     environment = dict(os.environ) | dict.fromkeys(_ONE_THREAD, "1")
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_PACKAGE_ROOT, os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", module, *words],
+        command,
         bufsize=0,
         env=environment,
         pass_fds=pass_fds,
@@ -51,14 +61,6 @@ def settle() -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-
-
-def detach() -> None:
-    """Leaves the process that started this one: it no longer is its child, and does not end with it. Before
-    there are threads.
-    """
-    if os.fork():
-        os._exit(0)
 
 
 def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:

@@ -276,11 +276,10 @@ class Membership:
         try:
             words = self._job.make_task().encode(door.fd).decode()
             nowhere = subprocess.DEVNULL
-            starter = companion.start(
-                self._job.writer, words, pass_fds=(door.fd,), stdin=nowhere, stdout=nowhere, stderr=nowhere
-            )
+            pipes = {"stdin": nowhere, "stdout": nowhere, "stderr": nowhere}
+            starter = companion.start(self._job.writer, words, pass_fds=(door.fd,), is_detached=True, **pipes)
+            starter.wait()  # gone in milliseconds; the writer goes on as nobody's child
             self._is_started.set()
-            starter.wait()  # it goes on as nobody's child
         finally:
             self._door = None
             door.close()

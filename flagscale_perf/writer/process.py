@@ -86,7 +86,6 @@ def serve_job(make_instrument: MakeInstrument) -> None:
     have been gone for a while. No process ends it by its own end.
     """
     companion.settle()
-    companion.detach()
     task, door_fd = decode(sys.argv[1].encode())
     consoles = Consoles()
     rings = Rings(Door.inherit(door_fd), consoles.come, consoles.leave)
