@@ -186,18 +186,19 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
             continue
         unit, slowest = max(one.units.items(), key=lambda item: item[1].total)
         others = [spread for other, spread in one.units.items() if other != unit]
-        usual = sum(spread.total for spread in others) / sum(spread.weight for spread in others)
+        # medians: another unit is seldom the last one, and then one long wait would be the mean
+        usual = min((spread.percentile(0.5) or 0.0) for spread in others)
         chance = binomial_tail(slowest.count, count, 1 / len(one.units)) * len(one.units)
-        factor = (slowest.mean or 0.0) / usual if usual else 0.0
+        middle = slowest.percentile(0.5) or 0.0
+        factor = middle / usual if usual else 0.0
         saved = slowest.total - usual * slowest.weight
         if chance > this.limits["chance"].value or not this.exceeds(factor, "slower"):
             continue
         if not this.exceeds(saved / case.whole_ns, "worth"):
             continue
-        mean = (slowest.mean or 0.0) / NS_PER_MS
-        words = f"{slowest.count} of {count} {name}s wait longest for it, {mean:.3f} ms"
+        words = f"{slowest.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
         evidence = [
-            this.broke(f"{words}, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
+            this.broke(f"{words} in the middle, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
             this.broke("chance of so many among units alike", chance, "chance"),
             this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
         ]
