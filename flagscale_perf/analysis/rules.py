@@ -124,6 +124,18 @@ class Finding:
     phase: str | None = None
     pattern: str | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready: what every instrument's findings have."""
+        return {
+            "name": self.name,
+            "title": self.title,
+            "cost_s": self.cost_s,
+            "gain": self.gain,
+            "evidence": [vars(each) for each in self.evidence],
+            "causes": self.causes,
+            "changes": [change.text for change in self.changes],
+        }
+
 
 @dataclass(frozen=True)
 class Case:

@@ -7,6 +7,7 @@ Every other record has a `number`, from 1, in one series of its process without 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -252,3 +253,15 @@ class RoofRecord(NamedTuple):
     number: int
     roof: int
     per_second: int
+
+
+# Fields that hold the number of a name, by record type.
+NAMES: Mapping[type, frozenset[str]] = {
+    RankRecord: frozenset({"host", "model", "device", "mode"}),
+    StepRecord: frozenset({"phase"}),
+    RowRecord: frozenset({"step_phase", "phase", "module", "op"}),
+    CollectiveRecord: frozenset({"phase", "module", "op", "call", "group"}),
+    MemoryRecord: frozenset({"step_phase", "phase", "module", "op"}),
+    WindowRecord: frozenset({"reason"}),
+    RoofRecord: frozenset({"roof"}),
+}

@@ -6,13 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flagscale_perf.profile.rank import Rank
-from flagscale_perf.profile.records import RankRecord, RoofRecord
+from flagscale_perf.profile.records import NAMES, RankRecord, RoofRecord
 from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
 from flagscale_perf.spine.records import Record
 
-_NAMES = frozenset(
-    ("host", "model", "device", "mode", "phase", "step_phase", "module", "op", "call", "group", "reason")
-) | {"roof"}
+_NAMES = frozenset[str]().union(*NAMES.values())
 
 
 class Store:

@@ -75,8 +75,12 @@ class Steps:
     def resume(self) -> None:
         """`sample_tokens` begins."""
         wait, self._wait = self._wait, None
-        if wait is not None:
+        if wait is None:
+            return
+        try:
             wait.__exit__(None, None, None)
+        except Exception as error:
+            self._fail(error)
 
     def end(self) -> None:
         """The step is over."""

@@ -89,7 +89,7 @@ class ProfileReport:
             },
             "verdicts": [asdict(one) for one in self.verdicts],
             "metrics": dict(self.metrics),
-            "findings": [_finding(one) for one in self.findings],
+            "findings": [one.as_dict() | {"ranks": one.ranks} for one in self.findings],
             "not_judged": self.unjudged,
             "events": list(profile.events),
             "records_lost": profile.lost,
@@ -136,19 +136,6 @@ def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
             "moved_bytes": one.moved_bytes or None,
         }
         for name, one in amounts.items()
-    }
-
-
-def _finding(finding: Finding) -> Mapping[str, Any]:
-    return {
-        "name": finding.name,
-        "title": finding.title,
-        "cost_s": finding.cost_s,
-        "gain": finding.gain,
-        "evidence": [vars(each) for each in finding.evidence],
-        "causes": finding.causes,
-        "changes": [change.text for change in finding.changes],
-        "ranks": finding.ranks,
     }
 
 

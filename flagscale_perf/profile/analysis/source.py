@@ -19,13 +19,7 @@ from numpy.typing import NDArray
 
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.profile.records import (
-    CollectiveRecord,
-    MemoryRecord,
-    RankRecord,
-    RoofRecord,
-    RowRecord,
-    StepRecord,
-    WindowRecord,
+    NAMES,
 )
 from flagscale_perf.spine.jsonl import fields_of
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -34,16 +28,6 @@ from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
 
 INSTRUMENT_NAME, RUNNING = "profile", "running"
 UNKNOWN = int(np.iinfo(np.int64).min)  # in a column of integers, where the record has None
-# Fields that hold the number of a name, by record type.
-NAMES: Mapping[type, frozenset[str]] = {
-    RankRecord: frozenset({"host", "model", "device", "mode"}),
-    StepRecord: frozenset({"phase"}),
-    RowRecord: frozenset({"step_phase", "phase", "module", "op"}),
-    CollectiveRecord: frozenset({"phase", "module", "op", "call", "group"}),
-    MemoryRecord: frozenset({"step_phase", "phase", "module", "op"}),
-    WindowRecord: frozenset({"reason"}),
-    RoofRecord: frozenset({"roof"}),
-}
 TIMES = ("start_ns",)  # monotonic marks; those of other machines are put on the first one's clock
 MAX_EVENTS = 20
 Column = NDArray[Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import add
 from pathlib import Path
@@ -94,7 +94,7 @@ class CallsReport:
             "layer": None if self.layer is None else self.layer.as_dict(),
             "missing_calls": self.missing,
             "wall_ns": self.wall_ns,
-            "findings": [_finding(each) for each in self.findings],
+            "findings": [each.as_dict() for each in self.findings],
             "not_judged": self.unjudged,
             "events": self.source.events,
             "skipped_lines": reading.skipped,
@@ -113,19 +113,6 @@ def _sums(totals: Totals) -> dict[str, Any]:
         "received_bytes": totals.received_bytes,
         "socket_bytes": totals.socket_bytes,
         "shared_bytes": totals.shared_bytes,
-    }
-
-
-def _finding(finding: Finding) -> Mapping[str, Any]:
-    evidence = [vars(each) for each in finding.evidence]
-    changes = [change.text for change in finding.changes]
-    return {
-        "name": finding.name,
-        "title": finding.title,
-        "cost_s": finding.cost_s,
-        "gain": finding.gain,
-        "evidence": evidence,
-        "changes": changes,
     }
 
 

@@ -73,7 +73,7 @@ class TraceReport:
             "losses": self.traces.losses.as_dict(),
             "wall_ns": self.wall_ns,
             "thresholds": verdicts.RULES,
-            "findings": [_finding(each) for each in self.findings],
+            "findings": [each.as_dict() for each in self.findings],
             "not_judged": self.unjudged,
             "events": self.traces.events,
             "complete_files": self.traces.complete,
@@ -119,18 +119,6 @@ def _function(one: FunctionSums) -> dict[str, Any]:
         "queue_share": one.queue_share,
         "compute_share": one.compute_share,
         "verdict": verdicts.of_queue(one.queue_share),
-    }
-
-
-def _finding(finding: Finding) -> Mapping[str, Any]:
-    return {
-        "name": finding.name,
-        "title": finding.title,
-        "cost_s": finding.cost_s,
-        "gain": finding.gain,
-        "evidence": [vars(each) for each in finding.evidence],
-        "causes": finding.causes,
-        "changes": [change.text for change in finding.changes],
     }
 
 
