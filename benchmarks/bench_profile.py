@@ -52,6 +52,7 @@ from benchmarks.profile_arms import (  # noqa: E402
     patched,
     plain,
     torchs,
+    unread,
 )
 from flagscale_perf.profile.kineto import Session  # noqa: E402
 from flagscale_perf.profile.profiler import Profiler  # noqa: E402
@@ -60,9 +61,11 @@ from flagscale_perf.profiling import ProfileOptions, Steps  # noqa: E402
 
 RESAMPLES, WARM_UP, BLOCK = 2000, 2, 100
 OFF, AGAIN, OURS, BETWEEN = "off", "off again", "our Profiler", "our Profiler, not its step"
+UNREAD = "torch's events alone, not read"
 AVERAGES, STACKS = "torch.profiler, key_averages()", "the same, with_stack=True"
 DISPATCH, PATCHES = "TorchDispatchMode, perf_counter", "patched functions, perf_counter"
 SAMPLED = "our Profiler, 1 in 100"
+UNREAD_SAMPLED = "torch's events alone, 1 in 100"
 STEP_BAR, SAMPLED_BAR, SECONDS_BAR, MEMORY_BAR_MB = 1.05, 1.02, 5.0, 1000.0
 
 
@@ -107,8 +110,8 @@ def measured(name: str, size: Size, training: bool, seconds: float) -> list[Bar]
     always, never = Ours(model), Ours(model, first=10**9)
     arms = {
         OFF: plain(step), AGAIN: plain(step), OURS: ours(always, step), BETWEEN: ours(never, step, False),
-        AVERAGES: torchs(step, False), STACKS: torchs(step, True), DISPATCH: dispatched(step),
-        PATCHES: patched(step),
+        UNREAD: unread(step), AVERAGES: torchs(step, False), STACKS: torchs(step, True),
+        DISPATCH: dispatched(step), PATCHES: patched(step),
     }  # fmt: skip
     found = rounds_of(arms, seconds, 5)
     for each in (always, never):
@@ -132,6 +135,8 @@ def measured(name: str, size: Size, training: bool, seconds: float) -> list[Bar]
         for one, other, off in zip(found[OURS], found[BETWEEN], base, strict=True)
     ]
     print(f"  {SAMPLED:32}{'':25} {shown(sampled):>25}")
+    alone = [(one.whole_ns / off + BLOCK - 1) / BLOCK for one, off in zip(found[UNREAD], base, strict=True)]
+    print(f"  {UNREAD_SAMPLED:32}{'':25} {shown(alone):>25}")
     bars = [Bar(f"{what}, 1 in 100", statistics.median(sampled), SAMPLED_BAR)]
     if name == "mid":
         bars.append(
