@@ -15,6 +15,7 @@ from flagscale_perf.profile.ranges import PART
 from flagscale_perf.profile.records import Sort
 
 _SORTS = len(Sort)
+_LABELS = tuple(part.label for part in Part)
 
 
 class Key(NamedTuple):
@@ -132,16 +133,9 @@ class _Grouped:
             total_ns += np.bincount(
                 place[alone], weights=pieces.duration_ns[alone], minlength=len(keys)
             ).astype(np.int64)
-        has_device = self._events.kernels is not None
-        return {
-            self._key(int(key)): Row(
-                int(runs[index]),
-                int(self_ns[index]),
-                int(total_ns[index]),
-                int(device_ns[index]) if has_device else None,
-            )
-            for index, key in enumerate(keys)
-        }
+        devices = [None] * len(keys) if self._events.kernels is None else device_ns.tolist()
+        sums = zip(runs.tolist(), self_ns.tolist(), total_ns.tolist(), devices, strict=True)
+        return {self._key(key): Row(*each) for key, each in zip(keys.tolist(), sums, strict=True)}
 
     def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
         """Of each row: how many events, the time of them with all in them, and that of their kernels. One
@@ -179,7 +173,7 @@ class _Grouped:
         rest, op = divmod(number, len(self._ops))
         rest, sort = divmod(rest, _SORTS)
         part, module = divmod(rest, len(self._places.paths))
-        return Key(Part(part).label, self._places.paths[module], sort, self._ops[op])
+        return Key(_LABELS[part], self._places.paths[module], sort, self._ops[op])
 
 
 def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:

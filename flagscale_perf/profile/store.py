@@ -10,8 +10,6 @@ from flagscale_perf.profile.records import NAMES, RankRecord, RoofRecord
 from flagscale_perf.spine.peers.records import NAME_BYTES, NameRecord
 from flagscale_perf.spine.records import Record
 
-_NAMES = frozenset[str]().union(*NAMES.values())
-
 
 class Store:
     """Numbers names and records; not for several threads at once."""
@@ -35,11 +33,12 @@ class Store:
         self._count += 1
         return self._count
 
-    def add(self, kind: Callable[..., Record], number: int | None = None, **fields: Any) -> int:
+    def add(self, kind: type[Record], number: int | None = None, **fields: Any) -> int:
         """Keeps a record, its texts by their numbers; returns its own."""
         number = self.next_number() if number is None else number
-        numbered = {name: self.name(value) if name in _NAMES else value for name, value in fields.items()}
-        self._pending.append(kind(process=0, number=number, **numbered))
+        for name in NAMES[kind]:
+            fields[name] = self.name(fields[name])
+        self._pending.append(kind(process=0, number=number, **fields))
         return number
 
     def flush(self) -> None:

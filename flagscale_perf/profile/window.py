@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.collectives import Collective, filled, numbered
@@ -253,13 +253,13 @@ class _Calls:
 
 
 def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRows:
-    """The rows of a step, which are added to those of its window, too."""
+    """The rows of a step. They are added to those of its window, which takes them over where it has none."""
     found = rows_of(events, places, is_communication)
     for key, row in found.rows.items():
         if key in sums:
             sums[key].add(row)
         else:
-            sums[key] = replace(row)
+            sums[key] = row
     return found
 
 
