@@ -31,12 +31,15 @@ def bundled_core() -> list[Path]:
 
 
 def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict[str, Any]]:
-    """What the real models do, by name: components, FlopCounterMode's total, what was not attributed,
-    parameters.
+    """What the real models do, by name: components, what was not attributed, parameters.
+
+    Models given by a config.json are transformers', all others Megatron-Core's, and these come with the total
+    of FlopCounterMode.
     """
     path = os.pathsep.join(map(str, [REPO, *core]))
     environment = os.environ | {"PYTHONPATH": path, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.oracle.counter"]
+    of_transformers = all("config" in args for args in configurations.values())
+    command = [sys.executable, "-m", f"tests.oracle.{'transformers_' * of_transformers}counter"]
     text = json.dumps(list(configurations.values()))
     done = subprocess.run(
         command,
@@ -54,11 +57,12 @@ def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict
 
 def computed(args: Args) -> dict[str, Any]:
     """What the formulas say, in the counter's form."""
-    table = count(ModelShape.from_args(args), args["batch"], args["seq_length"])
-    return {
+    shape = ModelShape.from_hf(args["config"]) if "config" in args else ModelShape.from_args(args)
+    table = count(shape, args["batch"], args["seq_length"])
+    total = {} if "config" in args else {"flop_counter_total": table.totals["hardware_flops_full_attention"]}
+    return total | {
         "components": {name: _as_multiplied(parts) for name, parts in table.components.items()},
         "unattributed": 0,
-        "flop_counter_total": table.totals["hardware_flops_full_attention"],
         "parameters": table.parameters,
     }
 

@@ -2,9 +2,7 @@
 counts out.
 
 Its own process (it redirects torch.cuda): `python -m tests.oracle.counter` with Megatron-Core on PYTHONPATH.
-It knows no formula: every product that reaches the dispatcher is counted from its operands' shapes and
-attributed to the module that asked for it on the way forward, or to the module whose forward made the
-autograd node that asks for it on the way back.
+It knows no formula: see `products.Counter`.
 """
 
 from __future__ import annotations
@@ -13,15 +11,14 @@ import json
 import re
 import sys
 import warnings
-from collections import defaultdict
 
 import torch
 from torch.utils._device import _device_constructors
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
+from tests.oracle.products import Counter
 
 COMPONENTS = (
     (r"\.adapter\b", "lora"),
@@ -38,7 +35,6 @@ COMPONENTS = (
     (r"eh_proj$", "eh_proj"),
     (r"output_layer$", "logits"),
 )
-PRODUCTS = {torch.ops.aten.mm: 0, torch.ops.aten.bmm: 0, torch.ops.aten.addmm: 1, torch.ops.aten.baddbmm: 1}
 
 
 def component_of(path: str) -> str | None:
@@ -51,68 +47,22 @@ def component_of(path: str) -> str | None:
     return None
 
 
-class Counter(TorchDispatchMode):
-    """Counts 2 m n k of every product under the component and phase it belongs to."""
+class MegatronCounter(Counter):
+    """The output layer serves the further predictions first, then the model's own."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        super().__init__()
-        self.counts: dict[str, dict[str, int]] = defaultdict(lambda: {"fwd": 0, "bwd": 0, "recompute": 0})
-        self.in_backward = False
-        self.unattributed = 0
-        self._stack: list[str] = []
+        super().__init__(model, component_of)
         self._logits_seen = 0
         self._depths = getattr(model.config, "mtp_num_layers", None) or 0
-        for path, module in model.named_modules():
-            component = component_of(path)
-            if component:
-                module.register_forward_pre_hook(self._entering(component))
-                module.register_forward_hook(self._leaving)
 
     def start_forward(self) -> None:
         self.in_backward, self._logits_seen = False, 0
 
-    def _entering(self, component: str):
-        def hook(module, inputs):
-            name = component
-            if component == "logits" and not self.in_backward:
-                # The output layer serves the further predictions first, then the model's own.
-                self._logits_seen += 1
-                name = "mtp_logits" if self._logits_seen <= self._depths else "logits"
-            self._stack.append(name)
-
-        return hook
-
-    def _leaving(self, module, inputs, output) -> None:
-        name = self._stack.pop()
-        tensors = output if isinstance(output, tuple) else (output,)
-        todo = [
-            tensor.grad_fn
-            for tensor in tensors
-            if isinstance(tensor, torch.Tensor) and tensor.grad_fn is not None
-        ]
-        while todo:
-            node = todo.pop()
-            if "component" not in node.metadata:
-                node.metadata["component"] = name
-                todo += [child for child, _ in node.next_functions if child is not None]
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        first = PRODUCTS.get(func.overloadpacket)
-        if first is not None:
-            left, right = args[first].shape, args[first + 1].shape
-            self._book(2 * left.numel() * right[-1])
-        return func(*args, **(kwargs or {}))
-
-    def _book(self, flops: int) -> None:
-        if self._stack:
-            self.counts[self._stack[-1]]["recompute" if self.in_backward else "fwd"] += flops
-            return
-        node = torch._C._current_autograd_node()
-        component = node.metadata.get("component") if node is not None else None
-        if component is None:
-            self.unattributed += flops
-        else:
-            self.counts[component]["bwd"] += flops
+    def name_of_call(self, component: str) -> str:
+        if component != "logits" or self.in_backward:
+            return component
+        self._logits_seen += 1
+        return "mtp_logits" if self._logits_seen <= self._depths else "logits"
 
 
 class Adapter(torch.nn.Module):
@@ -327,7 +277,7 @@ def count(args: dict) -> dict:
         )
         positions = torch.arange(size[1]).expand(size)
         mask = torch.ones(1, 1, size[1], size[1], dtype=torch.bool).triu(1)
-        counter = Counter(model)
+        counter = MegatronCounter(model)
         with FlopCounterMode(display=False) as independent, counter:
             for _ in range(args["batch"] // size[0]):
                 counter.start_forward()

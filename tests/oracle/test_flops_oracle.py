@@ -6,12 +6,17 @@ import pytest
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
 from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, random_configurations
+from tests.oracle.tower_configurations import DECODERS
 
 SEED = 20240
 
 
 def test_every_family_and_option():
     assert differences(NAMED, bundled_core()) == {}
+
+
+def test_decoders_of_transformers():
+    assert differences(DECODERS, []) == {}
 
 
 def test_full_size_models():
