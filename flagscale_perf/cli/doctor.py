@@ -20,11 +20,11 @@ from flagscale_perf.spine.packages import PARTS
 
 WIDTH = 12
 PROFILING = "flagscale_perf.hosts.profiling.doctor"  # by name: it can be left out
-BUILT = "built: the monitor's part of a step runs in C"
-NOT_BUILT = (
-    "not in use: the monitor takes up to half as much again of each step; install again with a C compiler"
-    f" and Python's headers, and without {hot.PLAIN_VARIABLE}"
-)
+EXTENSIONS = {  # what is faster with each
+    "_hot": "the monitor's part of each step; without it, up to half as much again",
+    "_reading": "reading of run files and logs; without it, several times slower",
+}
+HOW_TO_BUILD = f"install again with a C compiler and Python's headers, and without {hot.PLAIN_VARIABLE}"
 
 
 class DoctorCommand(Command):
@@ -39,7 +39,7 @@ class DoctorCommand(Command):
             if autostart.is_enabled()
             else "off; flagscale-perf enable switches it on",
         )
-        _line("extension", BUILT if hot.extension is not None else NOT_BUILT)
+        _print_extensions()
         for line in _device_lines():
             _line("device", line)
         _print_parts()
@@ -54,6 +54,16 @@ class DoctorCommand(Command):
         can_trace = _print_queue()
         _print_profiling()
         return 0 if can_trace or any(host.works for host in hosts) else 1
+
+
+def _print_extensions() -> None:
+    width = max(map(len, EXTENSIONS)) + 2
+    missing = [name for name in EXTENSIONS if hot.load(name) is None]
+    for number, (name, what) in enumerate(EXTENSIONS.items()):
+        state = "NOT IN USE" if name in missing else "in use"
+        _line("" if number else "extensions", f"{name:{width}}{state:12}{what}")
+    if missing:
+        _line("", f"{'':{width}}{HOW_TO_BUILD}")
 
 
 def _print_parts() -> None:
