@@ -5,6 +5,10 @@ sequence, s * s. `causal_half` counts s * s / 2: what Megatron reports, and what
 counts the pairs that the mask leaves: s (s + 1) / 2, fewer under a sliding window. A packed document attends
 to itself only: the sum over the documents' lengths. Model FLOPs are forward and backward (for MFU); hardware
 FLOPs add recomputation and the padding of experts (for HFU).
+
+The core of a recurrent layer has three forms: `recurrent` multiplies what the recurrence itself does, token
+by token, and is model FLOPs; `chunked` what kernels do chunk by chunk, and is hardware FLOPs; `megatron` what
+Megatron-LM reports, for comparison only.
 """
 
 from __future__ import annotations
@@ -14,72 +18,36 @@ from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from flagscale_perf.flops.families.decoder import decoder
 from flagscale_perf.flops.hf import args_from_hf
-from flagscale_perf.flops.parts import (
-    decoder,
-    dense_mlp,
-    dense_or_mixture,
-    grouped_attention,
-    latent_attention,
-)
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.sources import fields_from_args
 from flagscale_perf.flops.step import Measure, Step
-from flagscale_perf.flops.tape import EXPERT_ROW, PHASES, Tape
+from flagscale_perf.flops.tape import CORE_FORMS, PHASES, Tape
 from flagscale_perf.spine.errors import PerfError
 
 CONVENTIONS = ("full", "causal_half", "visible")
 
 
-# ---- families: how each is composed, and how it is recognised ----------------------------------
-
-
-def gpt(tape: Tape) -> None:
-    """GPT-2, GPT-3 (arXiv:2005.14165): multi-head attention, dense feed-forward blocks."""
-    decoder(tape, grouped_attention, dense_mlp)
-
-
-def llama(tape: Tape) -> None:
-    """LLaMA 1 to 3 (arXiv:2302.13971, 2407.21783): grouped-query attention, SwiGLU."""
-    decoder(tape, grouped_attention, dense_mlp)
-
-
-def aquila(tape: Tape) -> None:
-    """Aquila 2 (arXiv:2408.07410): LLaMA; the feed-forward width may follow from hidden_dim_multiplier."""
-    decoder(tape, grouped_attention, dense_mlp)
-
-
-def qwen(tape: Tape) -> None:
-    """Qwen 2.5 and 3 (arXiv:2412.15115, 2505.09388): own head width; dense, or a mixture of experts."""
-    decoder(tape, grouped_attention, dense_or_mixture)
-
-
-def mixtral(tape: Tape) -> None:
-    """Mixtral (arXiv:2401.04088) and other mixtures of experts with grouped-query attention."""
-    decoder(tape, grouped_attention, dense_or_mixture)
-
-
-def deepseek(tape: Tape) -> None:
-    """DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437): latent attention, shared experts, MTP layers."""
-    decoder(tape, latent_attention, dense_or_mixture)
+# ---- families: how each is recognised ----------------------------------------------------------
 
 
 class Family(NamedTuple):
-    """One model family; adding one is adding a function above and a row below.
+    """One model family: its name and whose it is. What a model is made of, its shape says block by block.
 
     Attributes:
         name: what `ModelShape.family` says.
-        forward: writes its forward pass on a tape.
         recognises: whether a shape belongs to it; the first row of `FAMILIES` that says yes wins.
         hf_types: its Hugging Face `model_type`s.
         gated: whether the feed-forward blocks of its Hugging Face models have three matrices.
+        forward: writes its forward pass on a tape.
     """
 
     name: str
-    forward: Callable[[Tape], None]
     recognises: Callable[[Shape], bool]
     hf_types: tuple[str, ...]
     gated: bool = True
+    forward: Callable[[Tape], None] = decoder
 
 
 def _looks_like_qwen(shape: Shape) -> bool:
@@ -91,13 +59,13 @@ def _looks_like_qwen(shape: Shape) -> bool:
 
 
 FAMILIES = (
-    Family("deepseek", deepseek, lambda s: s.latent is not None, ("deepseek_v2", "deepseek_v3")),
-    Family("qwen", qwen, lambda s: s.declared_family == "qwen", ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")),
-    Family("mixtral", mixtral, lambda s: s.experts is not None and not _looks_like_qwen(s), ("mixtral",)),
-    Family("qwen", qwen, _looks_like_qwen, ()),
-    Family("aquila", aquila, lambda s: s.declared_family == "aquila", ("aquila",)),
-    Family("llama", llama, lambda s: s.gated and not s.norm_bias, ("llama", "mistral")),
-    Family("gpt", gpt, lambda s: True, ("gpt2",), gated=False),
+    Family("deepseek", lambda s: s.latent is not None, ("deepseek_v2", "deepseek_v3")),
+    Family("qwen", lambda s: s.declared_family == "qwen", ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")),
+    Family("mixtral", lambda s: s.experts is not None and not _looks_like_qwen(s), ("mixtral",)),
+    Family("qwen", _looks_like_qwen, ()),
+    Family("aquila", lambda s: s.declared_family == "aquila", ("aquila",)),
+    Family("llama", lambda s: s.gated and not s.norm_bias, ("llama", "mistral")),
+    Family("gpt", lambda s: True, ("gpt2",), gated=False),
 )
 
 
@@ -144,8 +112,8 @@ def _family_of(shape: Shape) -> Family:
 
 
 @lru_cache(maxsize=64)
-def _walk(shape: Shape) -> Tape:
-    tape = Tape(shape)
+def _walk(shape: Shape, core_form: str = "recurrent") -> Tape:
+    tape = Tape(shape, core_form)
     _family_of(shape).forward(tape)
     return tape
 
@@ -169,12 +137,14 @@ class StepFlops(NamedTuple):
     """FLOPs of one step over all GPUs, attention counted causal_half (per document where packed).
 
     Attributes:
-        model_flops: forward and backward.
-        hardware_flops: recomputation and padding of experts added; None where the recomputation varies, or
-            where the capacity of experts follows from micro-batches of unknown length.
+        model_flops: forward and backward, the cores of recurrent layers by their recurrence; None where the
+            sums of packed documents do not say it.
+        hardware_flops: recomputation and padding of experts added, those cores chunk by chunk; None where the
+            recomputation varies, or where the capacity of experts follows from micro-batches of unknown
+            length.
     """
 
-    model_flops: int
+    model_flops: int | None
     hardware_flops: int | None
 
 
@@ -191,7 +161,7 @@ def step_flops(
     tokens = num_sequences * seq_length if packed.tokens is None else packed.tokens
     squared = tokens * seq_length if packed.squared_lengths is None else packed.squared_lengths
     model, hardware = _packed_slopes(shape)
-    return StepFlops(model.flops(tokens, squared), hardware and hardware.flops(tokens, squared))
+    return StepFlops(model and model.flops(tokens, squared), hardware and hardware.flops(tokens, squared))
 
 
 class _Slopes(NamedTuple):
@@ -206,23 +176,24 @@ class _Slopes(NamedTuple):
 
 
 @lru_cache(maxsize=64)
-def _packed_slopes(shape: ModelShape) -> tuple[_Slopes, _Slopes | None]:
+def _packed_slopes(shape: ModelShape) -> tuple[_Slopes | None, _Slopes | None]:
     # Of model FLOPs and of hardware FLOPs.
     has_capacity = shape.experts is not None and shape.experts.capacity_factor is not None
     is_known = shape.recompute.known and not has_capacity
-    return _slopes(shape, "fwd", "bwd"), _slopes(shape, *PHASES) if is_known else None
+    model = _slopes(_walk(shape), "fwd", "bwd")
+    return model, _slopes(_walk(shape, "chunked"), *PHASES) if is_known else None
 
 
-def _slopes(shape: ModelShape, *phases: str) -> _Slopes:
+def _slopes(tape: Tape, *phases: str) -> _Slopes | None:
     token = squared_length = 0
-    for term, per_unit in _walk(shape).flops.items():
+    for term, per_unit in tape.flops.items():
         if term.phase not in phases:
             continue
-        if term.unit.kind == "pair":
-            # Half of the square counts. A multiply-add is 2 FLOPs, so per_unit is even: nothing is cut off.
-            squared_length += per_unit // 2
-        else:
-            token += per_unit * (shape.experts.topk if term.unit == EXPERT_ROW and shape.experts else 1)
+        slope = term.unit.slope(tape.shape)
+        if slope is None:
+            return None
+        # A multiply-add is 2 FLOPs, so per_unit is even: nothing is cut off.
+        token, squared_length = token + per_unit * slope[0] // 2, squared_length + per_unit * slope[1] // 2
     return _Slopes(token, squared_length)
 
 
@@ -230,7 +201,7 @@ def _slopes(shape: ModelShape, *phases: str) -> _Slopes:
 def _step_flops(shape: ModelShape, num_sequences: int, seq_length: int) -> StepFlops:
     step = Step(num_sequences, seq_length)
     model = Measure(_walk(shape), step, "causal_half", padded=False).total("fwd", "bwd")
-    hardware = Measure(_walk(shape), step, "causal_half", padded=True).total(*PHASES)
+    hardware = Measure(_walk(shape, "chunked"), step, "causal_half", padded=True).total(*PHASES)
     return StepFlops(model, hardware if shape.recompute.known else None)
 
 
@@ -242,11 +213,13 @@ class FlopsTable:
         family: of the model.
         batch_size: sequences of the step.
         parameters: of the model, adapters included.
-        totals: see `count`; None where not known.
+        totals: by convention; None where not known.
         components: name -> "fwd", "bwd", "recompute" and "padding" -> FLOPs, attention in full (s * s pairs).
             Over all components, "fwd" and "bwd" add up to the model FLOPs, all four to the hardware FLOPs.
             "padding" is what forward and backward multiply for nothing where the inputs of experts are filled
             up to their capacity; it is negative where the capacity is too small and tokens are dropped.
+        core: which products count for the core of a recurrent layer here, of `CORE_FORMS`.
+        totals_by_core: the totals in every form.
     """
 
     family: str
@@ -254,6 +227,8 @@ class FlopsTable:
     parameters: int
     totals: dict[str, int | None]
     components: dict[str, dict[str, int]]
+    core: str
+    totals_by_core: dict[str, dict[str, int | None]]
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -261,16 +236,28 @@ class FlopsTable:
 
 
 def count(
-    shape: ModelShape, num_sequences: int, seq_length: int, packed_seq_lens: Sequence[int] | None = None
+    shape: ModelShape,
+    num_sequences: int,
+    seq_length: int,
+    packed_seq_lens: Sequence[int] | None = None,
+    core: str = "recurrent",
 ) -> FlopsTable:
-    """Every component of a step, and its totals by convention. Raises PerfError for impossible sizes."""
+    """Every component of a step, and its totals by convention. Raises PerfError for impossible sizes.
+
+    `core`: the form of recurrent layers that the components are in, of `CORE_FORMS`.
+    """
+    if core not in CORE_FORMS:
+        raise PerfError(f"core is {core!r}; write one of {', '.join(CORE_FORMS)}")
     step = Step(num_sequences, seq_length)
     packed = None if packed_seq_lens is None else Step(num_sequences, seq_length, tuple(packed_seq_lens))
-    tape = _walk(shape)
+    tape = _walk(shape, core)
+    if not tape.known:
+        raise PerfError(f"core {core}: there is no such formula for a block of this model; take recurrent")
     components = _components(
         Measure(tape, step, "full", padded=False), Measure(tape, step, "full", padded=True)
     )
-    return FlopsTable(shape.family, num_sequences, tape.parameters, _totals(shape, step, packed), components)
+    totals = {form: _totals(_walk(shape, form), step, packed) for form in CORE_FORMS}
+    return FlopsTable(shape.family, num_sequences, tape.parameters, totals[core], components, core, totals)
 
 
 def _components(model: Measure, hardware: Measure) -> dict[str, dict[str, int]]:
@@ -287,16 +274,15 @@ def _components(model: Measure, hardware: Measure) -> dict[str, dict[str, int]]:
     return components
 
 
-def _totals(shape: ModelShape, step: Step, packed: Step | None) -> dict[str, int | None]:
-    tape = _walk(shape)
-
-    def model(of: Step, convention: str) -> int:
+def _totals(tape: Tape, step: Step, packed: Step | None) -> dict[str, int | None]:
+    def model(of: Step, convention: str) -> int | None:
         """Model FLOPs of a step, without padding."""
-        return Measure(tape, of, convention, padded=False).total("fwd", "bwd")
+        return Measure(tape, of, convention, padded=False).total("fwd", "bwd") if tape.known else None
 
     def hardware(convention: str, *phases: str) -> int | None:
         """FLOPs done in these phases; None where the recomputation is not known."""
-        return Measure(tape, step, convention, padded=True).total(*phases) if shape.recompute.known else None
+        is_known = tape.known and tape.shape.recompute.known
+        return Measure(tape, step, convention, padded=True).total(*phases) if is_known else None
 
     return {
         "model_flops_causal_half": model(step, "causal_half"),

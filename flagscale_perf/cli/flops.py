@@ -12,6 +12,7 @@ from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.training_yaml import read_training_yaml
 from flagscale_perf.flops.sources import args_from_yaml
+from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
 from flagscale_perf.report.text import render
 from flagscale_perf.spine.errors import PerfError
@@ -58,6 +59,13 @@ class FlopsCommand(Command):
             metavar="A,B,...",
             help="lengths of the documents in the whole batch",
         )
+        parser.add_argument(
+            "--core",
+            choices=CORE_FORMS,
+            default=CORE_FORMS[0],
+            help=("products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as "
+                  "kernels do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)"),
+        )  # fmt: skip
         parser.add_argument("--json", action="store_true", help="print one JSON object of exact integers")
 
     def run(self, args: Namespace) -> int:
@@ -65,7 +73,7 @@ class FlopsCommand(Command):
         given, shape = _read_model(args.model)
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
-        table = count(shape, batch, length, args.packed_seq_lens)
+        table = count(shape, batch, length, args.packed_seq_lens, args.core)
         if args.json:
             print(json.dumps(table.as_dict(), indent=2))
         else:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
@@ -24,6 +25,7 @@ from flagscale_perf.spine.errors import PerfError
 
 PROCESS_BYTES = 500_000_000  # torch and Megatron, measured without a model
 _INDEX_BYTES = 12  # of a sample: its document and offset, and its place in the shuffled order, 32 bits each
+_KNOWN_LAYERS = set(product(("attention", "latent_attention"), ("mlp", "mixture")))
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,10 @@ class MemoryNeed:
 
 
 def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
-    """What a training of this shape, with so many parameters, needs."""
+    """What a training of this shape, with so many parameters, needs. Raises PerfError for a model with
+    blocks whose activations are not known.
+    """
+    _check_known(shape)
     experts, divided = min(_expert_parameters(shape), parameters), layout.tensor * layout.pipeline
     groups = ((parameters - experts, divided), (experts, divided * layout.expert))
     return MemoryNeed(
@@ -144,6 +149,12 @@ def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
         sum(_exchange(held, layout, over) for held, over in groups),
         PROCESS_BYTES,
     )
+
+
+def _check_known(shape: Shape) -> None:
+    for layer in shape.blocks:
+        if layer not in _KNOWN_LAYERS:
+            raise PerfError(f"what a layer of {' and '.join(layer)} keeps for the backward pass is not known")
 
 
 def _state(parameters: int, layout: Layout, divided: int) -> int:

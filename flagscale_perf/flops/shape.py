@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
 from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
@@ -144,6 +145,10 @@ class Shape:
         frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp".
         norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
+        blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
+            is an attention and a feed-forward block.
+        mtp_blocks: of a depth of multi-token prediction; empty where it is like the decoder's last layer.
+        mamba, delta, kda, indexer, rwkv: sizes of blocks of these kinds; None where there is none.
         micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
         sequence_shards: ranks that share a sequence when it is routed to experts (by context parallelism, and
             by tensor parallelism with sequence parallelism).
@@ -172,6 +177,13 @@ class Shape:
     qk_norm: bool = False
     tied_embeddings: bool = False
     learned_positions: int = 0
+    blocks: tuple[tuple[str, ...], ...] = ()
+    mtp_blocks: tuple[str, ...] = ()
+    mamba: Mamba | None = None
+    delta: DeltaNet | None = None
+    kda: KimiDelta | None = None
+    indexer: Indexer | None = None
+    rwkv: Rwkv | None = None
     micro_batch: int | None = None
     sequence_shards: int = 1
 
@@ -218,6 +230,15 @@ class Shape:
     def is_moe(self, layer: int) -> bool:
         """Whether this layer's feed-forward block is a mixture; MTP layers are like the decoder's last."""
         return self.experts is not None and self.experts.layers[min(layer, self.layers - 1)]
+
+    def layer_blocks(self, layer: int) -> tuple[str, ...]:
+        """Names of this layer's blocks, in order; those of MTP layers behind the decoder's last."""
+        if layer >= self.layers and self.mtp_blocks:
+            return self.mtp_blocks
+        if self.blocks:
+            return self.blocks[min(layer, self.layers - 1)]
+        attention = "attention" if self.latent is None else "latent_attention"
+        return attention, "mixture" if self.is_moe(layer) else "mlp"
 
     def window_left(self, layer: int) -> int:
         """Keys visible before the query's own in this layer; -1 for all."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flagscale_perf.flops import hybrid
 from flagscale_perf.flops.arguments import MAX_LAYERS, Arguments
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
 from flagscale_perf.flops.stages import layers_per_chunk
@@ -79,6 +80,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "micro_batch": args.optional("micro_batch_size"),
         "sequence_shards": _sequence_shards(args),
         **_parameter_facts(args),
+        **hybrid.fields(args, layers),
     }
 
 

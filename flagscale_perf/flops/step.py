@@ -1,12 +1,12 @@
-"""How many tokens, rows of experts and attention pairs a step has: costs per unit are multiplied by these."""
+"""What one training step processes: costs per unit are multiplied by how many of the unit it has."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from flagscale_perf.flops.shape import Shape
-from flagscale_perf.flops.tape import EXPERT_ROW, TOKEN, Tape, Unit
+from flagscale_perf.flops.tape import Tape
+from flagscale_perf.flops.units import Unit
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -41,21 +41,9 @@ class Step:
         """Tokens that pass through every linear layer, padding included."""
         return self.num_sequences * self.seq_length
 
-    def double_pairs(self, convention: str, unit: Unit) -> int:
-        """Twice the number of (query, key) pairs: an integer under every convention."""
-        if convention == "full":
-            return 2 * self.tokens * self.seq_length
-        documents = (self.seq_length,) if self.packed is None else self.packed
-        sequences = self.num_sequences if self.packed is None else 1
-        if convention == "causal_half":
-            return sequences * sum(length * length for length in documents)
-        return sequences * sum(_double_visible(length, unit.window_left) for length in documents)
-
-
-def _double_visible(length: int, left: int) -> int:
-    # The first queries see every key up to their own; all later ones see their own and `left` before it.
-    growing = length if left < 0 else min(length, left + 1)
-    return growing * (growing + 1) + 2 * (length - growing) * (left + 1)
+    def documents(self) -> tuple[int, tuple[int, ...]]:
+        """How many times the step has documents of these lengths."""
+        return (self.num_sequences, (self.seq_length,)) if self.packed is None else (1, self.packed)
 
 
 @dataclass(frozen=True)
@@ -75,12 +63,8 @@ class Measure:
     padded: bool
 
     def flops(self, per_unit: int, unit: Unit) -> int:
-        """FLOPs of the step where each unit costs `per_unit`."""
-        if unit == TOKEN:
-            return per_unit * self.step.tokens
-        if unit == EXPERT_ROW:
-            return per_unit * expert_rows(self.tape.shape, self.step, self.padded)
-        return per_unit * self.step.double_pairs(self.convention, unit) // 2
+        """FLOPs of the step where each unit costs `per_unit`, which is even: a multiply-add is 2 FLOPs."""
+        return per_unit * unit.doubled(self) // 2
 
     def total(self, *phases: str) -> int:
         """FLOPs of the step in these phases, all components together."""
@@ -90,18 +74,18 @@ class Measure:
             if term.phase in phases
         )
 
+    def expert_rows(self) -> int:
+        """Rows that the routed experts of one layer multiply: tokens times experts a token goes to.
 
-def expert_rows(shape: Shape, step: Step, padded: bool) -> int:
-    """Rows that the routed experts of one layer multiply: tokens times experts a token goes to.
-
-    Padded, every expert gets as many rows as its capacity in each forward pass, which is rounded as
-    Megatron-Core's `get_capacity` does; with a capacity factor below 1 these can be fewer.
-    """
-    moe = shape.experts
-    if moe is None:
-        return 0
-    if not padded or moe.capacity_factor is None:
-        return step.tokens * moe.topk
-    routed = (shape.micro_batch or step.num_sequences) * step.seq_length // shape.sequence_shards
-    capacity = math.ceil(routed * moe.topk / moe.count * moe.capacity_factor)
-    return step.tokens // routed * moe.count * capacity
+        Padded, every expert gets as many rows as its capacity in each forward pass, which is rounded as
+        Megatron-Core's `get_capacity` does; with a capacity factor below 1 these can be fewer.
+        """
+        shape, step = self.tape.shape, self.step
+        moe = shape.experts
+        if moe is None:
+            return 0
+        if not self.padded or moe.capacity_factor is None:
+            return step.tokens * moe.topk
+        routed = (shape.micro_batch or step.num_sequences) * step.seq_length // shape.sequence_shards
+        capacity = math.ceil(routed * moe.topk / moe.count * moe.capacity_factor)
+        return step.tokens // routed * moe.count * capacity

@@ -15,22 +15,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Unit
 
-
-class Unit(NamedTuple):
-    """What a cost is multiplied by.
-
-    Attributes:
-        kind: "token", "expert_row" (a token at one of its routed experts) or "pair" (of query and key).
-        window_left: of a pair: keys visible before the query's own, -1 for all.
-    """
-
-    kind: str
-    window_left: int = -1
-
-
-TOKEN = Unit("token")
-EXPERT_ROW = Unit("expert_row")
+CORE_FORMS = ("recurrent", "chunked", "megatron")
 PHASES = ("fwd", "bwd", "recompute")
 
 
@@ -51,7 +38,7 @@ class Weight(NamedTuple):
         module: Megatron-Core's name of the layer, by which adapters are attached; "" if it cannot have one.
         bias: whether there is one.
         copies: the number of routed experts that have such a matrix.
-        unit: what is multiplied by it.
+        unit: what is multiplied by it; None for each row of the stream.
     """
 
     component: str
@@ -60,7 +47,25 @@ class Weight(NamedTuple):
     module: str = ""
     bias: bool = False
     copies: int = 1
-    unit: Unit = TOKEN
+    unit: Unit | None = None
+
+
+class Core(NamedTuple):
+    """The products of a state-space or delta-rule layer beside its projections and its convolution.
+
+    Attributes:
+        recurrent: of one token, by the recurrence itself: into the state, out of it, and its correction.
+        chunked: of one token of a chunk: what kernels multiply that work chunk by chunk.
+        chunk: tokens of one.
+        restarts: packed documents begin chunks of their own.
+        megatron: of one token, what Megatron-LM takes for it; None where it has no formula.
+    """
+
+    recurrent: int
+    chunked: int
+    chunk: int
+    restarts: bool
+    megatron: int | None
 
 
 class Tape:
@@ -68,18 +73,39 @@ class Tape:
 
     Attributes:
         shape: the model.
+        core_form: which products count for the core of a recurrent layer, of `CORE_FORMS`.
         flops: FLOPs for one unit of each term.
         parameters: weights so far, biases and norms included.
         trained: whether the weights of the present layer get a gradient.
+        known: False where the form has no formula for a core of this model.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, core_form: str = "recurrent") -> None:
         self.shape = shape
+        self.core_form = core_form
         self.flops: Counter[Term] = Counter()
         self.parameters = 0
-        self._prefix = ""
+        self.known = True
+        self._stream = self._prefix = ""
+        self._row: Unit = TOKEN
+        self._pairs: Unit | None = None
         self._repeats = 0
         self.trained = self.is_trained("")
+
+    @contextmanager
+    def stream(self, prefix: str, row: Unit, pairs: Unit) -> Iterator[None]:
+        """A part of the model with a sequence of its own, such as an encoder.
+
+        Args:
+            prefix: goes before the names of its components.
+            row: what passes through its linear layers.
+            pairs: what its attention multiplies.
+        """
+        before = self._stream, self._prefix, self._row, self._pairs
+        self._stream = self._prefix = prefix
+        self._row, self._pairs = row, pairs
+        yield
+        self._stream, self._prefix, self._row, self._pairs = before
 
     @contextmanager
     def layer(self, name: str, prefix: str = "", repeated: bool = False) -> Iterator[None]:
@@ -87,11 +113,11 @@ class Tape:
 
         Args:
             name: its name in `Shape.frozen`.
-            prefix: goes before the names of its components.
+            prefix: goes before the names of its components, behind the stream's.
             repeated: whether the whole layer is recomputed.
         """
         before = self._prefix, self._repeats, self.trained
-        self._prefix, self.trained = prefix, self.is_trained(name)
+        self._prefix, self.trained = self._stream + prefix, self.is_trained(name)
         self._repeats += repeated
         yield
         self._prefix, self._repeats, self.trained = before
@@ -118,25 +144,47 @@ class Tape:
         n_in, n_out = weight.n_in, weight.n_out
         self.parameters += weight.copies * (n_in * n_out + n_out * weight.bias)
         flops = 2 * n_in * n_out
-        self.add(weight.component, weight.unit, fwd=flops, bwd=flops * (x + self.trained))
+        unit = weight.unit or self._row
+        self.add(weight.component, unit, fwd=flops, bwd=flops * (x + self.trained))
         lora = self.shape.lora
         if lora is None or weight.module not in lora.targets:
             return x or self.trained
         # W x + B A x: both adapters are trained; A's input gets a gradient only if x needs one.
         down, up = 2 * n_in * lora.dim, 2 * lora.dim * n_out
         self.parameters += weight.copies * lora.dim * (n_in + n_out)
-        self.add("lora", weight.unit, fwd=down + up, bwd=down * (x + 1) + 2 * up)
+        self.add("lora", unit, fwd=down + up, bwd=down * (x + 1) + 2 * up)
         return True
 
-    def attention(self, q: bool, k: bool, v: bool, layer: int, dims: tuple[int, int]) -> bool:
-        """Q K^T and P V of all query heads; `dims`: the widths of a head's key and value.
+    def pairs(self, layer: int) -> Unit:
+        """What attention multiplies in this layer."""
+        return self._pairs or Pair(self.shape.window_left(layer))
+
+    def attention(self, q: bool, k: bool, v: bool, pairs: Unit, widths: tuple[int, int]) -> bool:
+        """Q K^T and P V; `widths`: those of key and value, all query heads together.
 
         The gradients of Q K^T are those of q and k, the gradients of P V those of the scores and v.
         """
-        scores, values = (2 * self.shape.heads * dim for dim in dims)
-        unit = Unit("pair", self.shape.window_left(layer))
-        self.add("core_attention", unit, fwd=scores + values, bwd=scores * (q + k) + values * ((q or k) + v))
+        scores, values = (2 * width for width in widths)
+        self.add("core_attention", pairs, fwd=scores + values, bwd=scores * (q + k) + values * ((q or k) + v))
         return q or k or v
+
+    def conv(self, component: str, channels: int, kernel: int, x: bool) -> bool:
+        """A depthwise convolution along the sequence: each channel with a kernel of its own."""
+        self.parameters += channels * kernel
+        flops = 2 * channels * kernel
+        self.add(component, self._row, fwd=flops, bwd=flops * (x + self.trained))
+        return x or self.trained
+
+    def core(self, component: str, core: Core, x: bool) -> bool:
+        """The core of a recurrent layer, in the form of this tape; it has no weights in its products."""
+        unit, flops = self._row, core.recurrent
+        if self.core_form == "chunked":
+            unit, flops = ChunkRow(core.chunk, core.restarts), core.chunked
+        elif self.core_form == "megatron":
+            self.known &= core.megatron is not None
+            flops = core.megatron or 0
+        self.add(component, unit, fwd=flops, bwd=2 * flops * x)
+        return x
 
     def add(self, component: str, unit: Unit, fwd: int, bwd: int) -> None:
         """Adds the cost of one unit; enclosing parts that are recomputed repeat the forward pass."""

@@ -13,8 +13,8 @@ from tests.contract.test_formulas_page import PAGE, by_hand
 from tests.package_copy import PackageCopy
 
 SECTION = PAGE[PAGE.index("## Adding a model family") :]
-FUNCTION, ROW = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
-CONFIG = json.loads(re.search(r"```json\n(.*?)```", SECTION, re.DOTALL)[1])
+FAMILY, BLOCK, ROW = re.findall(r"```python\n(.*?)```", SECTION, re.DOTALL)
+CONFIG, ARGS = map(json.loads, re.findall(r"```json\n(.*?)```", SECTION, re.DOTALL))
 DEEPSEEK = CONFIG | {
     "model_type": "deepseek_v3",
     "n_routed_experts": 4,
@@ -27,28 +27,38 @@ COUNT = """
 import json
 import sys
 from flagscale_perf.flops_calculator import ModelShape, count
-config, other = map(json.loads, sys.argv[1:])
-table = count(ModelShape.from_hf(config), 1, 4)
-forward = {name: phases["fwd"] for name, phases in table.components.items()}
-print(json.dumps([table.family, forward, table.totals, ModelShape.from_hf(other).family]))
+config, other, args = map(json.loads, sys.argv[1:])
+made = []
+for shape in (ModelShape.from_hf(config), ModelShape.from_hf(other), ModelShape.from_args(args)):
+    table = count(shape, 1, 4)
+    forward = {name: parts["fwd"] for name, parts in table.components.items()}
+    made.append([table.family, forward, table.totals])
+print(json.dumps(made))
 """
 
 
-def test_the_new_family_counts_what_the_page_says_and_the_others_stay_what_they_were(
+def test_the_new_family_and_block_count_what_the_page_says_and_the_others_stay_what_they_were(
     package_copy: PackageCopy,
 ) -> None:
-    calculator = "flagscale_perf/flops_calculator.py"
-    package_copy.insert(calculator, FUNCTION + "\n\n", "class Family(")
-    package_copy.insert(calculator, ROW, '    Family("deepseek"')
-    made = package_copy.python("-c", COUNT, json.dumps(CONFIG), json.dumps(DEEPSEEK))
-    family, forward, totals, other = json.loads(made)
-    assert (family, other) == ("youtu", "deepseek")
+    package_copy.insert("flagscale_perf/flops_calculator.py", FAMILY, '    Family("deepseek"')
+    blocks = "flagscale_perf/flops/families/__init__.py"
+    package_copy.create("flagscale_perf/flops/families/retention.py", BLOCK)
+    package_copy.insert(blocks, ROW, '    "mixture": mixture,')
+    line = "from flagscale_perf.flops.families.retention import retention\n"
+    package_copy.insert(blocks, line, "from flagscale_perf.flops.tape import")
+    made = package_copy.python("-c", COUNT, *map(json.dumps, (CONFIG, DEEPSEEK, ARGS)))
+    youtu, deepseek, retention = json.loads(made)
+    assert (youtu[0], deepseek[0], retention[0]) == ("youtu", "deepseek", "llama")
 
-    rows = re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", SECTION, re.MULTILINE)
-    stated = {name: int(number.replace(",", "")) for name, _, number in rows}
-    assert {name: by_hand(formula) for name, formula, _ in rows} == stated == forward
+    tables = [
+        re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", part, re.MULTILINE)
+        for part in SECTION.split("And of")
+    ]
+    for rows, (_, forward, _) in zip(tables, (youtu, retention), strict=True):
+        stated = {name: int(number.replace(",", "")) for name, _, number in rows}
+        assert {name: by_hand(formula) for name, formula, _ in rows} == stated == forward
     sums, total = re.search(r"causal half: (.+) = ([\d,]+)\.", SECTION).groups()
-    assert by_hand(sums) == int(total.replace(",", "")) == totals["model_flops_causal_half"]
+    assert by_hand(sums) == int(total.replace(",", "")) == youtu[2]["model_flops_causal_half"]
 
 
 def test_without_the_change_the_family_is_not_known():

@@ -70,7 +70,15 @@ def test_json_is_the_table(model, capsys):
     assert main(["flops", "--args", model(ARGS), "--batch-size", "3", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == count(ModelShape.from_args(ARGS), 3, 64).as_dict()
-    assert list(printed) == ["family", "batch_size", "parameters", "totals", "components"]
+    assert list(printed) == [
+        "family",
+        "batch_size",
+        "parameters",
+        "totals",
+        "components",
+        "core",
+        "totals_by_core",
+    ]
 
 
 def test_yaml(model, capsys):

@@ -127,3 +127,9 @@ def test_the_order_of_the_samples_is_in_memory_once() -> None:
         need = memory_need(SHAPE, 1000, layout(4, **given))
         assert need.index_bytes == 12 * samples
         assert need.total_bytes == 4 * need.rank_bytes + 12 * samples
+
+
+def test_layers_of_unknown_blocks_are_not_estimated() -> None:
+    shape = replace(SHAPE, blocks=(("attention", "mlp"), ("mamba", "mlp")))
+    with pytest.raises(PerfError, match="what a layer of mamba and mlp keeps for the backward pass is not"):
+        memory_need(shape, 1000, layout())

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from flagscale_perf.flops.step import Measure, Step, expert_rows
-from flagscale_perf.flops.tape import EXPERT_ROW, TOKEN, Tape, Unit
+from flagscale_perf.flops.step import Measure, Step
+from flagscale_perf.flops.tape import Tape
+from flagscale_perf.flops.units import EXPERT_ROW, TOKEN, Pair
 from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.spine.errors import PerfError
 
-PAIR = Unit("pair")
-
-
-@pytest.mark.parametrize(
-    ("packed", "full", "causal_half", "visible", "windowed"),
-    [
-        # 2 x 64 pairs; half; 2 x (1 + ... + 8); with one earlier key 2 x (1 + 7 x 2)
-        (None, 128, 64, 72, 30),
-        # documents of 3, 5 and 7: (9 + 25 + 49) / 2; 6 + 15 + 28; 1 + 2 x 2 and 1 + 4 x 2 and 1 + 6 x 2
-        ((3, 5, 7), 128, 41.5, 49, 27),
-    ],
-)
-def test_pairs(packed, full, causal_half, visible, windowed) -> None:
-    step = Step(2, 8, packed)
-    assert step.double_pairs("full", PAIR) == 2 * full
-    assert step.double_pairs("causal_half", PAIR) == 2 * causal_half
-    assert step.double_pairs("visible", PAIR) == 2 * visible
-    assert step.double_pairs("visible", Unit("pair", window_left=1)) == 2 * windowed
+PAIR = Pair()
 
 
 def test_rows_of_experts() -> None:
@@ -40,14 +24,14 @@ def test_rows_of_experts() -> None:
     mixture = sizes | {"num_experts": 4, "moe_router_topk": 2, "micro_batch_size": 2}
     capacity = mixture | {"moe_pad_expert_input_to_capacity": True, "moe_expert_capacity_factor": 1.3}
     step = Step(4, 5)
-    assert expert_rows(ModelShape.from_args(sizes), step, padded=True) == 0
-    assert expert_rows(ModelShape.from_args(mixture), step, padded=True) == 20 * 2
-    assert expert_rows(ModelShape.from_args(capacity), step, padded=False) == 20 * 2
+    assert Measure(Tape(ModelShape.from_args(sizes)), step, "full", padded=True).expert_rows() == 0
+    assert Measure(Tape(ModelShape.from_args(mixture)), step, "full", padded=True).expert_rows() == 20 * 2
+    assert Measure(Tape(ModelShape.from_args(capacity)), step, "full", padded=False).expert_rows() == 20 * 2
     # 10 tokens of a micro-batch: ceil(10 x 2 / 4 x 1.3) = 7 places at each of 4 experts, 2 micro-batches
-    assert expert_rows(ModelShape.from_args(capacity), step, padded=True) == 2 * 4 * 7
+    assert Measure(Tape(ModelShape.from_args(capacity)), step, "full", padded=True).expert_rows() == 2 * 4 * 7
     # half as many where 2 ranks share a sequence: ceil(5 x 2 / 4 x 1.3) = 4
     shared = ModelShape.from_args(capacity | {"context_parallel_size": 2})
-    assert expert_rows(shared, step, padded=True) == 4 * 4 * 4
+    assert Measure(Tape(shared), step, "full", padded=True).expert_rows() == 4 * 4 * 4
 
 
 def test_flops_are_costs_per_unit_times_units() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from flagscale_perf.flops.shape import Recompute, Shape
-from flagscale_perf.flops.tape import TOKEN, Tape, Term, Unit, Weight
+from flagscale_perf.flops.tape import Core, Tape, Term, Weight
+from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Token
 
 SHAPE = Shape(layers=1, hidden=4, heads=2, kv_groups=2, head_dim=3, ffn=8, gated=False, vocab=16)
 WEIGHT = Weight("x", 4, 5)
-PAIR = Unit("pair")
+PAIR = Pair()
 
 
 def walked(tape, component="x", unit=TOKEN):
@@ -42,7 +43,7 @@ def test_attention_gives_a_gradient_to_each_operand_that_needs_one():
     }
     for (q, k, v), backward in expected.items():
         tape = Tape(SHAPE)
-        assert tape.attention(q, k, v, 0, (3, 5)) == (q or k or v)
+        assert tape.attention(q, k, v, tape.pairs(0), (6, 10)) == (q or k or v)
         assert walked(tape, "core_attention", PAIR) == (keys + values, backward, 0)
 
 
@@ -70,3 +71,34 @@ def test_parameters_count_norms_biases_and_every_expert():
     tape.norm(x=True, width=4)
     tape.linear(Weight("x", 4, 5, bias=True, copies=3), x=True)
     assert tape.parameters == 4 + 3 * (20 + 5)
+
+
+def test_a_stream_has_rows_pairs_and_names_of_its_own():
+    tape, row, pairs = Tape(SHAPE), ChunkRow(4, restarts=False), Pair(7)
+    with tape.stream("encoder_", row, pairs):
+        with tape.layer("layers.0"):
+            tape.linear(WEIGHT, x=True)
+        tape.attention(True, True, True, tape.pairs(0), (6, 10))
+    tape.linear(WEIGHT, x=True)
+    assert walked(tape, "encoder_x", row) == walked(tape) == (40, 80, 0)
+    assert walked(tape, "encoder_core_attention", pairs) == (32, 64, 0)
+    assert tape.pairs(0) == PAIR
+
+
+def test_a_convolution_has_a_weight_for_each_channel_and_place():
+    tape = Tape(SHAPE)
+    assert tape.conv("x", channels=6, kernel=4, x=False)
+    assert (walked(tape), tape.parameters) == ((48, 48, 0), 24)
+
+
+def test_a_core_counts_in_the_form_of_the_tape():
+    core = Core(recurrent=10, chunked=30, chunk=4, restarts=True, megatron=14)
+    forms = {"recurrent": (10, Token()), "chunked": (30, ChunkRow(4, restarts=True)), "megatron": (14, TOKEN)}
+    for form, (flops, unit) in forms.items():
+        tape = Tape(SHAPE, form)
+        assert tape.core("x", core, x=True)
+        assert walked(tape, unit=unit) == (flops, 2 * flops, 0)
+        assert tape.known
+    tape = Tape(SHAPE, "megatron")
+    tape.core("x", core._replace(megatron=None), x=True)
+    assert not tape.known

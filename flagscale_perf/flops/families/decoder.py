@@ -1,0 +1,55 @@
+"""The decoder: embedding, layers, multi-token prediction, output layer. h = hidden size, V = vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from flagscale_perf.flops.families import BLOCKS
+from flagscale_perf.flops.tape import Tape, Weight
+from flagscale_perf.flops.units import TOKEN
+
+
+def decoder(tape: Tape) -> None:
+    """A decoder-only model, such as `GPTModel` and `MambaModel`: every layer by the names of its blocks."""
+    shape = tape.shape
+    tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)
+    embedded = x = tape.is_trained("embedding")
+    for layer, repeated in enumerate(shape.recompute.full_layers or (False,) * shape.layers):
+        with tape.layer(f"layers.{layer}", repeated=repeated):
+            x = layer_of_blocks(tape, layer, x)
+    further = x = tape.norm(x, shape.hidden)
+    for depth in range(shape.mtp_layers):
+        block = partial(layer_of_blocks, tape, shape.layers + depth)
+        further = _predict_further(tape, embedded, further, block)
+    tape.parameters += 0 if shape.tied_embeddings else shape.hidden * shape.vocab
+    logits(tape, "", x)
+
+
+def layer_of_blocks(tape: Tape, layer: int, x: bool) -> bool:
+    """Blocks one behind the other, each on its norm, its output added to the input: `TransformerLayer`."""
+    for name in tape.shape.layer_blocks(layer):
+        x = BLOCKS[name](tape, layer, tape.norm(x, tape.shape.hidden)) or x
+    return x
+
+
+def _predict_further(tape: Tape, embedded: bool, x: bool, layer: Callable[[bool], bool]) -> bool:
+    """One depth of multi-token prediction (arXiv:2412.19437), and its pass through the output layer."""
+    shape = tape.shape
+    with tape.layer("mtp", "mtp_", repeated=shape.recompute.full_mtp):
+        # eh_proj: the next token's embedding beside the hidden state, 2 h -> h
+        pair = tape.norm(embedded, shape.hidden) | tape.norm(x, shape.hidden)
+        y = tape.linear(Weight("eh_proj", 2 * shape.hidden, shape.hidden), pair)
+        y = tape.norm(layer(y), shape.hidden)
+    logits(tape, "mtp_", y)
+    return y
+
+
+def logits(tape: Tape, prefix: str, x: bool) -> None:
+    """The output layer, h -> V, tied to the embedding or not; never recomputed. `decoder` counts its
+    parameters.
+    """
+    shape = tape.shape
+    flops = 2 * shape.hidden * shape.vocab
+    trained = tape.is_trained("embedding" if shape.tied_embeddings else "output_layer")
+    tape.add(prefix + "logits", TOKEN, fwd=flops, bwd=flops * (x + trained))

@@ -1,0 +1,98 @@
+"""Sizes of the blocks that are no attention and no feed-forward block, as families describe them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mamba:
+    """A Mamba-2 layer (arXiv:2405.21060).
+
+    Attributes:
+        heads, head_dim: their number and width; together they are the layer's inner width.
+        state: width of a head's state.
+        groups: of heads that share their input and output matrices.
+        conv: kernel of the convolution.
+        chunk: tokens of a chunk of the kernel that runs it.
+        bias: its two linear layers have one.
+    """
+
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    conv: int = 4
+    chunk: int = 128
+    bias: bool = False
+
+    @property
+    def inner(self) -> int:
+        """The layer's inner width."""
+        return self.heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class DeltaNet:
+    """A gated delta net (arXiv:2412.06464).
+
+    Attributes:
+        key_heads, value_heads: their numbers; a key serves several values.
+        key_dim, value_dim: width of a head's key and value.
+        conv: kernel of the convolution.
+        second: the second form, with a gate for each channel of the keys (Megatron's gdn2).
+        chunk: tokens of a chunk of the kernel that runs it.
+    """
+
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int = 4
+    second: bool = False
+    chunk: int = 64
+
+
+@dataclass(frozen=True)
+class KimiDelta:
+    """Kimi delta attention (arXiv:2510.26692).
+
+    Attributes:
+        heads, head_dim: number and width, of queries, keys and values alike.
+        conv: kernel of the three convolutions.
+        chunk: tokens of a chunk of the kernel that runs it.
+    """
+
+    heads: int
+    head_dim: int
+    conv: int = 4
+    chunk: int = 64
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """What chooses the keys of sparse latent attention (DeepSeek-V3.2).
+
+    Attributes:
+        heads, head_dim: of its own queries; all share one key.
+        topk: keys a query sees.
+        trained: it has a loss of its own; its input and the model's weights get no gradient from it.
+    """
+
+    heads: int
+    head_dim: int
+    topk: int
+    trained: bool = False
+
+
+@dataclass(frozen=True)
+class Rwkv:
+    """RWKV-4 (arXiv:2305.13048).
+
+    Attributes:
+        attention: width of the time mixing.
+        ffn: inner width of the channel mixing.
+    """
+
+    attention: int
+    ffn: int
