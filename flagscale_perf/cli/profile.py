@@ -25,10 +25,6 @@ PRESETS = {
 EXIT_NOTHING = 1
 CHARTS = "charts"
 RUN_FILES, WRITER_S = "perf_records_*.jsonl", 60
-ELSEWHERE = (
-    "profile a training of FlagScale or Megatron-LM instead, which has both: add --perf-profile-steps 20-22"
-    " to its options; or a vLLM server"
-)
 
 
 class ProfileCommand(Command):
@@ -152,29 +148,28 @@ def _write(path: Path, content: str | bytes) -> None:
 
 def profile_model(args: Namespace) -> Path:
     """The directory with its run file. Raises PerfError."""
-    if args.pp > 1:
-        raise PerfError(f"--pp {args.pp}: Hugging Face models have no pipeline parallelism; {ELSEWHERE}")
-    if args.tp > 1:
-        raise PerfError(
-            f"--tp {args.tp}: transformers splits a model over ranks only with the package accelerate and a"
-            f" checkpoint, and this one has random weights; {ELSEWHERE}"
-        )
     if args.model is not None and not (Path(args.model) / "config.json").is_file():
         raise PerfError(
             f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
             " that has one (nothing is downloaded), or leave it out for a small Qwen3"
         )
-    from flagscale_perf.hosts.profiling.own_model import OwnRun, profile_own
+    from flagscale_perf.hosts.profiling.own_model import OwnRun, check, profile_own
+    from flagscale_perf.hosts.profiling.own_ranks import run_ranks
 
     steps, tokens, warmup = chosen(args)
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     directory: Path = args.dir
     model = None if args.model is None else Path(args.model)
+    sizes = args.batch_size, args.max_seq_len
+    run = OwnRun(model, steps, warmup, tokens, *sizes, args.mode, directory, args.tp, args.pp)
+    check(run)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    where = f" on {run.ranks} ranks (TP {run.tensor}, PP {run.pipeline})" if run.ranks > 1 else ""
     print(
-        f"profiling {steps} steps of {model or 'a small Qwen3'} behind {warmup} for warm-up ...", flush=True
+        f"profiling {steps} steps of {model or 'a small Qwen3'}{where} behind {warmup} for warm-up ...",
+        flush=True,
     )
     before = set(directory.glob(RUN_FILES))
-    profile_own(OwnRun(model, steps, warmup, tokens, args.batch_size, args.max_seq_len, args.mode, directory))
+    (run_ranks if run.ranks > 1 else profile_own)(run)
     return written(directory, before)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import copy
 import functools
 import logging
 import sys
@@ -167,17 +168,42 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
         patches.set(logging.getLogger(module.__name__), "disabled", True)
 
     def moe_utils(module: ModuleType) -> None:
-        """Supplies a name that the module uses without having imported it."""
+        """Supplies a name that the module uses without having imported it, and converts what is on the CPU
+        already as what comes there from a GPU.
+        """
         if not hasattr(
             module, "te_general_gemm"
         ):  # FlagScale 0.8.0 uses the name without Transformer Engine, too
             patches.set(module, "te_general_gemm", None)
+        if hasattr(module, "maybe_move_tensor_to_cpu"):
+
+            def moved(tensor: Any, as_numpy: bool = False, record_stream: bool = False) -> Any:
+                return tensor.numpy() if as_numpy and hasattr(tensor, "numpy") else tensor
+
+            patches.set(module, "maybe_move_tensor_to_cpu", moved)
 
     return {
+        "megatron.core.transformer.torch_norm": functools.partial(_mark_norms, patches),
         "megatron.legacy.fused_kernels": fused_kernels,
         "megatron.core.tensor_parallel.random": tensor_parallel_random,
         "megatron.core.transformer.moe.moe_utils": moe_utils,
     }
+
+
+def _mark_norms(patches: Patches, module: ModuleType) -> None:
+    """Torch's norms refuse sequence parallelism; what Apex's do is to mark what is to be summed."""
+    wrapped = module.WrappedTorchNorm.__new__
+
+    def new(cls: Any, config: Any, *args: Any, **kwargs: Any) -> Any:
+        given = copy.copy(config)
+        given.sequence_parallel = False
+        norm = wrapped(cls, given, *args, **kwargs)
+        if config.sequence_parallel:
+            for parameter in norm.parameters():
+                parameter.sequence_parallel = True
+        return norm
+
+    patches.set(module.WrappedTorchNorm, "__new__", staticmethod(new))
 
 
 def _returning(value: Any) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ NAMES = ("qwen3_detailed_profiling", "qwen3_visualizer", "run_qwen3_profiling_ex
          "qwen3_comm_profiler", "test_profiling_framework")  # fmt: skip
 NOWHERE = "'nowhere' does not exist"
 BAD = (
-    ("qwen3_detailed_profiling", ("--tp", "2"), "--tp 2: transformers splits a model"),
+    ("qwen3_detailed_profiling", ("--pp", "2", "--mode", "generate"), "--pp 2 --mode generate: stages"),
     ("qwen3_visualizer", ("nowhere",), NOWHERE),
     ("run_qwen3_profiling_experiment", ("--model", "nowhere"), "there is no nowhere/config.json"),
     ("qwen3_comm_profiler", ("nowhere",), NOWHERE),

@@ -6,13 +6,16 @@ Nothing is downloaded: a configuration is a directory with a config.json, or the
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.profile.options import ProfileOptions, Steps
 from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from flagscale_perf.profile.rank import Rank
 
 SMALL_QWEN3: dict[str, Any] = {
     "vocab_size": 4096, "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 4,
@@ -21,6 +24,8 @@ SMALL_QWEN3: dict[str, Any] = {
 SEED = 1234
 TRAIN, GENERATE = "train", "generate"
 ROOF_S = 0.5  # for each roof
+HOST = "huggingface"
+TENSOR, PIPELINE = "tp", "pp"  # names of groups
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,12 @@ class OwnRun:
     Attributes:
         model: directory of a configuration; None for the built-in one.
         steps, warmup: profiled steps, and those before the first one.
-        tokens: of a sequence; with `GENERATE`, those that are generated.
+        tokens: of a sequence; with `GENERATE`, those of the prompt.
         batch: sequences.
         longest: sequence that the model is made for.
         mode: `TRAIN` or `GENERATE`.
         directory: of the run file.
+        tensor, pipeline: ranks that share each layer, and stages that share the layers.
     """
 
     model: Path | None
@@ -45,31 +51,98 @@ class OwnRun:
     longest: int
     mode: str
     directory: Path
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Processes."""
+        return self.tensor * self.pipeline
 
 
-def profile_own(run: OwnRun) -> None:
-    """Runs and profiles it. Raises PerfError for a model that cannot be made."""
+Step = Callable[[Any, int], None]
+
+
+def check(run: OwnRun) -> None:
+    """Raises PerfError for what cannot be run."""
     import torch
-
-    from flagscale_perf.device.roofs import roofs
-    from flagscale_perf.profile.profiler import Profiler
-    from flagscale_perf.profile.rank import Rank
 
     if run.tokens > run.longest:
         raise PerfError(
             f"--num-tokens {run.tokens} is more than --max-seq-len {run.longest}; raise the latter"
         )
+    if run.pipeline > 1 and run.mode == GENERATE:
+        raise PerfError(
+            f"--pp {run.pipeline} --mode {GENERATE}: stages of a pipeline have no cache of keys and values"
+            " here; leave --mode out to profile training, or profile vLLM with --pipeline-parallel-size"
+        )
+    cards = torch.cuda.device_count()
+    if torch.cuda.is_available() and run.ranks > cards:
+        raise PerfError(
+            f"--tp {run.tensor} --pp {run.pipeline} need {run.ranks} devices, and there are {cards};"
+            " give smaller ones, or hide the devices (CUDA_VISIBLE_DEVICES=) to use the CPU"
+        )
+
+
+def profile_own(run: OwnRun) -> None:
+    """Runs and profiles it, or one rank of it where torch.distributed runs. Raises PerfError for a model that
+    cannot be made, or not be divided.
+    """
+    import torch
+
+    from flagscale_perf.device.roofs import kind_of_device, roofs
+    from flagscale_perf.profile.profiler import Profiler
+
+    check(run)
+    device = torch.device(kind_of_device(torch))
     torch.manual_seed(SEED)
-    model = _made(run)
+    model = _made(run).to(device)
+    meshes = _meshes(run, device.type) if run.ranks > 1 else {}
+    part, rank = _part(model, run, meshes)
+    step = _training(part, run, meshes, device) if run.mode == TRAIN else _forward(part, run, device)
     first = run.warmup + 1
     options = ProfileOptions(Steps(first, first + run.steps - 1), run.directory.absolute())
-    step = _training(model, run) if run.mode == TRAIN else _forward(model, run)
     length = 2 * run.steps + 1  # each profiled one has a clean one behind it, the last one shapes and memory
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     measured = roofs(torch, (dtype,), ROOF_S)  # before the first step: it measures alone
-    with Profiler(model, options, rank=Rank(host="huggingface"), roofs=measured) as profiler:
+    with Profiler(part, options, rank=rank, roofs=measured) as profiler:
         for iteration in range(1, run.warmup + length + 1):
             step(profiler, iteration)
+
+
+def _meshes(run: OwnRun, device: str) -> dict[str, Any]:
+    """This rank's, by what they are for: those of one layer are neighbours."""
+    import torch
+    from torch import distributed
+    from torch.distributed.device_mesh import DeviceMesh
+
+    numbers = torch.arange(run.ranks).reshape(run.pipeline, run.tensor)
+    found: dict[str, Any] = {}
+    for name, lines in ((TENSOR, numbers.tolist()), (PIPELINE, numbers.T.tolist())):
+        for ranks in lines:
+            group = distributed.new_group(ranks, group_desc=name)
+            if distributed.get_rank() in ranks:
+                found[name] = DeviceMesh.from_group(group, device, mesh_dim_names=(name,))
+    return found
+
+
+def _part(model: Any, run: OwnRun, meshes: Mapping[str, Any]) -> tuple[Any, Rank]:
+    """What this rank has of the model, and who it is."""
+    from flagscale_perf.profile.rank import Rank
+
+    if not meshes:
+        return model, Rank(host=HOST)
+    from flagscale_perf.hosts.profiling.split_model import Stage, split_tensors
+
+    part = model if run.pipeline == 1 else Stage(model, meshes[PIPELINE].get_local_rank(), run.pipeline)
+    if run.tensor > 1:
+        split_tensors(model, meshes[TENSOR])
+    rank = Rank(
+        tensor=meshes[TENSOR].get_local_rank(), tensor_size=run.tensor,
+        pipeline=meshes[PIPELINE].get_local_rank(), pipeline_size=run.pipeline,
+        host=HOST, model=type(model).__name__,
+    )  # fmt: skip
+    return part, rank
 
 
 def _made(run: OwnRun) -> Any:
@@ -89,28 +162,58 @@ def _made(run: OwnRun) -> Any:
         raise PerfError(f"--model {run.model}: no model can be made of it ({first})") from None
 
 
-def _training(model: Any, run: OwnRun) -> Callable[[Any, int], None]:
-    import torch
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    ids = torch.randint(0, model.config.vocab_size, (run.batch, run.tokens))
+def _training(model: Any, run: OwnRun, meshes: Mapping[str, Any], device: Any) -> Step:
+    ids = _ids(model, run, device)
     model.train()
+    optimizer, passes = _optimizer(model, meshes), _passes(model, run, meshes, device)
 
     def step(profiler: Any, iteration: int) -> None:
         """Forward, backward, optimizer."""
         with profiler.step(iteration, "train", samples=run.batch, tokens=ids.numel()):
-            model(input_ids=ids, labels=ids).loss.backward()
+            passes(ids)
             optimizer.step()
             optimizer.zero_grad()
 
     return step
 
 
-def _forward(model: Any, run: OwnRun) -> Callable[[Any, int], None]:
+def _optimizer(model: Any, meshes: Mapping[str, Any]) -> Any:
+    import torch
+
+    if not meshes:
+        return torch.optim.AdamW(model.parameters(), lr=1e-4)
+    from flagscale_perf.hosts.profiling.split_model import groups_of
+
+    return torch.optim.AdamW(groups_of(model), lr=1e-4)
+
+
+def _passes(model: Any, run: OwnRun, meshes: Mapping[str, Any], device: Any) -> Callable[[Any], None]:
+    """Forward and backward of a batch."""
+    if run.pipeline > 1:
+        from flagscale_perf.hosts.profiling.split_model import Pipeline
+
+        return Pipeline(model, meshes[PIPELINE], run.batch, device).step
+
+    def passes(ids: Any) -> None:
+        model(input_ids=ids, labels=ids).loss.backward()
+
+    return passes
+
+
+def _ids(model: Any, run: OwnRun, device: Any) -> Any:
+    """The same on each rank."""
+    import torch
+
+    config = model.module.config if run.pipeline > 1 else model.config
+    generator = torch.Generator().manual_seed(SEED)
+    return torch.randint(0, config.vocab_size, (run.batch, run.tokens), generator=generator).to(device)
+
+
+def _forward(model: Any, run: OwnRun, device: Any) -> Step:
     import torch
 
     model.eval()
-    ids = torch.randint(0, model.config.vocab_size, (run.batch, run.tokens))
+    ids = _ids(model, run, device)
 
     def step(profiler: Any, iteration: int) -> None:
         """A prefill, and the decoding of one token: two kinds of steps, each with windows of its own."""

@@ -72,8 +72,8 @@ def test_a_place_where_no_file_can_be(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--tp", "2"], "--tp 2: transformers splits a model over ranks only with the package accelerate"),
-        (["--pp", "2"], "--pp 2: Hugging Face models have no pipeline parallelism; profile a training of"),
+        (["--pp", "2", "--mode", "generate"], "--pp 2 --mode generate: stages of a pipeline have no cache"),
+        (["--num-tokens", "3000"], "--num-tokens 3000 is more than --max-seq-len 2048; raise the latter"),
         (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: there is no Qwen/Qwen3-8B/config.json"),
     ],
 )

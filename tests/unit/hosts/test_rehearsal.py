@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.patching import Patches
 
 SCRIPT = """
 import torch
@@ -50,3 +51,35 @@ def test_only_arguments_that_need_a_gpu_are_changed():
     assert rehearsal.adapt_args(args) == ["distributed_backend: nccl -> gloo", "fp8: hybrid -> None"]
     assert vars(args) == {"distributed_backend": "gloo", "transformer_impl": "local", "fp8": None, "lr": 1.0}
     assert rehearsal.adapt_args(args) == []
+
+
+def test_a_norm_marks_what_sequence_parallelism_sums():
+    class WrappedTorchNorm:
+        """As Megatron-Core's."""
+
+        def __new__(cls, config, size):
+            assert not config.sequence_parallel
+            weight = SimpleNamespace(size=size)
+            return SimpleNamespace(parameters=lambda: [weight])
+
+    module, patches = SimpleNamespace(WrappedTorchNorm=WrappedTorchNorm), Patches()
+    before = vars(WrappedTorchNorm)["__new__"]
+    rehearsal.host_patches(patches)["megatron.core.transformer.torch_norm"](module)
+    config = SimpleNamespace(sequence_parallel=True)
+    (weight,) = WrappedTorchNorm(config, 8).parameters()
+    assert (weight.size, weight.sequence_parallel, config.sequence_parallel) == (8, True, True)
+    (weight,) = WrappedTorchNorm(SimpleNamespace(sequence_parallel=False), 8).parameters()
+    assert not hasattr(weight, "sequence_parallel")
+    patches.undo()
+    assert vars(WrappedTorchNorm)["__new__"] is before
+
+
+def test_numbers_of_an_experts_tokens_become_numpy_on_the_cpu_too():
+    module, patches = SimpleNamespace(maybe_move_tensor_to_cpu=None, te_general_gemm=1), Patches()
+    rehearsal.host_patches(patches)["megatron.core.transformer.moe.moe_utils"](module)
+    tensor = SimpleNamespace(numpy=lambda: [3, 5])
+    assert module.maybe_move_tensor_to_cpu(tensor, as_numpy=True) == [3, 5]
+    assert module.maybe_move_tensor_to_cpu(tensor) is tensor
+    assert module.maybe_move_tensor_to_cpu(None, as_numpy=True) is None
+    patches.undo()
+    assert vars(module) == {"maybe_move_tensor_to_cpu": None, "te_general_gemm": 1}
