@@ -1,4 +1,6 @@
-"""`flagscale-perf profile`: the files and pictures of a profile, and profiling a model of one's own."""
+"""`flagscale-perf profile`: the files and pictures of a profile, profiling a model of one's own, and what a
+step will need before it runs.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command
+from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 
@@ -28,12 +31,12 @@ RUN_FILES, WRITER_S = "perf_records_*.jsonl", 60
 
 
 class ProfileCommand(Command):
-    """Writes the files of a profile, or profiles a model made here."""
+    """Writes the files of a profile, profiles a model made here, or predicts what a step of it needs."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """The two actions and their options."""
+        """The actions and their options."""
         actions = parser.add_subparsers(
-            dest="action", required=True, metavar="report | run", help="what to do"
+            dest="action", required=True, metavar="report | run | predict", help="what to do"
         )
         report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
         report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
@@ -41,9 +44,16 @@ class ProfileCommand(Command):
         run = actions.add_parser("run", help="profile a Hugging Face model with random weights, then report")
         add_run_options(run)
         _add_files(run)
+        predict = actions.add_parser(
+            "predict",
+            help="say what a step needs before it runs: memory, FLOPs, the least time of each layer",
+        )
+        _add_prediction(predict)
 
     def run(self, args: Namespace) -> int:
-        """Raises PerfError for what cannot be profiled or read."""
+        """Raises PerfError for what cannot be profiled, predicted or read."""
+        if args.action == "predict":
+            return predict_step(args)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))
@@ -57,6 +67,62 @@ def _add_files(parser: ArgumentParser) -> None:
         "--extend", action="append", default=[], metavar="MODULE",
         help="import this module first: it registers operators, figures or charts",
     )  # fmt: skip
+
+
+def _add_prediction(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--model", type=Path, metavar="PATH",
+        help="a config.json of Hugging Face or its directory, read offline (default: a small Qwen3 that is"
+        " built in)",
+    )  # fmt: skip
+    parser.add_argument("--batch-size", type=_whole, default=1, metavar="N", help="sequences (default: 1)")
+    parser.add_argument(
+        "--seq-length", type=_whole, default=2048, metavar="N", help="tokens of a sequence (default: 2048)"
+    )
+    parser.add_argument(
+        "--dtype", choices=tuple(DTYPES), default="bf16",
+        help="of parameters, gradients and optimizer state (default: bf16)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--optimizer", choices=("adamw", "none"), default="adamw",
+        help="adamw (default), or none: forward and backward alone",
+    )  # fmt: skip
+    parser.add_argument(
+        "--inference", action="store_true", help="a forward pass without gradients, which keeps its KV cache"
+    )
+    parser.add_argument(
+        "--device", metavar="NAME",
+        help='a card, such as "H200": whether it fits there, and the least time of each layer',
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print one JSON object, with each operator")
+
+
+def predict_step(args: Namespace) -> int:
+    """Prints it. Raises PerfError."""
+    card = None if args.device is None else card_of(args.device, args.dtype)
+    if args.model is not None and not args.model.exists():
+        raise PerfError(
+            f"--model {args.model}: does not exist; give a config.json or its directory (nothing is"
+            " downloaded), or leave it out for a small Qwen3"
+        )
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from flagscale_perf.hosts.profiling.predicted import predict
+    from flagscale_perf.profile.analysis.predicted import report_of
+    from flagscale_perf.report import text
+
+    optimizer = "none" if args.inference else args.optimizer
+    setup = Setup(
+        model=str(args.model or "a small Qwen3"),
+        batch=args.batch_size,
+        tokens=args.seq_length,
+        dtype=DTYPES[args.dtype],
+        optimizer=optimizer,
+        is_inference=args.inference,
+        is_foreach=card is not None and optimizer != "none",
+    )
+    made = report_of(predict(setup, args.model), card)
+    print(json.dumps(made.content.as_dict(), indent=1) + "\n" if args.json else text.render(made), end="")
+    return 0
 
 
 def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:

@@ -31,7 +31,7 @@ _SIZES = {
     "c10::complex<double>": 16,
 }
 # They compute or move nothing: another look at the same memory, or memory that nobody has written to.
-_FREE = frozenset(
+FREE = frozenset(
     f"aten::{name}"
     for name in (
         "view", "reshape", "_unsafe_view", "as_strided", "t", "transpose", "permute", "expand", "expand_as",
@@ -92,11 +92,11 @@ def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, I
     assert events.inputs is not None
     count, parent = len(events), places.nesting.parent
     flops, moved = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    formulas = [_formula(name) for name in events.names]
+    formulas = [formula_of(name) for name in events.names]
     is_whole = events.marked(
         [name in _WHOLE or formula is not None for name, formula in zip(events.names, formulas, strict=True)]
     )
-    works = events.marked(["::" in name and name not in _FREE for name in events.names])
+    works = events.marked(["::" in name and name not in FREE for name in events.names])
     works &= ~(places.is_module | places.is_step | places.is_node | places.is_backward | events.is_async)
     within = _has_around(is_whole, places)
     contains = np.zeros(count, bool)  # another operator that works
@@ -126,7 +126,8 @@ def _has_around(is_meant: Any, places: Attribution) -> Any:
     return (parent >= 0) & (inside[np.maximum(parent, 0)] > 0)
 
 
-def _formula(name: str) -> _Formula | None:
+def formula_of(name: str) -> _Formula | None:
+    """FLOPs of an operator, such as `aten::mm`, called as it is, with shapes or tensors; None: not known."""
     if name in FORMULAS:
         return FORMULAS[name].flops
     space, _, op = name.partition("::")

@@ -96,7 +96,7 @@ def profile_own(run: OwnRun) -> None:
     check(run)
     device = torch.device(kind_of_device(torch))
     torch.manual_seed(SEED)
-    model = _made(run).to(device)
+    model = made_model(run.model, run.longest).to(device)
     meshes = _meshes(run, device.type) if run.ranks > 1 else {}
     part, rank = _part(model, run, meshes)
     step = _training(part, run, meshes, device) if run.mode == TRAIN else _forward(part, run, device)
@@ -145,21 +145,28 @@ def _part(model: Any, run: OwnRun, meshes: Mapping[str, Any]) -> tuple[Any, Rank
     return part, rank
 
 
-def _made(run: OwnRun) -> Any:
-    """The model, with random weights."""
+def made_model(config: Path | None, longest: int, dtype: Any = None) -> Any:
+    """The model, with random weights. Raises PerfError for what is no configuration.
+
+    Args:
+        config: a directory with a config.json, or such a file; None for the small Qwen3 that is built in.
+        longest: sequence that the built-in one is made for.
+        dtype: of its parameters; None for what the configuration says.
+    """
     try:
         transformers: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise PerfError(f"transformers cannot be imported ({error}): pip install transformers") from None
     try:
-        if run.model is None:
-            config = transformers.Qwen3Config(**SMALL_QWEN3, max_position_embeddings=run.longest)
+        if config is None:
+            made = transformers.Qwen3Config(**SMALL_QWEN3, max_position_embeddings=longest)
         else:
-            config = transformers.AutoConfig.from_pretrained(str(run.model), local_files_only=True)
-        return transformers.AutoModelForCausalLM.from_config(config)
+            made = transformers.AutoConfig.from_pretrained(str(config), local_files_only=True)
+        typed = {} if dtype is None else {"dtype": dtype}
+        return transformers.AutoModelForCausalLM.from_config(made, **typed)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().split("\n")[0]
-        raise PerfError(f"--model {run.model}: no model can be made of it ({first})") from None
+        raise PerfError(f"--model {config}: no model can be made of it ({first})") from None
 
 
 def _training(model: Any, run: OwnRun, meshes: Mapping[str, Any], device: Any) -> Step:

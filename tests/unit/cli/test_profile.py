@@ -101,3 +101,28 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _chosen("--tp", "0")
     assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err
+
+
+def test_predict_says_what_a_step_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    given = ["profile", "predict", "--batch-size", "2", "--seq-length", "64", "--dtype", "fp32"]
+    assert main([*given, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["setup"]["tokens"] == 64
+    assert made["memory_bytes"]["gradients"] == 4 * made["parameters"]
+    assert main([*given, "--device", "H200"]) == 0
+    text = capsys.readouterr().out
+    assert "a training step of 2 x 64 tokens in float32, predicted" in text
+    assert "as on a GPU" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--device", "H100"], "--device 'H100': several are called so"),
+        (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: does not exist"),
+    ],
+)
+def test_what_cannot_be_predicted(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["profile", "predict", *words]) == 2
+    assert said in capsys.readouterr().err
