@@ -103,8 +103,11 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err
 
 
-def test_predict_says_what_a_step_needs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_predict_says_what_a_step_needs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("transformers")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     given = ["profile", "predict", "--batch-size", "2", "--seq-length", "64", "--dtype", "fp32"]
     assert main([*given, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
@@ -123,6 +126,9 @@ def test_predict_says_what_a_step_needs(capsys: pytest.CaptureFixture[str]) -> N
         (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: does not exist"),
     ],
 )
-def test_what_cannot_be_predicted(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_predicted(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     assert main(["profile", "predict", *words]) == 2
     assert said in capsys.readouterr().err
