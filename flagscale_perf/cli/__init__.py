@@ -34,6 +34,7 @@ COMMANDS = {
     "enable": "let the training scripts of this Python environment understand --enable-perf-monitor",
     "disable": "undo `enable`",
     "profile": "write the files and pictures of a profile, or profile a model of your own",
+    "bench": "measure bandwidth, latency and parallel efficiency by experiments, with verdicts and plots",
     "doctor": "say which host is found, which hook points are there, what is missing and what that costs",
 }
 

@@ -22,6 +22,7 @@ INSTRUMENTS = {
     "rpc": "flagscale_perf.rpc.analysis.instrument",
     "trace": "flagscale_perf.trace.analysis.instrument",
     "profile": "flagscale_perf.profile.analysis.instrument",
+    "bench": "flagscale_perf.bench.analysis.instrument",
 }
 # Instruments that can be exported to formats of other systems -> module with these `EXPORTS`.
 EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}

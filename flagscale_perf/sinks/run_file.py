@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from flagscale_perf.sinks.base import SinkContext
@@ -18,17 +19,18 @@ class RecordsSink:
     cost: ClassVar[str] = "records wait in memory; make room or give another directory"
     rebuilds: ClassVar[bool] = False
 
-    def __init__(self, context: SinkContext) -> None:
-        path = context.directory / file_names(context.header.session_id)["records"]
+    def __init__(self, directory: Path, header: RunHeader) -> None:
+        """Of the session with this header, which is claimed already. Raises OSError."""
+        path = directory / file_names(header.session_id)["records"]
         # What waits is one batch of the drain: none of it may be refused.
         self._file = AppendFile(
-            path, open_locked, lambda fresh: encode(context.header) if fresh else b"", is_bounded=False
+            path, open_locked, lambda fresh: encode(header) if fresh else b"", is_bounded=False
         )
 
     @classmethod
     def open(cls, context: SinkContext) -> RecordsSink:
         """Always asked for."""
-        return cls(context)
+        return cls(context.directory, context.header)
 
     def write(self, record: Record) -> None:
         """Takes any record; the header is in the file already."""

@@ -31,7 +31,7 @@ class Session:
 
     def __init__(self, context: SinkContext, report: Report) -> None:
         """Use `begin`."""
-        self.run_file = RecordsSink(context)
+        self.run_file = RecordsSink.open(context)
         # The views may take seconds to open: until then the file would be no run file. What is refused now is
         # reported when the first records are saved.
         with contextlib.suppress(OSError):
@@ -47,22 +47,10 @@ class Session:
     ) -> Session:
         """Claims a session, or goes on with the one of a writer that died. Raises OSError."""
         earlier = ring.session
-        session_id = earlier or _claim(task)
+        session_id = earlier or claim(task)
         ring.session = session_id
-        header = RunHeader(
-            schema_version=SCHEMA_VERSION,
-            session_id=session_id,
-            start_wall_ns=task.anchor.wall_ns,
-            start_mono_ns=task.anchor.mono_ns,
-            facts=task.facts,
-            config=task.config,
-            instrument=instrument.name,
-            host=os.uname().nodename,
-            boot_id=boot_id(),
-            pid=task.pid,
-        )
         context = SinkContext(
-            header,
+            header_of(session_id, task, instrument.name),
             task.directory,
             emit=lambda text, pid=0: send(Line(text, pid)),
             complain=lambda text: send(Trouble(text)),
@@ -88,7 +76,23 @@ class Session:
         return str(path) if os.path.isfile(path) else ""
 
 
-def _claim(task: WriterTask) -> str:
+def header_of(session_id: str, task: WriterTask, instrument: str) -> RunHeader:
+    """The first record of its run file."""
+    return RunHeader(
+        schema_version=SCHEMA_VERSION,
+        session_id=session_id,
+        start_wall_ns=task.anchor.wall_ns,
+        start_mono_ns=task.anchor.mono_ns,
+        facts=task.facts,
+        config=task.config,
+        instrument=instrument,
+        host=os.uname().nodename,
+        boot_id=boot_id(),
+        pid=task.pid,
+    )
+
+
+def claim(task: WriterTask) -> str:
     """A new session id; its run file is made. Raises OSError."""
     make_directory(task.directory)
     start = local_time(task.anchor.wall_ns)

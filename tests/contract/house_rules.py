@@ -21,7 +21,8 @@ MAY_PRINT = {"cli", "report", "hosts", "launch", "launcher"}
 MAY_SYNCHRONISE = {
     f"{PACKAGE}/{name}.py"
     for name in (
-        "hosts/rehearsal", "device/roofs", "hosts/profiling/own_ranks", "hosts/profiling/split_model"
+        "hosts/rehearsal", "device/roofs", "hosts/profiling/own_ranks", "hosts/profiling/split_model",
+        "bench/bandwidth/loops", "bench/bandwidth/operations",
     )
 }  # fmt: skip
 SYNCHRONISING = re.compile(

@@ -20,6 +20,7 @@ CONTRACT_DATA = (
 )
 # Modules without a file of unit tests, and where their behaviour is tested. A line goes when its file comes.
 TESTED_ELSEWHERE = {
+    "bench/bandwidth/rank.py": "tests/unit/bench/bandwidth/test_ranks.py",
     "cli/__init__.py": "tests/contract/test_cli.py",
     "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.analysis.verdicts import Verdict
 from flagscale_perf.profile.analysis.extend import metrics
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.sums import Amount, PhaseSums, sums_of
-from flagscale_perf.profile.analysis.verdicts import Verdict, verdicts_of
+from flagscale_perf.profile.analysis.verdicts import verdicts_of
 from flagscale_perf.profile.analysis.waits import Communication, communication_of
 from flagscale_perf.spine.jsonl import finite
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flagscale_perf.analysis.blocks import Block, Cell, Note, Pairs, Quantity, Table
+from flagscale_perf.analysis.verdicts import blocks_of
 from flagscale_perf.profile.analysis import roofline as roofs
 from flagscale_perf.profile.analysis.drawn import memory_by_place
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.sums import PARTS, PhaseSums
-from flagscale_perf.profile.analysis.verdicts import RULES, TONES
 from flagscale_perf.spine.clock import NS_PER_MS
 
 MOST = 20
@@ -148,20 +148,9 @@ def observer(found: ProfileReport) -> list[Block]:
     return [Table(head, rows, 7), Note(said)] if rows else []
 
 
-def verdicts(found: ProfileReport) -> list[Block]:
-    """A row for each threshold."""
-    rows: list[Sequence[Cell]] = [
-        (one.name, Quantity(one.value, one.unit, 1), one.verdict or "not known",
-         f"above {_limit(one.excellent, one.unit)}", f"below {_limit(one.improve, one.unit)}", one.remark)
-        for one in found.verdicts
-    ]  # fmt: skip
-    tones = [TONES.get(one.verdict or "", "") for one in found.verdicts]
-    head = ("figure", "here", "that is", "excellent", "improve", "")
-    return [Table(head, rows, tones=tones), Note(RULES)] if rows else []
-
-
-def _limit(value: float, unit: str) -> str:
-    return f"{100 * value:.0f} %" if unit == "share" else f"{value:g} {unit}"
+def verdicts(found: ProfileReport) -> Sequence[Block]:
+    """By the requirement's thresholds."""
+    return blocks_of(found.verdicts)
 
 
 def _times(value: float | None) -> Cell:

@@ -3,45 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from flagscale_perf.analysis.verdicts import Verdict, verdict_of
 from flagscale_perf.profile.analysis.roofline import Roofs
 from flagscale_perf.profile.analysis.sums import PhaseSums
 from flagscale_perf.profile.analysis.waits import Communication
 
-EXCELLENT, GOOD, IMPROVE = "excellent", "good", "improve"
-TONES = {EXCELLENT: "good", IMPROVE: "bad"}
-RULES = "the requirement's thresholds; a value that is equal to one of them is good, on both sides"
 GB = 1e9
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """A figure and what it is.
-
-    Attributes:
-        name: of the figure.
-        value: None where it is not known.
-        unit: "share" or "GB/s".
-        excellent, improve: the thresholds: above the first, below the second.
-        verdict: None without a value.
-        remark: where the value is from, or why there is none.
-    """
-
-    name: str
-    value: float | None
-    unit: str
-    excellent: float
-    improve: float
-    verdict: str | None
-    remark: str
-
-
-def judged(value: float | None, excellent: float, improve: float) -> str | None:
-    """By thresholds of which more is better."""
-    if value is None:
-        return None
-    return EXCELLENT if value > excellent else IMPROVE if value < improve else GOOD
 
 
 def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communication) -> Sequence[Verdict]:
@@ -68,7 +36,6 @@ def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communicati
         ("NVLink utilisation", None, "share", 0.5, 0.3, "", "a profile has no counters of links"),
     )  # fmt: skip
     return [
-        Verdict(name, value, unit, excellent, improve, judged(value, excellent, improve),
-                why if value is None else remark)
+        verdict_of(name, value, unit, (excellent, improve), why if value is None else remark)
         for name, value, unit, excellent, improve, remark, why in rows
-    ]  # fmt: skip
+    ]

@@ -33,11 +33,13 @@ def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> N
     queue = "tq_call tq_clear tq_operation tq_rows"
     parts = "collective memory rank roof row step window"
     profile = [f"profile_{part}" for part in parts.split()]
-    assert after == sorted([*before, *training.split(), "rpc_call", "rpc_served", *queue.split(), *profile])
+    bench = [f"bench_{part}" for part in ("begin", "end", "figure", "point")]
+    others = ["rpc_call", "rpc_served", *queue.split(), *profile, *bench]
+    assert after == sorted([*before, *training.split(), *others])
 
 
 def test_every_instrument_can_be_loaded() -> None:
-    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)] * 4
+    assert [type(instruments.load(name)) for name in instruments.INSTRUMENTS] == [type(INSTRUMENT)] * 5
 
 
 def test_one_that_is_not_there_is_named() -> None:

@@ -14,7 +14,7 @@ from tests.golden import golden
 
 def test_a_whole_run_and_its_lock(tmp_path: Path) -> None:
     header, *records = sample_run()
-    sink = RecordsSink(make_context(header, tmp_path, print))
+    sink = RecordsSink.open(make_context(header, tmp_path, print))
     for record in (header, *records):
         sink.write(record)
     sink.flush()

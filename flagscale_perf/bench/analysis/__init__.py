@@ -1,0 +1,1 @@
+"""Experiments read back: figures, verdicts, findings, pictures, comparison."""

@@ -1,0 +1,8 @@
+"""Every experiment that is shown, in the order of the report."""
+
+from __future__ import annotations
+
+from flagscale_perf.bench.analysis import bandwidth
+from flagscale_perf.bench.analysis.shown import Shown
+
+SHOWN: dict[str, Shown] = {one.name: one for one in (bandwidth.SHOWN,)}

@@ -1,0 +1,197 @@
+"""Experiments as a report: what every format shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Cell, Note, Pairs, Quantity, Report, Section, Table, Tile
+from flagscale_perf.analysis.verdicts import Verdict, blocks_of
+from flagscale_perf.bench.analysis.experiments import SHOWN
+from flagscale_perf.bench.analysis.shown import Remark
+from flagscale_perf.bench.analysis.source import COMPLETE, Bench, Part, case_text, read_bench, spread
+from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.spine.session import labels_of
+
+REPORT_VERSION = 1
+ROW_HEAD = ("experiment", "figure", "unit", "case", "median", "min", "p95", "repetitions", "why")
+NOTHING = "no experiment has measured anything"
+GOOD_STATES = ("completed", "running")
+
+
+@dataclass(frozen=True)
+class BenchReport:
+    """Everything.
+
+    Attributes:
+        bench: what was read.
+        verdicts, remarks: by experiment.
+    """
+
+    bench: Bench
+    verdicts: Mapping[str, Sequence[Verdict]]
+    remarks: Mapping[str, Sequence[Remark]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        bench = self.bench
+        content = {
+            "report_version": REPORT_VERSION,
+            "path": str(bench.path),
+            "state": bench.state,
+            "environment": bench.header.facts,
+            "experiments": {name: self.part(name) for name in bench.parts},
+        }
+        return dict(finite(content))
+
+    def part(self, name: str) -> dict[str, Any]:
+        """One experiment. Points carry their case, median, min, p95 and number of repetitions."""
+        part = self.bench.parts[name]
+        shown = SHOWN.get(name)
+        return {
+            "state": part.state,
+            "is_complete": part.is_complete,
+            "planned": part.planned,
+            "settings": dict(part.settings),
+            "points": [
+                {"figure": point.figure, "unit": point.unit}
+                | dict(point.case)
+                | spread(point.samples)._asdict()
+                | {"samples": point.samples}
+                for point in part.points
+            ],
+            "figures": [
+                {"figure": one.figure, "unit": one.unit, **one.case, "value": one.value, "why": one.why}
+                for one in part.figures
+            ],
+            **({} if shown is None else shown.content(part)),
+            "verdicts": [asdict(one) for one in self.verdicts.get(name, ())],
+            "remarks": [asdict(one) for one in self.remarks.get(name, ())],
+        }
+
+
+def read_report(path: Path) -> BenchReport:
+    """Of a run file. Raises PerfError for what is none."""
+    bench = read_bench(path)
+    shown = [(SHOWN[name], part) for name, part in bench.parts.items() if name in SHOWN]
+    return BenchReport(
+        bench,
+        {one.name: one.verdicts(part) for one, part in shown},
+        {one.name: one.remarks(part) for one, part in shown},
+    )
+
+
+def report_of(found: BenchReport) -> Report:
+    """What every format shows."""
+    bench = found.bench
+    header = bench.header
+    begun = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
+    parts = list(bench.parts.values())
+    measured = any(part.points or part.figures for part in parts)
+    return Report(
+        title=f"Experiments of session {header.session_id}",
+        subject=", ".join(f"{part.name} ({part.count})" for part in parts),
+        state=bench.state,
+        tone="good" if bench.state == "completed" else "" if bench.state == "running" else "bad",
+        facts=[Pairs(_facts(header.facts, begun)), *_notes(found)],
+        tiles=_tiles(found),
+        sections=_sections(found),
+        content=found,
+        rows=rows_of(bench),
+        reading=bench.reading,
+        complaint="" if measured else f"{bench.path}: {NOTHING}",
+    )
+
+
+def _facts(facts: Mapping[str, Any], begun: str) -> list[tuple[str, str | None]]:
+    versions, variables = facts.get("versions"), facts.get("variables")
+    return [
+        ("begun", begun),
+        ("machine", facts.get("machine")),
+        ("processor", f"{facts.get('processor') or 'unknown'}, {facts.get('cores')} cores"),
+        ("versions", ", ".join(f"{key} {value}" for key, value in versions.items()) if versions else None),
+        ("variables", ", ".join(f"{key}={value}" for key, value in variables.items()) if variables else None),
+    ]
+
+
+def _notes(found: BenchReport) -> list[Note]:
+    """What is partial, and what was found."""
+    partial = [
+        Note(f"{part.name} is {part.state} ({part.count})", "warn")
+        for part in found.bench.parts.values()
+        if part.state != COMPLETE
+    ]
+    said = [Note(one.text, one.tone) for remarks in found.remarks.values() for one in remarks]
+    return partial + said
+
+
+def _tiles(found: BenchReport) -> list[Tile]:
+    """Each known verdict's figure."""
+    return [
+        Tile(one.name, Quantity(one.value, one.unit), one.verdict)
+        for verdicts in found.verdicts.values()
+        for one in verdicts
+        if one.value is not None
+    ]
+
+
+def _sections(found: BenchReport) -> list[Section]:
+    made: list[Section] = []
+    for name, part in found.bench.parts.items():
+        shown = SHOWN.get(name)
+        made += shown.sections(part) if shown is not None else [_plain(part)]
+    verdicts = [one for each in found.verdicts.values() for one in each]
+    missing = _missing(found.bench)
+    return [
+        section
+        for section in (
+            *made,
+            Section("verdicts", "Verdicts", "By the requirement's thresholds", blocks_of(verdicts)),
+            Section(
+                "missing", "Not measured", "What was not measured, and why", [missing] if missing else []
+            ),
+        )
+        if section.blocks
+    ]
+
+
+def _plain(part: Part) -> Section:
+    """An experiment that this version knows nothing special of."""
+    rows: list[Sequence[Cell]] = [
+        (point.figure, case_text(point.case), *_cells(part, place)) for place, point in enumerate(part.points)
+    ]
+    head = ("figure", "case", "median", "min", "p95", "repetitions")
+    return Section(
+        part.name, part.name.capitalize(), part.name.capitalize(), [Table(head, rows, 4)] if rows else []
+    )
+
+
+def _cells(part: Part, place: int) -> tuple[Quantity, ...]:
+    point = part.points[place]
+    found = spread(point.samples)
+    return (
+        *(Quantity(value, point.unit) for value in (found.median, found.low, found.p95)),
+        Quantity(found.repetitions),
+    )
+
+
+def _missing(bench: Bench) -> Table | None:
+    rows: list[Sequence[Cell]] = [
+        (part.name, one.figure, case_text(one.case), one.why)
+        for part in bench.parts.values()
+        for one in part.figures
+        if one.value is None
+    ]
+    return Table(("experiment", "figure", "case", "why"), rows) if rows else None
+
+
+def rows_of(bench: Bench) -> Iterable[Sequence[object]]:
+    """Head and rows of the CSV: each point and each figure."""
+    yield ROW_HEAD
+    for part in bench.parts.values():
+        for point in part.points:
+            yield (part.name, point.figure, point.unit, case_text(point.case), *spread(point.samples), "")
+        for one in part.figures:
+            yield (part.name, one.figure, one.unit, case_text(one.case), one.value, None, None, None, one.why)

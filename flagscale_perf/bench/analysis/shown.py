@@ -1,0 +1,49 @@
+"""What each experiment brings to the report, to its files and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Block, Section
+from flagscale_perf.analysis.verdicts import Verdict
+from flagscale_perf.bench.analysis.source import Part
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence about what was found.
+
+    Attributes:
+        text: of it.
+        tone: "bad" for what should be changed, "warn" for what limits the figures, "" for a fact.
+    """
+
+    text: str
+    tone: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How one experiment is shown.
+
+    Attributes:
+        name: of the experiment.
+        file: beginning of its JSON file's name.
+        picture: its picture in `plots`.
+        sections: of the report.
+        drawn: blocks of the picture.
+        content: keys of its JSON besides those that all have.
+        verdicts: by the requirement's thresholds, and by the machine's own ceilings.
+        remarks: what was found, the worst first.
+    """
+
+    name: str
+    file: str
+    picture: str
+    sections: Callable[[Part], Sequence[Section]]
+    drawn: Callable[[Part], Sequence[Block]]
+    content: Callable[[Part], Mapping[str, Any]]
+    verdicts: Callable[[Part], Sequence[Verdict]]
+    remarks: Callable[[Part], Sequence[Remark]]

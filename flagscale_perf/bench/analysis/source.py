@@ -1,0 +1,148 @@
+"""The run file of experiments, read."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
+from flagscale_perf.bench.records import BenchBegun, BenchEnded, BenchFigure, BenchPoint
+from flagscale_perf.spine.records import KILLED, RunEnd, RunHeader
+
+RUNNING = "running"
+COMPLETE = "complete"
+
+
+class Spread(NamedTuple):
+    """Repetitions of a point."""
+
+    median: float
+    low: float
+    p95: float
+    repetitions: int
+
+
+def spread(samples: Sequence[float]) -> Spread:
+    """At least one sample; the 95th percentile is the nearest of them from above."""
+    ordered = sorted(samples)
+    count = len(ordered)
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Spread(middle, ordered[0], ordered[math.ceil(0.95 * count) - 1], count)
+
+
+@dataclass
+class Part:
+    """One experiment of a run file.
+
+    Attributes:
+        name: of it.
+        planned: points it meant to measure; None where it did not know.
+        settings: how it measured.
+        points, figures: in the order in which they came.
+        ended: None where it was still under way when the file ended.
+        is_live: somebody still writes the file.
+    """
+
+    name: str
+    planned: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    points: list[BenchPoint] = field(default_factory=list)
+    figures: list[BenchFigure] = field(default_factory=list)
+    ended: BenchEnded | None = None
+    is_live: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Everything was measured."""
+        return self.ended is not None and self.ended.is_complete
+
+    @property
+    def state(self) -> str:
+        """`complete`, `running`, or `partial: ` and why."""
+        if self.ended is None:
+            return RUNNING if self.is_live else f"partial: {KILLED}"
+        return COMPLETE if self.ended.is_complete else f"partial: {self.ended.reason}"
+
+    @property
+    def count(self) -> str:
+        """`12 points`, or `5 of 12 points`."""
+        measured = len(self.points)
+        is_all = self.planned is None or self.planned == measured
+        return f"{measured} points" if is_all else f"{measured} of {self.planned} points"
+
+    def of(self, figure: str, **case: Any) -> list[BenchPoint]:
+        """Points of this figure, in whose case all of these stand."""
+        return [
+            point
+            for point in self.points
+            if point.figure == figure and all(point.case.get(key) == value for key, value in case.items())
+        ]
+
+    def values(self, figure: str, **case: Any) -> list[BenchFigure]:
+        """The same of figures from elsewhere."""
+        return [
+            one
+            for one in self.figures
+            if one.figure == figure and all(one.case.get(key) == value for key, value in case.items())
+        ]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One run file.
+
+    Attributes:
+        path, header: of it.
+        parts: the experiments, by name; of one that was run twice the last.
+        state: how the run ended.
+        reading: what was read.
+    """
+
+    path: Path
+    header: RunHeader
+    parts: Mapping[str, Part]
+    state: str
+    reading: Reading
+
+
+def read_bench(path: Path) -> Bench:
+    """Raises PerfError for what is no run file. A point without a sample is left out, like lines that are no
+    records.
+    """
+    run = RunFile(path)
+    parts: dict[str, Part] = {}
+    kinds: Counter[str] = Counter()
+    state = ""
+    for record in run:
+        kinds[type(record).__name__] += 1
+        match record:
+            case BenchBegun():
+                parts[record.experiment] = Part(record.experiment, record.planned, record.settings)
+            case BenchPoint() if record.samples:
+                _part(parts, record.experiment).points.append(record)
+            case BenchFigure():
+                _part(parts, record.experiment).figures.append(record)
+            case BenchEnded():
+                _part(parts, record.experiment).ended = record
+            case RunEnd():
+                state = record.reason
+    is_live = not state and run.is_live()
+    for part in parts.values():
+        part.is_live = is_live
+    bad = [SkippedLine(line.number, line.reason) for line in run.bad_lines]
+    reading = Reading(str(path), dict(kinds), run.skipped, bad)
+    return Bench(path, run.header, parts, state or (RUNNING if is_live else KILLED), reading)
+
+
+def _part(parts: dict[str, Part], name: str) -> Part:
+    return parts.setdefault(name, Part(name))
+
+
+def case_text(case: Mapping[str, Any]) -> str:
+    """`all_reduce, ranks 2, size_bytes 1024`: what it is first, then its conditions."""
+    words = [str(case["op"])] if "op" in case else []
+    return ", ".join([*words, *(f"{key} {value}" for key, value in case.items() if key != "op")])

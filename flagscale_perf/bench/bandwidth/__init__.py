@@ -1,0 +1,1 @@
+"""What memory, links and collectives move in a second."""

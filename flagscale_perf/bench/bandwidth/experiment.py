@@ -1,0 +1,142 @@
+"""`flagscale-perf bench bandwidth`: its options, checked, and what follows from them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import asdict
+from typing import Any
+
+from flagscale_perf.bench.bandwidth import ranks
+from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job
+from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
+from flagscale_perf.bench.experiment import Experiment, Plan, say
+from flagscale_perf.bench.recording import Clock, Part
+from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
+
+NAME = "bandwidth"
+SIZES = tuple(KB << power for power in range(21))  # to 1 GB; the largest one by --max-size
+QUICK_SIZES = (KB, 64 * KB, MB, 16 * MB)
+MESSAGE_SIZES = tuple(MB << power for power in range(0, 12))  # to 2 GB
+QUICK_MESSAGE_SIZES = (64 * KB, MB, 16 * MB)
+LOOPS, LOOP_S, QUICK_LOOP_S = 5, 0.1, 0.1
+BUFFERS = 4  # that a rank may need of one size
+_UNITS = {"K": KB, "M": MB, "G": GB}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Of the subcommand."""
+    parser.add_argument("--ranks", type=_whole, metavar="N", help="processes (default: one a GPU; 2 without)")
+    parser.add_argument("--backend", choices=("nccl", "gloo"), help="default: nccl with GPUs, else gloo")
+    parser.add_argument(
+        "--operations", type=_operations, metavar="LIST", default=tuple(COLLECTIVES),
+        help=f"collectives, by commas (default: all of {', '.join(COLLECTIVES)})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-size", type=size_of, metavar="SIZE",
+        help="largest message, as 64M or 2G (default: as memory allows)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--port", type=_whole, metavar="PORT", help="where the ranks meet (default: any free one)"
+    )
+
+
+def prepare(args: Namespace) -> Plan:
+    """Raises PerfError."""
+    job, settings = job_of(args)
+    port = ranks.port_of(args.port)
+
+    def measure(part: Part) -> None:
+        """Point by point."""
+        say(f"bandwidth: {job.planned} points with {job.ranks} ranks over {job.backend} ...")
+        for point in ranks.run(job, port):
+            part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
+        for name in _host_device() if job.device == "cpu" else ():
+            part.value("time", "s", {"op": name}, None, "this machine has no GPU that torch can use")
+
+    return Plan(job.planned, measure, settings)
+
+
+def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
+    """What is measured, and how it came to that. Raises PerfError."""
+    if importlib.util.find_spec("torch") is None:
+        raise missing("torch", ModuleNotFoundError(name="torch"), "bench bandwidth")
+    devices = _devices()
+    backend = args.backend or ("nccl" if devices else "gloo")
+    count = args.ranks or (devices if backend == "nccl" else 2)
+    if backend == "nccl" and (not devices or count > devices):
+        raise PerfError(
+            f"--ranks {count}: this machine has {devices} GPUs that torch can use; take --ranks {devices}, or"
+            " --backend gloo for the processor"
+            if devices
+            else "--backend nccl: there is no GPU that torch can use; leave it out: gloo needs none"
+        )
+    free = free_bytes()
+    most = min(args.max_size or 2 * GB, free // (2 * BUFFERS * count))
+    copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else count)
+    wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
+    sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
+    job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
+              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied)  # fmt: skip
+    said = []
+    if most < wanted[1][-1] and args.max_size is None:
+        said.append(
+            f"the largest messages are of {messages[-1]:,} bytes: more do not fit into the free memory"
+        )
+    if copied < CACHES * last_cache_bytes():
+        said.append(f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
+                    " it measures that")  # fmt: skip
+    return job, asdict(job) | {"is_quick": args.quick, "free_bytes": free, "said": said}
+
+
+def _devices() -> int:
+    """GPUs that torch can use; without the driver's files, torch is not asked."""
+    if not any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
+        return 0
+    import torch
+
+    return int(torch.cuda.device_count())
+
+
+def free_bytes() -> int:
+    """Memory that is available, with what the system would give back."""
+    try:
+        with open("/proc/meminfo", encoding="utf-8") as file:
+            found = {line.split(":")[0]: line.split()[1] for line in file}
+        return int(found["MemAvailable"]) << 10
+    except (OSError, KeyError):
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _host_device() -> tuple[str, ...]:
+    from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
+
+    return tuple(HOST_DEVICE)
+
+
+def size_of(text: str) -> int:
+    """Bytes of `64M`. Raises ArgumentTypeError."""
+    number, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
+    if not number.isdecimal() or int(number) * unit < KB:
+        raise ArgumentTypeError(f"{text!r} is no size of 1K or more; write for example 64M or 2G")
+    return int(number) * unit
+
+
+def _operations(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    wrong = [name for name in names if name not in COLLECTIVES]
+    if wrong:
+        raise ArgumentTypeError(f"{wrong[0]!r} is none of {', '.join(COLLECTIVES)}")
+    return names
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
+
+
+EXPERIMENT = Experiment(NAME, add_arguments, prepare)

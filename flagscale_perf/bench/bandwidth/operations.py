@@ -1,0 +1,146 @@
+"""The collectives that are measured, each with its buffers and a check of what it has done.
+
+A size is counted as nccl-tests does: a rank's buffer, or, where each rank has a share of it, all shares.
+Each run is on the same buffers; the data is checked before the loops that are timed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+DTYPE, ITEM_BYTES = "float32", 4
+# gloo has no reduce-scatter of its own: what it executes is an all-reduce of the whole buffer.
+EXECUTED = {("gloo", "reduce_scatter"): "all_reduce"}
+
+
+@dataclass(frozen=True)
+class World:
+    """Where a rank is.
+
+    Attributes:
+        torch, dist: the modules.
+        rank, ranks: its number and how many there are.
+        device: where its buffers are.
+    """
+
+    torch: Any
+    dist: Any
+    rank: int
+    ranks: int
+    device: str
+
+    def full(self, count: int, value: float) -> Any:
+        """A buffer of so many elements, all of them this value."""
+        return self.torch.full((count,), value, device=self.device, dtype=getattr(self.torch, DTYPE))
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A collective of one size, ready to be run.
+
+    Attributes:
+        run: once, and in its order with what follows.
+        is_right: whether a buffer holds what the first run must have made of it.
+        given_bytes, made_bytes: of this rank's inputs and outputs.
+    """
+
+    run: Callable[[], Any]
+    is_right: Callable[[], bool]
+    given_bytes: int
+    made_bytes: int
+
+
+Make = Callable[[World, int], Operation]
+
+
+def _all_reduce(world: World, count: int) -> Operation:
+    """In place; summed again and again it would overflow: the largest stays what it is."""
+    data = world.full(count, world.rank + 1.0)
+    largest = world.dist.ReduceOp.MAX
+    return Operation(
+        lambda: world.dist.all_reduce(data, op=largest),
+        lambda: _holds(data, world.ranks),
+        *_bytes(data, data),
+    )
+
+
+def _reduce(world: World, count: int) -> Operation:
+    data = world.full(count, world.rank + 1.0)
+    largest = world.dist.ReduceOp.MAX
+    return Operation(
+        lambda: world.dist.reduce(data, 0, op=largest),
+        lambda: world.rank != 0 or _holds(data, world.ranks),
+        *_bytes(data, data),
+    )
+
+
+def _broadcast(world: World, count: int) -> Operation:
+    data = world.full(count, world.rank + 1.0)
+    return Operation(lambda: world.dist.broadcast(data, 0), lambda: _holds(data, 1), *_bytes(data, data))
+
+
+def _all_gather(world: World, count: int) -> Operation:
+    share = world.full(count // world.ranks, world.rank + 1.0)
+    whole = world.full(share.numel() * world.ranks, 0.0)
+    return Operation(
+        lambda: world.dist.all_gather_into_tensor(whole, share),
+        lambda: all(_holds(part, place + 1) for place, part in enumerate(whole.chunk(world.ranks))),
+        *_bytes(share, whole),
+    )
+
+
+def _reduce_scatter(world: World, count: int) -> Operation:
+    share = world.full(count // world.ranks, 0.0)
+    whole = world.full(share.numel() * world.ranks, world.rank + 1.0)
+    return Operation(
+        lambda: world.dist.reduce_scatter_tensor(share, whole),
+        lambda: _holds(share, world.ranks * (world.ranks + 1) / 2),
+        *_bytes(whole, share),
+    )
+
+
+def _all_to_all(world: World, count: int) -> Operation:
+    given = world.full(count // world.ranks * world.ranks, world.rank + 1.0)
+    made = world.torch.zeros_like(given)
+    return Operation(
+        lambda: world.dist.all_to_all_single(made, given),
+        lambda: all(_holds(part, place + 1) for place, part in enumerate(made.chunk(world.ranks))),
+        *_bytes(given, made),
+    )
+
+
+COLLECTIVES: Mapping[str, Make] = {
+    "all_reduce": _all_reduce,
+    "all_gather": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "broadcast": _broadcast,
+    "reduce": _reduce,
+}
+
+
+def message(world: World, count: int, ends: tuple[int, int], both_ways: bool) -> Operation:
+    """Data from the first of the two ranks to the second, or both ways at once."""
+    source, target = ends
+    peer = target if world.rank == source else source
+    sends, receives = both_ways or world.rank == source, both_ways or world.rank == target
+    out, into = world.full(count, world.rank + 1.0), world.full(count, 0.0)
+    dist = world.dist
+
+    def run() -> None:
+        """As nccl-tests does: both operations of a rank as one group."""
+        wanted = [(dist.isend, out)] * sends + [(dist.irecv, into)] * receives
+        for work in dist.batch_isend_irecv([dist.P2POp(call, data, peer) for call, data in wanted]):
+            work.wait()
+
+    return Operation(run, lambda: not receives or _holds(into, peer + 1), *_bytes(out, into))
+
+
+def _holds(data: Any, value: float) -> bool:
+    return bool((data == value).all())
+
+
+def _bytes(given: Any, made: Any) -> tuple[int, int]:
+    return given.numel() * given.element_size(), made.numel() * made.element_size()

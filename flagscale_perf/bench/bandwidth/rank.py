@@ -1,0 +1,164 @@
+"""One rank of a bandwidth test; run as a module, its process: the job on stdin, points on a descriptor."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from flagscale_perf.bench.bandwidth.job import Job, Measured
+from flagscale_perf.bench.bandwidth.local import locals_of, run_of
+from flagscale_perf.bench.bandwidth.loops import Loops, Timer, alone, seconds_per_run, timer_of
+from flagscale_perf.bench.bandwidth.operations import (
+    COLLECTIVES,
+    DTYPE,
+    EXECUTED,
+    ITEM_BYTES,
+    Operation,
+    World,
+    message,
+)
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import missing
+
+TIMEOUT = timedelta(seconds=120)  # of one operation; a rank that died would be waited for so long
+Send = Callable[[Measured], None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which rank this is, and where the ranks meet: a URL as `init_process_group` takes it."""
+
+    rank: int
+    local_rank: int
+    address: str
+
+
+class Rank:
+    """Measures, together with the other ranks, everything in the same order."""
+
+    def __init__(self, world: World, job: Job, timer: Timer, send: Send) -> None:
+        """`send` takes the points; it is called on every rank with the same ones."""
+        self._world, self._job, self._timer, self._send = world, job, timer, send
+        self._loops = Loops(job.loops, job.loop_s)
+
+    def measure(self) -> None:
+        """All of the job. Raises PerfError for data that arrived wrong."""
+        self._local()
+        if self._job.ranks > 1:
+            self._messages()
+            self._collectives()
+
+    def _collectives(self) -> None:
+        for name in self._job.operations:
+            for size in self._job.sizes:
+                operation = COLLECTIVES[name](self._world, size // ITEM_BYTES)
+                executed = EXECUTED.get((self._job.backend, name), name)
+                whole = max(operation.given_bytes, operation.made_bytes)
+                case = {
+                    "op": name, "executed": executed, "ranks": self._job.ranks, "size_bytes": whole,
+                    "dtype": DTYPE,
+                }  # fmt: skip
+                self._timed(case, operation)
+
+    def _messages(self) -> None:
+        for size in self._job.message_sizes:
+            for pair in self._job.pairs:
+                for both in (False, True) if pair[0] < pair[1] else (False,):
+                    operation = message(self._world, size // ITEM_BYTES, pair, both)
+                    way = "both ways" if both else "one way"
+                    case = {"op": "send_recv", "src": pair[0], "dst": pair[1], "way": way,
+                            "size_bytes": size, "dtype": DTYPE}  # fmt: skip
+                    self._timed(case, operation if self._world.rank in pair else None)
+
+    def _local(self) -> None:
+        """Each rank in turn, while the others wait."""
+        world, size = self._world, self._job.copy_bytes
+        for rank in range(self._job.ranks):
+            for name, local in locals_of(world.device).items():
+                start_ns, samples = monotonic_ns(), [0.0] * self._job.loops
+                if rank == world.rank:
+                    run = run_of(local, world, size)
+                    samples = seconds_per_run(run, alone(world.torch, world.device), self._loops)
+                case = {"op": name, "rank": rank, "size_bytes": size, "moved_bytes": local.times * size}
+                self._put(case, start_ns, self._timer.longest(samples))
+
+    def _timed(self, case: dict[str, Any], operation: Operation | None) -> None:
+        """A rank that takes no part has no operation; it waits with the others."""
+        start_ns = monotonic_ns()
+        run, is_right = (_nothing, _yes) if operation is None else (operation.run, operation.is_right)
+        run()
+        self._timer.wait()
+        if max(self._timer.longest([float(not is_right())])):
+            raise PerfError(f"{case}: wrong data arrived; a link or a driver is broken")
+        self._put(case, start_ns, seconds_per_run(run, self._timer, self._loops))
+
+    def _put(self, case: dict[str, Any], start_ns: int, samples: list[float]) -> None:
+        self._send(Measured(case, start_ns, monotonic_ns() - start_ns, samples))
+
+
+def _nothing() -> None:
+    """A rank that takes no part."""
+
+
+def _yes() -> bool:
+    return True
+
+
+def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
+    """Joins the other ranks and measures with them. Raises PerfError."""
+    dist = torch.distributed
+    device = job.device
+    if device == "cuda":
+        torch.cuda.set_device(place.local_rank)
+        device = f"cuda:{place.local_rank}"
+    dist.init_process_group(
+        job.backend, init_method=place.address, rank=place.rank, world_size=job.ranks, timeout=TIMEOUT
+    )
+    try:
+        group = None if job.backend == "gloo" else dist.new_group(backend="gloo", timeout=TIMEOUT)
+        world = World(torch, dist, place.rank, job.ranks, device)
+        Rank(world, job, timer_of(torch, dist, device, group), send).measure()
+    finally:
+        dist.destroy_process_group()
+
+
+def import_torch() -> Any:
+    """Raises PerfError without it."""
+    try:
+        torch: Any = importlib.import_module("torch")
+        importlib.import_module("torch.distributed")
+    except ImportError as error:
+        raise missing("torch", error, "bench bandwidth") from None
+    return torch
+
+
+def main(words: Sequence[str]) -> int:
+    """The process of a rank that `ranks.run` has started: rank, address, descriptor; the job on stdin."""
+    rank, address, fd = int(words[0]), words[1], int(words[2])
+    job = Job.decode(sys.stdin.readline())
+    with os.fdopen(fd, "w", encoding="utf-8", buffering=1) as out:
+
+        def send(point: Measured) -> None:
+            """All ranks have the same points; the first one says them."""
+            if rank == 0:
+                out.write(json.dumps(point._asdict()) + "\n")
+
+        try:
+            torch = import_torch()
+            torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job.ranks))
+            measure(torch, job, Place(rank, rank, address), send)
+        except (PerfError, RuntimeError, ValueError, OSError) as error:
+            out.write(json.dumps({"rank": rank, "error": f"{type(error).__name__}: {error}"}) + "\n")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

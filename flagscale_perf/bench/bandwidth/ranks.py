@@ -1,0 +1,98 @@
+"""The processes of a bandwidth test on this machine, and what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import flagscale_perf
+from flagscale_perf.bench.bandwidth.job import Job, Measured
+from flagscale_perf.spine.errors import PerfError
+
+MODULE = "flagscale_perf.bench.bandwidth.rank"
+HOST = "127.0.0.1"
+END_S = 5.0  # that a rank may take to end by itself
+MAX_LINES = 3  # of a rank's stderr that are shown
+_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
+
+
+def port_of(given: int | None) -> int:
+    """A port that is free now; the given one, or any. Raises PerfError where it is taken."""
+    with contextlib.closing(socket.socket()) as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((HOST, given or 0))
+        except OSError as error:
+            raise PerfError(
+                f"--port {given}: {error.strerror or error}; name another one, or leave it out for a free one"
+            ) from None
+        port: int = door.getsockname()[1]
+        return port
+
+
+def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:
+    """Starts the ranks and gives their points as they come. Raises PerfError where a rank fails; whatever
+    ends it ends the ranks, too.
+    """
+    read_fd, write_fd = os.pipe()
+    with contextlib.ExitStack() as ends:
+        lines = ends.enter_context(os.fdopen(read_fd, encoding="utf-8"))
+        logs = [ends.enter_context(tempfile.TemporaryFile("w+")) for _ in range(job.ranks)]
+        processes: list[subprocess.Popen[str]] = []
+        ends.callback(_end, processes)
+        try:
+            for rank, log in enumerate(logs):
+                processes.append(_started(job, (module, str(rank), f"tcp://{HOST}:{port}"), write_fd, log))
+        finally:
+            os.close(write_fd)
+        for line in lines:
+            content = json.loads(line)
+            if "error" in content:
+                raise PerfError(_failed(content["rank"], content["error"]))
+            yield Measured(**content)
+        for rank, process in enumerate(processes):
+            if process.wait(END_S):
+                raise PerfError(_failed(rank, _tail(logs[rank], process.returncode)))
+
+
+def _started(job: Job, words: tuple[str, ...], fd: int, log: IO[str]) -> subprocess.Popen[str]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", *words, str(fd)],
+        stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=(fd,), env=environment, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(job.encode() + "\n")
+    return process
+
+
+def _end(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        if process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _failed(rank: int, why: str) -> str:
+    first = why.strip().split("\n")[0]
+    return f"rank {rank} failed: {first}; what was measured before is kept"
+
+
+def _tail(log: IO[str], code: int) -> str:
+    log.seek(0)
+    lines = [line.strip() for line in log.read().splitlines() if line.strip()]
+    said = " | ".join(lines[-MAX_LINES:])
+    return f"exit {code}" + (f", {said}" if said else "")

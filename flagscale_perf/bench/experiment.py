@@ -1,0 +1,62 @@
+"""What `flagscale-perf bench` needs of an experiment, and which there are."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flagscale_perf.bench.recording import Part
+
+# Name and module with its `EXPERIMENT`, in the order in which `bench all` runs them.
+EXPERIMENTS = {
+    "bandwidth": "flagscale_perf.bench.bandwidth.experiment",
+}
+HELP = {
+    "bandwidth": "what memory, links and collectives move in a second",
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An experiment whose options are checked.
+
+    Attributes:
+        planned: points that it is going to measure; None where that is not known.
+        measure: does it, and puts each point.
+        settings: how it measures, and on what.
+    """
+
+    planned: int | None
+    measure: Callable[[Part], None]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment.
+
+    Attributes:
+        name: of the subcommand.
+        add_arguments: adds its own options; those of one name mean the same in all experiments. `--quick` and
+            `--out` are there already.
+        prepare: checks whatever can be checked before anything is measured. Raises PerfError.
+    """
+
+    name: str
+    add_arguments: Callable[[ArgumentParser], None]
+    prepare: Callable[[Namespace], Plan]
+
+
+def load(name: str) -> Experiment:
+    """The experiment of that name, its module imported now."""
+    experiment: Experiment = importlib.import_module(EXPERIMENTS[name]).EXPERIMENT
+    return experiment
+
+
+def say(line: str) -> None:
+    """Progress, on stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,151 @@
+"""The run file of experiments, written by the process that directs them: each record is in the file when
+`put` returns. What is measured runs in other processes, or stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flagscale_perf.bench.records import MAX_SAMPLES, BenchBegun, BenchEnded, BenchFigure, BenchPoint
+from flagscale_perf.sinks.run_file import RecordsSink
+from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import MAX_TEXT
+from flagscale_perf.spine.records import ClockRecord, Record, RunEnd
+from flagscale_perf.spine.session import file_names
+from flagscale_perf.writer.session import claim, header_of
+from flagscale_perf.writer.task import WriterTask
+
+INSTRUMENT_NAME = "bench"
+COMPLETED, INTERRUPTED, FAILED = "completed", "interrupted", "partial"
+
+
+@dataclass
+class Clock:
+    """When something was measured.
+
+    Attributes:
+        start_ns: monotonic mark.
+        dur_ns: how long it took; 0 as long as it lasts.
+    """
+
+    start_ns: int
+    dur_ns: int = 0
+
+
+class Part:
+    """One experiment under way. Made by `Book.part`."""
+
+    def __init__(self, book: Book, name: str) -> None:
+        """Of this book."""
+        self._book, self.name = book, name
+
+    @contextlib.contextmanager
+    def timing(self) -> Iterator[Clock]:
+        """Times its block, for the point that is made of it."""
+        clock = Clock(monotonic_ns())
+        try:
+            yield clock
+        finally:
+            clock.dur_ns = monotonic_ns() - clock.start_ns
+
+    def point(
+        self, figure: str, unit: str, case: Mapping[str, Any], samples: Sequence[float], clock: Clock
+    ) -> None:
+        """Keeps a measured point; at most `MAX_SAMPLES` repetitions."""
+        kept = [float(sample) for sample in samples[:MAX_SAMPLES]]
+        self._book.put(BenchPoint(self.name, figure, unit, dict(case), clock.start_ns, clock.dur_ns, kept))
+
+    def value(self, figure: str, unit: str, case: Mapping[str, Any], value: float | None, why: str) -> None:
+        """Keeps a figure from elsewhere, or says why there is none."""
+        self._book.put(BenchFigure(self.name, figure, unit, dict(case), value, why[:MAX_TEXT]))
+
+
+class Book:
+    """A run file of experiments. A context manager, which ends the file."""
+
+    def __init__(self, file: RecordsSink, path: Path, task: WriterTask) -> None:
+        """Use `begin`."""
+        self._file, self._task = file, task
+        self._is_refused = self._is_over = False
+        self.path = path
+        self.is_partial = False
+
+    @classmethod
+    def begin(cls, directory: Path, facts: Mapping[str, Any]) -> Book:
+        """Claims a session; its header is in the file at once. Raises PerfError for a directory that cannot
+        be written.
+        """
+        task = WriterTask.of({}, dict(facts), str(directory), None)
+        try:
+            session_id = claim(task)
+            file = RecordsSink(task.directory, header_of(session_id, task, INSTRUMENT_NAME))
+            file.flush()
+        except OSError as error:
+            raise PerfError(
+                f"-o {directory}: no run file can be written there ({error.strerror or error}); name another"
+                " directory"
+            ) from None
+        return cls(file, task.directory / file_names(session_id)["records"], task)
+
+    @property
+    def session_id(self) -> str:
+        """Of the run file's name."""
+        return self.path.stem.removeprefix("perf_records_")
+
+    def put(self, record: Record) -> None:
+        """Writes it. Where the disk refuses it, that is said once, and it is tried again with the next."""
+        self._file.write(record)
+        try:
+            self._file.flush()
+            self._is_refused = False
+        except OSError as error:
+            if not self._is_refused:
+                self._is_refused = True
+                print(f"{self.path}: cannot be written ({error.strerror or error}); points wait in memory",
+                      file=sys.stderr)  # fmt: skip
+
+    @contextlib.contextmanager
+    def part(self, name: str, planned: int | None, settings: Mapping[str, Any]) -> Iterator[Part]:
+        """An experiment: complete, unless an exception ends its block; what was measured before is kept."""
+        self.put(BenchBegun(name, monotonic_ns(), planned, dict(settings)))
+        reason = ""
+        try:
+            yield Part(self, name)
+        except KeyboardInterrupt:
+            reason = INTERRUPTED
+            raise
+        except BaseException as error:
+            reason = str(error) or type(error).__name__
+            raise
+        finally:
+            self.is_partial = self.is_partial or bool(reason)
+            self.put(BenchEnded(name, monotonic_ns(), not reason, (reason or COMPLETED)[:MAX_TEXT]))
+
+    def end(self, reason: str) -> None:
+        """Ends the file; calling it again does nothing."""
+        if self._is_over:
+            return
+        self._is_over = True
+        now_ns = monotonic_ns()
+        wall_ns = self._task.anchor.wall_of(now_ns)
+        self.put(ClockRecord(wall_ns, now_ns))
+        self.put(RunEnd(reason, wall_ns, 0, 0))
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.end(FAILED if self.is_partial else COMPLETED)
+        else:
+            self.end(INTERRUPTED if issubclass(kind, KeyboardInterrupt) else f"exception {kind.__name__}")

@@ -1,0 +1,101 @@
+"""`flagscale-perf bench`: experiments that measure what a machine and a model can do."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from flagscale_perf.bench.environment import environment
+from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
+from flagscale_perf.bench.recording import Book
+from flagscale_perf.cli.base import Command
+from flagscale_perf.report import text
+from flagscale_perf.spine.errors import PerfError
+
+ALL, REPORT = "all", "report"
+EXIT_PARTIAL = 2
+EXIT_INTERRUPTED = 130
+
+
+class BenchCommand(Command):
+    """Runs experiments, and writes their files."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """A subcommand for each experiment, one for all of them, and one for the files of an earlier run."""
+        actions = parser.add_subparsers(
+            dest="action", required=True, metavar=" | ".join([*EXPERIMENTS, ALL, REPORT]), help="what to do"
+        )
+        for name, about in HELP.items():
+            one = actions.add_parser(name, help=about, description=about)
+            load(name).add_arguments(one)
+            _add_common(one)
+        every = actions.add_parser(ALL, help="all of them, one after another", conflict_handler="resolve")
+        for name in EXPERIMENTS:
+            load(name).add_arguments(every)
+        _add_common(every)
+        report = actions.add_parser(REPORT, help="write the files of an earlier run again")
+        report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
+        report.add_argument("--out", type=Path, metavar="DIR", help="where files go (default: beside it)")
+
+    def run(self, args: Namespace) -> int:
+        """2 for an experiment that is partial, 130 for an interrupted one; what was measured is kept. Raises
+        PerfError for what cannot be run or read.
+        """
+        if args.action == REPORT:
+            return report(args.run, args.out)
+        return measure(args)
+
+
+def _add_common(parser: ArgumentParser) -> None:
+    parser.add_argument("--quick", action="store_true", help="few sizes: done in a minute")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("outputs/bench"), metavar="DIR",
+        help="where the run file and the others go (default: outputs/bench)",
+    )  # fmt: skip
+
+
+def measure(args: Namespace) -> int:
+    """Runs what is asked for. Raises PerfError where nothing could be begun."""
+    names = tuple(EXPERIMENTS) if args.action == ALL else (args.action,)
+    plans, why = {}, {}
+    for name in names:
+        try:
+            plans[name] = load(name).prepare(args)
+        except PerfError as error:
+            why[name] = error
+    if not plans:
+        raise next(iter(why.values()))
+    with Book.begin(args.out, environment() | {"experiments": list(names)}) as book:
+        try:
+            for name in names:
+                _one(book, name, plans.get(name), why.get(name))
+        except KeyboardInterrupt:
+            book.end("interrupted")
+            say("interrupted: what was measured is kept, and marked as partial")
+            report(book.path, args.out)
+            return EXIT_INTERRUPTED
+    report(book.path, args.out)
+    return EXIT_PARTIAL if book.is_partial else 0
+
+
+def _one(book: Book, name: str, plan: Plan | None, why: PerfError | None) -> None:
+    """An experiment that fails says so, and the next one begins."""
+    planned, settings = (None, {}) if plan is None else (plan.planned, plan.settings)
+    try:
+        with book.part(name, planned, settings) as part:
+            if plan is None:
+                raise why or PerfError("it was not prepared")
+            plan.measure(part)
+    except PerfError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+
+
+def report(run: Path, out: Path | None) -> int:
+    """Prints the report. Raises PerfError for what is no run file of experiments."""
+    from flagscale_perf.analysis.run_file import find_run_file
+    from flagscale_perf.bench.analysis.report import read_report, report_of
+
+    path = find_run_file(run)
+    print(text.render(report_of(read_report(path))), end="")
+    return 0

@@ -1,0 +1,84 @@
+"""`bench bandwidth`: its options, checked."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+import pytest
+
+from flagscale_perf.bench.bandwidth import experiment
+from flagscale_perf.bench.bandwidth.experiment import job_of, size_of
+from flagscale_perf.spine.errors import PerfError
+
+
+def parsed(*words: str, quick: bool = False) -> Namespace:
+    parser = ArgumentParser()
+    experiment.add_arguments(parser)
+    return parser.parse_args(words, Namespace(quick=quick))
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_devices", lambda: 0)
+    monkeypatch.setattr(experiment, "free_bytes", lambda: 1 << 30)
+
+
+def test_without_a_gpu_two_ranks_measure_the_processor() -> None:
+    job, settings = job_of(parsed())
+    assert (job.ranks, job.backend, job.device) == (2, "gloo", "cpu")
+    assert (job.sizes[0], job.sizes[-1], job.message_sizes) == (
+        1024,
+        64 << 20,
+        tuple((1 << 20) << n for n in range(7)),
+    )
+    assert settings["said"][0] == (
+        "the largest messages are of 67,108,864 bytes: more do not fit into the free memory"
+    )
+
+
+def test_a_largest_size_cuts_the_list_and_needs_no_word() -> None:
+    job, settings = job_of(parsed("--max-size", "1M", "--operations", "all_reduce", quick=True))
+    assert (job.operations, job.sizes, job.message_sizes) == (
+        ("all_reduce",),
+        (1024, 65536, 1 << 20),
+        (65536, 1 << 20),
+    )
+    assert not any("largest" in line for line in settings["said"])
+
+
+def test_one_rank_has_nobody_to_talk_to() -> None:
+    job, _ = job_of(parsed("--ranks", "1", quick=True))
+    assert (job.operations, job.message_sizes, job.planned) == ((), (), 2)
+
+
+def test_more_ranks_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_devices", lambda: 2)
+    assert job_of(parsed(quick=True))[0].backend == "nccl"
+    with pytest.raises(
+        PerfError, match="--ranks 4: this machine has 2 GPUs that torch can use; take --ranks 2"
+    ):
+        job_of(parsed("--ranks", "4"))
+
+
+def test_nccl_without_a_gpu_is_refused() -> None:
+    with pytest.raises(PerfError, match="--backend nccl: there is no GPU that torch can use; leave it out"):
+        job_of(parsed("--backend", "nccl"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1K", 1 << 10), ("64m", 64 << 20), ("2G", 2 << 30), ("4096", 4096)]
+)
+def test_sizes_have_units(text: str, size: int) -> None:
+    assert size_of(text) == size
+
+
+@pytest.mark.parametrize(
+    "words", [("--max-size", "1"), ("--max-size", "big"), ("--operations", "all_reduce,sum")]
+)
+def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(*words)
+    assert (
+        "is no size of 1K or more" in (said := capsys.readouterr().err)
+        or "'sum' is none of all_reduce" in said
+    )

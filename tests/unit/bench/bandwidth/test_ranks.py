@@ -1,0 +1,68 @@
+"""The ranks of a bandwidth test, as real processes over gloo."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from flagscale_perf.bench.bandwidth import ranks
+from flagscale_perf.bench.bandwidth.job import Job
+from flagscale_perf.spine.errors import PerfError
+
+JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter"), (1024, 4096), (4096,), 2, 0.001, 8192)
+
+
+def test_every_point_of_the_job_is_measured() -> None:
+    points = list(ranks.run(JOB, ranks.port_of(None)))
+    assert len(points) == JOB.planned == 11
+    assert [point.case for point in points[:4]] == [
+        {"op": name, "rank": rank, "size_bytes": 8192, "moved_bytes": moved}
+        for rank in range(2)
+        for name, moved in (("copy", 16384), ("triad", 24576))
+    ]
+    message = {"op": "send_recv", "size_bytes": 4096, "dtype": "float32"}
+    assert [point.case for point in points[4:7]] == [
+        message | {"src": 0, "dst": 1, "way": "one way"},
+        message | {"src": 0, "dst": 1, "way": "both ways"},
+        message | {"src": 1, "dst": 0, "way": "one way"},
+    ]
+    collective = {
+        "ranks": 2,
+        "dtype": "float32",
+        "executed": "all_reduce",
+    }  # so does gloo scatter what it reduces
+    assert [point.case for point in points[7:]] == [
+        collective | {"op": name, "size_bytes": size}
+        for name in ("all_reduce", "reduce_scatter")
+        for size in (1024, 4096)
+    ]
+    assert {len(point.samples) for point in points} == {2}
+    assert all(sample > 0 for point in points for sample in point.samples)
+    assert all(point.dur_ns > 0 for point in points)
+
+
+def test_one_rank_measures_its_memory_alone() -> None:
+    job = Job(1, "gloo", (), (1024,), (), 2, 0.001, 8192)
+    assert [point.case["op"] for point in ranks.run(job, ranks.port_of(None))] == ["copy", "triad"]
+
+
+def test_a_rank_that_fails_is_named_and_ends_the_others() -> None:
+    job = Job(2, "gloo", ("all_reduce", "no_such"), (1024,), (), 2, 0.001, 8192)
+    with pytest.raises(PerfError, match="rank [01] failed: .*no_such.*; what was measured before is kept"):
+        list(ranks.run(job, ranks.port_of(None)))
+
+
+def test_who_stops_listening_ends_the_ranks() -> None:
+    """The fixture that looks for leftovers would see them."""
+    points = ranks.run(JOB, ranks.port_of(None))
+    next(points)
+    points.close()
+
+
+def test_a_port_that_is_taken_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        with pytest.raises(PerfError, match=f"--port {port}: Address already in use; name another one"):
+            ranks.port_of(port)
+    assert ranks.port_of(port) == port

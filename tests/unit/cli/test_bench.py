@@ -1,0 +1,107 @@
+"""`flagscale-perf bench` as a user types it."""
+
+from __future__ import annotations
+
+import socket
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.bench import experiment
+from flagscale_perf.bench.analysis.source import read_bench
+from flagscale_perf.bench.experiment import Experiment, Plan
+from flagscale_perf.bench.recording import Clock, Part
+from flagscale_perf.cli import bench as command
+from flagscale_perf.cli import main
+from flagscale_perf.spine.errors import PerfError
+
+
+def _measure(part: Part) -> None:
+    part.point(
+        "time", "s", {"op": "copy", "rank": 0, "size_bytes": 10**9, "moved_bytes": 2 * 10**9}, [0.5], Clock(1)
+    )
+
+
+def _break(part: Part) -> None:
+    _measure(part)
+    raise PerfError("rank 1 failed: out of memory")
+
+
+def _interrupt(part: Part) -> None:
+    _measure(part)
+    raise KeyboardInterrupt
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch):
+    """Experiments whose measuring takes no time."""
+
+    def put(**measures) -> None:
+        def arguments(parser: ArgumentParser) -> None:
+            parser.add_argument("--model", help="of both")
+
+        plans = {
+            name: Experiment(name, arguments, lambda args, measure=measure: _plan(args, measure))
+            for name, measure in measures.items()
+        }
+        monkeypatch.setattr(command, "EXPERIMENTS", dict.fromkeys(plans, ""))
+        monkeypatch.setattr(command, "HELP", dict.fromkeys(plans, "a stand-in"))
+        monkeypatch.setattr(command, "load", plans.__getitem__)
+
+    return put
+
+
+def _plan(args: Namespace, measure) -> Plan:
+    if args.model == "none":
+        raise PerfError("--model none: there is no such model")
+    return Plan(1, measure)
+
+
+def _only(directory: Path):
+    (path,) = directory.glob("perf_records_*.jsonl")
+    return read_bench(path)
+
+
+def test_what_is_measured_is_reported(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_measure)
+    assert main(["bench", "bandwidth", "-o", str(tmp_path)]) == 0
+    assert "memory bandwidth  4 GB/s" in capsys.readouterr().out  # 2 GB in 0.5 s
+    assert _only(tmp_path).parts["bandwidth"].state == "complete"
+
+
+def test_one_that_fails_keeps_what_it_has_and_the_next_one_runs(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_break, latency=_measure)
+    assert main(["bench", "all", "-o", str(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert err.startswith("bandwidth: rank 1 failed: out of memory\n")
+    assert "bandwidth is partial: rank 1 failed: out of memory (1 points)" in out
+    states = {name: part.state for name, part in _only(tmp_path).parts.items()}
+    assert states == {"bandwidth": "partial: rank 1 failed: out of memory", "latency": "complete"}
+
+
+def test_an_interrupt_leaves_a_partial_run_and_says_one_line(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_interrupt)
+    assert main(["bench", "bandwidth", "-o", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "interrupted: what was measured is kept, and marked as partial\n"
+    found = _only(tmp_path)
+    assert (found.state, found.parts["bandwidth"].state) == ("interrupted", "partial: interrupted")
+    assert len(found.parts["bandwidth"].points) == 1
+
+
+def test_what_is_wrong_at_once_writes_nothing(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_measure)
+    assert main(["bench", "bandwidth", "--model", "none", "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err == "--model none: there is no such model\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        assert main(["bench", "bandwidth", "--quick", "--port", port, "-o", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"--port {port}: Address already in use; name another one")
+
+
+def test_every_experiment_can_be_loaded() -> None:
+    assert [experiment.load(name).name for name in experiment.EXPERIMENTS] == list(experiment.HELP)
