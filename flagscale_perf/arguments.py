@@ -22,6 +22,7 @@ from typing import Any
 from flagscale_perf.device.peak_option import PeakOption
 from flagscale_perf.spine import stop_note
 from flagscale_perf.spine.address import parse_address
+from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError, did_you_mean
 from flagscale_perf.spine.steps import Steps, parse_ranks
 from flagscale_perf.spine.units import for_stdout
@@ -85,6 +86,10 @@ def _parse_profile_ranks(text: str) -> str:
     if not parse_ranks(ranks):
         raise PerfError(f"{text!r} are no ranks; write for example 0,2-3")
     return ranks
+
+
+def _parse_causal(text: str) -> str:
+    return str(Delays.parse(str(text)))
 
 
 def _parse_peak(text: str) -> str:
@@ -188,6 +193,11 @@ class PerfConfig:
         True, parse_bool, "profile one more iteration with shapes, for FLOPs and bytes of every operator"
     )
     perf_profile_memory: bool = _option(True, parse_bool, "profile allocations of memory, too")
+    perf_profile_causal: str | None = _option(
+        None, _parse_causal,
+        "behind the profiled iterations, slow some down on purpose, to see what of a delay the step feels:"
+        " 1:decoder.layers.0,ms=5/10/20", "DELAYS",
+    )  # fmt: skip
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
         None,
@@ -307,11 +317,22 @@ def check_profile(config: PerfConfig, given: Mapping[str, Any]) -> None:
         raise PerfError(
             f"--perf-profile-ranks {ranks}: of no steps; add for example --perf-profile-steps 20-22"
         )
+    _check_causal(config, given.get("perf_profile_causal"))
     if config.enable_perf_monitor and config.perf_profile_steps is not None and given.get("profile"):
         raise PerfError(
             f"--perf-profile-steps {config.perf_profile_steps} and the host's own --profile: two profilers"
             " take each other's events; leave one of them out"
         )
+
+
+def _check_causal(config: PerfConfig, causal: Any) -> None:
+    if _is_unset(causal):
+        return
+    said, ranks = f"--perf-profile-causal {causal}", parse_ranks(config.perf_profile_ranks or "")
+    if config.perf_profile_steps is None:
+        raise PerfError(f"{said}: behind no profiled steps; add for example --perf-profile-steps 20-22")
+    if ranks and not ranks.issuperset(place.rank for place in Delays.parse(causal).places):
+        raise PerfError(f"{said}: not all of its ranks are in --perf-profile-ranks; add them there")
 
 
 def add_perf_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -17,6 +17,7 @@ from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Water
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.cli.base import Command
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
+from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 
@@ -214,6 +215,10 @@ def _write(path: Path, content: str | bytes) -> None:
 
 def profile_model(args: Namespace) -> Path:
     """The directory with its run file. Raises PerfError."""
+    if args.causal is not None and args.mode != "train":
+        raise PerfError(
+            f"--causal {args.causal}: only training steps are delayed; leave out --mode {args.mode}"
+        )
     if args.model is not None and not (Path(args.model) / "config.json").is_file():
         raise PerfError(
             f"--model {args.model}: there is no {Path(args.model) / 'config.json'}; give a local directory"
@@ -226,7 +231,8 @@ def profile_model(args: Namespace) -> Path:
     directory: Path = args.dir
     model = None if args.model is None else Path(args.model)
     sizes = args.batch_size, args.max_seq_len
-    run = OwnRun(model, steps, warmup, tokens, *sizes, args.mode, directory, args.tp, args.pp)
+    causal = "" if args.causal is None else str(args.causal)
+    run = OwnRun(model, steps, warmup, tokens, *sizes, args.mode, directory, args.tp, args.pp, causal)
     check(run)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     where = f" on {run.ranks} ranks (TP {run.tensor}, PP {run.pipeline})" if run.ranks > 1 else ""
@@ -285,12 +291,26 @@ def add_run_options(parser: ArgumentParser) -> None:
         help="training steps (default), or generating: prefill and decode apart",
     )
     parser.add_argument(
+        "--causal",
+        type=_delays,
+        metavar="DELAYS",
+        help="behind the profiled steps, slow training steps down on purpose, to see what of a delay the step"
+        " feels: 0:model.layers.0,ms=5/10/20",
+    )
+    parser.add_argument(
         "--dir",
         type=Path,
         default=Path("logs/profile"),
         metavar="DIR",
         help="where the run file goes (default: logs/profile)",
     )
+
+
+def _delays(text: str) -> Delays:
+    try:
+        return Delays.parse(text)
+    except PerfError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def chosen(args: Namespace) -> tuple[int, int, int]:

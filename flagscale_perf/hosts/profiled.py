@@ -50,6 +50,8 @@ def begin_profile(hooks: TrainingHooks, loop: Loop, models: Callable[[], Any]) -
         f"{steps.last - steps.first + 1} iterations{ranks} from {steps.first} on{again} are profiled, each"
         f" beside {config.perf_profile_clean} clean; they take longer"
     )
+    if warning := _profiling(config).warning(config):
+        hooks.note(warning)
 
 
 def _profiling(config: PerfConfig) -> ModuleType:

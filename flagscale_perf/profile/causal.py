@@ -1,120 +1,157 @@
-"""How much of a delay the step feels: a known one is planted in a module of one rank, on some steps.
+"""How much of a delay the step feels: known ones are planted in places of some ranks, on some steps.
 
 A share of a step's time does not say what taking it away would gain: nothing, where it is hidden behind
 another rank or behind communication. A delay does: the step's change by the delay, the slope, is 1 where
-everything waits for it, and 0 where nothing does.
+everything waits for it, and 0 where nothing does (`analysis/causal.py`).
 
-    experiment = Experiment(model, Delay.parse("rank=1,module=decoder.layers.0,ms=5"), rank)
-    for batch in batches:  # on every rank, at least ten steps
-        experiment.begin_step()
-        train(batch)
-        experiment.end_step()
-    experiment.close()
-    print(experiment.effect())  # on the delayed rank
+The delay is sleep: on a machine whose cores are all in use, spinning would slow the other ranks, and would so
+be felt where nothing waits for it. It holds up the host's thread; with an accelerator it says how much of the
+host's time is felt.
 """
 
 from __future__ import annotations
 
-import random
-import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from flagscale_perf.profile.effect import Effect, effect_of
 from flagscale_perf.profile.ranges import paths_of
-from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.delays import Arm, Delays, Place
 from flagscale_perf.spine.errors import PerfError
-
-_EXAMPLE = "write for example rank=1,module=decoder.layers.0,ms=5"
 
 
 @dataclass(frozen=True)
-class Delay:
-    """What is planted.
+class Taken:
+    """One step of an experiment: what was asked for on whatever rank, and what this one has planted."""
 
-    Attributes:
-        rank: that is delayed.
-        module: path of the module, before each forward pass of which it computes nothing for a while.
-        delay_ns: of each of these passes.
-    """
-
-    rank: int
-    module: str
-    delay_ns: int
-
-    @classmethod
-    def parse(cls, text: str) -> Delay:
-        """`rank=1,module=decoder.layers.0,ms=5`. Raises PerfError."""
-        parts = dict(part.partition("=")[::2] for part in text.split(","))
-        if sorted(parts) != ["module", "ms", "rank"]:
-            raise PerfError(f"{text!r} is no delay; {_EXAMPLE}")
-        if not parts["rank"].isdigit() or not parts["module"]:
-            raise PerfError(
-                f"{text!r}: rank={parts['rank']} is no rank, or the module is missing; {_EXAMPLE}"
-            )
-        if not re.fullmatch(r"\d+(\.\d+)?", parts["ms"]) or float(parts["ms"]) <= 0:
-            raise PerfError(f"{text!r}: ms={parts['ms']} is no number above 0; {_EXAMPLE}")
-        return cls(int(parts["rank"]), parts["module"], round(float(parts["ms"]) * NS_PER_MS))
+    iteration: int
+    arm: Arm
+    start_ns: int
+    total_ns: int
+    planted_ns: int
+    runs: int
 
 
 class Experiment:
-    """Steps with the delay and steps without, in an order that all ranks share: each pair has one of each.
-
-    Between `begin_step` and `end_step` lies a step. On the rank that is not delayed, the same calls only take
-    the time. The spinning keeps the thread, as computing would.
+    """Delays steps between `begin_step` and `end_step`; on ranks without a place it only takes their time.
+    From the first step to `close` it has hooks in the model, and around operators that are asked for.
     """
 
-    def __init__(
-        self, models: nn.Module | Sequence[nn.Module], delay: Delay, rank: int, seed: int = 0
-    ) -> None:
-        """Raises PerfError where this rank is the one that is delayed and has no such module."""
-        self._delay, self._rank = delay, rank
-        self._random = random.Random(seed)
-        self._pair: list[bool] = []
-        self._is_delayed, self._planted_ns, self._begin_ns = False, 0, 0
-        self._steps: list[tuple[bool, int, int]] = []
-        self._handle: Any = None
-        if rank == delay.rank:
-            modules = paths_of(models)
-            if delay.module not in modules:
-                known = ", ".join(list(modules)[:5])
-                raise PerfError(f"the model has no module {delay.module!r}; it has {known} ...")
-            self._handle = modules[delay.module].register_forward_pre_hook(self._spin)
+    def __init__(self, models: nn.Module | Sequence[nn.Module], delays: Delays, rank: int) -> None:
+        """Starts nothing yet. Raises PerfError where a place of this rank is no module of its model."""
+        self._delays = delays
+        self._modules: dict[Place, nn.Module | None] = {}
+        modules = paths_of(models)
+        for place in delays.places:
+            if place.rank == rank:
+                self._modules[place] = _module_of(place, modules)
+        self._handles: list[Any] = []
+        self._mode: _BeforeOperators | None = None
+        self._inside: dict[Place, int] = {}
+        self._step: tuple[int, Arm, int] | None = None
+        self._planted_ns = self._runs = 0
+        self.taken: list[Taken] = []
 
-    def begin_step(self) -> None:
-        """A step begins, with the delay or without."""
-        if not self._pair:
-            self._pair = [True, False]
-            self._random.shuffle(self._pair)
-        self._is_delayed, self._planted_ns = self._pair.pop(), 0
-        self._begin_ns = monotonic_ns()
+    @property
+    def is_over(self) -> bool:
+        """Whether it has had all its steps."""
+        return len(self.taken) >= self._delays.length
+
+    def begin_step(self, position: int, iteration: int) -> None:
+        """The step at this place of the experiment begins."""
+        if not self._handles:
+            self._attach()
+        if self._mode is not None:
+            self._mode.__enter__()
+        self._planted_ns = self._runs = 0
+        self._step = (iteration, self._delays.arm(position), monotonic_ns())
 
     def end_step(self) -> None:
-        """The step is over."""
-        self._steps.append((self._is_delayed, self._planted_ns, monotonic_ns() - self._begin_ns))
-        self._is_delayed = False
+        """It is over; nothing happens where none has begun."""
+        if self._step is None:
+            return
+        (iteration, arm, start_ns), self._step = self._step, None
+        total_ns = monotonic_ns() - start_ns
+        if self._mode is not None:
+            self._mode.__exit__(None, None, None)
+        self.taken.append(Taken(iteration, arm, start_ns, total_ns, self._planted_ns, self._runs))
 
     def close(self) -> None:
         """Leaves the model as it was."""
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        if self._step is not None and self._mode is not None:
+            self._mode.__exit__(None, None, None)
+        self._step = self._mode = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
 
-    def _spin(self, *_: object) -> None:
-        if self._is_delayed:
+    def _attach(self) -> None:
+        for place, module in self._modules.items():
+            if module is None:
+                continue
+            if place.op:
+                before, after = self._counting(place)
+                self._handles.append(module.register_forward_pre_hook(before))
+                self._handles.append(module.register_forward_hook(after, always_call=True))
+            else:
+                self._handles.append(module.register_forward_pre_hook(self._planting(place)))
+        if any(place.op for place in self._modules):
+            self._mode = _BeforeOperators(self._before_operator)
+
+    def _planting(self, place: Place) -> Callable[..., None]:
+        def before(*_: object) -> None:
+            self._plant(place)
+
+        return before
+
+    def _counting(self, place: Place) -> tuple[Callable[..., None], Callable[..., None]]:
+        """Hooks that know whether the module runs."""
+
+        def before(*_: object) -> None:
+            self._inside[place] = self._inside.get(place, 0) + 1
+
+        def after(*_: object) -> None:
+            self._inside[place] = max(0, self._inside.get(place, 0) - 1)
+
+        return before, after
+
+    def _before_operator(self, op: str) -> None:
+        for place, module in self._modules.items():
+            if place.op == op and (module is None or self._inside.get(place, 0)):
+                self._plant(place)
+
+    def _plant(self, place: Place) -> None:
+        if self._step is not None and self._step[1].place == place:
             begin_ns = monotonic_ns()
-            while (now_ns := monotonic_ns()) < begin_ns + self._delay.delay_ns:
-                pass
-            self._planted_ns += now_ns - begin_ns
+            time.sleep(self._step[1].delay_ns / NS_PER_S)
+            self._planted_ns += monotonic_ns() - begin_ns
+            self._runs += 1
 
-    @property
-    def steps(self) -> list[tuple[bool, int, int]]:
-        """Of each: whether it was delayed, what this rank has planted in it, and its time."""
-        return list(self._steps)
 
-    def effect(self) -> Effect | None:
-        """What the delayed rank's steps felt of it; None on other ranks, or with too few pairs."""
-        return effect_of(self._steps) if self._rank == self._delay.rank else None
+class _BeforeOperators(TorchDispatchMode):  # type: ignore[misc]  # torch does not annotate it
+    """Says an operator's name before it runs."""
+
+    def __init__(self, before: Callable[[str], None]) -> None:
+        super().__init__()
+        self._before = before
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operator, unchanged."""
+        self._before(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def _module_of(place: Place, modules: dict[str, nn.Module]) -> nn.Module | None:
+    """None for an operator wherever it runs. Raises PerfError."""
+    if place.op and not place.module:
+        return None
+    path = place.module or next(iter(modules))
+    if path not in modules:
+        known = ", ".join([*modules][:6])
+        raise PerfError(f"{place}: rank {place.rank} has no module {path!r}; it has {known} ...")
+    return modules[path]

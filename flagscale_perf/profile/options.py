@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.arguments import PerfConfig
+from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.steps import Steps, parse_ranks
 
@@ -33,6 +34,7 @@ class ProfileOptions:
         memory: allocations are recorded.
         max_events: of a window. A step that would make more is not profiled; what a single step has more is
             dropped and counted.
+        causal: delays that are planted in training steps behind the only window; None: none.
     """
 
     steps: Steps | None
@@ -43,6 +45,7 @@ class ProfileOptions:
     shapes: bool = True
     memory: bool = True
     max_events: int = MAX_EVENTS
+    causal: Delays | None = None
 
     @property
     def is_on(self) -> bool:
@@ -64,6 +67,7 @@ class ProfileOptions:
             f"{PREFIX}_CLEAN": str(self.clean),
             f"{PREFIX}_SHAPES": str(int(self.shapes)),
             f"{PREFIX}_MEMORY": str(int(self.memory)),
+            f"{PREFIX}_CAUSAL": "" if self.causal is None else str(self.causal),
         }
 
     @classmethod
@@ -71,6 +75,7 @@ class ProfileOptions:
         """Raises PerfError for a value that cannot be meant."""
         steps, clean = environment.get(f"{PREFIX}_STEPS", ""), environment.get(f"{PREFIX}_CLEAN", "1")
         ranks = environment.get(f"{PREFIX}_RANKS", "")
+        causal = environment.get(f"{PREFIX}_CAUSAL", "")
         parse_ranks(ranks)
         if not clean.isdigit():
             raise PerfError(f"{PREFIX}_CLEAN={clean!r} is not a whole number; write for example 1")
@@ -82,6 +87,7 @@ class ProfileOptions:
             clean=int(clean),
             shapes=_flag(environment, "SHAPES", True),
             memory=_flag(environment, "MEMORY", True),
+            causal=Delays.parse(causal) if causal else None,
         )
 
 
@@ -95,6 +101,7 @@ def options_of(config: PerfConfig, job: str = "") -> ProfileOptions:
         clean=config.perf_profile_clean,
         shapes=config.perf_profile_shapes,
         memory=config.perf_profile_memory,
+        causal=None if config.perf_profile_causal is None else Delays.parse(config.perf_profile_causal),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from flagscale_perf.profile import kineto
+from flagscale_perf.profile.causal import Experiment
 from flagscale_perf.profile.compiled import attention_paths
 from flagscale_perf.profile.kineto import Range, Session
 from flagscale_perf.profile.options import ProfileOptions
@@ -38,6 +39,8 @@ LATE = (
     " name later steps, or write {steps}/{every} for some of every {every}"
 )
 COMPILED = "the model is compiled: what runs is not the modules' own Python, so that they have no ranges"
+TRAIN = "train"
+NOT_TRAINING = "delays are planted in training steps alone: {phase} steps are left as they are"
 UNSEEN = (
     "no operator ran in any module of the model: is the profiled model the one that runs, in this process?"
 )
@@ -77,6 +80,9 @@ class Profiler:
         self._membership: Membership | None = None
         self._ranges: Ranges | None = None
         self._reduction: Reduction | None = None
+        self._experiment: Experiment | None = None  # that has not yet ended
+        if options.causal is not None:
+            self._experiment = Experiment(self._models, options.causal, self._rank.number)
         self._windows: dict[str, Window] = {}  # by phase: each has steps of its own
         self._step: Step | None = None
         self._open_range: Any = None
@@ -84,7 +90,7 @@ class Profiler:
         self._counts: Counter[str] = Counter()
         self._done: set[str] = set()  # phases that have had their only window
         self._begun: set[str] = set()  # phases that have had any
-        self._over: SimpleQueue[Window | None] = SimpleQueue()
+        self._over: SimpleQueue[Window | Experiment | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._is_on = self._schedule is not None
         self._said: set[str] = set()
@@ -107,10 +113,15 @@ class Profiler:
 
     def end_step(self, samples: int | None = None, tokens: int | None = None) -> None:
         """The step is over; without it, a step ends where the next one begins."""
-        if self._step is None:
+        if self._step is None and self._experiment is None:
             return
         try:
-            self._end(samples, tokens)
+            if self._step is not None:
+                self._end(samples, tokens)
+            elif self._experiment is not None:
+                self._experiment.end_step()
+                if self._experiment.is_over:
+                    self._end_experiment()
         except Exception as error:
             self._fail(error)
 
@@ -136,6 +147,7 @@ class Profiler:
                 self._end(None, None)
             for phase in list(self._windows):
                 self._end_window(phase)
+            self._end_experiment()
         except Exception as error:
             self._fail(error)
         self._is_on = False
@@ -156,6 +168,8 @@ class Profiler:
         if self._step is not None:
             self._end(None, None)
         assert self._schedule is not None
+        if self._experiment is not None:
+            self._begin_experiments_step(self._experiment, number, phase)
         position = None if phase in self._done else self._schedule.position(number)
         if position is None:
             return
@@ -184,6 +198,26 @@ class Profiler:
             self._thread.start()
         self._windows[phase] = Window()
         self._begun.add(phase)
+
+    def _begin_experiments_step(self, experiment: Experiment, number: int, phase: str) -> None:
+        """One that may be delayed, where the window is far enough behind."""
+        assert self._schedule is not None and self._options.causal is not None
+        experiment.end_step()
+        position = number - self._schedule.causal_first
+        if phase != TRAIN:
+            self._complain(NOT_TRAINING.format(phase=phase), NOT_TRAINING)
+        elif position >= self._options.causal.length or (position >= 0 and phase not in self._begun):
+            self._end_experiment()
+        elif position >= 0:
+            experiment.begin_step(position, number)
+
+    def _end_experiment(self) -> None:
+        experiment, self._experiment = self._experiment, None
+        if experiment is not None:
+            experiment.end_step()
+            experiment.close()
+            if experiment.taken:
+                self._over.put(experiment)
 
     def _say_late(self, number: int, phase: str) -> None:
         """Where the only window was over before the first step: a training that goes on from a checkpoint."""
@@ -285,9 +319,13 @@ class Profiler:
     def _reduce(self) -> None:
         """On a thread of its own, one window after another."""
         try:
-            while (window := self._over.get()) is not None:
+            while (done := self._over.get()) is not None:
                 assert self._reduction is not None
-                self._reduction.reduce(window)
+                if isinstance(done, Window):
+                    self._reduction.reduce(done)
+                else:
+                    self._reduction.store.add_delays(done.taken)
+                    self._reduction.store.flush()
         except Exception as error:
             self._is_on = False
             self._say(error)
@@ -302,6 +340,10 @@ class Profiler:
         """Said once; the program goes on as if it had never been profiled."""
         self._is_on = False
         self._step = None
+        experiment, self._experiment = self._experiment, None
+        with contextlib.suppress(Exception):
+            if experiment is not None:
+                experiment.close()
         with contextlib.suppress(Exception):
             self._stop()
         for window in self._windows.values():

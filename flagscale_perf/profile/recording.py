@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from flagscale_perf.profile.records import (
     CollectiveRecord,
+    DelayRecord,
     MemoryRecord,
     RankRecord,
     RoofRecord,
@@ -24,6 +25,7 @@ class ProfilePipeline(ProcessesPipeline):
     presentation = PRESENTATION
     numbered = (
         RankRecord, StepRecord, RowRecord, CollectiveRecord, MemoryRecord, WindowRecord, RoofRecord,
+        DelayRecord,
     )  # fmt: skip
     recorded = (*numbered, NameRecord)
     things = "records"

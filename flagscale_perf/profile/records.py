@@ -255,6 +255,36 @@ class RoofRecord(NamedTuple):
     per_second: int
 
 
+@record("profile_delay", slot=31, start="start_ns", duration="total_ns")
+class DelayRecord(NamedTuple):
+    """One step of an experiment in which delays are planted, as this rank took it.
+
+    Attributes:
+        iteration: as the host counts them.
+        start_ns: monotonic mark.
+        total_ns: of the step.
+        delayed_rank: rank on which a delay was planted; None: the step was left as it is.
+        is_second: 1 for one of the two such steps of a round, 0 for the other one and for delayed ones.
+        module, op: names, where the delay was planted (`spine.delays.Place`).
+        asked_ns: before each run of that place.
+        planted_ns: what this rank has waited in the step, on purpose: 0 on all others.
+        runs: how often.
+    """
+
+    process: int
+    number: int
+    iteration: int
+    start_ns: int
+    total_ns: int
+    delayed_rank: int | None
+    is_second: int
+    module: int
+    op: int
+    asked_ns: int
+    planted_ns: int
+    runs: int
+
+
 # Fields that hold the number of a name, by record type.
 NAMES: Mapping[type, frozenset[str]] = {
     RankRecord: frozenset({"host", "model", "device", "mode"}),
@@ -264,4 +294,5 @@ NAMES: Mapping[type, frozenset[str]] = {
     MemoryRecord: frozenset({"step_phase", "phase", "module", "op"}),
     WindowRecord: frozenset({"reason"}),
     RoofRecord: frozenset({"roof"}),
+    DelayRecord: frozenset({"module", "op"}),
 }

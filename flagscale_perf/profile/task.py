@@ -45,6 +45,7 @@ def profile_task(options: ProfileOptions, config: PerfConfig | None = None) -> W
         | {
             "steps": None if options.steps is None else str(options.steps),
             "directory": str(options.directory),
+            "causal": None if options.causal is None else str(options.causal),
         },
     }
     config_of = replace(given, perf_log_dir=str(options.directory)).as_dict()

@@ -19,6 +19,7 @@ SPECIAL = {
     "perf_columns": ("MFU, hfu", "mfu,hfu"),
     "perf_profile_steps": ("20-22/100", "20-22/100"),
     "perf_profile_ranks": ("0,2-3", "0,2-3"),
+    "perf_profile_causal": ("1:a.b,ms=5/10", "1:a.b,ms=5/10,rounds=10"),
     "perf_prometheus_port": ("9400", "9400"),
     "perf_prometheus_textfile": ("/x/y.prom", "/x/y.prom"),
 }

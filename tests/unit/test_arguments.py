@@ -39,6 +39,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_profile_clean=1,
         perf_profile_shapes=True,
         perf_profile_memory=True,
+        perf_profile_causal=None,
         perf_max_log_files=10,
         perf_peak_tflops=None,
         perf_max_overhead=0.1,
@@ -63,6 +64,7 @@ def test_every_flag_reaches_its_field():
         ),
         *("--perf-memory-tracking", "false", "--perf-breakdown", "--perf-max-log-files", "3"),
         *("--perf-capture-steps", "20", "--perf-profile-steps", "20-22/100", "--perf-profile-ranks", "0,2-3"),
+        *("--perf-profile-causal", "0:decoder,ms=5"),
         *("--perf-profile-clean", "0", "--perf-profile-shapes", "false", "--no-perf-profile-memory"),
         *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
         *(
@@ -88,6 +90,7 @@ def test_every_flag_reaches_its_field():
         0,
         False,
         False,
+        "0:decoder,ms=5,rounds=10",
         3,
         "989.4",
         0.5,
@@ -299,6 +302,20 @@ def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
         (
             {"enable_perf_monitor": True, "perf_profile_ranks": "0"},
             "--perf-profile-ranks 0: of no steps; add for example --perf-profile-steps 20-22",
+        ),
+        (
+            {"enable_perf_monitor": True, "perf_profile_causal": "1"},
+            "--perf-profile-causal 1: behind no profiled steps; add for example --perf-profile-steps 20-22",
+        ),
+        (
+            {
+                "enable_perf_monitor": True,
+                "perf_profile_steps": "20-22",
+                "perf_profile_ranks": "0,2",
+                "perf_profile_causal": "0,1:decoder",
+            },
+            "--perf-profile-causal 0,1:decoder: not all of its ranks are in --perf-profile-ranks; add them"
+            " there",
         ),
         (
             {"enable_perf_monitor": True, "perf_profile_steps": "20-22", "profile": True},

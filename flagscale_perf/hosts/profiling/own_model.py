@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.profile.options import ProfileOptions, Steps
+from flagscale_perf.profile.schedule import Schedule
+from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:
@@ -41,6 +43,7 @@ class OwnRun:
         mode: `TRAIN` or `GENERATE`.
         directory: of the run file.
         tensor, pipeline: ranks that share each layer, and stages that share the layers.
+        causal: delays that are planted behind the profiled steps, as `Delays` writes them; "": none.
     """
 
     model: Path | None
@@ -53,6 +56,7 @@ class OwnRun:
     directory: Path
     tensor: int = 1
     pipeline: int = 1
+    causal: str = ""
 
     @property
     def ranks(self) -> int:
@@ -101,13 +105,27 @@ def profile_own(run: OwnRun) -> None:
     part, rank = _part(model, run, meshes)
     step = _training(part, run, meshes, device) if run.mode == TRAIN else _forward(part, run, device)
     first = run.warmup + 1
-    options = ProfileOptions(Steps(first, first + run.steps - 1), run.directory.absolute())
-    length = 2 * run.steps + 1  # each profiled one has a clean one behind it, the last one shapes and memory
+    options = ProfileOptions(
+        Steps(first, first + run.steps - 1), run.directory.absolute(),
+        causal=Delays.parse(run.causal) if run.causal else None,
+    )  # fmt: skip
+    last = _last(run, options, rank)
     dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
     measured = roofs(torch, (dtype,), ROOF_S)  # before the first step: it measures alone
     with Profiler(part, options, rank=rank, roofs=measured) as profiler:
-        for iteration in range(1, run.warmup + length + 1):
+        for iteration in range(1, last + 1):
             step(profiler, iteration)
+
+
+def _last(run: OwnRun, options: ProfileOptions, rank: Rank) -> int:
+    """The last step; says so on rank 0 where steps are slowed down on purpose."""
+    schedule = Schedule.of(options)
+    assert schedule is not None
+    if options.causal is None:
+        return run.warmup + schedule.length
+    if rank.number == 0:
+        print(schedule.warning(options.causal), flush=True)
+    return schedule.causal_first + options.causal.length - 1
 
 
 def _meshes(run: OwnRun, device: str) -> dict[str, Any]:

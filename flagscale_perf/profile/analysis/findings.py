@@ -188,8 +188,36 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     return found
 
 
+@rule(
+    limits={
+        "felt": Limit(0.5, "slope", "ours: more than half of a delay is felt, by its interval's lower end"),
+        "worth": Limit(0.02, "share", "ours: of a step, what the place takes and the step feels"),
+    },
+    causes=["the other ranks and what runs beside it are done earlier: the step waits for this place"],
+    changes=[Change([], "make this place faster, or give it less to do: the step gains what the slope says")],
+)
+def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
+    """A delay that was planted on purpose made the step longer: the place is on the critical path."""
+    sums, causal, found = case.report.sums.get("train"), case.report.causal, []
+    for one in causal.effects if causal is not None and sums is not None and sums.mean.total else ():
+        if one.low is None or one.slope is None or one.felt_ns is None or sums is None:
+            continue
+        share = one.felt_ns / sums.mean.total
+        if this.exceeds(one.low, "felt") and this.exceeds(share, "worth"):
+            words = (
+                f"ms longer a step for each ms of delay there, {one.low:.2f} to {one.high or 0:.2f} by"
+                f" {one.steps} delayed steps"
+            )
+            own = f"of a step felt, {(one.own_ns or 0) / NS_PER_MS:.3f} ms there by the slope"
+            title = f"The step waits for {one.name}"
+            evidence = [this.broke(words, one.slope, "felt"), this.broke(own, share, "worth")]
+            finding = _takes(this, sums, title, one.felt_ns, evidence)
+            found.append(replace(finding, ranks=[one.rank]))
+    return found
+
+
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, transfers, host_bound, slow_layer, costly_observer, open_books),
+    *(late_rank, transfers, host_bound, slow_layer, costly_observer, open_books, felt_delay),
 )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.verdicts import Verdict
+from flagscale_perf.profile.analysis.causal import Causal, causal_of
 from flagscale_perf.profile.analysis.extend import metrics
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
@@ -33,6 +34,7 @@ class ProfileReport:
         roofs: of the device.
         points: by kind of step, work among the roofs.
         communication: of all ranks, matched.
+        causal: what steps felt of delays that were planted on purpose; None where none were.
         verdicts: by the requirement's thresholds.
         metrics: of registered functions, by their names.
         findings: what holds the step back.
@@ -45,6 +47,7 @@ class ProfileReport:
     roofs: Roofs
     points: Mapping[str, Sequence[Point]]
     communication: Communication
+    causal: Causal | None = None
     verdicts: Sequence[Verdict] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -88,6 +91,7 @@ class ProfileReport:
                 "unsplit": self.communication.unsplit,
                 "clocks": self.communication.clocks,
             },
+            "causal": None if self.causal is None else asdict(self.causal),
             "verdicts": [asdict(one) for one in self.verdicts],
             "metrics": dict(self.metrics),
             "findings": [one.as_dict() | {"ranks": one.ranks} for one in self.findings],
@@ -153,6 +157,7 @@ def report_of(profile: Profile) -> ProfileReport:
     found = ProfileReport(
         profile, sums, observers_of(profile), roofs,
         {phase: points_of(one, roofs) for phase, one in sums.items()}, communication_of(profile),
+        causal_of(profile, sums),
     )  # fmt: skip
     found = replace(found, verdicts=verdicts_of(found.main, roofs, found.communication))
     found = replace(found, metrics={name: make(found) for name, make in metrics().items()})

@@ -84,7 +84,7 @@ class Rank:
         title: `rank 3`, or what the process is called where it has said no more.
         place: fields of its `RankRecord`, None where they are not known; empty where none came.
         clock: ranks with the same one have their marks from one clock: a start of a machine.
-        steps, rows, collectives, memory, windows, roofs: its records.
+        steps, rows, collectives, memory, windows, roofs, delays: its records.
     """
 
     title: str
@@ -96,6 +96,7 @@ class Rank:
     memory: Frame
     windows: Frame
     roofs: Frame
+    delays: Frame
 
     @property
     def rank(self) -> int:

@@ -121,6 +121,38 @@ def memory(found: ProfileReport) -> list[Block]:
     )
 
 
+def causal(found: ProfileReport) -> list[Block]:
+    """A row for each place in which delays were planted on purpose."""
+    experiment = found.causal
+    if experiment is None:
+        return []
+    rows: list[Sequence[Cell]] = [
+        (
+            one.name, _slope(one.slope),
+            one.reason if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
+            Quantity(one.steps),
+            ", ".join(f"{each / NS_PER_MS:.1f}: {felt / NS_PER_MS:+.1f}" for each, felt in one.planted_ns),
+            None if one.own_ns is None else _ms(one.own_ns),
+            None if one.felt_ns is None else _ms(one.felt_ns),
+        )
+        for one in experiment.effects
+    ]  # fmt: skip
+    head = ("delayed", "slope", "95 % interval", "steps", "planted ms: step longer by", "own ms", "felt ms")
+    said = (
+        "Slope: by how many ms a step is longer for each ms of delay: 1, everything waits for this place; 0,"
+        " it is hidden, and making it faster gains nothing. Felt: own time (of a module, its forward pass) by"
+        f" the slope. {experiment.untouched} of {experiment.steps} steps were left as they are."
+    )
+    if experiment.alike_ns is not None:
+        alike, low, high = (each / NS_PER_MS for each in experiment.alike_ns)
+        said += f" Two halves of these differ by {alike:.2f} ms ({low:.2f} to {high:.2f})."
+    return [Table(head, rows, 6, "Delays planted on purpose"), Note(said)]
+
+
+def _slope(value: float | None) -> Cell:
+    return None if value is None else Quantity(value, "", 2)
+
+
 def observer(found: ProfileReport) -> list[Block]:
     """A row for each kind of step."""
     rows: list[Sequence[Cell]] = []

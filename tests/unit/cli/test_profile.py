@@ -74,6 +74,7 @@ def test_a_place_where_no_file_can_be(tmp_path: Path, capsys: pytest.CaptureFixt
     [
         (["--pp", "2", "--mode", "generate"], "--pp 2 --mode generate: stages of a pipeline have no cache"),
         (["--num-tokens", "3000"], "--num-tokens 3000 is more than --max-seq-len 2048; raise the latter"),
+        (["--causal", "0", "--mode", "generate"], "--causal 0,ms=5/10/20,rounds=10: only training steps are"),
         (["--model", "Qwen/Qwen3-8B"], "--model Qwen/Qwen3-8B: there is no Qwen/Qwen3-8B/config.json"),
     ],
 )
@@ -101,6 +102,9 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         _chosen("--tp", "0")
     assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        _chosen("--causal", "somewhere")
+    assert "'somewhere' is no place RANK, RANK:MODULE or RANK:MODULE:OPERATOR" in capsys.readouterr().err
 
 
 def test_predict_says_what_a_step_needs(

@@ -1,4 +1,4 @@
-"""A delay that is planted; with two ranks that wait for each other in tests/processes/test_causal.py."""
+"""Delays that are planted; with two ranks that wait for each other in tests/processes/test_causal.py."""
 
 from __future__ import annotations
 
@@ -6,60 +6,92 @@ import pytest
 import torch
 from torch import nn
 
-from flagscale_perf.profile.causal import Delay, Experiment
+from flagscale_perf.profile.causal import Experiment
+from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
 
-TEXT = "rank=1,module=0.inner,ms=2.5"
+MS = 1_000_000
 
 
-def model() -> nn.Module:
-    return nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+@pytest.fixture(autouse=True)
+def cache_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first dispatch mode sets a variable, which is taken back."""
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
 
 
-def test_a_delay_in_words() -> None:
-    assert Delay.parse(TEXT) == Delay(1, "0.inner", 2_500_000)
+class Model(nn.Module):
+    """Calls its first part twice, its second part once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, given: torch.Tensor) -> torch.Tensor:
+        """A sum of three products."""
+        made: torch.Tensor = self.first(given) + self.first(given) + self.second(given)
+        return made
+
+
+def hooks(model: nn.Module) -> int:
+    return sum(len(each._forward_pre_hooks) + len(each._forward_hooks) for each in model.modules())
+
+
+def run(model: nn.Module, text: str, rank: int = 0) -> tuple[Experiment, list[list[float]]]:
+    """All steps of an experiment, and the gradients of each."""
+    delays, gradients = Delays.parse(text), []
+    experiment = Experiment(model, delays, rank)
+    assert hooks(model) == 0
+    for position in range(delays.length):
+        model.zero_grad()
+        experiment.begin_step(position, 7 + position)
+        model(torch.ones(1, 2)).sum().backward()
+        experiment.end_step()
+        gradients.append([float(each.grad.sum()) for each in model.parameters()])
+    assert experiment.is_over
+    experiment.close()
+    experiment.close()
+    return experiment, gradients
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "'' is no delay"),
-        ("rank=1,ms=5", "'rank=1,ms=5' is no delay"),
-        ("rank=x,module=a,ms=5", "rank=x is no rank"),
-        ("rank=1,module=,ms=5", "the module is missing"),
-        ("rank=1,module=a,ms=0", "ms=0 is no number above 0"),
-        ("rank=1,module=a,ms=fast", "ms=fast is no number above 0"),
-    ],
-)
-def test_what_is_no_delay_is_refused(text: str, said: str) -> None:
-    with pytest.raises(PerfError, match=said) as refused:
-        Delay.parse(text)
-    assert "rank=1,module=decoder.layers.0,ms=5" in str(refused.value)
+    ("place", "runs"),
+    [("0", 1), ("0:first", 2), ("0:second", 1), ("0:first:aten::addmm", 2), ("0:second:aten::mm", 0),
+     ("0::aten::addmm", 3), ("0::aten::mm", 3)],
+)  # fmt: skip
+def test_a_delayed_step_has_one_delay_before_each_run_of_its_place(place: str, runs: int) -> None:
+    """The backward pass has a product (mm) for each weight's gradient; the input has none."""
+    model = Model()
+    experiment, gradients = run(model, f"{place},ms=1/2,rounds=2")
+    for step in experiment.taken:
+        assert step.runs == (runs if step.arm.place is not None else 0)
+        assert step.planted_ns >= step.runs * step.arm.delay_ns
+        assert (step.planted_ns == 0) == (step.runs == 0)
+        assert step.total_ns >= step.planted_ns
+    assert [step.iteration for step in experiment.taken] == list(range(7, 15))
+    assert hooks(model) == 0
+    assert gradients == run(model, "1,ms=1,rounds=4")[1][:1] * 8  # to the bit as without any delay
 
 
-def test_a_module_that_is_not_there_is_refused_on_the_delayed_rank_alone() -> None:
-    with pytest.raises(PerfError, match="no module '7'; it has Sequential, 0, 1"):
-        Experiment(model(), Delay(0, "7", 1), rank=0)
-    assert Experiment(model(), Delay(0, "7", 1), rank=1).effect() is None
+def test_another_rank_takes_the_same_steps_and_plants_nothing() -> None:
+    taken = [run(Model(), "0:first,ms=1,rounds=3", rank)[0].taken for rank in (0, 1)]
+    assert [step.arm for step in taken[0]] == [step.arm for step in taken[1]]
+    assert {step.planted_ns for step in taken[1]} == {0}
 
 
-def test_one_step_of_each_pair_is_delayed_by_no_less_than_was_asked_and_the_model_is_left_as_it_was() -> None:
-    made, orders = model(), []
-    for rank in (0, 1):
-        experiment = Experiment(made, Delay(0, "1", 200_000), rank)
-        for _ in range(20):
-            experiment.begin_step()
-            made(torch.ones(1, 2))
-            experiment.end_step()
-        orders.append([step[0] for step in experiment.steps])
-        for is_delayed, planted_ns, took_ns in experiment.steps:
-            assert planted_ns >= 200_000 if is_delayed and rank == 0 else planted_ns == 0
-            assert took_ns >= planted_ns
-        assert (experiment.effect() is None) == (rank == 1)
-        experiment.close()
-        experiment.close()
-    assert orders[0] == orders[1]
-    assert [first != second for first, second in zip(orders[0][::2], orders[0][1::2], strict=True)] == [
-        True
-    ] * 10
-    assert not any(module._forward_pre_hooks for module in made.modules())
+def test_a_module_that_is_not_there_is_refused_on_the_rank_that_should_have_it() -> None:
+    delays = Delays.parse("1:third")
+    with pytest.raises(PerfError, match="1:third: rank 1 has no module 'third'; it has Model, first, second"):
+        Experiment(Model(), delays, rank=1)
+    assert Experiment(Model(), delays, rank=0).taken == []
+
+
+def test_what_ends_within_a_step_leaves_nothing_behind() -> None:
+    model = Model()
+    experiment = Experiment(model, Delays.parse("0:first:aten::addmm,0:second,ms=1"), 0)
+    experiment.begin_step(0, 1)
+    assert hooks(model) == 3
+    experiment.close()
+    assert hooks(model) == 0
+    model(torch.ones(1, 2))
+    experiment.end_step()
+    assert experiment.taken == []
