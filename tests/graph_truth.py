@@ -1,12 +1,15 @@
 """Whether each node of the backward pass gets the module that made it: a walk of autograd's graph says which.
 
-python -m tests.graph_truth DIRECTORY RANK {huggingface,megatron} [tensor] [recompute] [reentrant]
+python -m tests.graph_truth DIRECTORY RANK {huggingface,megatron} [WORD ...]
+
+Words: tensor, sequence, expert (two ranks each), recompute, selective, reentrant.
 
 `rankN.json` then has how many nodes ran, how many have the module that made them, and some that have not.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 import sysconfig
@@ -25,6 +28,17 @@ from flagscale_perf.profile.ranges import STEP, Ranges, paths_of
 
 FLAGSCALE = Path(sysconfig.get_path("purelib")) / "flag_scale"
 Made = dict[tuple[str, int], str]
+# What a word means for Megatron's configuration.
+GIVEN: dict[str, dict[str, Any]] = {
+    "recompute": {
+        "recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1,
+    },
+    "selective": {"recompute_granularity": "selective", "recompute_modules": ["core_attn"]},
+    "expert": {
+        "num_moe_experts": 2, "expert_model_parallel_size": 2, "add_bias_linear": False,
+        "moe_token_dispatcher_type": "alltoall", "moe_router_load_balancing_type": "none",
+    },
+}  # fmt: skip
 
 
 class Makers(TorchFunctionMode):
@@ -113,29 +127,36 @@ def huggingface(words: Sequence[str]) -> dict[str, Any]:
 
 
 def megatron(words: Sequence[str], directory: Path, rank: int) -> dict[str, Any]:
-    """A small GPT of Megatron-Core, as many ranks in parallel as there are."""
+    """A small GPT of Megatron-Core, divided as the words say."""
     from flagscale_perf.hosts import rehearsal
     from flagscale_perf.hosts.patching import Patches
 
     rehearsal.install(Patches())  # Megatron without a GPU
     sys.path += [str(FLAGSCALE), str(FLAGSCALE / "third_party" / "Megatron-LM")]
+    patches = rehearsal.host_patches(Patches())
+    for name in ("megatron.core.transformer.torch_norm", "megatron.core.transformer.moe.moe_utils"):
+        patches[name](importlib.import_module(name))
     from megatron.core import parallel_state
     from megatron.core.models.gpt import GPTModel
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.tensor_parallel.random import model_parallel_cuda_manual_seed
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    size = 2 if "tensor" in words else 1
+    tensor = 2 if {"tensor", "sequence"} & set(words) else 1
+    experts = 2 if "expert" in words else 1
     store = f"file://{directory / 'store'}"
-    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
-    parallel_state.initialize_model_parallel(tensor_model_parallel_size=size)
+    torch.distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=tensor * experts)
+    parallel_state.initialize_model_parallel(
+        tensor_model_parallel_size=tensor, expert_model_parallel_size=experts
+    )
     model_parallel_cuda_manual_seed(1)
-    recompute = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     config = TransformerConfig(
         num_layers=2, hidden_size=64, num_attention_heads=4, use_cpu_initialization=True,
-        tensor_model_parallel_size=size, **(recompute if "recompute" in words else {}),
+        tensor_model_parallel_size=tensor, sequence_parallel="sequence" in words,
+        **{name: value for word in words for name, value in GIVEN.get(word, {}).items()},
     )  # fmt: skip
-    model = GPTModel(config, get_gpt_layer_local_spec(), vocab_size=128, max_sequence_length=32)
+    layer = get_gpt_layer_local_spec(num_experts=config.num_moe_experts)
+    model = GPTModel(config, layer, vocab_size=128, max_sequence_length=32)
     tokens = torch.arange(32).reshape(1, 32)
     mask = torch.ones(1, 1, 32, 32).tril() < 0.5
 

@@ -69,18 +69,19 @@ class Attribution:
         is_node = events.marked([name.startswith(NODE) for name in events.names])
         own = np.where(is_module, by_name[events.name], NOTHING)
         nodes = np.flatnonzero(is_node)
-        module, matched = _modules(events, nesting, own, nodes)
+        makers = _makers(events, nodes)
+        module = _modules(events, nesting, own, nodes, makers)
         return cls(
             nesting=nesting,
             paths=paths,
             module=module,
-            part=_parts(events, nesting, is_module, is_node),
+            part=_parts(events, nesting, is_module, is_node, makers),
             is_module=is_module,
             is_step=events.marked([name == STEP for name in events.names]),
             is_node=is_node,
             is_backward=events.scope == _BACKWARD,
             is_user=((events.scope == _USER) | _begins(events, PART)) & ~events.is_async,
-            unmatched=int(((matched < 0) & (events.sequence[nodes] >= 0)).sum()),
+            unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
 
     def label(self, index: int) -> str:
@@ -103,21 +104,21 @@ def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
     return paths, by_name
 
 
-def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-    """Each event's module, and that of each node's forward operator as `_matched` has it. Where a node
-    computes again, what it computes has nodes in turn, whose module follows from its own.
+def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints, makers: Ints) -> Ints:
+    """Each event's module, and that of each node's forward operator. Where a node computes again, what it
+    computes has nodes in turn, whose module follows from its own.
     """
     module = np.maximum(nesting.inherited(own), 0)
     while True:
-        matched = _matched(events, module, nodes)
+        matched = np.where(makers < 0, NOTHING, module[makers])  # outside of any module is 0
         own[nodes] = _accumulated(events, nodes, matched)
         before, module = module, np.maximum(nesting.inherited(own), 0)
         if (module == before).all():
-            return module, matched
+            return module
 
 
-def _matched(events: Events, forward: Ints, nodes: Ints) -> Ints:
-    """The module of each node's forward operator, 0 outside of any; -1: there is no such operator.
+def _makers(events: Events, nodes: Ints) -> Ints:
+    """The forward operator of each node; -1: there is none.
 
     An operator that makes several nodes, such as one in place on a view, has the number of the first.
     """
@@ -131,7 +132,7 @@ def _matched(events: Events, forward: Ints, nodes: Ints) -> Ints:
     if len(keys):
         same = keys[place] >> _THREAD == events.forward_thread[nodes]
         fits = (place >= 0) & same & (events.sequence[nodes] >= 0)
-        found[fits] = np.maximum(forward[made[place[fits]]], 0)
+        found[fits] = made[place[fits]]
     return found
 
 
@@ -155,14 +156,24 @@ def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
     return np.maximum(module, 0)
 
 
-def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools) -> Ints:
+def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools, makers: Ints) -> Ints:
     """The innermost that says so: what a node calls that is a module, or has a number, is computed again."""
     in_node = nesting.inherited(np.where(is_node, 1, NOTHING)) > 0
     own = np.where(is_node, int(Part.BACKWARD), NOTHING)
-    # a backward pass runs without autograd: an operator with a number, in a node, is computed again
-    own[in_node & (events.sequence >= 0) & (events.forward_thread == 0) & ~is_node] = Part.RECOMPUTE
+    own[in_node & _is_numbered(events, makers) & ~is_node] = Part.RECOMPUTE
     own[is_module] = np.where(in_node[is_module], int(Part.RECOMPUTE), int(Part.FORWARD))
     optimizers = events.marked([name.startswith(_OPTIMIZER) for name in events.names])
     own[optimizers & ~events.is_async] = Part.OPTIMIZER
     found: Ints = np.maximum(nesting.inherited(own), 0)
     return found
+
+
+def _is_numbered(events: Events, makers: Ints) -> Bools:
+    """Whether autograd is on, as it is not in a backward pass: an operator has a number then. A function
+    written in Python always has one, the next one, and then a node only if autograd is on.
+    """
+    found: Bools = (events.sequence >= 0) & (events.forward_thread == 0)
+    is_python = events.marked(["::" not in name for name in events.names])
+    has_node = np.zeros(len(found), bool)
+    has_node[makers[makers >= 0]] = True
+    return found & (has_node | ~is_python)

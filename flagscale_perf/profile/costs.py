@@ -63,11 +63,13 @@ class Cost:
         runs: of the row.
         flops: of all its runs.
         moved_bytes: what these must at least read and write.
+        pair_flops: of all its runs, for each pair of a query and a key of the step.
     """
 
     runs: int = 0
     flops: int | None = None
     moved_bytes: int | None = None
+    pair_flops: int | None = None
 
 
 def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
@@ -80,7 +82,9 @@ def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
     for index in np.flatnonzero((flops >= 0) | (moved >= 0)).tolist():
         key = Key(places.label(index), places.paths[places.module[index]], int(Sort.OPERATOR), ops[op[index]])
         cost = found.setdefault(key, Cost())
-        if flops[index] >= 0:
+        if flops[index] >= 0 and key.op in FORMULAS and FORMULAS[key.op].is_of_a_pair:
+            cost.pair_flops = (cost.pair_flops or 0) + int(flops[index])
+        elif flops[index] >= 0:
             cost.flops = (cost.flops or 0) + int(flops[index])
         if moved[index] >= 0:
             cost.moved_bytes = (cost.moved_bytes or 0) + int(moved[index])

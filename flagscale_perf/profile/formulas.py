@@ -1,7 +1,7 @@
 """FLOPs, and weights that no argument shows, of operators that torch's own table does not have.
 
 A row here is all that another library's operator needs. How many keys each query meets in a serving engine's
-attention is in no shape: its FLOPs are not known.
+attention is in no shape: the engine says so for a step.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ class Formula(NamedTuple):
     Attributes:
         flops: of one run.
         hidden: elements, of the type of its first tensor, that it reads and that are no argument.
+        is_of_a_pair: `flops` is for each pair of a query and a key of the step (`Step.attended`).
     """
 
     flops: Callable[..., int]
     hidden: Callable[..., int] | None = None
+    is_of_a_pair: bool = False
 
 
 def _onednn_mm(made: Shape, given: Shape, *_: Any) -> int:
@@ -38,7 +40,13 @@ def _packed_linear(made: Shape, given: Shape, *_: Any) -> int:
     return 2 * prod(made) * given[-1]
 
 
+def _attention(query: Shape, _key: Shape, _value: Shape, made: Shape, *_: Any) -> int:
+    """Scores, and their products with the values."""
+    return 2 * (prod(query[1:]) + prod(made[1:]))
+
+
 FORMULAS: dict[str, Formula] = {
+    "vllm::unified_attention_with_output": Formula(_attention, is_of_a_pair=True),
     "_C::onednn_mm": Formula(_onednn_mm, _onednn_weight),
     "_C::weight_packed_linear": Formula(_packed_linear),
 }

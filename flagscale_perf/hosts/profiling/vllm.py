@@ -87,7 +87,7 @@ class Steps:
         work, self._work = self._work, None
         if work is None or self._profiler is None:
             return
-        self._profiler.end_step(samples=work.requests, tokens=work.tokens)
+        self._profiler.end_step(samples=work.requests, tokens=work.tokens, attended=work.attended)
 
     def close(self) -> None:
         """The worker ends."""

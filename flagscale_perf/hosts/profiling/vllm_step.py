@@ -17,11 +17,14 @@ class Work:
             otherwise "mixed".
         requests: that have a part in it.
         tokens: of all of them.
+        attended: pairs of a token of the step and one that its request has by the end of it, which is how
+            torch counts attention; those that a mask or a window leaves out are among them.
     """
 
     phase: str
     requests: int
     tokens: int
+    attended: int
 
     @classmethod
     def of(cls, scheduled: Any) -> Work | None:
@@ -31,7 +34,14 @@ class Work:
             return None
         prefills, requests = _prefills(scheduled), len(scheduled.num_scheduled_tokens)
         phase = MIXED if 0 < prefills < requests else PREFILL if prefills else DECODE
-        return cls(phase, requests, tokens)
+        return cls(phase, requests, tokens, _attended(scheduled))
+
+
+def _attended(scheduled: Any) -> int:
+    tokens, cached = scheduled.num_scheduled_tokens, scheduled.scheduled_cached_reqs
+    before = {new.req_id: new.num_computed_tokens for new in scheduled.scheduled_new_reqs}
+    before |= dict(zip(cached.req_ids, cached.num_computed_tokens, strict=True))
+    return sum(count * (before[name] + count) for name, count in tokens.items())
 
 
 def _prefills(scheduled: Any) -> int:

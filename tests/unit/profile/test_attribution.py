@@ -118,3 +118,29 @@ def test_what_a_node_computes_again_outside_of_a_module_is_of_its_own() -> None:
         ]
     )
     assert [each[1:] for each in found[3:]] == [("m", "backward"), ("m", "recompute"), ("m", "backward")]
+
+
+def test_a_function_in_python_that_a_node_calls_is_computed_again_only_if_it_has_a_node() -> None:
+    found = attributed(
+        [
+            step(300),
+            module("m", 10, 90),
+            Event("_AllToAll", 20, 40, sequence=5),
+            Event("aten::mm", 60, 80, sequence=6),
+            node("MmBackward0", 100, 120, 6),
+            Event("_Again", 105, 115, sequence=7),  # autograd is on: node 7 is its own
+            node("_AgainBackward", 125, 135, 7),
+            node("_AllToAllBackward", 140, 180, 5),
+            Event("_AllToAll", 145, 175, sequence=8),  # autograd is off, and nobody ever has that number
+            Event("c10d::alltoall_base_", 150, 170),
+        ]
+    )
+    assert {(name, part) for name, _, part in found if not name.startswith("autograd")} == {
+        ("flagscale_perf step", "other"),
+        ("module m", "forward"),
+        ("_AllToAll", "forward"),
+        ("aten::mm", "forward"),
+        ("_Again", "recompute"),
+        ("_AllToAll", "backward"),
+        ("c10d::alltoall_base_", "backward"),
+    }

@@ -42,8 +42,8 @@ class FakeProfiler:
     def begin_step(self, iteration: int | None, phase: str) -> None:
         self.heard.append(("begin", iteration, phase))
 
-    def end_step(self, samples: int, tokens: int) -> None:
-        self.heard.append(("end", samples, tokens))
+    def end_step(self, samples: int, tokens: int, attended: int) -> None:
+        self.heard.append(("end", samples, tokens, attended))
 
     def close(self) -> None:
         self.heard.append(("close",))
@@ -97,9 +97,9 @@ def test_the_first_step_of_each_phase_is_not_counted(
             assert wrapper.sample_tokens("grammar") == "tokens grammar"
     wrapper.shutdown()
     assert profiler.heard == [
-        ("begin", 1, "prefill"), ("end", 1, 4),
-        ("begin", 1, "decode"), ("end", 1, 1),
-        ("begin", 2, "decode"), ("end", 1, 1),
+        ("begin", 1, "prefill"), ("end", 1, 4, 16),
+        ("begin", 1, "decode"), ("end", 1, 1, 5),
+        ("begin", 2, "decode"), ("end", 1, 1, 5),
         ("close",),
     ]  # fmt: skip
 
@@ -109,7 +109,7 @@ def test_a_step_that_samples_itself_is_over_with_execute_model(
 ) -> None:
     wrapper = module.WorkerWrapperBase("output")
     assert [wrapper.execute_model(PREFILL) for _ in range(2)] == ["output", "output"]
-    assert profiler.heard == [("begin", 1, "prefill"), ("end", 1, 4)]
+    assert profiler.heard == [("begin", 1, "prefill"), ("end", 1, 4, 16)]
 
 
 def test_undo_leaves_the_class_as_it_was(module: ModuleType, profiler: FakeProfiler, tmp_path: Path) -> None:

@@ -31,22 +31,22 @@ def scheduled(
     ("output", "work"),
     [
         (scheduled({}, {}), None),
-        (scheduled({"a": (0, 64), "b": (0, 3)}, {}), Work("prefill", 2, 67)),
-        (scheduled({}, {"a": (64, 1, 1), "b": (3, 1, 1)}), Work("decode", 2, 2)),
-        (scheduled({"c": (0, 5)}, {"a": (65, 1, 2)}), Work("mixed", 2, 6)),
+        (scheduled({"a": (0, 64), "b": (0, 3)}, {}), Work("prefill", 2, 67, 64 * 64 + 3 * 3)),
+        (scheduled({}, {"a": (64, 1, 1), "b": (3, 1, 1)}), Work("decode", 2, 2, 65 + 4)),
+        (scheduled({"c": (0, 5)}, {"a": (65, 1, 2)}), Work("mixed", 2, 6, 66 + 5 * 5)),
         # the last token of a prompt that was read in two parts
-        (scheduled({}, {"a": (64, 1, 0)}), Work("prefill", 1, 1)),
+        (scheduled({}, {"a": (64, 1, 0)}), Work("prefill", 1, 1, 65)),
         # three tokens a step, as a smaller model has guessed two of them
-        (scheduled({}, {"a": (64, 3, 1)}), Work("decode", 1, 3)),
+        (scheduled({}, {"a": (64, 3, 1)}), Work("decode", 1, 3, 3 * 67)),
         # its cache was filled by another engine
-        (scheduled({"a": (63, 1)}, {}), Work("decode", 1, 1)),
+        (scheduled({"a": (63, 1)}, {}), Work("decode", 1, 1, 64)),
         # a prompt of one token
-        (scheduled({"a": (0, 1)}, {}), Work("prefill", 1, 1)),
+        (scheduled({"a": (0, 1)}, {}), Work("prefill", 1, 1, 1)),
         # had made five tokens when it was preempted, and reads 69 again
-        (scheduled({}, {"a": (0, 69, 5), "b": (70, 1, 6)}, ("a",)), Work("mixed", 2, 70)),
+        (scheduled({}, {"a": (0, 69, 5), "b": (70, 1, 6)}, ("a",)), Work("mixed", 2, 70, 69 * 69 + 71)),
         # was preempted before it had made one
-        (scheduled({}, {"a": (0, 64, 0)}, ("a",)), Work("prefill", 1, 64)),
+        (scheduled({}, {"a": (0, 64, 0)}, ("a",)), Work("prefill", 1, 64, 64 * 64)),
     ],
 )
-def test_phase_of_a_step(output: Any, work: Work | None) -> None:
+def test_phase_and_amount_of_a_step(output: Any, work: Work | None) -> None:
     assert Work.of(output) == work
