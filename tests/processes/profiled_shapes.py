@@ -121,6 +121,8 @@ class Profile:
     Attributes:
         rows: layers, and parts of the step in which something ran in them.
         collectives: as of a `Shape`, in all profiled steps.
+        steps: records, in their order.
+        windows: profiled steps, clean ones, and why there is no row, as a name's number.
     """
 
     def __init__(self) -> None:
@@ -128,8 +130,8 @@ class Profile:
         self.collectives: Counter[tuple[str, str]] = Counter()
         self._names = {0: ""}
         self._self_ns = 0
-        self._steps: list[dict[str, Any]] = []
-        self._windows: list[tuple[int, int, int]] = []
+        self.steps: list[dict[str, Any]] = []
+        self.windows: list[tuple[int, int, int]] = []
 
     def add(self, record: dict[str, Any]) -> None:
         """The next record of the rank."""
@@ -145,9 +147,9 @@ class Profile:
         elif kind == "profile_collective":
             self._add_collective(record)
         elif kind == "profile_step":
-            self._steps.append(record)
+            self.steps.append(record)
         elif kind == "profile_window":
-            self._windows.append((record["steps"], record["clean_steps"], record["reason"]))
+            self.windows.append((record["steps"], record["clean_steps"], record["reason"]))
 
     def _add_collective(self, record: dict[str, Any]) -> None:
         """By what was called: gloo scatters by reducing everything."""
@@ -158,20 +160,22 @@ class Profile:
     @property
     def residuals(self) -> list[float]:
         """Of each profiled step, as a share of it."""
-        return [abs(step["residual_ns"]) / step["total_ns"] for step in self._steps if step["is_profiled"]]
+        return [abs(step["residual_ns"]) / step["total_ns"] for step in self.steps if step["is_profiled"]]
 
     def check(self, shape: Shape, rank: int) -> None:
-        """Rows and collectives are those of the shape; two steps are profiled and two clean; parts and
-        residual make each, and the rows make them all.
-        """
+        """Rows and collectives are those of the shape; two steps are profiled, two clean; the books close."""
         assert self.rows == {(layer, part) for layer in shape.layers[rank] for part in shape.parts}
         found = {key: self.collectives[key] for key in shape.collectives}
         assert found == {key: STEPS * count for key, count in shape.collectives.items()}, self.collectives
-        assert self._windows == [(STEPS, STEPS, 0)]
-        steps = [(step["iteration"], step["is_profiled"]) for step in self._steps]
+        assert self.windows == [(STEPS, STEPS, 0)]
+        steps = [(step["iteration"], step["is_profiled"]) for step in self.steps]
         assert steps == [(3, 1), (4, 0), (5, 1), (6, 0)]
-        assert {(step["samples"], step["tokens"]) for step in self._steps} == {(4, 4 * 64)}
-        profiled = [step for step in self._steps if step["is_profiled"]]
+        assert {(step["samples"], step["tokens"]) for step in self.steps} == {(4, 4 * 64)}
+        self.check_books()
+
+    def check_books(self) -> None:
+        """Parts and residual make each profiled step, and the rows make them all."""
+        profiled = [step for step in self.steps if step["is_profiled"]]
         for step in profiled:
             assert sum(step[part] for part in PARTS) == step["total_ns"]
         # a busy machine may take the processor away between the two clocks: not from every step

@@ -1,4 +1,4 @@
-"""A real `vllm serve`, its command line as it is: two tensor-parallel ranks, compiled; vLLM's own profiler, too."""
+"""A real `vllm serve`, its command line as it is: two tensor-parallel ranks, compiled; its own profiler."""
 
 from __future__ import annotations
 
