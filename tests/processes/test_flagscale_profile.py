@@ -16,7 +16,6 @@ CHECKED = (
     "DP2, distributed optimizer",
     "TP2, SP",
     "PP2, VPP, recompute",
-    "EP2, selective recompute, Megatron-LM's own script",
 )  # the others: python -m tests.processes.profiled_shapes
 
 
