@@ -19,7 +19,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from flagscale_perf.flops.families.decoder import decoder
-from flagscale_perf.flops.hf import args_from_hf
+from flagscale_perf.flops.families.encoder import bert, encoder_decoder
+from flagscale_perf.flops.families.vision import vision_language
+from flagscale_perf.flops.hf import OF_TRAINING, args_from_hf
+from flagscale_perf.flops.hf_towers import args_from_bert, args_from_llava, args_from_qwen_vl, args_from_t5
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.sources import fields_from_args
 from flagscale_perf.flops.step import Measure, Step
@@ -41,6 +44,7 @@ class Family(NamedTuple):
         hf_types: its Hugging Face `model_type`s.
         gated: whether the feed-forward blocks of its Hugging Face models have three matrices.
         forward: writes its forward pass on a tape.
+        from_hf: reads a `config.json` of these, given with name and gated, into Megatron's argument names.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Family(NamedTuple):
     hf_types: tuple[str, ...]
     gated: bool = True
     forward: Callable[[Tape], None] = decoder
+    from_hf: Callable[[Mapping[str, Any], str, bool], dict[str, Any]] = args_from_hf
 
 
 def _looks_like_qwen(shape: Shape) -> bool:
@@ -59,6 +64,18 @@ def _looks_like_qwen(shape: Shape) -> bool:
 
 
 FAMILIES = (
+    Family(
+        "qwen2_5_vl",
+        lambda s: bool(s.vision and s.vision.merge > 1),
+        ("qwen2_5_vl",),
+        forward=vision_language,
+        from_hf=args_from_qwen_vl,
+    ),
+    Family(
+        "llava", lambda s: s.vision is not None, ("llava",), forward=vision_language, from_hf=args_from_llava
+    ),
+    Family("t5", lambda s: s.encoder is not None, ("t5",), forward=encoder_decoder, from_hf=args_from_t5),
+    Family("bert", lambda s: s.bert is not None, ("bert",), False, bert, args_from_bert),
     Family("deepseek", lambda s: s.latent is not None, ("deepseek_v2", "deepseek_v3")),
     Family("qwen", lambda s: s.declared_family == "qwen", ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")),
     Family("mixtral", lambda s: s.experts is not None and not _looks_like_qwen(s), ("mixtral",)),
@@ -86,11 +103,16 @@ class ModelShape(Shape):
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelShape:
-        """From the contents of a Hugging Face `config.json`. Raises PerfError, also for an unknown model."""
+        """From the contents of a Hugging Face `config.json`. Raises PerfError, also for an unknown model.
+
+        It may say more than transformers reads: what of the model is trained and recomputed, and of which
+        step, in Megatron's argument names.
+        """
         model_type = config.get("model_type")
         for family in FAMILIES:
             if model_type in family.hf_types:
-                return cls.from_args(args_from_hf(config, family.name, family.gated))
+                args = family.from_hf(config, family.name, family.gated)
+                return cls.from_args(args | {name: config[name] for name in OF_TRAINING if name in config})
         known = ", ".join(sorted(name for family in FAMILIES for name in family.hf_types))
         raise PerfError(
             f"config.json: model_type is {model_type!r}, known are {known}; "
@@ -101,6 +123,11 @@ class ModelShape(Shape):
     def family(self) -> str:
         """Name of the model family."""
         return _family_of(self).name
+
+    @property
+    def parameters(self) -> int:
+        """Weights of the model, biases, norms and adapters included."""
+        return _walk(self).parameters
 
     def as_dict(self) -> dict[str, Any]:
         """Family and every field, JSON-ready."""

@@ -11,6 +11,7 @@ from typing import Any
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.training_yaml import read_training_yaml
+from flagscale_perf.flops.hf import is_hf
 from flagscale_perf.flops.sources import args_from_yaml
 from flagscale_perf.flops.tape import CORE_FORMS
 from flagscale_perf.flops_calculator import FlopsTable, ModelShape, count
@@ -66,11 +67,29 @@ class FlopsCommand(Command):
             help=("products of a recurrent layer's core: by its recurrence (model FLOPs), chunk by chunk as "
                   "kernels do (hardware FLOPs), or what Megatron-LM reports (default: recurrent)"),
         )  # fmt: skip
+        parser.add_argument(
+            "--decoder-seq-length",
+            type=_above_zero,
+            metavar="N",
+            help="tokens of the decoder's sequence of a model that has an encoder, too (default: the file's)",
+        )
+        parser.add_argument(
+            "--image-grids",
+            type=_grids,
+            metavar="'T,H,W;...'",
+            help=(
+                "the images of the step, for a model with a vision tower: frames, and patches along height "
+                "and width, of each; or none (default: the file's image_grids)"
+            ),
+        )
         parser.add_argument("--json", action="store_true", help="print one JSON object of exact integers")
 
     def run(self, args: Namespace) -> int:
         """Prints it. Raises PerfError for a file that describes no model."""
-        given, shape = _read_model(args.model)
+        beside = {"decoder_seq_length": args.decoder_seq_length, "image_grids": args.image_grids}
+        given, shape = _read_model(
+            args.model, {name: value for name, value in beside.items() if value is not None}
+        )
         batch = _step_size(args.batch_size, given, "global_batch_size", "--batch-size")
         length = _step_size(args.seq_length, given, "seq_length", "--seq-length")
         table = count(shape, batch, length, args.packed_seq_lens, args.core)
@@ -117,12 +136,12 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
     )
 
 
-def _read_model(path: Path) -> tuple[Mapping[str, Any], ModelShape]:
-    """The file's arguments, flat, and the shape they describe."""
+def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any], ModelShape]:
+    """The file's arguments, flat, and the shape they describe together with `more`."""
     content = _parse(path)
-    if "model_type" in content and "num_layers" not in content:
-        return content, ModelShape.from_hf(content)
-    flat = args_from_yaml(content)
+    if is_hf(content):
+        return content, ModelShape.from_hf({**content, **more})
+    flat = {**args_from_yaml(content), **more}
     return flat, ModelShape.from_args(flat)
 
 
@@ -158,6 +177,10 @@ def _above_zero(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def _grids(text: str) -> str | list[str]:
+    return [] if text.strip().lower() == "none" else text
 
 
 def _lengths(text: str) -> list[int]:

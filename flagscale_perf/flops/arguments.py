@@ -20,6 +20,10 @@ class Arguments:
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._given = given
 
+    def has(self, name: str) -> bool:
+        """Whether it is given at all, whatever its value."""
+        return name in self._given
+
     def get(self, name: str) -> Any:
         """The value; None if it is not given, or is what yaml's null becomes on a command line."""
         value = self._given.get(name)
@@ -49,11 +53,11 @@ class Arguments:
         """Like `integer`; None if it is not given."""
         return None if self.get(name) is None else self.integer(name)
 
-    def layers(self) -> int:
+    def layers(self, name: str = "num_layers") -> int:
         """The number of layers. Raises PerfError."""
-        layers = self.integer("num_layers")
+        layers = self.integer(name)
         if layers > MAX_LAYERS:  # a shape describes each layer
-            raise PerfError(f"model: num_layers is {layers}; give at most {MAX_LAYERS}")
+            raise PerfError(f"model: {name} is {layers}; give at most {MAX_LAYERS}")
         return layers
 
     def factor(self, name: str) -> float:

@@ -8,6 +8,12 @@ from typing import Any
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.spine.errors import PerfError
 
+# Arguments of a training that a config.json may hold beside what transformers reads.
+OF_TRAINING = (
+    "decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity",
+    "recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size",
+)  # fmt: skip
+
 # argument -> keys that may hold it, the first one present wins
 _KEYS = {
     "num_layers": ("num_hidden_layers", "n_layer"),
@@ -27,6 +33,11 @@ _KEYS = {
     "qk_pos_emb_head_dim": ("qk_rope_head_dim",),
     "v_head_dim": ("v_head_dim",),
 }
+
+
+def is_hf(content: Mapping[str, Any]) -> bool:
+    """Whether these are the contents of a `config.json`; T5's says num_layers as Megatron does."""
+    return "model_type" in content and ("num_layers" not in content or "d_model" in content)
 
 
 def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:

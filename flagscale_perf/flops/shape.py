@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 RECOMPUTE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
@@ -15,6 +16,9 @@ LORA_TARGETS = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj",
     "linear_q_up_proj", "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
 )  # fmt: skip
+
+# Names in `Shape.frozen` of what "language_model" is not.
+OUTSIDE_LANGUAGE_MODEL = ("vision", "projector", "encoder")
 
 # Field -> the argument it comes from.
 _SIZES = {
@@ -142,13 +146,15 @@ class Shape:
         window: sliding window; None for full causal attention.
         recompute: what is computed twice.
         lora: adapters; None where the weights themselves are trained.
-        frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp".
+        frozen: weights without a gradient: "embedding", "output_layer", "layers.N", "mtp", "vision",
+            "projector", "encoder", and "language_model" for all that is none of the last three.
         norm_bias, linear_bias, qkv_bias, qk_norm, tied_embeddings: matter for the number of parameters only.
         learned_positions: rows of a learned position embedding; 0 for none.
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
         mtp_blocks: of a depth of multi-token prediction; empty where it is like the decoder's last layer.
         mamba, delta, kda, indexer, rwkv: sizes of blocks of these kinds; None where there is none.
+        vision, encoder, bert: what stands beside the decoder, or in its place; None for nothing.
         micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
         sequence_shards: ranks that share a sequence when it is routed to experts (by context parallelism, and
             by tensor parallelism with sequence parallelism).
@@ -184,6 +190,9 @@ class Shape:
     kda: KimiDelta | None = None
     indexer: Indexer | None = None
     rwkv: Rwkv | None = None
+    vision: Vision | None = None
+    encoder: Encoder | None = None
+    bert: BertHeads | None = None
     micro_batch: int | None = None
     sequence_shards: int = 1
 
@@ -199,9 +208,10 @@ class Shape:
             )
         if self.experts:
             self._check_experts(self.experts)
-        if self.recompute.any and (self.lora or self.frozen):
+        if self.lora and (self.vision or self.encoder or self.bert):
             raise PerfError(
-                "model: recomputation together with frozen weights is not counted; switch one of the two off"
+                "model: peft_type lora in a model with a vision tower or an encoder is not counted; describe "
+                "the model without adapters"
             )
         self._check_frozen()
 
@@ -218,14 +228,24 @@ class Shape:
             )
 
     def _check_frozen(self) -> None:
-        known = {"embedding", "output_layer", "mtp", *(f"layers.{layer}" for layer in range(self.layers))}
+        numbered = {f"layers.{layer}" for layer in range(self.layers)}
+        known = {"embedding", "output_layer", "mtp"} | numbered
+        known |= {"vision", "projector", "language_model"} if self.vision else set()
+        known |= {"encoder"} if self.encoder else set()
         for name in self.frozen:
             if name not in known:
                 last = f"layers.{self.layers - 1}"
                 raise PerfError(
                     f"model: frozen weight {name!r} is not known; "
-                    f"write embedding, output_layer, mtp or layers.0 to {last}"
+                    f"write {', '.join(sorted(known - numbered))} or layers.0 to {last}"
                 )
+
+    def check_step(self) -> None:
+        """Raises PerfError where the source does not say all of what a step costs."""
+        if self.vision:
+            self.vision.step_images()
+        if self.encoder:
+            self.encoder.decoder_length()
 
     def is_moe(self, layer: int) -> bool:
         """Whether this layer's feed-forward block is a mixture; MTP layers are like the decoder's last."""

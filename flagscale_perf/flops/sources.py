@@ -11,6 +11,7 @@ from typing import Any
 
 from flagscale_perf.flops import hybrid
 from flagscale_perf.flops.arguments import MAX_LAYERS, Arguments
+from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
 from flagscale_perf.flops.stages import layers_per_chunk
 from flagscale_perf.spine.errors import PerfError
@@ -22,8 +23,6 @@ _UNCOUNTED = {
     "hybrid_override_pattern": "Mamba layers",
     "experimental_attention_variant": "an experimental attention",
 }
-# Arguments that only FlagScale's vision-language scripts have, whatever their value.
-_OF_VISION_MODELS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
 _PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d{1,6}))?\s*\)?")
 MAX_PATTERN = 2000  # characters
 
@@ -51,7 +50,11 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Shape` by name. Raises PerfError, naming what is missing or contradictory."""
     args = Arguments(given)
     _refuse_uncounted(args, given)
-    layers, hidden, heads = args.layers(), args.integer("hidden_size"), args.integer("num_attention_heads")
+    layers, hidden, heads = (
+        decoder_layers(args),
+        args.integer("hidden_size"),
+        args.integer("num_attention_heads"),
+    )
     latent, mtp_layers = _latent_attention(args), _count(args, "mtp_num_layers")
     swiglu, geglu = args.flag("swiglu"), args.flag("quick_geglu")
     if swiglu + geglu + args.flag("squared_relu") > 1:
@@ -76,10 +79,10 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "window": _window(args, layers + mtp_layers),
         "recompute": _recompute(args, layers),
         "lora": _lora(args),
-        "frozen": args.names("frozen"),
         "micro_batch": args.optional("micro_batch_size"),
         "sequence_shards": _sequence_shards(args),
         **_parameter_facts(args),
+        **tower_fields(args, layers),
         **hybrid.fields(args, layers),
     }
 
@@ -88,12 +91,6 @@ def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
     for name, what in _UNCOUNTED.items():
         if args.get(name):
             raise PerfError(f"model: {name} is set; {what} cannot be counted")
-    vision = [name for name in _OF_VISION_MODELS if name in given]
-    if vision:
-        raise PerfError(
-            f"model: {vision[0]} is given, so there is a vision encoder, which cannot be counted; "
-            "describe the text model"
-        )
     if "rwkv" in str(args.get("tokenizer_type")).lower():
         raise PerfError(
             f"model: tokenizer_type is {args.get('tokenizer_type')!r}; RWKV's time mixing cannot be counted"

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from flagscale_perf.flops.shape import Shape
+from flagscale_perf.flops.shape import OUTSIDE_LANGUAGE_MODEL, Shape
 from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Unit
 
 CORE_FORMS = ("recurrent", "chunked", "megatron")
@@ -89,7 +89,8 @@ class Tape:
         self._stream = self._prefix = ""
         self._row: Unit = TOKEN
         self._pairs: Unit | None = None
-        self._repeats = 0
+        self._used = True
+        self._repeated_parts: list[list[tuple[Term, int, int]]] = []
         self.trained = self.is_trained("")
 
     @contextmanager
@@ -108,35 +109,58 @@ class Tape:
         self._stream, self._prefix, self._row, self._pairs = before
 
     @contextmanager
-    def layer(self, name: str, prefix: str = "", repeated: bool = False) -> Iterator[None]:
+    def layer(self, name: str, prefix: str = "", repeated: bool = False, used: bool = True) -> Iterator[None]:
         """One layer.
 
         Args:
             name: its name in `Shape.frozen`.
             prefix: goes before the names of its components, behind the stream's.
             repeated: whether the whole layer is recomputed.
+            used: False for a layer whose output nobody reads, so that no gradient comes back to it.
         """
-        before = self._prefix, self._repeats, self.trained
-        self._prefix, self.trained = self._stream + prefix, self.is_trained(name)
-        self._repeats += repeated
-        yield
-        self._prefix, self._repeats, self.trained = before
+        before = self._prefix, self._used, self.trained
+        self._prefix, self._used, self.trained = self._stream + prefix, used, self.is_trained(name)
+        with self._repeated(int(repeated)):
+            yield
+        self._prefix, self._used, self.trained = before
 
     @contextmanager
     def recomputed(self, *modules: str) -> Iterator[None]:
         """A part that is recomputed if one of `modules` is chosen; a part within it may be so once more."""
-        extra = any(module in self.shape.recompute.modules for module in modules)
-        self._repeats += extra
+        with self._repeated(int(any(module in self.shape.recompute.modules for module in modules))):
+            yield
+
+    @contextmanager
+    def _repeated(self, times: int) -> Iterator[None]:
+        # A part that no gradient comes back through is not recomputed, and what is in it says so at its end.
+        if not times:
+            yield
+            return
+        part: list[tuple[Term, int, int]] = []
+        self._repeated_parts.append(part)
         yield
-        self._repeats -= extra
+        self._repeated_parts.pop()
+        if any(bwd for _, _, bwd in part):
+            for term, fwd, _ in part:
+                self.flops[term] += fwd
+
+    @property
+    def row(self) -> Unit:
+        """What passes through linear layers at present."""
+        return self._row
 
     def is_trained(self, name: str) -> bool:
         """Whether the weights called `name` (see `Shape.frozen`) get a gradient."""
-        return self.shape.lora is None and name not in self.shape.frozen
+        frozen = self.shape.frozen
+        with_language_model = name not in OUTSIDE_LANGUAGE_MODEL and "language_model" in frozen
+        return self.shape.lora is None and name not in frozen and not with_language_model
 
-    def norm(self, x: bool, width: int) -> bool:
-        """A norm over `width`: not a product, but a trained one starts a gradient."""
-        self.parameters += width * (2 if self.shape.norm_bias else 1)
+    def norm(self, x: bool, width: int, bias: bool | None = None) -> bool:
+        """A norm over `width`: not a product, but a trained one starts a gradient.
+
+        `bias`: whether it has one; None for as the shape's norms.
+        """
+        self.parameters += width * (2 if (self.shape.norm_bias if bias is None else bias) else 1)
         return x or self.trained
 
     def linear(self, weight: Weight, x: bool) -> bool:
@@ -188,5 +212,9 @@ class Tape:
 
     def add(self, component: str, unit: Unit, fwd: int, bwd: int) -> None:
         """Adds the cost of one unit; enclosing parts that are recomputed repeat the forward pass."""
-        for phase, flops in zip(PHASES, (fwd, bwd, fwd * self._repeats), strict=True):
-            self.flops[Term(self._prefix + component, phase, unit)] += flops
+        bwd = bwd if self._used else 0
+        terms = [Term(self._prefix + component, phase, unit) for phase in PHASES]
+        for term, flops in zip(terms, (fwd, bwd, 0), strict=True):
+            self.flops[term] += flops
+        for part in self._repeated_parts:
+            part.append((terms[-1], fwd, bwd))

@@ -16,7 +16,7 @@ from typing import Any
 
 from flagscale_perf.flops.memory import Layout, MemoryNeed, memory_need
 from flagscale_perf.flops.sources import args_from_yaml
-from flagscale_perf.flops_calculator import ModelShape, count
+from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.launcher.machine import Free, Machine
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.spine.errors import PerfError
@@ -75,7 +75,7 @@ def memory_notes(plan: Plan) -> list[str]:
 def _need(given: Mapping[str, Any], local_ranks: int, nodes: int) -> MemoryNeed:
     shape = ModelShape.from_args(given)
     layout = Layout.from_args(given, local_ranks, local_ranks * nodes)
-    return memory_need(shape, count(shape, 1, layout.seq_length).parameters, layout)
+    return memory_need(shape, shape.parameters, layout)
 
 
 def _nodes(plan: Plan) -> int:

@@ -43,7 +43,8 @@ def test_every_family_has_an_example():
 def test_the_example(family):
     text = EXAMPLES[family]
     args = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
-    table = count(ModelShape.from_args(args), args["global_batch_size"], args["seq_length"])
+    shape = ModelShape.from_hf(args) if "model_type" in args else ModelShape.from_args(args)
+    table = count(shape, args["global_batch_size"], args["seq_length"])
     rows = re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", text, re.MULTILINE)
     stated = {name: int(number.replace(",", "")) for name, _, number in rows}
     assert table.family == family

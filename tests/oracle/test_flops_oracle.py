@@ -6,7 +6,7 @@ import pytest
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
 from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, random_configurations
-from tests.oracle.tower_configurations import DECODERS
+from tests.oracle.tower_configurations import DECODERS, TOWERS
 
 SEED = 20240
 
@@ -17,6 +17,10 @@ def test_every_family_and_option():
 
 def test_decoders_of_transformers():
     assert differences(DECODERS, []) == {}
+
+
+def test_towers_encoders_and_their_frozen_parts():
+    assert differences(TOWERS, []) == {}
 
 
 def test_full_size_models():

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tests.oracle.products import UNCOUNTED, Counter
@@ -71,16 +71,17 @@ def freeze(model: torch.nn.Module, args: dict[str, Any]) -> None:
 
 
 def recompute(model: torch.nn.Module, args: dict[str, Any]) -> None:
-    """Every layer whole, as Megatron does it: torch's reentrant checkpoint.
+    """Every layer whole, its last product included, as Megatron's checkpoint does.
 
-    transformers' own switch would let a gradient through the input of frozen towers.
+    Megatron's lets no gradient through a layer whose input has none, and never trains it; transformers' own
+    switch lets one through the input of frozen towers. Here gradients are what they are without.
     """
     if args.get("recompute_granularity") != "full":
         return
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.gradient_checkpointing = True
-            module._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=True)
+            module._gradient_checkpointing_func = functools.partial(checkpoint, use_reentrant=False)
 
 
 def inputs_of(model: torch.nn.Module, args: dict[str, Any]) -> dict[str, torch.Tensor]:
@@ -125,7 +126,7 @@ def count(args: dict[str, Any]) -> dict[str, Any]:
     recompute(model, args)
     counter = Counter(model, naming(args["config"]["model_type"]))
     given = inputs_of(model, args)
-    with counter:
+    with counter, set_checkpoint_early_stop(False):
         loss = model(**given).loss
         counter.in_backward = True
         loss.backward()

@@ -7,14 +7,16 @@ from functools import partial
 
 from flagscale_perf.flops.families import BLOCKS
 from flagscale_perf.flops.tape import Tape, Weight
-from flagscale_perf.flops.units import TOKEN
 
 
-def decoder(tape: Tape) -> None:
-    """A decoder-only model, such as `GPTModel` and `MambaModel`: every layer by the names of its blocks."""
+def decoder(tape: Tape, seen: bool = False) -> None:
+    """A decoder-only model, such as `GPTModel` and `MambaModel`: every layer by the names of its blocks.
+
+    `seen`: whether a gradient flows through what stands beside the embedded tokens, such as images.
+    """
     shape = tape.shape
     tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)
-    embedded = x = tape.is_trained("embedding")
+    embedded = x = tape.is_trained("embedding") or seen
     for layer, repeated in enumerate(shape.recompute.full_layers or (False,) * shape.layers):
         with tape.layer(f"layers.{layer}", repeated=repeated):
             x = layer_of_blocks(tape, layer, x)
@@ -52,4 +54,4 @@ def logits(tape: Tape, prefix: str, x: bool) -> None:
     shape = tape.shape
     flops = 2 * shape.hidden * shape.vocab
     trained = tape.is_trained("embedding" if shape.tied_embeddings else "output_layer")
-    tape.add(prefix + "logits", TOKEN, fwd=flops, bwd=flops * (x + trained))
+    tape.add(prefix + "logits", tape.row, fwd=flops, bwd=flops * (x + trained))

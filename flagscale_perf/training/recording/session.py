@@ -39,6 +39,7 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
         missing.append("raw marks (--perf-capture-steps needs --perf-breakdown)")
     try:
         shape = ModelShape.from_args(loop.model_args())
+        shape.check_step()
     except PerfError as error:
         return replace(facts, missing=[*missing, f"TFLOPS, MFU and HFU ({error})"]), unknown_flops
     if not shape.recompute.known:

@@ -9,6 +9,7 @@ import pytest
 from flagscale_perf.cli import main
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.golden import golden
+from tests.oracle.tower_configurations import QWEN_VL, T5
 
 ARGS = {
     "num_layers": 2, "hidden_size": 64, "num_attention_heads": 8, "group_query_attention": True,
@@ -178,3 +179,27 @@ def test_a_value_of_another_kind_is_a_mistake_of_the_user(tmp_path, capsys, wron
     assert capsys.readouterr().err.startswith(
         ("--args ", "model: ", "config.json: ", "global_batch_size is True in the file")
     )
+
+
+def test_what_a_step_has_beside_tokens_comes_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(QWEN_VL), encoding="utf-8")
+    step = ["flops", "--args", str(path), "--batch-size", "2", "--seq-length", "20", "--json"]
+    assert main([*step, "--image-grids", "1,4,6;2,4,4"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["components"]["vision_patch_embed"]["fwd"] == 2 * (24 + 32) * 24 * 24
+    assert main([*step, "--image-grids", "none"]) == 0
+    assert json.loads(capsys.readouterr().out)["components"]["vision_mlp"]["fwd"] == 0
+    assert main(step) == 2
+    assert "image_grids is missing" in capsys.readouterr().err
+
+
+def test_a_decoders_length_comes_from_the_command_line(tmp_path, capsys):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(T5), encoding="utf-8")
+    step = ["flops", "--args", str(path), "--batch-size", "2", "--seq-length", "20", "--json"]
+    assert main([*step, "--decoder-seq-length", "9"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["components"]["cross_core_attention"]["fwd"] == 3 * 2 * 20 * 9 * 4 * 24 * 2 // 2
+    assert main(step) == 2
+    assert "decoder_seq_length is missing" in capsys.readouterr().err

@@ -1,0 +1,158 @@
+"""Hugging Face configs of vision-language models, T5 and BERT in Megatron's argument names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.hf import args_from_hf
+from flagscale_perf.flops.towers import Vision
+from flagscale_perf.spine.errors import PerfError
+
+# transformers' own defaults, which a config.json may leave out
+_LLAMA = {
+    "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 11008,
+    "vocab_size": 32000,
+}  # fmt: skip
+_QWEN_VISION = {
+    "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
+    "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 112,
+}  # fmt: skip
+_CLIP = {
+    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
+    "patch_size": 14, "image_size": 336, "num_channels": 3,
+}  # fmt: skip
+_T5 = {
+    "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8, "vocab_size": 32128,
+    "relative_attention_num_buckets": 32,
+}  # fmt: skip
+_BERT = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "vocab_size": 30522, "max_position_embeddings": 512, "type_vocab_size": 2,
+}  # fmt: skip
+_TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
+
+
+def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """Qwen2.5-VL; its text model may stand in text_config or beside it. Raises PerfError."""
+    tower = _section(config, "vision_config", _QWEN_VISION)
+    number = Arguments(tower).integer
+    layers, hidden, merge = number("depth"), number("hidden_size"), number("spatial_merge_size")
+    whole = tower.get("fullatt_block_indexes", (7, 15, 23, 31))
+    vision = Vision(
+        layers=layers,
+        hidden=hidden,
+        heads=number("num_heads"),
+        ffn=number("intermediate_size"),
+        gated=True,
+        patch_inputs=number("in_channels") * number("temporal_patch_size") * number("patch_size") ** 2,
+        projector_inner=hidden * merge**2,
+        merge=merge,
+        window=number("window_size") // merge // number("patch_size"),
+        whole_frames=tuple(layer in whole for layer in range(layers)),
+        projector_norm=True,
+    )
+    text = _text(config, {}) | {"model_type": "qwen2"}
+    return args_from_hf(text, family, gated) | {"vision_tower": vision}
+
+
+def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """LLaVA 1.5: a CLIP tower, two projecting layers, a decoder. Raises PerfError."""
+    tower = _section(config, "vision_config", _CLIP)
+    if tower.get("model_type", "clip_vision_model") != "clip_vision_model":
+        raise PerfError(
+            f"config.json: vision_config has model_type {tower['model_type']!r}; "
+            "only clip_vision_model is counted"
+        )
+    text = _text(config, _LLAMA if _text(config, {}).get("model_type", "llama") == "llama" else {})
+    text = {"model_type": "llama"} | text
+    if text["model_type"] not in _TEXT_MODELS:
+        raise PerfError(
+            f"config.json: text_config has model_type {text['model_type']!r}; "
+            f"counted are {', '.join(_TEXT_MODELS)}"
+        )
+    number = Arguments(tower).integer
+    layers, side = number("num_hidden_layers"), number("image_size") // number("patch_size")
+    keeps_class = config.get("vision_feature_select_strategy", "default") == "full"
+    vision = Vision(
+        layers=layers,
+        hidden=number("hidden_size"),
+        heads=number("num_attention_heads"),
+        ffn=number("intermediate_size"),
+        gated=False,
+        patch_inputs=number("num_channels") * number("patch_size") ** 2,
+        projector_inner=Arguments(text).integer("hidden_size"),
+        used=_used_layers(config.get("vision_feature_layer", -2), layers),
+        class_token=True,
+        projects_class=keeps_class,
+        projector_bias=bool(config.get("multimodal_projector_bias", True)),
+        norm_bias=True,
+        outer_norms=2,
+        positions=side * side + 1,
+    )
+    return args_from_hf(text, family, gated) | {"vision_tower": vision}
+
+
+def _used_layers(given: Any, layers: int) -> tuple[int, ...]:
+    """After how many layers outputs are taken: transformers counts the embeddings as the first of them."""
+    chosen = given if isinstance(given, list) else [given]
+    if not chosen or any(type(each) is not int or not -layers - 1 <= each <= layers for each in chosen):
+        raise PerfError(
+            f"config.json: vision_feature_layer is {given!r}; write a layer, or a list of layers, "
+            f"from {-layers - 1} to {layers}"
+        )
+    return tuple(each % (layers + 1) for each in chosen)
+
+
+def _section(config: Mapping[str, Any], name: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    section = config.get(name)
+    if not isinstance(section, Mapping):
+        raise PerfError(f"config.json: {name} is {section!r}; write the sizes of that part of the model")
+    return {**defaults, **section}
+
+
+def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The text model's own config, whether in a section of its own or not."""
+    inner = config.get("text_config")
+    beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
+    text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
+    tied = bool(config.get("tie_word_embeddings")) or bool(text.get("tie_word_embeddings"))
+    return text | {"tie_word_embeddings": tied}
+
+
+def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """T5; num_layers are the encoder's. Raises PerfError."""
+    given = _T5 | dict(config)
+    decoder = given.get("num_decoder_layers")
+    return {
+        "model_family": family,
+        "num_layers": given["num_layers"] if decoder is None else decoder,
+        "encoder_num_layers": given["num_layers"],
+        "hidden_size": given["d_model"],
+        "num_attention_heads": given["num_heads"],
+        "kv_channels": given["d_kv"],
+        "ffn_hidden_size": given["d_ff"],
+        "swiglu": str(given.get("feed_forward_proj", "relu")).startswith("gated"),
+        "padded_vocab_size": given["vocab_size"],
+        "normalization": "RMSNorm",
+        "add_bias_linear": False,
+        "position_embedding_type": "relative",
+        "position_buckets": given["relative_attention_num_buckets"],
+    }
+
+
+def args_from_bert(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """BERT as it is pretrained, with both of its heads. Raises PerfError."""
+    given = _BERT | dict(config)
+    return {
+        "model_family": family,
+        "num_layers": given["num_hidden_layers"],
+        "hidden_size": given["hidden_size"],
+        "num_attention_heads": given["num_attention_heads"],
+        "ffn_hidden_size": given["intermediate_size"],
+        "padded_vocab_size": given["vocab_size"],
+        "max_position_embeddings": given["max_position_embeddings"],
+        "token_types": given["type_vocab_size"],
+        "post_norm": True,
+    }
