@@ -168,7 +168,7 @@ def _random_llava(source: random.Random) -> Args:
         "num_attention_heads": heads, "intermediate_size": 4 * source.randint(2, 12), "patch_size": patch,
         "image_size": side * patch, "num_channels": source.randint(1, 3),
     }  # fmt: skip
-    layer = source.choice([-2, -1, source.randint(-layers - 1, layers), [-2, -1]])
+    layer = source.choice([-2, -1, source.randint(1, layers), [-2, -1]])
     config = LLAVA | {
         "text_config": {"model_type": source.choice(["llama", "qwen2"])} | text,
         "vision_config": vision,
