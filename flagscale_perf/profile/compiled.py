@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from flagscale_perf.profile.events import NOTHING, Events, Inputs, Ints
+from flagscale_perf.profile.events import NOTHING, Events, Inputs, Ints, Kernels
 from flagscale_perf.profile.ranges import MODULE, paths_of
 
 ATTENTION = frozenset({
@@ -181,49 +181,69 @@ def _with(events: Events, ranges: Sequence[_Range]) -> Events:
     """The events and the ranges, sorted by start; of two with one start the longer one, then the range that
     was made first, then the event.
     """
-    names, count = list(events.names), len(ranges)
-    index = {name: place for place, name in enumerate(names)}
+    names = {name: place for place, name in enumerate(events.names)}
     for made in ranges:
-        index.setdefault(made.name, len(index))
-    names += [name for name, place in index.items() if place >= len(names)]
-    start_ns = np.concatenate([[made.start_ns for made in ranges], events.start_ns]).astype(np.int64)
-    lengths = [made.end_ns - made.start_ns for made in ranges]
-    duration_ns = np.concatenate([lengths, events.duration_ns]).astype(np.int64)
-    order = np.lexsort((np.arange(len(start_ns)), -duration_ns, start_ns))
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
-    moved = place[count:]  # old index -> new one
-    kernels = events.kernels
-    if kernels is not None:
-        known = kernels.event >= 0
-        event = kernels.event.copy()
-        event[known] = moved[event[known]]
-        kernels = replace(kernels, event=event)
-
-    def column(values: np.ndarray, fill: Sequence[int]) -> np.ndarray:
-        joined: np.ndarray = np.concatenate([np.asarray(fill, values.dtype), values])[order]
-        return joined
-
+        names.setdefault(made.name, len(names))
+    merged = _Merged.of(events, ranges)
+    count = len(ranges)
     return replace(
         events,
-        names=names,
-        name=column(events.name, [index[made.name] for made in ranges]),
-        start_ns=start_ns[order],
-        duration_ns=duration_ns[order],
-        thread=column(events.thread, [made.thread for made in ranges]),
-        scope=column(events.scope, [made.scope for made in ranges]),
-        sequence=column(events.sequence, [NOTHING] * count),
-        forward_thread=column(events.forward_thread, [0] * count),
-        is_async=column(events.is_async, [0] * count),
-        device_ns=column(events.device_ns, [NOTHING if events.kernels is None else 0] * count),
-        metadata={int(moved[at]): said for at, said in events.metadata.items()},
-        kernels=kernels,
-        inputs=None if events.inputs is None else _inputs(events.inputs, order, count),
+        names=list(names),
+        name=merged.column(events.name, [names[made.name] for made in ranges]),
+        start_ns=merged.column(events.start_ns, [made.start_ns for made in ranges]),
+        duration_ns=merged.column(events.duration_ns, [made.end_ns - made.start_ns for made in ranges]),
+        thread=merged.column(events.thread, [made.thread for made in ranges]),
+        scope=merged.column(events.scope, [made.scope for made in ranges]),
+        sequence=merged.column(events.sequence, [NOTHING] * count),
+        forward_thread=merged.column(events.forward_thread, [0] * count),
+        is_async=merged.column(events.is_async, [0] * count),
+        device_ns=merged.column(events.device_ns, [NOTHING if events.kernels is None else 0] * count),
+        metadata={int(merged.moved[at]): said for at, said in events.metadata.items()},
+        kernels=None if events.kernels is None else merged.kernels(events.kernels),
+        inputs=None if events.inputs is None else merged.inputs(events.inputs),
     )
 
 
-def _inputs(inputs: Inputs, order: Ints, count: int) -> Inputs:
-    def column(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
-        return [() if at < count else values[at - count] for at in order.tolist()]
+@dataclass(frozen=True)
+class _Merged:
+    """Where ranges and events go when they become one list.
 
-    return Inputs(column(inputs.shapes), column(inputs.dtypes), column(inputs.values))
+    Attributes:
+        count: of the ranges, which come before the events until they are sorted.
+        order: of both together.
+        moved: of each event, its new index.
+    """
+
+    count: int
+    order: Ints
+    moved: Ints
+
+    @classmethod
+    def of(cls, events: Events, ranges: Sequence[_Range]) -> _Merged:
+        """By start, then by length, then ranges before events."""
+        start_ns = np.concatenate([[made.start_ns for made in ranges], events.start_ns])
+        lengths = np.concatenate([[made.end_ns - made.start_ns for made in ranges], events.duration_ns])
+        order = np.lexsort((np.arange(len(start_ns)), -lengths, start_ns))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        return cls(len(ranges), order, place[len(ranges) :])
+
+    def column(self, values: np.ndarray, of_ranges: Sequence[int]) -> np.ndarray:
+        """The events' values with those of the ranges."""
+        joined: np.ndarray = np.concatenate([np.asarray(of_ranges, values.dtype), values])[self.order]
+        return joined
+
+    def kernels(self, kernels: Kernels) -> Kernels:
+        """The same, launched by the events at their new places."""
+        known = kernels.event >= 0
+        event = kernels.event.copy()
+        event[known] = self.moved[event[known]]
+        return replace(kernels, event=event)
+
+    def inputs(self, inputs: Inputs) -> Inputs:
+        """The events' inputs; a range has none."""
+
+        def column(values: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+            return [() if at < self.count else values[at - self.count] for at in self.order.tolist()]
+
+        return Inputs(column(inputs.shapes), column(inputs.dtypes), column(inputs.values))

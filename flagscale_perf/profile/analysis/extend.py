@@ -1,4 +1,4 @@
-"""What others add to the report of a profile: kinds of operators, figures, charts.
+"""What others add to the report of a profile: kinds of operators and modules, figures, charts.
 
 Registered by a call, or by an entry point of the group `flagscale_perf.profile`, whose module is imported
 before a report is made and makes these calls.
@@ -12,7 +12,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from flagscale_perf.analysis.blocks import Block
-from flagscale_perf.profile.analysis.operators import forget_operators, register_operator
+from flagscale_perf.profile.analysis.operators import (
+    forget_operators,
+    register_module,
+    register_operator,
+)
 from flagscale_perf.spine.errors import PerfError
 
 if TYPE_CHECKING:
@@ -24,7 +28,7 @@ Chart = Callable[["ProfileReport"], Block]
 _metrics: dict[str, Metric] = {}
 _charts: dict[str, Chart] = {}
 
-__all__ = ["chart", "charts", "forget", "load", "metric", "metrics", "register_operator"]
+__all__ = ["chart", "charts", "forget", "load", "metric", "metrics", "register_module", "register_operator"]
 
 
 def metric(make: Metric) -> Metric:

@@ -1,6 +1,9 @@
 """What kind of work an operator does, and what part of a layer a module is: one table each.
 
-The first entry that fits decides; `register_operator("aten::my_kernel", "attention")` goes before all.
+The first entry that fits decides; `register_operator("aten::my_kernel", "attention")` goes before all. Simple
+arithmetic inside a module that is known for a kind of work, such as a normalisation written in Python, is of
+that kind: another table, by the last part of the module's path, to which `register_module("my_norm", "norm")`
+adds.
 """
 
 from __future__ import annotations
@@ -51,6 +54,14 @@ _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in _OPERATORS)
 _NODE = re.compile(r"^(autograd::engine::evaluate_function: )?(\w+?)Backward\d*$")
 _ATTENTION_MODULE = re.compile(r"(^|\.)(\w*attn\w*|\w*attention\w*)$", re.IGNORECASE)
 _own: dict[str, str] = {}
+_own_modules: dict[str, str] = {}
+_SIMPLE = frozenset({ELEMENTWISE, REDUCTION, COPY, OTHER})
+# Kind -> the last part of the path of a module whose arithmetic is of that kind, in small letters.
+_MODULES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (NORM, re.compile(r"^(\w*layer_?norm|\w*rms_?norm|\w+_norm|norm\d*|ln(_\w+)?|\w+_ln)$")),
+    (ATTENTION, re.compile(r"^(rotary_emb\w*|rotary_pos_emb\w*|rotary|rope)$")),
+    (ACTIVATION, re.compile(r"^(act|act_fn|activation|activation_fn|activation_func|gelu|silu)$")),
+)
 # What a module of a layer does, by the last part of its path; what the requirement calls it.
 _PARTS = (
     ("linear_qkv", re.compile(r"^(q_proj|k_proj|v_proj|qkv_proj|linear_qkv|linear_q|linear_kv|c_attn|qkv)$")),
@@ -67,9 +78,18 @@ def register_operator(name: str, kind: str) -> None:
     kind_of.cache_clear()
 
 
+def register_module(name: str, kind: str) -> None:
+    """From now on what modules of this name, the last part of their path, compute is of this kind, but for
+    products of matrices and what has a kind of its own by its name.
+    """
+    _own_modules[name] = kind
+    kind_of.cache_clear()
+
+
 def forget_operators() -> None:
-    """Undoes every `register_operator`."""
+    """Undoes every `register_operator` and `register_module`."""
     _own.clear()
+    _own_modules.clear()
     kind_of.cache_clear()
 
 
@@ -87,6 +107,8 @@ def kind_of(op: str, phase: str = "", module: str = "", sort: int = Sort.OPERATO
     if phase == OPTIMIZER:
         return OPTIMIZER
     found = _named(op)
+    if found in _SIMPLE and (kind := _of_module(module)):
+        return kind
     # softmax and batched products of an attention that is written out in Python
     is_plain = found == ACTIVATION and "softmax" in op or found == MATMUL and "bmm" in op
     return ATTENTION if is_plain and _ATTENTION_MODULE.search(module) else found
@@ -98,6 +120,14 @@ def part_of(module: str, kind: str) -> str:
     if kind == ATTENTION:
         return "attention_compute"
     return next((part for part, pattern in _PARTS if pattern.match(last)), kind)
+
+
+def _of_module(module: str) -> str:
+    """The kind that its arithmetic is of; "" where it is none in particular."""
+    last = module.rpartition(".")[2]
+    if last in _own_modules:
+        return _own_modules[last]
+    return next((kind for kind, pattern in _MODULES if pattern.match(last.lower())), "")
 
 
 def _named(op: str) -> str:

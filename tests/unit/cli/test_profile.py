@@ -108,10 +108,11 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_predict_says_what_a_step_needs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # or torch sets it
     given = ["profile", "predict", "--batch-size", "2", "--seq-length", "64", "--dtype", "fp32"]
     assert main([*given, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)

@@ -8,6 +8,7 @@ from flagscale_perf.profile.analysis.operators import (
     forget_operators,
     kind_of,
     part_of,
+    register_module,
     register_operator,
 )
 from flagscale_perf.profile.records import Sort
@@ -62,6 +63,39 @@ def test_what_a_row_says_besides_its_name() -> None:
     assert kind_of("aten::_softmax", "forward", "model.layers.0.self_attn") == "attention"
     assert kind_of("aten::bmm", "forward", "model.layers.0.self_attn") == "attention"
     assert kind_of("aten::mm", "forward", "model.layers.0.self_attn") == "matmul"
+
+
+@pytest.mark.parametrize(
+    ("op", "module", "kind"),
+    [
+        # Qwen3's RMSNorm is Python: to float32, pow, mean, add, rsqrt, mul, mul, to bf16
+        ("aten::pow", "model.layers.0.input_layernorm", "norm"),
+        ("aten::mean", "model.layers.0.input_layernorm", "norm"),
+        ("aten::copy_", "model.layers.0.self_attn.q_norm", "norm"),
+        ("MulBackward0", "model.norm", "norm"),
+        ("aten::rsqrt", "decoder.final_layernorm", "norm"),
+        ("aten::add", "transformer.h.0.ln_1", "norm"),
+        ("aten::view", "model.norm", "view"),
+        ("aten::mm", "model.norm", "matmul"),
+        ("aten::cos", "model.rotary_emb", "attention"),
+        ("aten::cat", "rotary_pos_emb", "attention"),
+        ("aten::tanh", "transformer.h.0.mlp.act", "activation"),
+        ("aten::mul", "transformer.h.0.mlp.act", "activation"),
+        ("aten::mul", "model.layers.0.mlp", "elementwise"),
+        ("aten::mul", "model.normalizer", "elementwise"),
+        ("aten::add", "model.layers.0", "elementwise"),
+    ],
+)
+def test_arithmetic_of_a_module_that_is_known_for_its_work(op: str, module: str, kind: str) -> None:
+    assert kind_of(op, "forward", module) == kind
+
+
+def test_a_module_of_ones_own() -> None:
+    register_module("gate", "routing")
+    assert kind_of("aten::mul", "forward", "model.layers.0.mlp.gate") == "routing"
+    assert kind_of("aten::mm", "forward", "model.layers.0.mlp.gate") == "matmul"
+    forget_operators()
+    assert kind_of("aten::mul", "forward", "model.layers.0.mlp.gate") == "elementwise"
 
 
 def test_a_new_one_goes_before_the_table() -> None:
