@@ -173,7 +173,7 @@ class Judge:
     def _series(self, values: Sequence[Sequence[float]]) -> _Series:
         statistic = self._statistic
         drawn = [[statistic(draw(row)) for draw in self._draws] for row in values]
-        parts = [[statistic(part) for part in _parts(row)] for row in values]
+        parts = [[statistic(part) for part in _parts(row) if part] for row in values]
         return _Series([statistic(row) for row in values], drawn, parts)
 
     def _row(self, name: str, series: _Series, error: float) -> Row:
@@ -238,7 +238,8 @@ class Judge:
             for median, parts in zip(within, series.parts, strict=True)
         ]
         total = max(between, bootstrap.mean(drifting) + floor)
-        return _Variance(total, shrinking, ASSUMED_FREEDOM)
+        known = (self._bases + self._news) * (self._steps - 1)  # of so few steps, not even that
+        return _Variance(total, shrinking, min(ASSUMED_FREEDOM, known))
 
     def _small_sample(self) -> float:
         """What the bootstrap of so few blocks finds too little."""

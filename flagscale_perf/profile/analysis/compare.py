@@ -33,7 +33,8 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
 NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
-MIN_STEPS, MAX_STEPS = 5, 4096
+MIN_STEPS, MAX_STEPS = 2, 4096  # of one step nobody knows what it differs by from the next
+ENOUGH = 5  # of a sort, so that the other sort is not looked at
 WARMUP_SHARE = 4  # at most every fourth step is left out as warm-up
 CLEAN, PROFILED = "clean", "profiled"
 KIND = "kind "
@@ -98,7 +99,7 @@ class Run:
             for steps in self.steps(phase, basis)
         ]
         count = len(self.times(phase, basis))
-        return max(0, min(max(early, default=0), count // WARMUP_SHARE, count - MIN_STEPS))
+        return max(0, min(max(early, default=0), count // WARMUP_SHARE, count - ENOUGH))
 
 
 @dataclass(frozen=True)
@@ -191,17 +192,24 @@ def _bases(runs: Sequence[Run]) -> dict[str, str]:
         raise PerfError(f"the runs have no kind of profiled step in common: {kinds}")
     made = {}
     for phase in common:
-        for basis in (PROFILED, CLEAN):
-            if all(len(run.times(phase, basis)) >= MIN_STEPS for run in runs):
-                made[phase] = basis
+        for enough in (MIN_STEPS, ENOUGH):
+            for basis in (PROFILED, CLEAN):
+                if all(len(run.times(phase, basis)) >= enough for run in runs):
+                    made[phase] = basis
     if not made:
-        run = min(runs, key=lambda one: len(one.times(common[0], CLEAN)))
-        clean, profiled = (len(run.times(common[0], basis)) for basis in (CLEAN, PROFILED))
-        raise PerfError(
-            f"{str(run.path)!r} has {clean} clean and {profiled} profiled {common[0]} steps; {MIN_STEPS} of"
-            f" a sort are needed: profile {MIN_STEPS} steps or more, for example --perf-profile-steps 20-29"
-        )
+        raise PerfError(_too_few(runs, common[0]))
     return made
+
+
+def _too_few(runs: Sequence[Run], phase: str) -> str:
+    run = min(runs, key=lambda one: max(len(one.times(phase, basis)) for basis in (CLEAN, PROFILED)))
+    clean, profiled = (len(run.times(phase, basis)) for basis in (CLEAN, PROFILED))
+    more = MIN_STEPS - max(clean, profiled)
+    return (
+        f"{str(run.path)!r} has {clean} clean and {profiled} profiled {phase} steps: whether they differ from"
+        " others cannot be told, as nobody knows what one step differs by from the next; it needs"
+        f" {more} more of a sort, and {ENOUGH} or more for a narrow interval: --perf-profile-steps 20-29"
+    )
 
 
 def _judged(

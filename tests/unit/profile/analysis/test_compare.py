@@ -14,7 +14,7 @@ from flagscale_perf.profile.analysis.compare import compare, report_of
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.report import html, json, png, text
 from flagscale_perf.spine.errors import PerfError
-from tests.profile_runs import FORWARD, MATMUL, MS, SILU, Profiled, make_profile
+from tests.profile_runs import FORWARD, MATMUL, MS, SILU, Profiled
 from tests.run_files import steady, write
 
 LAYERS = ("model.layers.0", "model.layers.1", "model.layers.2")
@@ -172,11 +172,27 @@ def test_the_command_says_slower(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "SLOWER: by more than noise, and by more than 5.00 %" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_few_steps_have_a_wide_interval(tmp_path: Path, steps: int) -> None:
+    base, same = _run(tmp_path / "base", steps=steps), _run(tmp_path / "same", seed=2, steps=steps)
+    twice = _run(tmp_path / "twice", {"train": 100}, seed=3, steps=steps)
+    whole = compare([base], [same], CompareOptions()).whole
+    assert whole.verdict == "no difference"
+    assert whole.share_low is not None and whole.share_low < 0 < (whole.share_high or 0)
+    many = compare([_run(tmp_path / "base 20")], [_run(tmp_path / "same 20", seed=2)], CompareOptions()).whole
+    assert whole.share_high - whole.share_low > (many.share_high or 0) - (many.share_low or 0)
+    assert compare([base], [twice], CompareOptions()).whole.verdict == "slower"
+
+
+def test_the_sort_with_enough_steps_goes_before_clean_ones(tmp_path: Path) -> None:
+    base, new = _run(tmp_path / "base", steps=5, clean=False), _run(tmp_path / "new", steps=5, clean=False)
+    assert compare([base], [new], CompareOptions()).basis == "profiled train step"
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "few").mkdir()
-    few = make_profile().write(tmp_path / "few")
-    with pytest.raises(PerfError, match="has 2 clean and 2 profiled train steps; 5 of a sort are needed"):
-        compare([few], [few], CompareOptions())
+    one = _run(tmp_path / "one", steps=1)
+    with pytest.raises(PerfError, match=r"has 1 clean and 1 profiled train steps: .* it needs 1 more of a"):
+        compare([one], [one], CompareOptions())
     run, decode = _run(tmp_path / "run"), _run(tmp_path / "decode", {"decode": 0})
     with pytest.raises(PerfError, match="no kind of profiled step in common: .* has train; .* has decode"):
         compare([run], [decode], CompareOptions())
