@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Mapping
 from pathlib import Path
 
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
-from flagscale_perf.bench.recording import Book
+from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
 from flagscale_perf.cli.base import Command
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import replace_file
 
 ALL, REPORT = "all", "report"
-EXIT_PARTIAL = 2
+EXIT_NOTHING, EXIT_PARTIAL = 1, 2
 EXIT_INTERRUPTED = 130
 
 
@@ -92,10 +96,52 @@ def _one(book: Book, name: str, plan: Plan | None, why: PerfError | None) -> Non
 
 
 def report(run: Path, out: Path | None) -> int:
-    """Prints the report. Raises PerfError for what is no run file of experiments."""
-    from flagscale_perf.analysis.run_file import find_run_file
+    """Prints the report and writes every file; 1 where nothing was measured. Raises PerfError for what is no
+    run file of experiments.
+    """
+    from flagscale_perf.bench.analysis import files
     from flagscale_perf.bench.analysis.report import read_report, report_of
+    from flagscale_perf.report import html, markdown
 
     path = find_run_file(run)
-    print(text.render(report_of(read_report(path))), end="")
+    header = RunFile(path).header
+    if header.instrument != INSTRUMENT_NAME:
+        raise PerfError(f"{str(path)!r} is no run of experiments but of {header.instrument or 'training'!r}:"
+                        " give its directory to `flagscale-perf report`")  # fmt: skip
+    found = read_report(path)
+    whole = report_of(found)
+    print(text.render(whole), end="")
+    if whole.complaint:
+        print(whole.complaint, file=sys.stderr)
+        return EXIT_NOTHING
+    directory = out or path.parent
+    wanted: dict[str, str | bytes] = dict(files.contents(found))
+    wanted |= {files.REPORT: markdown.render(whole), files.PAGE: html.render(whole)}
+    wanted |= _pictures(files.pictures(found, whole))
+    write_all(directory, wanted)
+    print(f"\nwrote {directory}: {', '.join(wanted)}")
     return 0
+
+
+def _pictures(pictures: Mapping[str, Report]) -> dict[str, bytes]:
+    """Those that could be drawn; without matplotlib none, which is said."""
+    try:
+        from flagscale_perf.report import png
+
+        return {name: png.render(picture) for name, picture in pictures.items()}
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return {}
+
+
+def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
+    """Each as a whole. Raises PerfError."""
+    for name, content in contents.items():
+        path = directory / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, content.encode() if isinstance(content, str) else content)
+        except OSError as error:
+            raise PerfError(
+                f"{path}: cannot be written ({error.strerror or error}); give another --out"
+            ) from None

@@ -3,75 +3,293 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Block, Quantity, Section, Table
+from flagscale_perf.analysis.blocks import (
+    Block,
+    Boxes,
+    BoxRow,
+    Cell,
+    HeatMap,
+    Layer,
+    Line,
+    Note,
+    Pairs,
+    Panel,
+    Quantity,
+    Section,
+    Series,
+    Table,
+)
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
+from flagscale_perf.bench.analysis.fit import Fit, fit
 from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench.analysis.slow import slow_parts
 from flagscale_perf.bench.analysis.source import Part, spread
 from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.profile.operations import bus_factor
 
 GB = 1e9
-MESSAGE = "send_recv"
+MESSAGE, ONE_WAY, BOTH_WAYS = "send_recv", "one way", "both ways"
+PEAK = "ceiling"  # figures of what the hardware can do, by its driver
+COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
+MOST_ROWS = 48
+OUR_LIMITS = (0.85, 0.6)
+OURS = "; of its own ceiling (85 % and 60 % are our limits)"
+GOOD_FIT = 0.9
 
 
-def algbw(point: BenchPoint) -> float:
-    """Bytes a second, in 10^9."""
+def algbw(point: BenchPoint) -> float | None:
+    """Bytes a second, in 10^9; None of what took no time."""
     size = point.case.get("moved_bytes") or point.case["size_bytes"]
-    return float(size) / spread(point.samples).median / GB
+    median = spread(point.samples).median
+    return float(size) / median / GB if median else None
 
 
 def busbw(point: BenchPoint) -> float | None:
-    """The same as load of each rank's link, by the factor of what was executed."""
-    factor = bus_factor(str(point.case.get("executed")), point.case.get("ranks"))
-    return None if factor is None else factor * algbw(point)
+    """The same as load of each rank's link, by the factor of what was executed; None for one rank."""
+    factor, plain = _factor(point), algbw(point)
+    return None if factor is None or plain is None else factor * plain
 
 
-def _collectives(part: Part) -> list[BenchPoint]:
-    return [point for point in part.of("time") if "executed" in point.case]
+def _factor(point: BenchPoint) -> float | None:
+    return bus_factor(str(point.case.get("executed")), point.case.get("ranks"))
+
+
+def fits_of(part: Part) -> dict[str, Fit]:
+    """Of each operation whose sizes are enough for it; messages over all pairs of ranks together."""
+    found = {}
+    for name, points in _by_operation(part).items():
+        sizes = [point.case["size_bytes"] for point in points]
+        made = fit(sizes, [spread(point.samples).median for point in points])
+        if made is not None:
+            found[name] = made
+    return found
+
+
+def _by_operation(part: Part) -> dict[str, list[BenchPoint]]:
+    """Collectives, and messages by their ways, in the order in which they were measured."""
+    found: dict[str, list[BenchPoint]] = {}
+    for point in part.of("time"):
+        if "executed" in point.case:
+            found.setdefault(str(point.case["op"]), []).append(point)
+        elif point.case.get("op") == MESSAGE:
+            found.setdefault(f"{MESSAGE}, {point.case['way']}", []).append(point)
+    return found
 
 
 def _sections(part: Part) -> Sequence[Section]:
-    rows = [
-        (str(point.case["op"]), Quantity(point.case["size_bytes"], ""),
-         Quantity(spread(point.samples).median * 1e6, ""), Quantity(algbw(point), ""),
-         Quantity(busbw(point), ""))
-        for point in _collectives(part)
-    ]  # fmt: skip
-    head = ("operation", "bytes", "us", "algbw, GB/s", "busbw, GB/s")
     return [
-        Section(
-            "collectives", "Collectives", "Collectives", [*_drawn(part), Table(head, rows, 4)] if rows else []
-        )
+        Section("collectives", "Collectives", "Collectives", _collectives(part)),
+        Section("messages", "Messages", "Messages between two ranks", _messages(part)),
+        Section("memory", "Memory", "Memory of each rank", _memory(part)),
+        Section("links", "Links", "What the driver says of the links", _links(part)),
     ]
+
+
+def _collectives(part: Part) -> list[Block]:
+    rows: list[Sequence[Cell]] = []
+    for name, points in _by_operation(part).items():
+        for point in points:
+            if "executed" in point.case:
+                executed = str(point.case["executed"])
+                rows.append((name if executed == name else f"{name} (executed: {executed})", *_row(point)))
+    if not rows:
+        return []
+    head = ("operation", "bytes", "median, us", "min, us", "p95, us", "algbw, GB/s", "busbw, GB/s")
+    return [*_curves(part), *_fits(part), Table(head, rows, 6, most=MOST_ROWS)]
+
+
+def _row(point: BenchPoint) -> tuple[Cell, ...]:
+    found = spread(point.samples)
+    times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.low, found.p95))
+    return Quantity(point.case["size_bytes"], "", 0), *times, _gb(algbw(point)), _gb(busbw(point))
+
+
+def _gb(value: float | None) -> Quantity:
+    return Quantity(value, "", 3)
+
+
+def _curves(part: Part) -> list[Block]:
+    """Time and bus bandwidth by size, of every operation."""
+    colours = dict(zip(_by_operation(part), COLOURS * 2, strict=False))
+    times, loads, sizes = [], [], []
+    for name, points in _by_operation(part).items():
+        if "executed" not in points[0].case:
+            continue
+        x = [float(point.case["size_bytes"]) for point in points]
+        sizes += x
+        times.append(Line(name, x, [spread(point.samples).median * 1e6 for point in points], colours[name]))
+        if (known := [busbw(point) for point in points])[0] is not None:
+            loads.append(Line(name, x, known, colours[name]))
+    panels = [Panel("Time of a collective", "us", times)] if times else []
+    panels += [Panel("Bus bandwidth of a collective", "GB/s", loads)] if loads else []
+    if not panels:
+        return []
+    return [
+        Series("collectives", "Collectives by size", panels, "bytes", (min(sizes), max(sizes)), is_log=True)
+    ]
+
+
+def _fits(part: Part) -> list[Block]:
+    rows: list[Sequence[Cell]] = [
+        (name, Quantity(one.alpha_s * 1e6, "", 1), _gb(one.beta_bytes_per_s / GB), Quantity(one.r2, "", 3),
+         Quantity(one.points, "", 0), "" if one.r2 >= GOOD_FIT else "no straight line: read the curve")
+        for name, one in fits_of(part).items()
+    ]  # fmt: skip
+    if not rows:
+        return []
+    head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")
+    return [Table(head, rows)]
+
+
+def _messages(part: Part) -> list[Block]:
+    points = part.of("time", op=MESSAGE)
+    if not points:
+        return []
+    rows: list[Sequence[Cell]] = [
+        (f"{point.case['src']} to {point.case['dst']}", str(point.case["way"]), *_row(point)[:-1])
+        for point in points
+    ]
+    head = ("ranks", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
+    said = "Both ways at once, each rank sends and receives: its figure is of each way by itself."
+    return [*_matrix(points), Table(head, rows, 5, most=MOST_ROWS), Note(said)]
+
+
+def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
+    """GB/s from each rank to each other one, with the largest messages."""
+    largest = max(point.case["size_bytes"] for point in points)
+    ranks = sorted({int(point.case[end]) for point in points for end in ("src", "dst")})
+    layers = []
+    for way in (ONE_WAY, BOTH_WAYS):
+        speeds = {
+            (int(point.case["src"]), int(point.case["dst"])): algbw(point)
+            for point in points
+            if point.case["way"] == way and point.case["size_bytes"] == largest
+        }
+        if way == BOTH_WAYS:
+            speeds |= {(target, source): speed for (source, target), speed in speeds.items()}
+        layers.append(
+            Layer(
+                f"messages {way}, row to column,",
+                "GB/s",
+                [[speeds.get((one, other)) for other in ranks] for one in ranks],
+            )
+        )
+    names = [f"rank {rank}" for rank in ranks]
+    edges = [float(place) for place in range(len(ranks) + 1)]
+    title = f"GB/s of messages of {largest:,} bytes, from the rank of a row to that of a column"
+    return [HeatMap("messages", title, "pair", names, "to", None, edges, layers, columns=names)]
+
+
+def _memory(part: Part) -> list[Block]:
+    points = [point for point in part.of("time") if "moved_bytes" in point.case]
+    rows: list[Sequence[Cell]] = []
+    for point in points:
+        found = spread(point.samples)
+        times = (Quantity(value * 1e3, "", 2) for value in (found.median, found.low, found.p95))
+        size = Quantity(point.case["size_bytes"], "", 0)
+        rows.append((str(point.case["op"]), f"rank {point.case['rank']}", size, *times, _gb(algbw(point))))
+    head = ("what", "", "bytes", "median, ms", "min, ms", "p95, ms", "GB/s moved")
+    said = (
+        "A copy moves each byte twice (read and written), a triad a = b + s c three times; each rank in turn."
+    )
+    return [*_bars(points), Table(head, rows, 5), Note(said)] if rows else []
+
+
+def _bars(points: Sequence[BenchPoint]) -> list[Block]:
+    """How fast each rank is, and how its repetitions are spread."""
+    rows = []
+    for point in points:
+        moved = float(point.case["moved_bytes"])
+        speeds = sorted(moved / sample / GB for sample in point.samples if sample)
+        if speeds:
+            low, quarter, middle, three_quarters, high = (
+                speeds[round(share * (len(speeds) - 1))] for share in (0, 0.25, 0.5, 0.75, 1)
+            )
+            name = str(point.case["op"])
+            colour = "blue" if name == "copy" else "orange" if name == "triad" else "green"
+            label = f"{name}, rank {point.case['rank']}"
+            rows.append(BoxRow(label, low, quarter, middle, three_quarters, high, colour))
+    return [Boxes("rank_memory", "Memory of each rank", "GB/s", rows)] if rows else []
+
+
+def _links(part: Part) -> list[Block]:
+    """The topology as the driver shows it, and the ceilings that follow."""
+    found = part.settings.get("topology")
+    rows = [(one.figure + _of(one.case), (Quantity(one.value, one.unit, 1), f" ({one.why})"))
+            for one in part.values(PEAK) if one.value is not None]  # fmt: skip
+    blocks: list[Block] = [Pairs(rows)] if rows else []
+    if isinstance(found, dict) and found.get("pairs"):
+        pairs: list[Sequence[Cell]] = [
+            (str(one["pair"]), str(one["link"]), str(one["peer_access"])) for one in found["pairs"]
+        ]
+        blocks.append(Table(("GPUs", "link", "peer access"), pairs))
+    return blocks
+
+
+def _of(case: Mapping[str, Any]) -> str:
+    return "".join(f", {key} {value}" for key, value in case.items())
 
 
 def _drawn(part: Part) -> Sequence[Block]:
-    return []
+    points = part.of("time", op=MESSAGE)
+    local = [point for point in part.of("time") if "moved_bytes" in point.case]
+    return [*_curves(part), *(_matrix(points) if points else []), *_bars(local)]
 
 
 def _content(part: Part) -> Mapping[str, Any]:
-    return {}
+    """Each point with its bandwidth, and the fits."""
+    return {
+        "bandwidths": [
+            dict(point.case)
+            | {"median_s": spread(point.samples).median, "bus_factor": _factor(point)}
+            | {"algbw_GBps": algbw(point), "busbw_GBps": busbw(point)}
+            for point in part.of("time")
+        ],
+        "fits": {name: asdict(one) for name, one in fits_of(part).items()},
+        "slow": [asdict(one) for one in slow_parts(part)],
+    }  # fmt: skip
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:
-    links = [algbw(point) for point in part.of("time", op=MESSAGE, way="one way")]
-    copies = [algbw(point) for point in part.of("time", op="copy")]
+    links = [algbw(point) or 0.0 for point in part.of("time", op=MESSAGE, way=ONE_WAY)]
+    copies = [algbw(point) or 0.0 for point in part.of("time", op="copy")]
+    link, copy = max(links, default=None), max(copies, default=None)
+    of_links = "the fastest message, one way" if links else "no message between two ranks was measured"
+    of_copies = (
+        "a copy, read and written; the requirement has one limit" if copies else "no copy was measured"
+    )
     return [
-        verdict_of("P2P", max(links, default=None), "GB/s", (200.0, 100.0), "the fastest message, one way"),
-        verdict_of(
-            "memory bandwidth",
-            max(copies, default=None),
-            "GB/s",
-            (1500.0, 1500.0),
-            "a copy, read and written",
-        ),
+        verdict_of("P2P", link, "GB/s", (200.0, 100.0), of_links),
+        _share(part, "NVLink utilisation", link, "nvlink", (0.5, 0.3)),
+        verdict_of("memory bandwidth", copy, "GB/s", (1500.0, 1500.0), of_copies),
+        _share(part, "memory bandwidth, share of its peak", copy, "memory", OUR_LIMITS),
     ]
 
 
+def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[float, float]) -> Verdict:
+    """A figure as a part of what this card can do."""
+    peaks = part.values(PEAK, of=of)
+    known = [one.value for one in peaks if one.value]
+    if not known or value is None:
+        why = (
+            next((one.why for one in peaks), "the driver was not asked")
+            if value is not None
+            else "not measured"
+        )
+        return verdict_of(name, None, "share", limits, why)
+    ours = OURS if limits == OUR_LIMITS else ""
+    return verdict_of(name, value / min(known), "share", limits, f"of {min(known):.0f} GB/s{ours}")
+
+
 def _remarks(part: Part) -> Sequence[Remark]:
-    return [Remark(text, "warn") for text in part.settings.get("said", ())]
+    """What is slow, then what limits the figures."""
+    return [
+        *(Remark(one.text, "bad") for one in slow_parts(part)),
+        *(Remark(str(text), "warn") for text in part.settings.get("said", ())),
+    ]
 
 
 SHOWN = Shown(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
@@ -15,6 +16,8 @@ from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.cli import bench as command
 from flagscale_perf.cli import main
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.jsonl import encode
+from tests.fakes import make_header
 
 
 def _measure(part: Part) -> None:
@@ -67,7 +70,35 @@ def test_what_is_measured_is_reported(stand_in, tmp_path: Path, capsys) -> None:
     stand_in(bandwidth=_measure)
     assert main(["bench", "bandwidth", "-o", str(tmp_path)]) == 0
     assert "memory bandwidth  4 GB/s" in capsys.readouterr().out  # 2 GB in 0.5 s
-    assert _only(tmp_path).parts["bandwidth"].state == "complete"
+    found = _only(tmp_path)
+    assert found.parts["bandwidth"].state == "complete"
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {
+        found.path.name,
+        f"bandwidth_test_{found.header.session_id}.json",
+        "plots/bandwidth_analysis.png",
+        "plots/performance_report.md",
+        "report.html",
+    }
+    assert (tmp_path / "plots/bandwidth_analysis.png").read_bytes().startswith(b"\x89PNG")
+    content = json.loads((tmp_path / f"bandwidth_test_{found.header.session_id}.json").read_text())
+    assert (content["session"], content["state"], content["bandwidths"][0]["algbw_GBps"]) == (
+        found.header.session_id, "complete", 4.0,
+    )  # fmt: skip
+
+
+def test_files_are_made_again_from_the_run_file(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_measure)
+    assert main(["bench", "bandwidth", "-o", str(tmp_path / "run")]) == 0
+    assert main(["bench", "report", str(tmp_path / "run"), "--out", str(tmp_path / "again")]) == 0
+    for name in ("plots/performance_report.md", "plots/bandwidth_analysis.png"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+
+
+def test_a_run_of_another_instrument_is_refused(tmp_path: Path, capsys) -> None:
+    (tmp_path / "perf_records_20240129_103000.jsonl").write_bytes(encode(make_header()))
+    assert main(["bench", "report", str(tmp_path)]) == 2
+    assert "is no run of experiments but of 'training'" in capsys.readouterr().err
 
 
 def test_one_that_fails_keeps_what_it_has_and_the_next_one_runs(stand_in, tmp_path: Path, capsys) -> None:

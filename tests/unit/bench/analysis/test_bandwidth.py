@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.bench.analysis.bandwidth import algbw, busbw
+from flagscale_perf.analysis.blocks import HeatMap
+from flagscale_perf.bench.analysis.bandwidth import SHOWN, algbw, busbw, fits_of
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from tests.bench_runs import GB, book_in, collective, local, message
 
@@ -30,3 +31,67 @@ def test_bus_bandwidth_is_by_what_was_executed(part: Part) -> None:
         ("all_reduce", 2.0, 3.0), ("reduce_scatter", 2.0, 3.0), ("all_gather", 2.0, 1.5),
         ("broadcast", 2.0, 2.0), ("send_recv", 2.0, None), ("triad", 6.0, None),
     ]  # fmt: skip
+
+
+def test_times_by_size_become_a_line(tmp_path: Path) -> None:
+    """0.1 s and 10 GB/s."""
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        for size in (GB, 2 * GB, 4 * GB):
+            collective(part, "all_reduce", size, [0.1 + size / (10 * GB)])
+    (found,) = fits_of(read_bench(book.path).parts["bandwidth"]).values()
+    assert (found.alpha_s, found.beta_bytes_per_s) == (pytest.approx(0.1), pytest.approx(1e10))
+
+
+def test_verdicts_are_absolute_and_by_the_cards_own_ceiling(tmp_path: Path) -> None:
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        message(part, (0, 1), [0.005])  # 200 GB/s: equal to a limit is good
+        message(part, (1, 0), [0.010])
+        message(part, (0, 1), [0.001], way="both ways")
+        local(part, "copy", 0, [0.001])  # 2000 GB/s
+        part.value("ceiling", "GB/s", {"of": "nvlink", "gpu": 0}, 400.0, "12 links")
+        part.value("ceiling", "GB/s", {"of": "nvlink", "gpu": 1}, 300.0, "9 links")
+        part.value("ceiling", "GB/s", {"of": "memory", "gpu": 0}, 4000.0, "its clock and width")
+    verdicts = SHOWN.verdicts(read_bench(book.path).parts["bandwidth"])
+    assert [(one.name, one.value, one.verdict) for one in verdicts] == [
+        ("P2P", 200.0, "good"),
+        ("NVLink utilisation", pytest.approx(2 / 3), "excellent"),  # of the slower card's
+        ("memory bandwidth", 2000.0, "excellent"),
+        ("memory bandwidth, share of its peak", 0.5, "improve"),
+    ]
+
+
+def test_a_ceiling_that_nobody_knows_is_said(tmp_path: Path) -> None:
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        message(part, (0, 1), [0.01])
+        part.value("ceiling", "GB/s", {"of": "nvlink"}, None, "no NVIDIA driver")
+    verdicts = SHOWN.verdicts(read_bench(book.path).parts["bandwidth"])
+    assert [(one.verdict, one.remark) for one in verdicts] == [
+        ("good", "the fastest message, one way"),
+        (None, "no NVIDIA driver"),
+        (None, "no copy was measured"),
+        (None, "not measured"),
+    ]
+
+
+def test_a_matrix_has_the_largest_messages_from_rank_to_rank(tmp_path: Path) -> None:
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        message(part, (0, 1), [0.5])
+        message(part, (1, 0), [0.25])
+        message(part, (0, 1), [1.0], way="both ways")
+        message(part, (0, 1), [9.0], size=1)
+    (heat,) = [
+        block for block in SHOWN.drawn(read_bench(book.path).parts["bandwidth"]) if isinstance(block, HeatMap)
+    ]
+    assert [layer.values for layer in heat.layers] == [
+        [[None, 2.0], [4.0, None]],
+        [[None, 1.0], [1.0, None]],
+    ]
+
+
+def test_json_has_both_bandwidths_with_their_unit(part: Part) -> None:
+    content = SHOWN.content(part)
+    first = content["bandwidths"][0]
+    assert (first["op"], first["algbw_GBps"], first["busbw_GBps"], first["bus_factor"]) == (
+        "all_reduce", 2.0, 3.0, 1.5,
+    )  # fmt: skip
+    assert content["slow"] == []

@@ -1,0 +1,45 @@
+"""The files of experiments: a JSON and a picture of each, and one report in Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from flagscale_perf.analysis.blocks import Note, Report, Section
+from flagscale_perf.bench.analysis.experiments import SHOWN
+from flagscale_perf.bench.analysis.report import BenchReport
+from flagscale_perf.spine.jsonl import finite
+
+PLOTS = "plots"
+REPORT = f"{PLOTS}/performance_report.md"
+PAGE = "report.html"
+
+
+def contents(found: BenchReport) -> dict[str, str]:
+    """Name and content of each experiment's JSON: `bandwidth_test_20240129_103000.json`."""
+    session = found.bench.header.session_id
+    common = {"session": session, "run_file": found.bench.path.name, "environment": found.bench.header.facts}
+    return {
+        f"{SHOWN[name].file}_{session}.json": json.dumps(finite(common | found.part(name)), indent=1) + "\n"
+        for name in found.bench.parts
+        if name in SHOWN
+    }
+
+
+def pictures(found: BenchReport, whole: Report) -> Mapping[str, Report]:
+    """By name, what each picture shows; what there is nothing for says why."""
+    made = {}
+    for name, part in found.bench.parts.items():
+        shown = SHOWN.get(name)
+        if shown is None:
+            continue
+        blocks = shown.drawn(part) or [Note(f"Nothing to draw: {name} is {part.state}.")]
+        title = shown.picture.replace("_", " ").capitalize()
+        is_partial = "" if part.is_complete else f" ({part.state})"
+        made[f"{PLOTS}/{shown.picture}.png"] = Report(
+            title=f"{title}, {part.count}{is_partial}",
+            facts=[],
+            sections=[Section(name, title, title, blocks)],
+            content=whole.content,
+        )
+    return made

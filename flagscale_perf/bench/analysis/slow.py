@@ -1,0 +1,103 @@
+"""Which link or which rank is slow, by messages between every two of them and by what each does alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from flagscale_perf.bench.analysis.source import Part, Spread, spread
+
+LIMIT = 1.5  # times as long as the fastest that it is compared with, repetitions not overlapping
+MANY = 4  # where one link in so many is slow, they are of different kinds
+MIN_RANKS = 3  # two ranks have one link: nobody can tell which of the three is slow
+Link = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Slow:
+    """What is slow.
+
+    Attributes:
+        ranks: one rank, or the two of a link.
+        times: as long as what it is compared with.
+        text: what was found, one sentence.
+    """
+
+    ranks: tuple[int, ...]
+    times: float
+    text: str
+
+
+def slow_parts(part: Part) -> list[Slow]:
+    """Ranks first, then links that no slow rank explains."""
+    links = _links(part)
+    ranks = {one.ranks[0]: one for one in _by_links(links)} | {one.ranks[0]: one for one in _by_copies(part)}
+    found = [
+        one
+        for one in _slow_links(links)
+        if not any(rank in ranks for rank in one.ranks)
+    ]  # fmt: skip
+    if len(found) > max(1, len(links) // MANY):
+        worst = max(found, key=lambda one: one.times)
+        text = (
+            f"links are of different kinds: {len(found)} of {len(links)} take more than {LIMIT:g} times as"
+            f" long as other links of their ranks; the worst: {worst.text}"
+        )
+        found = [Slow(worst.ranks, worst.times, text)]
+    return [*sorted(ranks.values(), key=lambda one: one.ranks), *found]
+
+
+def _links(part: Part) -> dict[Link, Spread]:
+    """Of each two ranks the slower way, with the largest messages."""
+    points = part.of("time", op="send_recv", way="one way")
+    largest = max((point.case["size_bytes"] for point in points), default=0)
+    found: dict[Link, Spread] = {}
+    for point in points:
+        if point.case["size_bytes"] == largest:
+            ends = sorted((int(point.case["src"]), int(point.case["dst"])))
+            link, own = (ends[0], ends[1]), spread(point.samples)
+            found[link] = max(found.get(link, own), own)
+    return found
+
+
+def _by_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
+    """A rank whose every link is slower than the fastest link without it."""
+    ranks = {rank for link in links for rank in link}
+    if len(ranks) < MIN_RANKS:
+        return
+    for rank in sorted(ranks):
+        own = min(one for link, one in links.items() if rank in link)
+        other = min((one for link, one in links.items() if rank not in link), default=None)
+        if other is not None and _is_slower(own, other):
+            times = own.median / other.median
+            yield Slow((rank,), times, f"rank {rank} is slow: its fastest link takes {times:.1f} times as"
+                       " long as the fastest one between other ranks")  # fmt: skip
+
+
+def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
+    """A link that is slower than another one of each of its two ranks."""
+    for link, own in links.items():
+        others = [
+            min((one for other, one in links.items() if rank in other and other != link), default=None)
+            for rank in link
+        ]
+        known = [one for one in others if one is not None]
+        if len(known) == len(link) and all(_is_slower(own, one) for one in known):
+            times = own.median / max(known).median
+            yield Slow(link, times, f"the link between rank {link[0]} and rank {link[1]} takes {times:.1f}"
+                       " times as long as other links of both")  # fmt: skip
+
+
+def _by_copies(part: Part) -> Iterable[Slow]:
+    """A rank whose own memory is slow."""
+    copies = {int(point.case["rank"]): spread(point.samples) for point in part.of("time", op="copy")}
+    for rank, own in copies.items():
+        other = min((one for each, one in copies.items() if each != rank), default=None)
+        if other is not None and _is_slower(own, other):
+            times = own.median / other.median
+            yield Slow((rank,), times, f"rank {rank} is slow: a copy in its own memory takes {times:.1f}"
+                       " times as long as on the fastest rank")  # fmt: skip
+
+
+def _is_slower(own: Spread, other: Spread) -> bool:
+    return own.median > LIMIT * other.median and own.low > other.p95
