@@ -19,7 +19,8 @@ OUR_MODULES = (
     "tests",
     "test_",
 )  # whose import hooks count; six and setuptools install hooks of their own
-PYTEST_VARIABLE = "PYTEST_CURRENT_TEST"
+# Others': pytest names the test; torch the cache of its compiler, at its first optimizer or dispatch mode.
+FOREIGN_VARIABLES = frozenset({"PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR"})
 GRACE_S = 60.0  # only a test that fails waits for so long
 MAY_STILL_END = (
     "thread",
@@ -47,7 +48,7 @@ class Traces:
             children=frozenset(c for c in psutil.Process().children() if not _is_resource_tracker(c)),
             files=frozenset(_open_files()),
             import_hooks=tuple(h for h in sys.meta_path if _home(h).startswith(OUR_MODULES)),
-            environment={name: value for name, value in os.environ.items() if name != PYTEST_VARIABLE},
+            environment={name: value for name, value in os.environ.items() if name not in FOREIGN_VARIABLES},
             directory=os.getcwd(),
         )
 

@@ -17,6 +17,7 @@ from flagscale_perf.profile.costs import FREE, formula_of
 from flagscale_perf.profile.prediction import Work
 from flagscale_perf.profile.ranges import paths_of
 
+_ASKING = frozenset({"prim", "profiler"})  # namespaces of what asks for a device, or opens a range
 _NO_NUMBER = 1 << 62  # nodes that add up a gradient have a greater number than any operator
 
 
@@ -30,6 +31,7 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
         self._modules = paths_of(models)
         self._open: list[str] = []
         self._path_of_number: dict[int, str] = {}
+        self._newest = 0  # number of the node that was made last
         self._path = ""  # of the node that ran last
         self._part = ""
         self._sums: dict[tuple[str, str, str], list[int]] = {}
@@ -55,6 +57,7 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
             self._handles.append(module.register_forward_pre_hook(self._opener(path), prepend=True))
             self._handles.append(module.register_forward_hook(self._close, always_call=True))
         super().__enter__()
+        self._newest = _newest_number()
         return self
 
     def __exit__(self, *error: Any) -> None:
@@ -68,6 +71,8 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
     ) -> Any:
         named = kwargs or {}
         out = func(*args, **named)
+        if func.namespace in _ASKING:
+            return out
         name = func.overloadpacket.__name__
         sums = self._sums.setdefault((self._part, self._module(), name), [0, 0, 0])
         sums[0] += 1
@@ -87,10 +92,12 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
 
     def _module(self) -> str:
         node = torch._C._current_autograd_node()
+        newest, path = _newest_number(), self._open[-1] if self._open else ""
+        for number in range(self._newest + 1, newest + 1):  # made by this operator, and by no other
+            self._path_of_number[number] = path
+        self._newest = newest
         if self._open:
-            if node is None:
-                self._path_of_number[torch.autograd._get_sequence_nr() - 1] = self._open[-1]
-            return self._open[-1]
+            return path
         if node is None:
             return ""
         number = node._sequence_nr()
@@ -103,6 +110,11 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
             self._formulas[packet] = formula_of(str(packet).replace(".", "::", 1))
         formula = self._formulas[packet]
         return 0 if formula is None else formula(*args, **kwargs, out_val=out)
+
+
+def _newest_number() -> int:
+    number: int = torch.autograd._get_sequence_nr() - 1
+    return number
 
 
 def _moved(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:

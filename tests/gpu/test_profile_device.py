@@ -54,12 +54,6 @@ class Model(nn.Module):
         return rows.float().pow(2).mean()
 
 
-@pytest.fixture(autouse=True)
-def inductor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch's first optimizer sets a variable, which is taken back."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
-
-
 @pytest.fixture(scope="module")
 def nccl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A group of this process alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from flagscale_perf.analysis.blocks import Cell, Note, Quantity, Report, Section, Table
@@ -12,11 +13,12 @@ from flagscale_perf.profile.prediction import BACKWARD, FORWARD, Card, Predictio
 from flagscale_perf.spine.clock import NS_PER_MS
 
 _GB = 1e9
+_LAYER = "layer "
 _FLOORS = (
     "floor: each operator takes at least the longer of its FLOPs by the peak and its bytes by the memory's"
     " speed, one after another as without a compiler; fused operators move less"
 )
-_WITHOUT = "operators' own working memory, the allocator's blocks and the device's context come on top"
+_WITHOUT = "The operators' own working memory, the allocator's blocks and the device's context come on top"
 
 
 @dataclass
@@ -45,7 +47,7 @@ def report_of(found: Prediction, card: Card | None) -> Report:
     return Report(
         title=f"{setup.model}, {found.parameters:,} parameters: {kind} of {setup.batch} x {setup.tokens}"
         f" tokens in {setup.dtype}, predicted",
-        facts=[Note(f"not run: shapes alone went through the model. {_WITHOUT}")],
+        facts=[Note(f"Not run: only shapes went through the model. {_WITHOUT}")],
         sections=[
             Section("memory", "Memory", "Memory at the peak", _memory(found, card)),
             Section("flops", "FLOPs", "FLOPs", _flops(found)),
@@ -106,7 +108,7 @@ def _layers(found: Prediction, card: Card | None) -> list[Table | Note]:
     is_trained = any(one.part == BACKWARD for one in found.work)
     head = ["place", "forward", *(["backward"] if is_trained else []), "GB moved"]
     rows: list[Sequence[Cell]] = []
-    for name, place in [*places.items(), ("step", _sum(places))]:
+    for name, place in [*_alike(places), ("step", _sum(places))]:
         parts = (FORWARD, BACKWARD) if is_trained else (FORWARD,)
         cells: list[Cell] = [name, *(Quantity(place.flops.get(part, 0), "FLOP") for part in parts)]
         cells.append(Quantity(place.moved_bytes / _GB, "", 3))
@@ -124,13 +126,27 @@ def _places(found: Prediction, card: Card | None) -> dict[str, _Place]:
     made: dict[str, _Place] = {}
     for one in found.work:
         number = number_of(one.module)
-        name = (short(one.module) or OUTSIDE) if number is None else f"layer {number}"
+        name = (short(one.module) or OUTSIDE) if number is None else f"{_LAYER}{number}"
         place = made.setdefault(name, _Place())
         place.flops[one.part] = place.flops.get(one.part, 0) + one.flops
         place.moved_bytes += one.moved_bytes
         floor = None if card is None else card.floor_ns(one.flops, one.moved_bytes)
         place.floor_ns = None if floor is None or place.floor_ns is None else place.floor_ns + floor
     return dict(sorted(made.items(), key=lambda item: item[0] == OUTSIDE))
+
+
+def _alike(places: Mapping[str, _Place]) -> list[tuple[str, _Place]]:
+    """Layers that follow one another and need the same stand in one row."""
+    found: list[tuple[str, _Place]] = []
+    of_layers = ((name.startswith(_LAYER), place, name) for name, place in places.items())
+    for (is_layer, place), group in groupby(of_layers, key=lambda each: each[:2]):
+        names = [name for _, _, name in group]
+        if is_layer and len(names) > 1:
+            numbers = [name.removeprefix(_LAYER) for name in names]
+            found.append((f"layers {numbers[0]} to {numbers[-1]}, each", place))
+        else:
+            found += [(name, place) for name in names]
+    return found
 
 
 def _sum(places: Mapping[str, _Place]) -> _Place:

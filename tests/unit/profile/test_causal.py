@@ -13,12 +13,6 @@ from flagscale_perf.spine.errors import PerfError
 MS = 1_000_000
 
 
-@pytest.fixture(autouse=True)
-def cache_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first dispatch mode sets a variable, which is taken back."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
-
-
 class Model(nn.Module):
     """Calls its first part twice, its second part once."""
 

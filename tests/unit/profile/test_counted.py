@@ -88,6 +88,35 @@ def test_the_same_sum_as_torchs_counter_with_fake_tensors_too() -> None:
     assert flops(fake) == flops(real)
 
 
+class Placed(nn.Module):
+    """An embedding, then positions without a gradient, as models with rotary embeddings have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(16, 4)
+        self.positions = nn.Identity()
+        self.positions.register_forward_hook(lambda module, args, out: torch.arange(3).float().cos())
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        rows = self.embedding(ids)
+        return rows * self.positions(ids)[:, None]
+
+
+def test_what_runs_without_a_gradient_takes_no_node_from_the_module_before_it() -> None:
+    work = counted(Placed(), torch.tensor([1, 2, 3])).work
+    assert [one.module for one in work if one.op == "embedding_dense_backward"] == ["embedding"]
+
+
+def test_a_question_is_no_operator() -> None:
+    class Asking(nn.Module):
+        def forward(self, given: torch.Tensor) -> torch.Tensor:
+            with torch.autograd.profiler.record_function("asked"):
+                return given.exp() if torch.ops.prim.device.default(given).type == "cpu" else given
+
+    work = counted(Asking(), torch.ones(3, 4, requires_grad=True)).work
+    assert [one.op for one in work if one.part == "forward"] == ["exp", "detach", "sum"]
+
+
 def test_no_hook_is_left() -> None:
     model = Two()
     counted(model, torch.ones(3, 4))

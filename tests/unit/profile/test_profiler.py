@@ -20,9 +20,8 @@ from tests.profiled_events import options_of, tiny_qwen3, train_step
 
 
 @pytest.fixture(autouse=True)
-def one_thread(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A small model is slower on several; torch's first optimizer sets a variable, which is taken back."""
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+def one_thread() -> Any:
+    """A small model is slower on several."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -44,6 +44,16 @@ def test_a_prefill_has_no_backward_and_without_a_card_there_is_no_floor() -> Non
     assert "backward" not in text and "floor" not in text and "flops_calculator" not in text
 
 
+def test_layers_that_need_the_same_stand_in_one_row() -> None:
+    layers = [
+        Work("forward", f"model.layers.{n}.mlp.up", "mm", 1, 10**12 * (1 + n // 3), GB) for n in range(4)
+    ]
+    text = render(report_of(replace(FOUND, work=layers), None))
+    assert [line.split("  ")[1] for line in text.splitlines() if "layer" in line and "FLOP" in line] == [
+        "layers 0 to 2, each", "layer 3",
+    ]  # fmt: skip
+
+
 def test_a_roof_that_is_not_known_leaves_the_floor_out() -> None:
     text = render(report_of(FOUND, replace(CARD, bytes_per_s=None, memory_bytes=None)))
     assert "A card: how much memory it has is not known" in text
