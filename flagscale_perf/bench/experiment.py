@@ -14,9 +14,13 @@ from flagscale_perf.bench.recording import Part
 # Name and module with its `EXPERIMENT`, in the order in which `bench all` runs them.
 EXPERIMENTS = {
     "bandwidth": "flagscale_perf.bench.bandwidth.experiment",
+    "latency": "flagscale_perf.bench.serving.latency",
+    "parallelism": "flagscale_perf.bench.serving.parallelism",
 }
 HELP = {
     "bandwidth": "what memory, links and collectives move in a second",
+    "latency": "what a model that serves takes until the first token, and for each further one",
+    "parallelism": "what several devices gain over one in a model that serves, and where the rest goes",
 }
 
 

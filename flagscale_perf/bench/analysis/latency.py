@@ -1,0 +1,135 @@
+"""Latency by sequence length and batch, as a report, a picture and a JSON file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Block, Cell, Line, Note, Panel, Quantity, Section, Series, Table
+from flagscale_perf.analysis.verdicts import Verdict
+from flagscale_perf.bench.analysis.served import (
+    MS,
+    Group,
+    Groups,
+    Setting,
+    groups_of,
+    memory_of,
+    remarks_of,
+    same_of,
+    same_words,
+)
+from flagscale_perf.bench.analysis.shown import Remark, Shown
+from flagscale_perf.bench.analysis.source import Part
+from flagscale_perf.bench.names import AGAIN, LATENCY, SINGLE, THROUGHPUT, TPOT, TTFT
+
+COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
+PERCENTILES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
+HEAD = (
+    *("arm", "batch", "prompt", "output", "first token, ms", "p95", "then each, ms", "p95", "whole, ms"),
+    *("p95", "tokens/s", "repetitions +-"),
+)
+
+
+def _figures(part: Part) -> dict[str, Groups]:
+    return {name: groups_of(part, name) for name in (TTFT, TPOT, LATENCY, THROUGHPUT)}
+
+
+def _sections(part: Part) -> Sequence[Section]:
+    found = _figures(part)
+    rows = [_row(found, setting, group) for setting, group in found[LATENCY].items() if setting.arm != AGAIN]
+    same = same_of(part, (TTFT, TPOT, LATENCY))
+    notes = [Note(same_words(same))] if same else []
+    if not rows:
+        return []
+    return [Section("latency", "Latency", "Latency", [*_drawn(part), Table(HEAD, rows, 11), *notes])]
+
+
+def _row(found: Mapping[str, Groups], setting: Setting, whole: Group) -> Sequence[Cell]:
+    made: list[Cell] = [
+        setting.arm,
+        *(Quantity(size) for size in (setting.batch, setting.seq, setting.output)),
+    ]
+    for figure in (TTFT, TPOT, LATENCY):
+        group = found[figure].get(setting)
+        for share in (0.5, 0.95):
+            value = None if group is None else MS * group.percentile(share)
+            made.append(Quantity(value, "", 2))
+    speed = found[THROUGHPUT].get(setting)
+    made.append(Quantity(None if speed is None else speed.value, "", 1))
+    return [*made, Quantity(whole.noise, "share")]
+
+
+def _drawn(part: Part) -> Sequence[Block]:
+    """By length of the prompt, a line for each batch and arm; of the longest output that was measured."""
+    found = _figures(part)
+    outputs = {setting.output for setting in found[LATENCY]}
+    if not outputs:
+        return []
+    output = max(outputs)
+    panels = [
+        Panel(title, unit, _lines(found[figure], output, scale), begins_at_zero=True)
+        for figure, title, unit, scale in (
+            (TTFT, "Until the first token", "ms", MS), (TPOT, "For each further token", "ms", MS),
+            (THROUGHPUT, "Tokens made", "tokens/s", 1.0),
+        )
+    ]  # fmt: skip
+    panels = [panel for panel in panels if panel.lines]
+    lengths = [setting.seq for setting in found[LATENCY]]
+    span = float(min(lengths)), float(max(lengths))
+    title = f"Latency by length of the prompt, {output} tokens of output"
+    return [Series("latency", title, panels, "tokens of the prompt", span)]
+
+
+def _lines(groups: Groups, output: int, scale: float) -> list[Line]:
+    made: dict[tuple[str, int], list[tuple[int, float]]] = {}
+    for setting, group in groups.items():
+        if setting.arm != AGAIN and setting.output == output:
+            made.setdefault((setting.arm, setting.batch), []).append((setting.seq, scale * group.value))
+    batches = sorted({batch for _, batch in made})
+    return [
+        Line(
+            f"batch {batch}" if arm == SINGLE else f"{arm}, batch {batch}",
+            [float(seq) for seq, _ in points], [value for _, value in points],
+            COLOURS[batches.index(batch) % len(COLOURS)], "line" if arm == SINGLE else "dashed",
+        )
+        for (arm, batch), points in made.items()
+    ]  # fmt: skip
+
+
+def _content(part: Part) -> Mapping[str, Any]:
+    """One entry a setting; times in seconds."""
+    found, memory = _figures(part), memory_of(part)
+    results = []
+    for setting, whole in found[LATENCY].items():
+        entry: dict[str, Any] = {
+            "arm": setting.arm, "tensor_parallel": setting.tp, "pipeline_parallel": setting.pp,
+            "batch_size": setting.batch, "sequence_length": setting.seq, "output_length": setting.output,
+            "mean_latency_s": whole.mean, "repetitions": len(whole.medians), "noise_share": whole.noise,
+        }  # fmt: skip
+        for figure, name in ((LATENCY, "latency"), (TTFT, "ttft"), (TPOT, "tpot")):
+            group = found[figure].get(setting)
+            for label, share in PERCENTILES:
+                entry[f"{name}_{label}_s"] = None if group is None else group.percentile(share)
+        speed = found[THROUGHPUT].get(setting)
+        entry["tokens_per_second"] = None if speed is None else speed.value
+        entry["memory_gb"] = memory.get(setting.arm)
+        results.append(entry)
+    return {"results": results, "same_arm_again": {one.figure: list(one.ratios) for one in _same(part)}}
+
+
+def _same(part: Part) -> Any:
+    return same_of(part, (TTFT, TPOT, LATENCY))
+
+
+def _verdicts(part: Part) -> Sequence[Verdict]:
+    """The requirement has no threshold of latency."""
+    return []
+
+
+def _remarks(part: Part) -> Sequence[Remark]:
+    return remarks_of(part)
+
+
+SHOWN = Shown(
+    "latency", "latency_analysis", "latency_analysis", _sections, _drawn, _content, _verdicts, _remarks
+)

@@ -1,0 +1,180 @@
+"""Points of a model that serves, brought together: repetitions of one setting, and what differs anyway."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from flagscale_perf.bench.analysis.shown import Remark
+from flagscale_perf.bench.analysis.source import Part
+from flagscale_perf.bench.names import AGAIN, JOB, MEMORY, ONE_PIECE, PREEMPTIONS, SINGLE
+
+MS = 1e3
+
+
+class Setting(NamedTuple):
+    """What is the same in all repetitions."""
+
+    arm: str
+    tp: int
+    pp: int
+    batch: int
+    seq: int
+    output: int
+    in_flight: int
+    job: str
+
+    @property
+    def devices(self) -> int:
+        """Of the arm."""
+        return self.tp * self.pp
+
+    @property
+    def case(self) -> str:
+        """For people, without the arm."""
+        return f"batch {self.batch}, {self.seq} + {self.output} tokens"
+
+    def of(self, arm: str) -> tuple[Any, ...]:
+        """What the same setting of another arm is known by."""
+        return arm, self.batch, self.seq, self.output, self.in_flight, self.job
+
+
+@dataclass
+class Group:
+    """One figure of one setting.
+
+    Attributes:
+        samples: of all requests; medians: of each repetition.
+    """
+
+    samples: list[float] = field(default_factory=list)
+    medians: list[float] = field(default_factory=list)
+
+    @property
+    def value(self) -> float:
+        """The median repetition."""
+        return median(self.medians)
+
+    @property
+    def mean(self) -> float:
+        """Of all requests."""
+        return fmean(self.samples)
+
+    @property
+    def noise(self) -> float | None:
+        """Half of the range of the repetitions, as a share; None for one repetition."""
+        if len(self.medians) < 2 or not self.value:
+            return None
+        return (max(self.medians) - min(self.medians)) / 2 / self.value
+
+    def percentile(self, share: float) -> float:
+        """Of all requests: the nearest sample from above."""
+        ordered = sorted(self.samples)
+        return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+Groups = Mapping[Setting, Group]
+
+
+def groups_of(part: Part, figure: str) -> Groups:
+    """By setting, in the order of their sizes. A repetition without a sample is none."""
+    made: dict[Setting, Group] = defaultdict(Group)
+    for point in part.of(figure):
+        case = point.case
+        batch, seq, output, in_flight = (
+            int(case.get(name) or 0) for name in ("batch", "seq", "output", "in_flight")
+        )
+        setting = Setting(
+            str(case.get("arm", SINGLE)), int(case.get("tp") or 1), int(case.get("pp") or 1),
+            batch, seq, output, in_flight, str(case.get("job", JOB)),
+        )  # fmt: skip
+        made[setting].samples += point.samples
+        made[setting].medians.append(median(point.samples))
+    return dict(sorted(made.items(), key=lambda item: item[0][3:]))
+
+
+def beside(groups: Groups, setting: Setting, arm: str) -> Group | None:
+    """The same setting of another arm."""
+    wanted = setting.of(arm)
+    return next((group for other, group in groups.items() if other.of(other.arm) == wanted), None)
+
+
+@dataclass(frozen=True)
+class Same:
+    """The same arm measured twice: what differs without a difference.
+
+    Attributes:
+        figure: of which.
+        ratios: of the second to the first, for each setting.
+    """
+
+    figure: str
+    ratios: Sequence[float]
+
+    @property
+    def most(self) -> float:
+        """The largest distance from 1, as a share."""
+        return max(abs(ratio - 1) for ratio in self.ratios)
+
+
+def same_of(part: Part, figures: Iterable[str]) -> list[Same]:
+    """A/A of each figure that has one."""
+    made = []
+    for figure in figures:
+        groups = groups_of(part, figure)
+        ratios = [
+            again.value / group.value
+            for setting, group in groups.items()
+            if setting.arm == SINGLE and group.value
+            and (again := beside(groups, setting, AGAIN)) is not None
+        ]  # fmt: skip
+        if ratios:
+            made.append(Same(figure, ratios))
+    return made
+
+
+def memory_of(part: Part) -> dict[str, float]:
+    """GB by arm, where it is known."""
+    return {
+        str(one.case.get("arm", SINGLE)): one.value
+        for one in part.values(MEMORY)
+        if one.value is not None
+    }  # fmt: skip
+
+
+def remarks_of(part: Part) -> list[Remark]:
+    """What limits the figures."""
+    said = [
+        Remark(
+            f"{one.case.get('arm')}: vLLM preempted {one.value:.0f} requests: its cache was too small;"
+            " times are those of a full cache; give fewer or shorter requests, or more memory", "bad",
+        )
+        for one in part.values(PREEMPTIONS)
+        if one.value
+    ]  # fmt: skip
+    merged = sum(one.value or 0 for one in part.values(ONE_PIECE))
+    if merged:
+        said.append(Remark(
+            f"{merged:.0f} requests came back in one piece: the client had no processor when they"
+            " came. They count in latency, not in the first token's time and the further ones'", "warn",
+        ))  # fmt: skip
+    if part.settings.get("device") == "core":
+        said.append(Remark(
+            "A rank is a core here. Server, engine and client share these"
+            f" {part.settings.get('devices')} cores with the ranks: more ranks leave less for these",
+            "warn",
+        ))  # fmt: skip
+    return said
+
+
+def same_words(found: Sequence[Same]) -> str:
+    """`The same arm again: first token x0.98 to x1.03 ...`."""
+    parts = [
+        f"{one.figure} x{min(one.ratios):.3f} to x{max(one.ratios):.3f} ({len(one.ratios)} settings)"
+        for one in found
+    ]
+    return "The same arm measured again, without any change: " + "; ".join(parts)

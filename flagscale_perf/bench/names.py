@@ -1,0 +1,12 @@
+"""Names of arms, figures and cases of a model that serves, as they stand in run files."""
+
+from __future__ import annotations
+
+SINGLE = "single"
+AGAIN = "single again"  # the same once more: what differs without a difference
+TTFT, TPOT, LATENCY, DURATION = "ttft", "tpot", "latency", "duration"
+THROUGHPUT, TOKENS = "throughput", "tokens"  # a second: made, and with those that were read
+MEMORY, CACHE, PREEMPTIONS, ONE_PIECE = "memory", "kv_tokens", "preemptions", "in_one_piece"
+JOB, FLOW = "batch", "flow"  # one batch from begin to end, or more requests in flight all the time
+STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"
+PREFILL, DECODE = "prefill", "decode"

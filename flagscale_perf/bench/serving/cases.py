@@ -1,0 +1,145 @@
+"""What is measured: sizes, arms, repetitions, in a shuffled order."""
+
+from __future__ import annotations
+
+import random
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flagscale_perf.bench.names import AGAIN, SINGLE
+from flagscale_perf.bench.serving.model import Model
+from flagscale_perf.spine.errors import PerfError
+
+SEED = 1234
+
+
+class Case(NamedTuple):
+    """A batch: `batch` requests of `seq` tokens each, at a time; each makes `output` tokens."""
+
+    batch: int
+    seq: int
+    output: int
+
+    @property
+    def tokens(self) -> int:
+        """Of one request at its end."""
+        return self.seq + self.output
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way to run the model.
+
+    Attributes:
+        name: `SINGLE`, `AGAIN` (the same once more, to see what differs without a difference), "TP 2" ...
+        tensor, pipeline: over how many devices.
+    """
+
+    name: str
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def devices(self) -> int:
+        """That it takes."""
+        return self.tensor * self.pipeline
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Arms with one key are run by one server."""
+        return self.tensor, self.pipeline
+
+    @property
+    def case(self) -> dict[str, Any]:
+        """As in a point's case."""
+        return {"arm": self.name, "tp": self.tensor, "pp": self.pipeline}
+
+
+class Turn(NamedTuple):
+    """One measurement."""
+
+    arm: Arm
+    case: Case
+    repetition: int
+
+
+def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
+    """One device, the same again, and those asked for."""
+    asked = [Arm(f"TP {size}", tensor=size) for size in dict.fromkeys(tensor) if size > 1]
+    asked += [Arm(f"PP {size}", pipeline=size) for size in dict.fromkeys(pipeline) if size > 1]
+    return [Arm(SINGLE), Arm(AGAIN), *asked]
+
+
+def grid(batches: Iterable[int], seqs: Iterable[int], outputs: Iterable[int]) -> list[Case]:
+    """Every combination."""
+    return [Case(batch, seq, output) for output in outputs for seq in seqs for batch in batches]
+
+
+def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn]:
+    """Every arm measures every case so often. Arms and cases are shuffled within a repetition, so that what
+    drifts over the run meets all of them alike; the order is the same in every run.
+    """
+    dice = random.Random(SEED)
+    made: list[Turn] = []
+    for repetition in range(repeats):
+        once = [Turn(arm, case, repetition) for case in cases for arm in arms]
+        dice.shuffle(once)
+        made += once
+    return made
+
+
+def fitting(
+    cases: Sequence[Case], model: Model, is_chosen: bool
+) -> tuple[list[Case], list[tuple[Case, str]]]:
+    """Cases that the model can do, and the others, each with the reason. Raises PerfError where the user has
+    chosen one that it cannot do, or where none is left.
+    """
+    longest = model.longest
+    if longest is None:
+        return list(cases), []
+    fit = [case for case in cases if case.tokens <= longest]
+    out = [(case, _too_long(case, model)) for case in cases if case.tokens > longest]
+    if out and (is_chosen or not fit):
+        raise PerfError(f"{out[0][1]}; give shorter --seq-lens or --output-lens")
+    return fit, out
+
+
+def _too_long(case: Case, model: Model) -> str:
+    return (
+        f"{case.seq} tokens and {case.output} of output are {case.tokens}, and {model.name} is made for"
+        f" {model.longest}"
+    )
+
+
+def check_devices(arms: Iterable[Arm], count: int, what: str) -> None:
+    """Raises PerfError for an arm that needs more than there are."""
+    for arm in arms:
+        if arm.devices > count:
+            option = "--tp" if arm.tensor > 1 else "--pp"
+            raise PerfError(
+                f"{option} {arm.devices}: needs {arm.devices} {what}s, and this machine has {count};"
+                f" give {option} {count} or less"
+            )
+
+
+def numbers(least: int = 1) -> Callable[[str], list[int]]:
+    """A reader of `128,512`, whole numbers from `least` on."""
+
+    def read(text: str) -> list[int]:
+        """Raises ArgumentTypeError."""
+        parts = [part for part in text.replace(",", " ").split() if part]
+        if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
+            raise ArgumentTypeError(f"{text!r} is no list of whole numbers from {least} on, such as 128,512")
+        return [int(part) for part in parts]
+
+    return read
+
+
+def case_of(turn: Turn, engine: str) -> Mapping[str, Any]:
+    """The point's case."""
+    return {
+        **turn.arm.case, "engine": engine, "batch": turn.case.batch, "seq": turn.case.seq,
+        "output": turn.case.output, "repetition": turn.repetition,
+    }  # fmt: skip

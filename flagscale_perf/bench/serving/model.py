@@ -1,0 +1,134 @@
+"""The model that is measured: its configuration, its limits, and a directory that vLLM can serve.
+
+Prompts are random token ids. vLLM's bench makes text of them, so the directory has a tokenizer in which token
+`n` is the word `tn`: a prompt has exactly the tokens that were drawn, which many tokenizers do not give.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.spine.errors import PerfError
+
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.gguf")
+SMALL_QWEN3: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "vocab_size": 4096, "hidden_size": 256,
+    "intermediate_size": 768, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 64, "rms_norm_eps": 1e-6, "rope_theta": 1000000, "hidden_act": "silu",
+    "tie_word_embeddings": False, "attention_bias": False, "torch_dtype": "bfloat16", "bos_token_id": 0,
+    "eos_token_id": 1, "max_position_embeddings": 8192 + 256,
+}  # fmt: skip
+SMALL_NAME = "a small Qwen3 (built in)"
+_LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")
+CACHE_BYTES = 2  # of a key's or a value's element
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is measured.
+
+    Attributes:
+        directory: of its configuration and weights; None for the one that is built in.
+        config: its `config.json`.
+        longest: tokens that a sequence may have, prompt and output; None where nothing says.
+        has_weights: whether there are some beside the configuration; else they are random.
+    """
+
+    directory: Path | None
+    config: Mapping[str, Any]
+    longest: int | None
+    has_weights: bool
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return SMALL_NAME if self.directory is None else str(self.directory)
+
+    @property
+    def weights(self) -> str:
+        """For people."""
+        return "its own" if self.has_weights else "random"
+
+    @property
+    def vocabulary(self) -> int:
+        """Token ids are below. Raises PerfError where the configuration does not say."""
+        size = self.text.get("vocab_size")
+        if not isinstance(size, int) or size < 1:
+            raise PerfError(f"--model {self.name}: its config.json has no vocab_size; add it")
+        return size
+
+    @property
+    def text(self) -> Mapping[str, Any]:
+        """The configuration's part about text, where it has several."""
+        part = self.config.get("text_config")
+        return part if isinstance(part, dict) else self.config
+
+    def cache_bytes(self, tokens: int) -> int | None:
+        """That the keys and values of so many tokens take; None where the configuration does not say."""
+        text = self.text
+        layers = text.get("num_hidden_layers") or text.get("n_layer")
+        heads = text.get("num_attention_heads") or text.get("n_head")
+        hidden = text.get("hidden_size") or text.get("n_embd")
+        if not (layers and heads and hidden):
+            return None
+        width = text.get("head_dim") or hidden // heads
+        kept = text.get("num_key_value_heads") or heads
+        return int(tokens * 2 * layers * kept * width * CACHE_BYTES)
+
+
+def read_model(path: str | None, longest: int | None = None) -> Model:
+    """Of a local directory; of the built-in configuration where there is none. `longest`: a limit of the
+    user's. Raises PerfError for what is no such directory, or a limit above the model's own.
+    """
+    config = dict(SMALL_QWEN3) if path is None else _config(Path(path))
+    directory = None if path is None else Path(path).absolute()
+    model = Model(directory, config, None, _has_weights(directory))
+    own = next((model.text[key] for key in _LONGEST if isinstance(model.text.get(key), int)), None)
+    if longest is not None and own is not None and longest > own:
+        raise PerfError(
+            f"--max-model-len {longest}: {model.name} is made for {own} tokens; give {own} or less"
+        )
+    return Model(directory, config, longest or own, model.has_weights)
+
+
+def _config(directory: Path) -> dict[str, Any]:
+    path = directory / "config.json"
+    if not path.is_file():
+        raise PerfError(
+            f"--model {directory}: there is no {path}; give a local directory that has one (nothing is"
+            " downloaded), or leave it out for a small Qwen3"
+        )
+    try:
+        made = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise PerfError(
+            f"--model {directory}: {path} is no JSON ({error}); put the model's own there"
+        ) from None
+    if not isinstance(made, dict):
+        raise PerfError(f"--model {directory}: {path} holds no object; put the model's own there")
+    return made
+
+
+def _has_weights(directory: Path | None) -> bool:
+    return directory is not None and any(next(directory.glob(one), None) for one in WEIGHTS)
+
+
+def write_served(model: Model, directory: Path) -> Path:
+    """A directory with the configuration and the tokenizer of numbered words."""
+    directory.mkdir(parents=True, exist_ok=True)
+    vocabulary = {f"t{number}": number for number in range(model.vocabulary)}
+    tokenizer: dict[str, Any] = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
+        "pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None,
+        "model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "t0"},
+    }  # fmt: skip
+    about: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.longest}
+    for name, content in (
+        ("config.json", model.config), ("tokenizer.json", tokenizer), ("tokenizer_config.json", about),
+    ):  # fmt: skip
+        (directory / name).write_text(json.dumps(content), encoding="utf-8")
+    return directory

@@ -1,0 +1,132 @@
+"""Options that latency and parallelism have in common; those of one name mean the same in both."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.bench.serving.cases import Arm, Case, arms_of, check_devices, fitting, grid, numbers
+from flagscale_perf.bench.serving.model import Model, read_model
+from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python
+
+START_S = 600.0
+RAW = "vllm"  # folder of what vLLM's bench writes, beside the run file
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is measured where nothing is said."""
+
+    batches: tuple[int, ...]
+    seqs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What is measured, checked.
+
+    Attributes:
+        python: that has vLLM; None for none.
+        model: what runs.
+        devices: of this machine.
+        arms, cases, repeats: what is measured.
+        left_out: cases that the model cannot do, each with the reason.
+        directory: of what vLLM writes.
+        is_eager: whether nothing is compiled.
+    """
+
+    python: str | None
+    model: Model
+    devices: Devices
+    arms: list[Arm]
+    cases: list[Case]
+    repeats: int
+    left_out: list[tuple[Case, str]]
+    directory: Path
+    is_eager: bool
+
+
+def add_model(parser: ArgumentParser) -> None:
+    """Model and vLLM."""
+    parser.add_argument(
+        "--model", metavar="DIR",
+        help="a local directory with a config.json; without weights in it they are random (default: a small"
+             " Qwen3 that is built in)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-model-len", "--max_model_len", type=whole, metavar="N",
+        help="longest sequence, prompt and output (default: what the model is made for)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--vllm-python", metavar="PROGRAM", help="Python of the environment that has vLLM (default: this one)"
+    )
+    parser.add_argument(
+        "--eager",
+        action="store_true",
+        help="vLLM compiles nothing and has no CUDA graphs (--quick does that)",
+    )
+    parser.add_argument("--vllm-port", type=whole, metavar="N", help="of vLLM's first server (default: any)")
+    parser.add_argument(
+        "--start-timeout", type=whole, default=int(START_S), metavar="S",
+        help="seconds that vLLM may take to start (default: %(default)s)",
+    )  # fmt: skip
+
+
+def add_arms(parser: ArgumentParser) -> None:
+    """How often, and beside one device."""
+    parser.add_argument("--repeats", type=whole, metavar="N", help="how often each is measured (default: 3)")
+    for name, what in (("--tp", "tensor-parallel sizes"), ("--pp", "pipeline sizes")):
+        parser.add_argument(
+            name,
+            type=numbers(),
+            metavar="N,...",
+            help=f"{what} beside one device (default: 2 where measured)",
+        )
+
+
+def add_sizes(parser: ArgumentParser) -> None:
+    """What is measured; lists are written as 128,512."""
+    parser.add_argument("--batch-sizes", type=numbers(), metavar="N,...", help="requests at a time")
+    parser.add_argument("--seq-lens", type=numbers(), metavar="N,...", help="tokens of a prompt")
+    parser.add_argument("--output-lens", type=numbers(), metavar="N,...", help="tokens that a request makes")
+
+
+def cases_of(args: Namespace, usual: Sizes) -> list[Case]:
+    """Every combination of the sizes given, or of the usual ones."""
+    return grid(
+        args.batch_sizes or usual.batches, args.seq_lens or usual.seqs, args.output_lens or usual.outputs
+    )
+
+
+def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[int], repeats: int) -> Chosen:
+    """What is to be measured. Raises PerfError for what this machine or the model cannot do.
+
+    Args:
+        args: of the command line.
+        cases: what is wanted; `is_given`: by the user.
+        parallel: sizes of TP, and of PP, where none are given.
+        repeats: where none are given.
+    """
+    model, found = read_model(args.model, args.max_model_len), devices()
+    arms = arms_of(parallel if args.tp is None else args.tp, parallel if args.pp is None else args.pp)
+    check_devices(arms, found.count, found.what)
+    fit, left_out = fitting(cases, model, is_given)
+    return Chosen(
+        find_python(args.vllm_python), model, found, arms, fit, args.repeats or repeats, left_out,
+        (args.out / RAW).absolute(), bool(args.eager or args.quick),
+    )  # fmt: skip
+
+
+def is_cpu(found: Devices) -> bool:
+    """Whether a rank is a core."""
+    return found.what != GPU
+
+
+def whole(text: str) -> int:
+    """A whole number, 1 or more. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)

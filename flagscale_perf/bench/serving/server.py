@@ -1,0 +1,171 @@
+"""A vLLM server of one arm, as a child process with children of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
+
+HOST = "127.0.0.1"
+STOP_S = 20.0
+POLL_S = 0.2
+ASK_S = 5.0
+TAIL_BYTES = 64 << 10
+_LOG_HEAD = re.compile(r"^\([^)]*\)\s*|^(?:ERROR|INFO|WARNING) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
+
+
+@dataclass(frozen=True)
+class Start:
+    """How a server is started.
+
+    Attributes:
+        python: that has vLLM.
+        options: of vLLM's server.
+        environment: of its processes.
+        log: file that takes what they print.
+        port: None for any that is free.
+    """
+
+    python: str
+    options: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    port: int | None = None
+
+
+class Server:
+    """Runs from its making until `stop`."""
+
+    def __init__(self, start: Start) -> None:
+        """Raises PerfError where the port is taken or the program cannot be run."""
+        self.port = free_port(start.port)
+        self.log = start.log
+        command = [start.python, "-m", "vllm.entrypoints.openai.api_server", "--host", HOST,
+                   "--port", str(self.port), *start.options]  # fmt: skip
+        try:
+            with open(start.log, "wb") as log:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                    env=dict(start.environment), start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise PerfError(f"{start.python}: cannot be run ({error.strerror})") from None
+
+    def wait(self, most_s: float) -> None:
+        """Until it answers. Raises PerfError with vLLM's own reason where it ends, or does not answer."""
+        end_s = time.monotonic() + most_s
+        while time.monotonic() < end_s:
+            if self._process.poll() is not None:
+                raise PerfError(f"vLLM ended while it started: {self.reason()} ({self.log})")
+            if self.ask("/health") is not None:
+                return
+            time.sleep(POLL_S)
+        raise PerfError(f"vLLM did not answer in {most_s:.0f} s; see {self.log}, or give --start-timeout")
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the server's first process runs."""
+        return self._process.poll() is None
+
+    def ask(self, path: str) -> str | None:
+        """What it answers; None where it does not."""
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=ASK_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.read().decode(errors="replace") if response.status == 200 else None
+        except (OSError, http.client.HTTPException):
+            return None
+        finally:
+            connection.close()
+
+    def gauge(self, name: str) -> float | None:
+        """A number of its metrics, or of the labels of `cache_config_info`; None where there is none."""
+        text = self.ask("/metrics") or ""
+        found = re.search(rf"^vllm:{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE) or re.search(
+            rf'^vllm:cache_config_info{{.*\b{name}="([\d.]+)"', text, re.MULTILINE
+        )
+        return None if found is None else float(found.group(1))
+
+    def memory_bytes(self) -> int:
+        """Resident in all its processes; what they share counts in each of them."""
+        total = 0
+        for pid in self._pids():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+                total += int(pages) * os.sysconf("SC_PAGE_SIZE")
+        return total
+
+    def pids(self) -> set[int]:
+        """Of its processes."""
+        return {int(pid) for pid in self._pids()}
+
+    def _pids(self) -> list[str]:
+        found = []
+        for name in os.listdir("/proc"):
+            if name.isdigit():
+                with contextlib.suppress(OSError):
+                    if os.getsid(int(name)) == self._process.pid:
+                        found.append(name)
+        return found
+
+    def reason(self) -> str:
+        """The last error that it printed."""
+        return last_error(self.log)
+
+    def stop(self) -> None:
+        """Ends all its processes."""
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(OSError):
+                os.killpg(self._process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_S)
+                break
+        with contextlib.suppress(OSError):  # workers that outlive the first process
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+
+def last_error(log: Path) -> str:
+    """Of a log of vLLM: the first error line of its last traceback, else its last line."""
+    try:
+        with open(log, "rb") as file:
+            file.seek(max(0, os.path.getsize(log) - TAIL_BYTES))
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError as error:
+        return f"no log: {error.strerror}"
+    bare = [_bare(line) for line in lines]
+    # the engine's own error comes first; the server's, that its engine has failed, follows
+    errors = [line for line in bare if re.match(r"(\w+\.)*\w*(Error|Exception)\b", line)]
+    chosen = next((line for line in errors if "See root cause above" not in line), None)
+    return chosen or next((line for line in reversed(bare) if line), "it printed nothing")
+
+
+def _bare(line: str) -> str:
+    while True:
+        shorter = _LOG_HEAD.sub("", line, count=1)
+        if shorter == line:
+            return line.strip()
+        line = shorter
+
+
+def free_port(wanted: int | None) -> int:
+    """One that nobody listens at. Raises PerfError where the wanted one is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted or 0))
+        except OSError as error:
+            raise PerfError(
+                f"--vllm-port {wanted}: cannot be used ({error.strerror}); leave it out for a free one"
+            ) from None
+        return int(probe.getsockname()[1])

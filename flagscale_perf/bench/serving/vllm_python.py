@@ -1,0 +1,124 @@
+"""Where vLLM is, and on what it runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.packages import versions
+
+LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+LOOK_S = 60
+CORE, GPU = "core", "GPU"
+PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
+
+
+@dataclass(frozen=True)
+class Devices:
+    """What a rank of vLLM takes one of.
+
+    Attributes:
+        what: `CORE` or `GPU`.
+        names: of each: number of a core, index of a GPU.
+    """
+
+    what: str
+    names: tuple[str, ...]
+
+    @property
+    def count(self) -> int:
+        """That there are."""
+        return len(self.names)
+
+
+def find_python(given: str | None) -> str | None:
+    """A Python that has vLLM: the one given, or this one; None where there is none. Raises PerfError for one
+    given that has not.
+    """
+    python = given or sys.executable
+    if given is not None and shutil.which(given) is None:
+        raise PerfError(
+            f"--vllm-python {given}: no such program; give the Python of an environment with vLLM"
+        )
+    try:
+        ended = subprocess.run(
+            [python, "-c", LOOK], stdin=subprocess.DEVNULL, capture_output=True, timeout=LOOK_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PerfError(f"--vllm-python {python}: cannot be run ({error})") from None
+    if ended.returncode == 0:
+        return python
+    if given is not None:
+        raise PerfError(
+            f"--vllm-python {given}: has no package vllm; `make venv-vllm` makes .venv_vllm, whose Python is"
+            " .venv_vllm/bin/python"
+        )
+    return None
+
+
+@cache
+def devices() -> Devices:
+    """GPUs where there is an NVIDIA driver, else the cores that this process may use."""
+    found = _gpus()
+    if found:
+        return Devices(GPU, found)
+    return Devices(CORE, tuple(str(core) for core in sorted(os.sched_getaffinity(0))))
+
+
+def _gpus() -> tuple[str, ...]:
+    """Those that CUDA_VISIBLE_DEVICES leaves."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+    except (ImportError, OSError):
+        return ()
+    except pynvml.NVMLError:
+        return ()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return tuple(str(index) for index in range(count))
+    return tuple(name.strip() for name in visible.split(",") if name.strip())
+
+
+def rank_cores(ranks: int, most: int, cores: tuple[str, ...]) -> str:
+    """VLLM_CPU_OMP_THREADS_BIND of so many ranks. Each has as many cores as in the arm with the most ranks: a
+    rank is then the same thing in every arm.
+    """
+    each = max(1, len(cores) // most)
+    return "|".join(",".join(cores[rank * each : (rank + 1) * each]) for rank in range(ranks))
+
+
+def plugin_path(directory: Path) -> Path:
+    """A directory for PYTHONPATH with this package and the entry point that profiles vLLM, whatever is
+    installed where vLLM is.
+    """
+    name = "flagscale_perf"
+    version = versions([name]).get(name) or "0"
+    info = directory / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: flagscale-perf\nVersion: {version}\n", encoding="utf-8"
+    )
+    (info / "entry_points.txt").write_text(PLUGIN, encoding="utf-8")
+    link = directory / name
+    if not link.is_symlink():
+        link.symlink_to(Path(__file__).parents[2])
+    return directory
+
+
+def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """For vLLM's processes: nothing is downloaded or reported, and no proxy is asked for this machine."""
+    kept = {name: value for name, value in variables.items() if not name.startswith("FLAGSCALE_PERF_")}
+    local = ",".join(filter(None, (variables.get("no_proxy", ""), "127.0.0.1", "localhost")))
+    return kept | {
+        "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "no_proxy": local, "NO_PROXY": local,
+    }  # fmt: skip

@@ -1,0 +1,49 @@
+"""An experiment in parallel efficiency that can be worked out by hand.
+
+A batch takes 1 s on one device and 0.8 s on two; a pipeline of two stages makes 1200 tokens/s where one
+device makes 1000. A token takes 16 ms on one device (a clean step 10, a profiled one 12, all of it host) and
+12 ms on two (8, and 9: 3 waiting and 6 host).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.bench.analysis.source import Part, read_bench
+from flagscale_perf.bench.recording import Clock
+from tests.bench_runs import book_in
+
+SIZES = {"batch": 1, "seq": 128, "output": 16}
+ARMS = {
+    "single": {"arm": "single", "tp": 1, "pp": 1}, "single again": {"arm": "single again", "tp": 1, "pp": 1},
+    "TP 2": {"arm": "TP 2", "tp": 2, "pp": 1}, "PP 2": {"arm": "PP 2", "tp": 1, "pp": 2},
+}  # fmt: skip
+BATCH: dict[str, Any] = {**SIZES, "in_flight": 1, "job": "batch"}
+FLOW: dict[str, Any] = {**SIZES, "in_flight": 8, "job": "flow"}
+
+
+def parallel_part(directory: Path) -> Part:
+    with book_in(directory) as book, book.part("parallelism", None, {"device": "GPU", "devices": 2}) as part:
+        for arm, seconds in (("single", 1.0), ("single again", 1.0), ("TP 2", 0.8)):
+            for repetition, change in enumerate((-0.1, 0.0, 0.1)):
+                case = {**ARMS[arm], **BATCH, "repetition": repetition}
+                part.point("duration", "s", case, [seconds + change], Clock(1, 2))
+        for arm, milliseconds in (("single", 16), ("TP 2", 12)):
+            part.point(
+                "tpot", "s", {**ARMS[arm], **BATCH, "repetition": 0}, [milliseconds / 1e3], Clock(1, 2)
+            )
+        for arm, rate in (("single", 1000.0), ("PP 2", 1200.0)):
+            part.point("tokens", "tokens/s", {**ARMS[arm], **FLOW, "repetition": 0}, [rate], Clock(1, 2))
+        for arm, total, clean, parts in (
+            ("single", 0.012, 0.010, {"waiting for other ranks": 0.0, "host": 0.012}),
+            ("TP 2", 0.009, 0.008, {"waiting for other ranks": 0.003, "host": 0.006}),
+        ):
+            at = {**ARMS[arm], "seq": 128, "batch": 1, "phase": "decode"}
+            for name, value in parts.items():
+                part.value("step_part", "s", {**at, "part": name}, value, "")
+            part.value("step", "s", at, total, "")
+            part.value("step_clean", "s", at, clean, "")
+        part.value("step", "s", {**ARMS["TP 2"], "phase": "prefill"}, None, "no such step")
+        part.value("memory", "GB", ARMS["TP 2"], 4.0, "")
+    return read_bench(book.path).parts["parallelism"]

@@ -1,0 +1,1 @@
+"""A package `vllm` for `PYTHONPATH`, with which `bench.serving` can be run without vLLM."""
