@@ -121,7 +121,12 @@ def _encoder(args: Arguments) -> Encoder | None:
     ):
         return None
     layers = args.layers("num_layers" if args.get("encoder_num_layers") is None else "encoder_num_layers")
-    return Encoder(layers, length, _repeated(args, layers), args.integer("position_buckets", 0, least=0))
+    # Megatron's output layer has a bias where it shares the embedding's weights, transformers' never
+    of_megatron = args.get("position_buckets") is None and not args.flag(
+        "untie_embeddings_and_output_weights"
+    )
+    buckets = args.integer("position_buckets", 0, least=0)
+    return Encoder(layers, length, _repeated(args, layers), buckets, of_megatron)
 
 
 def _bert(args: Arguments) -> BertHeads | None:

@@ -108,13 +108,15 @@ class Encoder:
         layers: of the encoder; those of the decoder are the shape's.
         decoder_seq_length: tokens of the decoder's sequence, where the source says it.
         repeated: for every encoder layer, whether it is recomputed; empty for no.
-        position_buckets: of the position bias that each of the two stacks has; for the number of parameters.
+        position_buckets: of the position bias that each of the two stacks has.
+        output_bias: the output layer has a bias; this and the one before are for the number of parameters.
     """
 
     layers: int
     decoder_seq_length: int | None = None
     repeated: tuple[bool, ...] = ()
     position_buckets: int = 0
+    output_bias: bool = False
 
     def decoder_length(self) -> int:
         """Tokens of the decoder's sequence. Raises PerfError where they are not known."""

@@ -37,6 +37,7 @@ DEEPSEEK = MLA | MTP | {
 UNIFORM = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
 BLOCK = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
 ALL_LINEAR = ["linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"]
+FROZEN_BOTTOM = {"num_layers": 3, "frozen": ["embedding", "layers.0", "layers.1"]}
 PADDED = {"moe_pad_expert_input_to_capacity": True}
 
 
@@ -49,6 +50,11 @@ def lora(*targets: str) -> Args:
     """Adapters on these layers, everything else frozen."""
     return {"peft_type": "lora", "lora_dim": 4, "lora_target_modules": list(targets)}
 
+
+T5 = GPT | {
+    "model_family": "t5", "encoder_num_layers": 3, "num_layers": 2, "decoder_seq_length": 10,
+}  # fmt: skip
+BERT = GPT | {"model_family": "bert"}
 
 NAMED: dict[str, Args] = {
     "gpt": GPT,
@@ -110,9 +116,28 @@ NAMED: dict[str, Args] = {
     "lora_moe": SHARED | MTP | lora(*ALL_LINEAR),
     "lora_mla": DEEPSEEK | lora("linear_q_down_proj", "linear_fc1"),
     "lora_mla_kv": DEEPSEEK | lora("linear_kv_up_proj"),
+    "t5": T5,
+    "t5_gated": T5 | {"swiglu": True, "add_bias_linear": False, "kv_channels": 12},
+    "t5_recompute": T5 | UNIFORM,
+    "t5_recompute_core": T5 | selective("core_attn"),
+    "bert": BERT,
+    "bert_no_binary_head": BERT | {"bert_binary_head": False},
+    "bert_recompute": BERT | UNIFORM,
     "frozen_embedding": GPT | {"frozen": ["embedding"]},
-    "frozen_bottom": GQA | {"num_layers": 3, "frozen": ["embedding", "layers.0", "layers.1"]},
+    "frozen_bottom": GQA | FROZEN_BOTTOM,
     "frozen_middle": MOE | {"num_layers": 3, "frozen": ["layers.1"]},
+    "frozen_bottom_recompute": GQA | UNIFORM | FROZEN_BOTTOM,
+    "frozen_embedding_recompute": GPT | UNIFORM | {"frozen": ["embedding"]},
+    "frozen_middle_recompute": MOE | BLOCK | {"num_layers": 3, "recompute_num_layers": 2,
+                                              "frozen": ["layers.1"]},
+    "frozen_bottom_core": GQA | selective("core_attn") | FROZEN_BOTTOM,
+    "frozen_bottom_moe": SHARED | selective("moe", "shared_experts") | FROZEN_BOTTOM,
+    "frozen_bottom_up_proj": MLA | selective("mla_up_proj") | FROZEN_BOTTOM,
+    "lora_recompute": GQA | UNIFORM | lora(*ALL_LINEAR),
+    "lora_down_recompute": LLAMA | UNIFORM | lora("linear_fc2"),
+    "lora_moe_recompute": SHARED | MTP | BLOCK | lora(*ALL_LINEAR),
+    "lora_mla_selective": DEEPSEEK | selective("core_attn", "mlp", "moe")
+    | lora("linear_kv_down_proj", "linear_fc1"),
     "frozen_output": GQA | {"frozen": ["output_layer"]},
 }  # fmt: skip
 
@@ -198,7 +223,11 @@ def _random_configuration(source: random.Random) -> Args:
         args |= _random_experts(source, args)
     if source.random() < 0.3:
         args |= MTP | {"mtp_num_layers": source.randint(1, 2)}
-    return args | source.choice([_random_recompute, _random_frozen])(source, args)
+    frozen = _random_frozen(source, args) if source.random() < 0.5 else {}
+    repeated = _random_recompute(source, args)
+    if frozen and "mla_up_proj" in repeated.get("recompute_modules", ()):
+        return args | frozen  # Megatron-Core's own way to repeat these loses gradients below frozen weights
+    return args | frozen | repeated
 
 
 def _random_attention(source: random.Random, args: Args) -> Args:

@@ -14,16 +14,22 @@ import warnings
 
 import torch
 from torch.utils._device import _device_constructors
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
+from tests.oracle import megatron_encoders
 from tests.oracle.products import Counter
 
 COMPONENTS = (
     (r"\.adapter\b", "lora"),
     (r"linear_(q|kv)_(proj|down_proj|up_proj)$", r"qkv_proj.\1_\2"),
     (r"linear_qkv$", "qkv_proj"),
+    (r"linear_(q|kv)$", r"\1_proj"),
+    (r"^lm_head\.dense$", "mlm_transform"),
+    (r"^pooler\.dense$", "pooler"),
+    (r"^binary_head$", "nsp_head"),
     (r"linear_proj$", "out_proj"),
     (r"core_attention$", "core_attention"),
     (r"mlp\.router$", "moe_router"),
@@ -43,7 +49,9 @@ def component_of(path: str) -> str | None:
     for pattern, component in COMPONENTS:
         match = re.search(pattern, name)
         if match:
-            return ("mtp_" if name.startswith("mtp.") else "") + match.expand(component)
+            prefixes = (("mtp_", r"^mtp\."), ("encoder_", r"^encoder\."), ("cross_", r"\.cross_attention\."))
+            prefix = next((prefix for prefix, pattern in prefixes if re.search(pattern, name)), "")
+            return prefix + match.expand(component)
     return None
 
 
@@ -214,6 +222,8 @@ def build_model(args: dict):
     )
 
     config = transformer_config(args)
+    if args.get("model_family") in ("t5", "bert"):
+        return prepared(megatron_encoders.build(args, config), args)
     if args.get("num_experts"):
         spec = get_gpt_decoder_block_spec(
             config, use_transformer_engine=False, normalization=args.get("normalization")
@@ -238,6 +248,11 @@ def build_model(args: dict):
         share_embeddings_and_output_weights=not args.get("untie_embeddings_and_output_weights"),
         position_embedding_type=args["position_embedding_type"], mtp_block_spec=further,
     )  # fmt: skip
+    return prepared(model, args)
+
+
+def prepared(model: torch.nn.Module, args: dict) -> torch.nn.Module:
+    """With weights, of which some may be frozen."""
     for parameter in model.parameters():
         if parameter.device.type != "meta":
             torch.nn.init.normal_(parameter, std=0.02)
@@ -255,6 +270,20 @@ def freeze(model: torch.nn.Module, args: dict) -> None:
     for name in args.get("frozen", ()):
         prefix = "decoder." if name.startswith("layers.") else ""
         model.get_submodule(prefix + name).requires_grad_(False)
+
+
+def let_frozen_inputs_through(patches: Patches, args: dict) -> None:
+    """Megatron-Core's checkpoint gives no gradient to a part whose input has none, so that what is trained in
+    it never is; Megatron-Bridge and others work around it. Here gradients are what they are without it.
+    """
+    if not (args.get("frozen") or args.get("peft_type")):
+        return
+    import megatron.core.tensor_parallel as tensor_parallel
+
+    def checkpoint_without(function, distribute_saved_activations, *inputs):
+        return checkpoint(function, *inputs, use_reentrant=False)
+
+    patches.set(tensor_parallel, "checkpoint", checkpoint_without)
 
 
 def forget_losses() -> None:
@@ -281,7 +310,10 @@ def count(args: dict) -> dict:
         with FlopCounterMode(display=False) as independent, counter:
             for _ in range(args["batch"] // size[0]):
                 counter.start_forward()
-                loss = model(tokens, positions, mask, labels=tokens).sum()
+                if args.get("model_family") in ("t5", "bert"):
+                    loss = megatron_encoders.loss(model, args, tokens)
+                else:
+                    loss = model(tokens, positions, mask, labels=tokens).sum()
                 counter.in_backward = True
                 loss.backward()
     return {
@@ -306,7 +338,11 @@ def main() -> None:
         device = "meta" if args.get("meta") else "cpu"
         torch.cuda.current_device = lambda device=device: device
         forget_losses()
-        results.append(count(args))
+        for_this = Patches()
+        let_frozen_inputs_through(for_this, args)
+        with set_checkpoint_early_stop(False):
+            results.append(count(args))
+        for_this.undo()
     json.dump(results, sys.stdout)
 
 

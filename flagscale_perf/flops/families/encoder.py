@@ -38,6 +38,7 @@ def encoder_decoder(tape: Tape) -> None:
                 x = _pre_norm(tape, layer, x, blocks)
         x = tape.norm(x, shape.hidden)
         tape.parameters += 0 if shape.tied_embeddings else shape.hidden * shape.vocab
+        tape.parameters += shape.vocab if encoder.output_bias else 0
         logits(tape, "", x)
 
 

@@ -73,9 +73,9 @@ def test_an_encoder_decoder_by_its_arguments():
         SIZES
         | {"num_layers": None, "encoder_num_layers": 3, "decoder_num_layers": 2, "decoder_seq_length": 7}
     )
-    assert (shape.family, shape.layers, shape.encoder) == ("t5", 2, Encoder(3, 7))
+    assert (shape.family, shape.layers, shape.encoder) == ("t5", 2, Encoder(3, 7, output_bias=True))
     recomputed = ModelShape.from_args(SIZES | UNIFORM | {"decoder_seq_length": 7})
-    assert recomputed.encoder == Encoder(1, 7, (True,))
+    assert recomputed.encoder == Encoder(1, 7, (True,), output_bias=True)
     # Megatron sets the encoder's sizes of every model, decoders among them
     assert ModelShape.from_args(SIZES | {"encoder_num_layers": 1, "encoder_seq_length": 4}).encoder is None
 
