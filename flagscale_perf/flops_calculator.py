@@ -276,6 +276,7 @@ def count(
     if core not in CORE_FORMS:
         raise PerfError(f"core is {core!r}; write one of {', '.join(CORE_FORMS)}")
     step = Step(num_sequences, seq_length)
+    shape.check_step(step.tokens)
     packed = None if packed_seq_lens is None else Step(num_sequences, seq_length, tuple(packed_seq_lens))
     tape = _walk(shape, core)
     if not tape.known:

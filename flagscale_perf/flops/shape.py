@@ -240,10 +240,16 @@ class Shape:
                     f"write {', '.join(sorted(known - numbered))} or layers.0 to {last}"
                 )
 
-    def check_step(self) -> None:
-        """Raises PerfError where the source does not say all of what a step costs."""
-        if self.vision:
-            self.vision.step_images()
+    def check_step(self, tokens: int | None = None) -> None:
+        """Raises PerfError where the source does not say all of what a step costs, or says too much for one
+        of so many tokens.
+        """
+        placed = self.vision.step_tokens() if self.vision else 0
+        if tokens is not None and placed > tokens:
+            raise PerfError(
+                f"model: image_grids are {placed} tokens, and the step has {tokens}; "
+                "give fewer images, or a longer sequence"
+            )
         if self.encoder:
             self.encoder.decoder_length()
 

@@ -85,6 +85,13 @@ class Vision:
             )
         return self.images
 
+    def step_tokens(self) -> int:
+        """Tokens of the decoder that the images of a step take the place of. Raises PerfError."""
+        return sum(
+            frames * (height * width // self.merge**2 + self.projects_class)
+            for frames, height, width in self.step_images()
+        )
+
     @property
     def used_layers(self) -> int:
         """Layers that a gradient comes back through."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.flops.shape import Experts, Lora, Shape, Window
-from flagscale_perf.flops.towers import Encoder
+from flagscale_perf.flops.towers import Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
 SIZES = {
@@ -50,3 +50,11 @@ def test_what_a_step_costs_may_not_be_known_of_a_model():
     Shape(**SIZES | {"encoder": Encoder(2, decoder_seq_length=5)}).check_step()
     with pytest.raises(PerfError, match="decoder_seq_length is missing"):
         Shape(**SIZES | {"encoder": Encoder(2)}).check_step()
+
+
+def test_images_have_room_among_the_tokens():
+    tower = Vision(1, 8, 2, 16, False, 12, 32, merge=2, images=((1, 6, 10), (3, 4, 4)))
+    shape = Shape(**SIZES | {"vision": tower})
+    shape.check_step(tokens=15 + 3 * 4)
+    with pytest.raises(PerfError, match="image_grids are 27 tokens, and the step has 26"):
+        shape.check_step(tokens=26)
