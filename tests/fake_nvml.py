@@ -14,14 +14,15 @@ SLICE_UUID = "2"  # of a device that is divided: knows its clocks, not its power
 _SOURCE = Path(__file__).with_name("fake_nvml.c")
 
 
-def build(directory: Path, old: bool = False) -> Path:
-    """The library's directory. `old`: many functions are not in it."""
+def build(directory: Path, old: bool = False, source: str = _SOURCE.name) -> Path:
+    """The library's directory. `old`: many functions are not in it; `source`: which driver it is."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     assert compiler, "needs a C compiler"
     defines = ["-DOLD"] if old else []
     target = directory / "libnvidia-ml.so.1"
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", target, _SOURCE], check=True
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", target, _SOURCE.with_name(source)],
+        check=True,
     )
     return directory
 

@@ -15,7 +15,6 @@ from flagscale_perf.analysis.blocks import (
     Layer,
     Line,
     Note,
-    Pairs,
     Panel,
     Quantity,
     Section,
@@ -217,20 +216,26 @@ def _bars(points: Sequence[BenchPoint]) -> list[Block]:
 
 def _links(part: Part) -> list[Block]:
     """The topology as the driver shows it, and the ceilings that follow."""
-    found = part.settings.get("topology")
-    rows = [(one.figure + _of(one.case), (Quantity(one.value, one.unit, 1), f" ({one.why})"))
-            for one in part.values(PEAK) if one.value is not None]  # fmt: skip
-    blocks: list[Block] = [Pairs(rows)] if rows else []
-    if isinstance(found, dict) and found.get("pairs"):
-        pairs: list[Sequence[Cell]] = [
-            (str(one["pair"]), str(one["link"]), str(one["peer_access"])) for one in found["pairs"]
-        ]
-        blocks.append(Table(("GPUs", "link", "peer access"), pairs))
+    rows: list[Sequence[Cell]] = [
+        (str(one.case.get("of")), _gpu(one.case), Quantity(one.value, "", 1), one.why)
+        for one in part.values(PEAK)
+        if one.value is not None
+    ]
+    blocks: list[Block] = [Table(("ceiling", "", "GB/s", "from"), rows)] if rows else []
+    topology = part.settings.get("topology")
+    found = topology.get("pairs") if isinstance(topology, dict) else None
+    pairs: list[Sequence[Cell]] = [
+        (f"GPU {one.get('one')}, GPU {one.get('other')}", one.get("link"), one.get("peer_access"))
+        for one in found or []
+        if isinstance(one, dict)
+    ]
+    if pairs:
+        blocks.append(Table(("cards", "linked by", "peer access"), pairs))
     return blocks
 
 
-def _of(case: Mapping[str, Any]) -> str:
-    return "".join(f", {key} {value}" for key, value in case.items())
+def _gpu(case: Mapping[str, Any]) -> str:
+    return f"GPU {case['gpu']}" if "gpu" in case else ""
 
 
 def _drawn(part: Part) -> Sequence[Block]:

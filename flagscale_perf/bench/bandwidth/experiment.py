@@ -10,9 +10,11 @@ from typing import Any
 
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job
+from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
 from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
 from flagscale_perf.bench.experiment import Experiment, Plan, say
 from flagscale_perf.bench.recording import Clock, Part
+from flagscale_perf.device.links import Topology, read_topology
 from flagscale_perf.device.roofs import CACHES, copy_bytes, last_cache_bytes
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
@@ -22,7 +24,8 @@ SIZES = tuple(KB << power for power in range(21))  # to 1 GB; the largest one by
 QUICK_SIZES = (KB, 64 * KB, MB, 16 * MB)
 MESSAGE_SIZES = tuple(MB << power for power in range(0, 12))  # to 2 GB
 QUICK_MESSAGE_SIZES = (64 * KB, MB, 16 * MB)
-LOOPS, LOOP_S, QUICK_LOOP_S = 5, 0.1, 0.1
+LOOPS, LOOP_S = 5, 0.1
+CEILINGS = ("nvlink", "memory", "pcie")
 BUFFERS = 4  # that a rank may need of one size
 _UNITS = {"K": KB, "M": MB, "G": GB}
 
@@ -40,6 +43,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="largest message, as 64M or 2G (default: as memory allows)",
     )  # fmt: skip
     parser.add_argument(
+        "--even-if-busy", action="store_true", help="measure although another process uses a card"
+    )
+    parser.add_argument(
         "--port", type=_whole, metavar="PORT", help="where the ranks meet (default: any free one)"
     )
 
@@ -47,17 +53,40 @@ def add_arguments(parser: ArgumentParser) -> None:
 def prepare(args: Namespace) -> Plan:
     """Raises PerfError."""
     job, settings = job_of(args)
+    topology = read_topology()
+    if job.device == "cuda" and (busy := topology.busy(visible())) and not args.even_if_busy:
+        raise PerfError(f"{busy}; its figures would be of both: end it first, or give --even-if-busy")
     port = ranks.port_of(args.port)
 
     def measure(part: Part) -> None:
         """Point by point."""
+        put_ceilings(part, topology)
         say(f"bandwidth: {job.planned} points with {job.ranks} ranks over {job.backend} ...")
         for point in ranks.run(job, port):
             part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
-        for name in _host_device() if job.device == "cpu" else ():
+        for name in HOST_DEVICE if job.device == "cpu" else ():
             part.value("time", "s", {"op": name}, None, "this machine has no GPU that torch can use")
 
-    return Plan(job.planned, measure, settings)
+    return Plan(job.planned, measure, settings | {"topology": asdict(topology)})
+
+
+def put_ceilings(part: Part, topology: Topology) -> None:
+    """What each card can do at best, by its driver, or why that is not known."""
+    for card in topology.cards:
+        for of, value in card.ceilings.items():
+            part.value("ceiling", "GB/s", {"of": of, "gpu": card.index}, value, card.source[of])
+    known = {of for card in topology.cards for of in card.ceilings}
+    for of in CEILINGS:
+        if of not in known:
+            part.value(
+                "ceiling", "GB/s", {"of": of}, None, topology.why or f"the driver does not tell of {of}"
+            )
+
+
+def visible() -> set[int] | None:
+    """Cards that torch is going to use; None for all of them, or where that is not said by numbers."""
+    words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    return {int(word) for word in words} if all(word.strip().isdecimal() for word in words) else None
 
 
 def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
@@ -80,7 +109,7 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
     job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
-              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied)  # fmt: skip
+              LOOPS, LOOP_S, copied)  # fmt: skip
     said = []
     if most < wanted[1][-1] and args.max_size is None:
         said.append(
@@ -109,12 +138,6 @@ def free_bytes() -> int:
         return int(found["MemAvailable"]) << 10
     except (OSError, KeyError):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-def _host_device() -> tuple[str, ...]:
-    from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
-
-    return tuple(HOST_DEVICE)
 
 
 def size_of(text: str) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 import pytest
 
+from flagscale_perf.bench.analysis.source import read_bench
 from flagscale_perf.bench.bandwidth import experiment
-from flagscale_perf.bench.bandwidth.experiment import job_of, size_of
+from flagscale_perf.bench.bandwidth.experiment import job_of, prepare, put_ceilings, size_of
+from flagscale_perf.device.links import Card, Topology
 from flagscale_perf.spine.errors import PerfError
+from tests.bench_runs import book_in
 
 
 def parsed(*words: str, quick: bool = False) -> Namespace:
@@ -82,3 +86,29 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.
         "is no size of 1K or more" in (said := capsys.readouterr().err)
         or "'sum' is none of all_reduce" in said
     )
+
+
+CARD = Card(0, "NVIDIA A100", "GPU-a", 4, 25_000, None, None, None, None, None, None, 43)
+
+
+def test_a_busy_card_is_refused_by_who_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "_devices", lambda: 1)
+    monkeypatch.setattr(experiment, "read_topology", lambda: Topology((CARD,)))
+    with pytest.raises(PerfError, match=r"GPU 0 is busy \(43 %\) with a process.*--even-if-busy"):
+        prepare(parsed(quick=True))
+    assert prepare(parsed("--even-if-busy", quick=True)).settings["topology"]["cards"][0]["links"] == 4
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,3")
+    assert prepare(parsed(quick=True)).planned == 8
+
+
+def test_what_the_driver_knows_is_kept_and_what_it_does_not_is_said(tmp_path: Path) -> None:
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        put_ceilings(part, Topology((CARD,)))
+        put_ceilings(part, Topology(why="no NVIDIA driver"))
+    figures = read_bench(book.path).parts["bandwidth"].figures
+    assert [(one.case["of"], one.value, one.why) for one in figures] == [
+        ("nvlink", 100.0, "4 links of 25 GB/s, the line's rate"),
+        ("memory", None, "the driver does not tell of memory"),
+        ("pcie", None, "the driver does not tell of pcie"),
+        *((of, None, "no NVIDIA driver") for of in ("nvlink", "memory", "pcie")),
+    ]
