@@ -7,6 +7,7 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.analysis.timeline import Timeline
+from flagscale_perf.bench.analysis import compare
 from flagscale_perf.bench.analysis.report import read_report, report_of
 
 
@@ -14,4 +15,6 @@ def _report(path: Path) -> Report:
     return report_of(read_report(path))
 
 
-INSTRUMENT = Instrument(report=_report, timeline=Timeline)
+INSTRUMENT = Instrument(
+    report=_report, timeline=Timeline, compare=compare.compare, comparison=compare.report_of
+)

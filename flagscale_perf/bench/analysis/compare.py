@@ -1,0 +1,181 @@
+"""Experiments compared: points with one case on all sides, round by round, each point counting as much as any
+other.
+
+A round is the n-th repetition of every point. A time is taken as a part of BASE's median of its point, a rate
+(tokens/s, GB/s) the other way round, so that more is always slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.compare import blocks as comparison
+from flagscale_perf.analysis.compare import bootstrap, sides
+from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    CompareOptions,
+    Comparison,
+    Difference,
+    RunEntry,
+    culprits,
+)
+from flagscale_perf.analysis.compare.judge import Judge
+from flagscale_perf.bench.analysis.source import Bench, case_text, read_bench, spread
+from flagscale_perf.bench.recording import INSTRUMENT_NAME
+from flagscale_perf.bench.records import BenchPoint
+from flagscale_perf.spine.errors import PerfError
+
+NOISE = 0.04  # between two runs on a machine that others use, too; --noise says another
+MIN_ROUNDS, MAX_ROUNDS = 2, 1024
+NOUN = "round"
+PERCENT = 100.0
+LABELS = {"mean": ("mean, {unit}", 2), "p95": ("p95, {unit}", 2)}  # and decimals
+REMARKS = (
+    "a round is the n-th repetition of every point that both sides have, each point in percent of BASE's"
+    " median of it, rates turned round: 110 is slower than 100 by a tenth",
+)
+_NO_CONFIGURATION = ("load", "experiments")
+Key = tuple[str, str, str]  # experiment, figure, case
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run file.
+
+    Attributes:
+        path: of it.
+        bench: what was read.
+        points: by what they have in common with those of another run.
+    """
+
+    path: Path
+    bench: Bench
+    points: Mapping[Key, BenchPoint]
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.path.stem
+
+
+def report_of(result: Comparison) -> Report:
+    """What every format shows."""
+    return comparison.report_of(result, LABELS, REMARKS, (NOUN, f"a {NOUN}"))
+
+
+def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
+    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    runs, cut = [_read(path) for path in (*base, *new)], len(base)
+    same = sides.on_both_sides(runs[:cut], runs[cut:])
+    keys = _common(runs)
+    count = min(len(run.points[key].samples) for run in runs for key in keys)
+    parts = {part: _rounds(runs, cut, own, count) for part, own in _parts(keys).items()}
+    share = {part: len(own) / len(keys) for part, own in _parts(keys).items()}
+    weighted = {
+        part: [[value * share[part] for value in row] for row in rows] for part, rows in parts.items()
+    }
+    times = [
+        [sum(rows[place][number] for rows in weighted.values()) for number in range(count)]
+        for place in range(len(runs))
+    ]
+    judge = Judge(times, cut, NOISE if options.noise is None else options.noise, STATISTICS[options.judge])
+    whole = judge.whole()
+    rows = judge.parts({part: list(each) for part, each in weighted.items()})
+    entries = [
+        RunEntry(str(run.path), run.title, middle, _left_out(run, keys), run.bench.reading.skipped)
+        for run, middle in zip(runs, judge.medians, strict=True)
+    ]
+    every = [[time for row in side for time in row] for side in (times[:cut], times[cut:])]
+    return Comparison(
+        judged=options.judge, basis=NOUN, unit="% of BASE", iterations=count, first_iteration=1,
+        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
+        figures=sides.figures(sides.typical(every[0]), sides.typical(every[1])), whole=whole, phases=rows,
+        culprits=culprits(whole, rows), noise=judge.noise, noise_source=sides.noise_source(judge, options),
+        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+        differences=_differences(runs[0].bench, runs[cut].bench), same_run=same,
+        gate=sides.gate_of(judge, whole, options.fail_if_slower, same is not None, MAX_ROUNDS),
+    )  # fmt: skip
+
+
+def _read(path: Path) -> Run:
+    """Raises PerfError for a file of another instrument."""
+    bench = read_bench(path)
+    instrument = bench.header.instrument
+    if instrument != INSTRUMENT_NAME:
+        raise PerfError(
+            f"{str(path)!r} was recorded by the instrument {instrument or 'training'!r} and is no run of"
+            " experiments; compare experiments with experiments"
+        )
+    points = {
+        (part.name, point.figure, case_text(dict(sorted(point.case.items())))): point
+        for part in bench.parts.values()
+        for point in part.points
+        if len(point.samples) >= MIN_ROUNDS and min(point.samples) > 0
+    }
+    return Run(path, bench, points)
+
+
+def _common(runs: Sequence[Run]) -> list[Key]:
+    """Raises PerfError where there are none."""
+    keys = [key for key in runs[0].points if all(key in run.points for run in runs)]
+    if not keys:
+        counts = "; ".join(f"{str(run.path)!r} has {len(run.points)} points" for run in runs)
+        raise PerfError(
+            f"the runs have no point of {MIN_ROUNDS} repetitions in common: {counts}; measure both sides"
+            " with the same options"
+        )
+    return keys
+
+
+def _parts(keys: Sequence[Key]) -> dict[str, list[Key]]:
+    """By experiment, figure and what was done: `bandwidth, all_reduce`."""
+    found: dict[str, list[Key]] = {}
+    for key in keys:
+        experiment, figure, case = key
+        first = case.partition(",")[0]
+        what = figure if " " in first else first  # a case that begins with an operation has one word there
+        found.setdefault(f"{experiment}, {what}", []).append(key)
+    return found
+
+
+def _rounds(runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int) -> list[list[float]]:
+    """Of each run, each round's mean over these points, in percent of BASE."""
+    rows = [[0.0] * count for _ in runs]
+    for key in keys:
+        unit = bootstrap.mean([spread(run.points[key].samples).median for run in runs[:cut]])
+        for row, run in zip(rows, runs, strict=True):
+            point = run.points[key]
+            for number, sample in enumerate(point.samples[:count]):
+                ratio = unit / sample if point.unit.endswith("/s") else sample / unit
+                row[number] += PERCENT * ratio / len(keys)
+    return rows
+
+
+def _left_out(run: Run, keys: Sequence[Key]) -> dict[str, int]:
+    missing = len(run.points) - len(keys)
+    return {"points that not every run has": missing} if missing else {}
+
+
+def _differences(base: Bench, new: Bench) -> list[Difference]:
+    one, other = _configuration(base), _configuration(new)
+    names = dict.fromkeys([*one, *other])
+    return [
+        Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
+    ]
+
+
+def _configuration(bench: Bench) -> dict[str, object]:
+    """Facts of the machine, and the settings of the experiments."""
+    facts: dict[str, object] = {
+        name: fact for name, fact in bench.header.facts.items() if name not in _NO_CONFIGURATION
+    }
+    for part in bench.parts.values():
+        facts |= {
+            f"{part.name}: {name}": value
+            for name, value in part.settings.items()
+            if name not in ("topology", "free_bytes", "said")
+        }
+    return facts
