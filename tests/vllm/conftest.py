@@ -73,8 +73,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def plugin_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See `plugin_in`."""
+    return plugin_in(tmp_path_factory.mktemp("plugin"))
+
+
+def plugin_in(directory: Path) -> Path:
     """A directory for PYTHONPATH with this package's entry point, whatever is installed."""
-    directory = tmp_path_factory.mktemp("plugin")
+    directory.mkdir(exist_ok=True)
     info = directory / f"flagscale_perf-{__version__}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: flagscale-perf\nVersion: {__version__}\n")

@@ -1,6 +1,6 @@
 """Runs a small Qwen3 with random weights in a real vLLM and prints, as one line of JSON, the tokens it made.
 
-python -m tests.vllm.generate MODEL_DIRECTORY TENSOR_PARALLEL_SIZE eager|compiled
+python -m tests.vllm.generate MODEL_DIRECTORY TENSOR_PARALLEL_SIZE eager|compiled [rounds=N] [pipeline=N]
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CONFIG = {
 BEGIN = "tokens "
 
 
-def write_model(directory: Path) -> Path:
-    """What vLLM needs of a model whose weights are random."""
+def write_model(directory: Path, **changed: int) -> Path:
+    """What vLLM needs of a model whose weights are random; `changed`: sizes other than those above."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
+    (directory / "config.json").write_text(json.dumps(CONFIG | changed), encoding="utf-8")
     return directory
 
 
@@ -43,15 +43,17 @@ def main() -> None:
     """See above."""
     from vllm import LLM, SamplingParams
 
-    directory, tensor_parallel, mode = sys.argv[1:]
+    directory, tensor_parallel, mode, *words = sys.argv[1:]
+    given = {name: int(value) for name, value in (word.split("=") for word in words)}
     llm = LLM(
         model=directory, load_format="dummy", skip_tokenizer_init=True, dtype="bfloat16", seed=0,
-        tensor_parallel_size=int(tensor_parallel), enforce_eager=mode == "eager", max_model_len=128,
+        tensor_parallel_size=int(tensor_parallel), pipeline_parallel_size=given.get("pipeline", 1),
+        enforce_eager=mode == "eager", max_model_len=128,
         max_num_seqs=4, enable_prefix_caching=False, async_scheduling=False,
     )  # fmt: skip
     sampling = SamplingParams(max_tokens=NEW_TOKENS, temperature=0.0, ignore_eos=True, detokenize=False)
     made = []
-    for _ in range(ROUNDS):
+    for _ in range(given.get("rounds", ROUNDS)):
         outputs = llm.generate(prompts(), sampling, use_tqdm=False)
         made.append([list(output.outputs[0].token_ids) for output in outputs])
     print(BEGIN + json.dumps(made), flush=True)

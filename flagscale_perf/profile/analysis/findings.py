@@ -9,7 +9,7 @@ from flagscale_perf.analysis.rules import Case, Change, Evidence, Finding, Limit
 from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.spread import FEW_STEPS, scatter_of, spread_of
-from flagscale_perf.profile.analysis.sums import PhaseSums
+from flagscale_perf.profile.analysis.sums import Books, PhaseSums
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
@@ -32,17 +32,20 @@ class ProfileCase(Case):
 ProfileRule = Rule[ProfileCase]
 
 
-def _takes(
-    this: ProfileRule, sums: PhaseSums, title: str, saved_ns: float, evidence: list[Evidence]
-) -> Finding:
+def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
     """With what it costs of the profiled steps, and what is gained without it."""
-    left = sums.mean.total - saved_ns
+    left = books.total - saved_ns
     return replace(
         this.finding(title, evidence, GAIN),
-        cost_s=saved_ns * sums.mean.steps / NS_PER_S,
-        cost_share=saved_ns / sums.mean.total,
+        cost_s=saved_ns * books.steps / NS_PER_S,
+        cost_share=saved_ns / books.total,
         gain=saved_ns / left if left > 0 else None,
     )
+
+
+def _ranks(case: ProfileCase) -> int:
+    """That have profiled steps."""
+    return len({rank for sums in case.report.sums.values() for rank in sums.books})
 
 
 @rule(
@@ -52,13 +55,13 @@ def _takes(
 )
 def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     """The other ranks wait for one in collectives."""
-    sums, found = case.report.main, []
-    if sums is None or not sums.mean.total:
+    books, found = case.report.whole, []
+    if books is None or not books.total:
         return []
     for late in case.report.communication.lates:
-        steps, others = sums.mean.steps, max(1, len(sums.books) - 1)
+        steps, others = books.steps, max(1, _ranks(case) - 1)
         each_ns = late.waits_ns / steps / others
-        share = each_ns / sums.mean.total
+        share = each_ns / books.total
         if not this.exceeds(share, "wait"):
             continue
         words = (
@@ -66,7 +69,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
             f" {late.operations}, at {late.module or 'outside'} ({late.phase})"
         )
         title = f"The other ranks wait for rank {late.rank}"
-        finding = _takes(this, sums, title, each_ns, [this.broke(words, share, "wait")])
+        finding = _takes(this, books, title, each_ns, [this.broke(words, share, "wait")])
         found.append(replace(finding, ranks=[late.rank], phase="communication"))
     return found
 
@@ -80,16 +83,16 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 )
 def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Collectives take long even without waiting."""
-    sums = case.report.main
-    if sums is None or not sums.mean.total:
+    books = case.report.whole
+    if books is None or not books.total:
         return None
     whole = sum(one.transfer_ns for one in case.report.communication.waits)
-    each_ns = whole / max(1, len(sums.books)) / sums.mean.steps
-    if not this.exceeds(each_ns / sums.mean.total, "transfer"):
+    each_ns = whole / max(1, _ranks(case)) / books.steps
+    if not this.exceeds(each_ns / books.total, "transfer"):
         return None
     words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers, all overlap aside"
-    share = each_ns / sums.mean.total
-    return _takes(this, sums, "Transfers take a large part of a step", each_ns, [
+    share = each_ns / books.total
+    return _takes(this, books, "Transfers take a large part of a step", each_ns, [
         this.broke(words, share, "transfer")
     ])  # fmt: skip
 
@@ -109,7 +112,7 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         if this.exceeds(share, "host"):
             words = f"of a {sums.phase} step, {taken / NS_PER_MS:.3f} ms"
             title = f"Python takes {100 * share:.1f} % of a {sums.phase} step"
-            found.append(_takes(this, sums, title, taken, [this.broke(words, share, "host")]))
+            found.append(_takes(this, sums.mean, title, taken, [this.broke(words, share, "host")]))
     return found
 
 
@@ -150,7 +153,9 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
             if this.exceeds(more / sums.mean.total, "worth"):
                 words = f"{name}, {taken / NS_PER_MS:.3f} ms, the median {usual / NS_PER_MS:.3f} ms"
                 title = f"{name} takes {taken / usual:.1f} times as long as the other layers ({sums.phase})"
-                found.append(_takes(this, sums, title, more, [this.broke(words, taken / usual, "slower")]))
+                found.append(
+                    _takes(this, sums.mean, title, more, [this.broke(words, taken / usual, "slower")])
+                )
     return found
 
 
@@ -211,7 +216,7 @@ def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
             own = f"of a step felt, {(one.own_ns or 0) / NS_PER_MS:.3f} ms there by the slope"
             title = f"The step waits for {one.name}"
             evidence = [this.broke(words, one.slope, "felt"), this.broke(own, share, "worth")]
-            finding = _takes(this, sums, title, one.felt_ns, evidence)
+            finding = _takes(this, sums.mean, title, one.felt_ns, evidence)
             found.append(replace(finding, ranks=[one.rank]))
     return found
 

@@ -14,7 +14,7 @@ from flagscale_perf.profile.analysis.extend import metrics
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
 from flagscale_perf.profile.analysis.roofline import Point, Roofs, operators_of, points_of, roofs_of
 from flagscale_perf.profile.analysis.source import Profile, read_profile
-from flagscale_perf.profile.analysis.sums import Amount, PhaseSums, sums_of
+from flagscale_perf.profile.analysis.sums import Amount, Books, PhaseSums, sums_of
 from flagscale_perf.profile.analysis.verdicts import verdicts_of
 from flagscale_perf.profile.analysis.waits import Communication, communication_of
 from flagscale_perf.spine.jsonl import finite
@@ -57,6 +57,13 @@ class ProfileReport:
     def main(self) -> PhaseSums | None:
         """Of the kind of step that takes the most time; None without a profiled step."""
         return next(iter(self.sums.values()), None)
+
+    @property
+    def whole(self) -> Books | None:
+        """A step of any kind, on average: collectives, too, are those of all kinds. None without a profiled
+        one.
+        """
+        return Books.mixed([one.mean for one in self.sums.values()])
 
     @property
     def has_rows(self) -> bool:

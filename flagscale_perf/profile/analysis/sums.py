@@ -91,6 +91,16 @@ class Books:
     residual: float
     rows: float
 
+    @classmethod
+    def mixed(cls, kinds: Sequence[Books]) -> Books | None:
+        """A mean step of several kinds of them; None of none."""
+        steps, *others = (field.name for field in fields(Books))
+        count = sum(one.steps for one in kinds)
+        if not count:
+            return None
+        values = {name: sum(getattr(one, name) * one.steps for one in kinds) / count for name in others}
+        return cls(steps=count, **values)
+
     @property
     def coverage(self) -> float | None:
         """Share of the step that rows account for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.analysis.source import Profile
-from flagscale_perf.profile.analysis.sums import sums_of
+from flagscale_perf.profile.analysis.sums import Books, sums_of
 from tests.profile_runs import MS
 
 
@@ -36,3 +36,11 @@ def test_by_layer_and_kind(profile: Profile) -> None:
 
 def test_nothing_was_profiled(nothing: Profile) -> None:
     assert sums_of(nothing) == {}
+
+
+def test_a_mean_step_of_two_kinds() -> None:
+    prefill = Books(1, 30.0, 10.0, 0.0, 20.0, 0.0, 0.0, 0.0, 30.0)
+    decode = Books(4, 5.0, 2.0, 0.0, 3.0, 0.0, 0.0, 0.0, 5.0)
+    # (30 + 4 * 5) / 5, (10 + 4 * 2) / 5, (20 + 4 * 3) / 5
+    assert Books.mixed([prefill, decode]) == Books(5, 10.0, 3.6, 0.0, 6.4, 0.0, 0.0, 0.0, 10.0)
+    assert Books.mixed([]) is None
