@@ -32,11 +32,13 @@ class Plan:
         planned: points that it is going to measure; None where that is not known.
         measure: does it, and puts each point.
         settings: how it measures, and on what.
+        follow: what this process does where another one directs and writes; None where this is the one.
     """
 
     planned: int | None
     measure: Callable[[Part], None]
     settings: Mapping[str, Any] = field(default_factory=dict)
+    follow: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)

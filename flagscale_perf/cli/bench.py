@@ -70,6 +70,11 @@ def measure(args: Namespace) -> int:
             why[name] = error
     if not plans:
         raise next(iter(why.values()))
+    following = [plan.follow for plan in plans.values() if plan.follow is not None]
+    if following:
+        for follow in following:
+            follow()
+        return 0
     with Book.begin(args.out, environment() | {"experiments": list(names)}) as book:
         try:
             for name in names:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from flagscale_perf.bench.bandwidth import ranks
-from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job
+from flagscale_perf.bench.bandwidth.job import GB, KB, MB, Job, Measured
 from flagscale_perf.bench.bandwidth.local import HOST_DEVICE
 from flagscale_perf.bench.bandwidth.operations import COLLECTIVES
+from flagscale_perf.bench.bandwidth.rank import measure_joined
 from flagscale_perf.bench.experiment import Experiment, Plan, say
 from flagscale_perf.bench.recording import Clock, Part
 from flagscale_perf.device.links import Topology, read_topology
@@ -46,6 +48,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--even-if-busy", action="store_true", help="measure although another process uses a card"
     )
     parser.add_argument(
+        "--joined", action="store_true", help="be a rank that torchrun has started, on any number of nodes"
+    )
+    parser.add_argument(
         "--port", type=_whole, metavar="PORT", help="where the ranks meet (default: any free one)"
     )
 
@@ -60,14 +65,29 @@ def prepare(args: Namespace) -> Plan:
 
     def measure(part: Part) -> None:
         """Point by point."""
+
+        def put(point: Measured) -> None:
+            """Into the run file."""
+            part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
+
         put_ceilings(part, topology)
         say(f"bandwidth: {job.planned} points with {job.ranks} ranks over {job.backend} ...")
-        for point in ranks.run(job, port):
-            part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
+        if args.joined:
+            measure_joined(job, put)
+        else:
+            for point in ranks.run(job, port):
+                put(point)
         for name in HOST_DEVICE if job.device == "cpu" else ():
             part.value("time", "s", {"op": name}, None, "this machine has no GPU that torch can use")
 
-    return Plan(job.planned, measure, settings | {"topology": asdict(topology)})
+    return Plan(job.planned, measure, settings | {"topology": asdict(topology)}, _follow(args.joined))
+
+
+def _follow(is_joined: bool) -> Callable[[], None] | None:
+    """What a rank does that torchrun has started beside the first one, which writes; None for that."""
+    if not is_joined or os.environ["RANK"] == "0":
+        return None
+    return lambda: measure_joined(None, lambda point: None)
 
 
 def put_ceilings(part: Part, topology: Topology) -> None:
@@ -95,17 +115,17 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
         raise missing("torch", ModuleNotFoundError(name="torch"), "bench bandwidth")
     devices = _devices()
     backend = args.backend or ("nccl" if devices else "gloo")
-    count = args.ranks or (devices if backend == "nccl" else 2)
-    if backend == "nccl" and (not devices or count > devices):
+    count, local = _ranks(args, devices if backend == "nccl" else 2)
+    if backend == "nccl" and (not devices or local > devices):
         raise PerfError(
-            f"--ranks {count}: this machine has {devices} GPUs that torch can use; take --ranks {devices}, or"
+            f"--ranks {local}: this machine has {devices} GPUs that torch can use; take --ranks {devices}, or"
             " --backend gloo for the processor"
             if devices
             else "--backend nccl: there is no GPU that torch can use; leave it out: gloo needs none"
         )
     free = free_bytes()
-    most = min(args.max_size or 2 * GB, free // (2 * BUFFERS * count))
-    copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else count)
+    most = min(args.max_size or 2 * GB, free // (2 * BUFFERS * local))
+    copied = copy_bytes("cuda" if backend == "nccl" else "cpu") // (1 if backend == "nccl" else local)
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
     job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
@@ -119,6 +139,21 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
         said.append(f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
                     " it measures that")  # fmt: skip
     return job, asdict(job) | {"is_quick": args.quick, "free_bytes": free, "said": said}
+
+
+def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
+    """How many there are, and on this machine. Raises PerfError."""
+    if not args.joined:
+        count = args.ranks or usual
+        return count, count
+    try:
+        count = int(os.environ["WORLD_SIZE"])
+        return count, int(os.environ.get("LOCAL_WORLD_SIZE", count))
+    except (KeyError, ValueError):
+        raise PerfError(
+            "--joined: this process is no rank of torchrun (WORLD_SIZE is not set); write torchrun"
+            " --nproc_per_node=2 scripts/distributed_benchmark.py, or leave --joined out"
+        ) from None
 
 
 def _devices() -> int:

@@ -84,8 +84,10 @@ def _broadcast(world: World, count: int) -> Operation:
 def _all_gather(world: World, count: int) -> Operation:
     share = world.full(count // world.ranks, world.rank + 1.0)
     whole = world.full(share.numel() * world.ranks, 0.0)
+    # its name from torch 2.13 on
+    gather = getattr(world.dist, "all_gather_single", None) or world.dist.all_gather_into_tensor
     return Operation(
-        lambda: world.dist.all_gather_into_tensor(whole, share),
+        lambda: gather(whole, share),
         lambda: all(_holds(part, place + 1) for place, part in enumerate(whole.chunk(world.ranks))),
         *_bytes(share, whole),
     )
@@ -94,8 +96,9 @@ def _all_gather(world: World, count: int) -> Operation:
 def _reduce_scatter(world: World, count: int) -> Operation:
     share = world.full(count // world.ranks, 0.0)
     whole = world.full(share.numel() * world.ranks, world.rank + 1.0)
+    scatter = getattr(world.dist, "reduce_scatter_single", None) or world.dist.reduce_scatter_tensor
     return Operation(
-        lambda: world.dist.reduce_scatter_tensor(share, whole),
+        lambda: scatter(share, whole),
         lambda: _holds(share, world.ranks * (world.ranks + 1) / 2),
         *_bytes(whole, share),
     )

@@ -28,16 +28,17 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
 TIMEOUT = timedelta(seconds=120)  # of one operation; a rank that died would be waited for so long
+JOB = "flagscale_perf job"  # its key in the store
 Send = Callable[[Measured], None]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank this is, and where the ranks meet: a URL as `init_process_group` takes it."""
+    """Which rank this is, on its machine and of all, and torch's store where the ranks meet."""
 
     rank: int
     local_rank: int
-    address: str
+    store: Any
 
 
 class Rank:
@@ -119,7 +120,7 @@ def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
         torch.cuda.set_device(place.local_rank)
         device = f"cuda:{place.local_rank}"
     dist.init_process_group(
-        job.backend, init_method=place.address, rank=place.rank, world_size=job.ranks, timeout=TIMEOUT
+        job.backend, store=place.store, rank=place.rank, world_size=job.ranks, timeout=TIMEOUT
     )
     try:
         group = None if job.backend == "gloo" else dist.new_group(backend="gloo", timeout=TIMEOUT)
@@ -127,6 +128,26 @@ def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
         Rank(world, job, timer_of(torch, dist, device, group), send).measure()
     finally:
         dist.destroy_process_group()
+
+
+def measure_joined(job: Job | None, send: Send) -> None:
+    """The same on a rank that torchrun has started: what the first one is given is measured by all. Raises
+    PerfError.
+    """
+    torch = import_torch()
+    rank = int(os.environ["RANK"])
+    try:
+        store, rank, _ = next(torch.distributed.rendezvous("env://"))
+        if job is not None:
+            store.set(JOB, job.encode())
+        shared = Job.decode(store.get(JOB).decode())
+        place = Place(
+            rank, int(os.environ.get("LOCAL_RANK", rank)), torch.distributed.PrefixStore(JOB, store)
+        )
+        measure(torch, shared, place, send)
+    except (RuntimeError, ValueError, OSError) as error:
+        first = str(error).strip().split("\n")[0]
+        raise PerfError(f"rank {rank} failed: {type(error).__name__}: {first}") from None
 
 
 def import_torch() -> Any:
@@ -153,7 +174,8 @@ def main(words: Sequence[str]) -> int:
         try:
             torch = import_torch()
             torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // job.ranks))
-            measure(torch, job, Place(rank, rank, address), send)
+            store, _, _ = next(torch.distributed.rendezvous(address, rank, job.ranks, timeout=TIMEOUT))
+            measure(torch, job, Place(rank, rank, store), send)
         except (PerfError, RuntimeError, ValueError, OSError) as error:
             out.write(json.dumps({"rank": rank, "error": f"{type(error).__name__}: {error}"}) + "\n")
             return 1

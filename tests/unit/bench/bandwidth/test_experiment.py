@@ -112,3 +112,14 @@ def test_what_the_driver_knows_is_kept_and_what_it_does_not_is_said(tmp_path: Pa
         ("pcie", None, "the driver does not tell of pcie"),
         *((of, None, "no NVIDIA driver") for of in ("nvlink", "memory", "pcie")),
     ]
+
+
+def test_a_joined_rank_is_one_of_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PerfError, match="--joined: this process is no rank of torchrun"):
+        job_of(parsed("--joined", quick=True))
+    for name, value in (("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4"), ("RANK", "0")):
+        monkeypatch.setenv(name, value)
+    assert job_of(parsed("--joined", quick=True))[0].ranks == 8
+    assert prepare(parsed("--joined", quick=True)).follow is None  # the first rank writes
+    monkeypatch.setenv("RANK", "5")
+    assert prepare(parsed("--joined", quick=True)).follow is not None

@@ -14,7 +14,6 @@ from flagscale_perf.bench.bandwidth.operations import COLLECTIVES, EXECUTED, Wor
 from flagscale_perf.profile.operations import buffer_bytes, bus_factor
 
 RANKS = 1024
-pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:FutureWarning")  # new names, 2.13 on
 
 
 @pytest.fixture
