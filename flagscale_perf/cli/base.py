@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from argparse import ArgumentParser, Namespace, _ActionsContainer
+from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from pathlib import Path
 
 
@@ -29,6 +29,13 @@ def add_run(parser: ArgumentParser) -> None:
         metavar="RUN_DIR_OR_FILE",
         help="the --perf-log-dir of a session, or a file of it: a perf_records_*.jsonl, a log",
     )
+
+
+def whole_number(text: str) -> int:
+    """A type of an option: 1 or more. Raises ArgumentTypeError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
 
 
 def add_session(parser: _ActionsContainer) -> None:

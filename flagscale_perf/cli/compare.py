@@ -54,7 +54,7 @@ class CompareCommand(Command):
                       "runs is measured, not assumed"),
             )  # fmt: skip
         parser.add_argument(
-            "--fail-if-slower", type=_share, metavar="PERCENT",
+            "--fail-if-slower", type=percentage, metavar="PERCENT",
             help="whether NEW is slower by more than this, such as 3%%: exit codes 0, 1 and 3, see below",
         )  # fmt: skip
         parser.add_argument(
@@ -67,7 +67,7 @@ class CompareCommand(Command):
                   "ones count as they do in tokens/s"),
         )  # fmt: skip
         parser.add_argument(
-            "--noise", type=_share, metavar="PERCENT",
+            "--noise", type=percentage, metavar="PERCENT",
             help=("standard deviation to assume between the medians of two runs of one configuration "
                   "(default: 1%%; CPU rehearsals: 4%%)"),
         )  # fmt: skip
@@ -105,7 +105,8 @@ def _exit_code(gate: Gate | None, undecided: str | None) -> int:
     return {PASS: 0, FAIL: EXIT_SLOWER}.get(undecided or "", EXIT_UNDECIDED)
 
 
-def _share(text: str) -> float:
+def percentage(text: str) -> float:
+    """`3%` as 0.03. Raises ArgumentTypeError."""
     try:
         percent = float(text.removesuffix("%"))
     except ValueError:

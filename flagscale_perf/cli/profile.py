@@ -15,7 +15,8 @@ from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import Command, whole_number
+from flagscale_perf.cli.profile_watch import add_watch, watch
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
@@ -32,12 +33,14 @@ RUN_FILES, WRITER_S = "perf_records_*.jsonl", 60
 
 
 class ProfileCommand(Command):
-    """Writes the files of a profile, profiles a model made here, or predicts what a step of it needs."""
+    """Writes the files of a profile, profiles a model made here once or again and again, or predicts what a
+    step of it needs.
+    """
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """The actions and their options."""
         actions = parser.add_subparsers(
-            dest="action", required=True, metavar="report | run | predict", help="what to do"
+            dest="action", required=True, metavar="report | run | predict | watch", help="what to do"
         )
         report = actions.add_parser("report", help="write the JSON, CSV, PNG, HTML and README of a profile")
         report.add_argument("run", type=Path, metavar="DIR", help="where the run file is")
@@ -50,11 +53,14 @@ class ProfileCommand(Command):
             help="say what a step needs before it runs: memory, FLOPs, the least time of each layer",
         )
         _add_prediction(predict)
+        add_watch(actions.add_parser("watch", help="measure again and again, each against a baseline"))
 
     def run(self, args: Namespace) -> int:
         """Raises PerfError for what cannot be profiled, predicted or read."""
         if args.action == "predict":
             return predict_step(args)
+        if args.action == "watch":
+            return watch(args)
         if args.action == "run":
             args.run = profile_model(args)
         return report(args.run, args.out or args.run, tuple(args.extend))
@@ -76,9 +82,15 @@ def _add_prediction(parser: ArgumentParser) -> None:
         help="a config.json of Hugging Face or its directory, read offline (default: a small Qwen3 that is"
         " built in)",
     )  # fmt: skip
-    parser.add_argument("--batch-size", type=_whole, default=1, metavar="N", help="sequences (default: 1)")
     parser.add_argument(
-        "--seq-length", type=_whole, default=2048, metavar="N", help="tokens of a sequence (default: 2048)"
+        "--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)"
+    )
+    parser.add_argument(
+        "--seq-length",
+        type=whole_number,
+        default=2048,
+        metavar="N",
+        help="tokens of a sequence (default: 2048)",
     )
     parser.add_argument(
         "--dtype", choices=tuple(DTYPES), default="bf16",
@@ -265,9 +277,11 @@ def add_run_options(parser: ArgumentParser) -> None:
         metavar="PATH",
         help="a directory with a config.json, read offline (default: a small Qwen3 that is built in)",
     )
-    parser.add_argument("--tp", type=_whole, default=1, metavar="N", help="tensor-parallel size (default: 1)")
     parser.add_argument(
-        "--pp", type=_whole, default=1, metavar="N", help="pipeline-parallel size (default: 1)"
+        "--tp", type=whole_number, default=1, metavar="N", help="tensor-parallel size (default: 1)"
+    )
+    parser.add_argument(
+        "--pp", type=whole_number, default=1, metavar="N", help="pipeline-parallel size (default: 1)"
     )
     parser.add_argument(
         "--preset",
@@ -275,15 +289,17 @@ def add_run_options(parser: ArgumentParser) -> None:
         default="debug",
         help="steps, tokens, warm-up: debug 3, 20, 1 (default), detailed 10, 100, 3, production 20, 200, 5",
     )
-    parser.add_argument("--profile-steps", type=_whole, metavar="N", help="steps to profile")
-    parser.add_argument("--num-tokens", type=_whole, metavar="N", help="tokens of a sequence")
+    parser.add_argument("--profile-steps", type=whole_number, metavar="N", help="steps to profile")
+    parser.add_argument("--num-tokens", type=whole_number, metavar="N", help="tokens of a sequence")
     parser.add_argument(
-        "--warmup-steps", type=_whole, metavar="N", help="steps before the first profiled one"
+        "--warmup-steps", type=whole_number, metavar="N", help="steps before the first profiled one"
     )
     parser.add_argument(
-        "--max-seq-len", type=_whole, default=2048, metavar="N", help="longest sequence (default: 2048)"
+        "--max-seq-len", type=whole_number, default=2048, metavar="N", help="longest sequence (default: 2048)"
     )
-    parser.add_argument("--batch-size", type=_whole, default=1, metavar="N", help="sequences (default: 1)")
+    parser.add_argument(
+        "--batch-size", type=whole_number, default=1, metavar="N", help="sequences (default: 1)"
+    )
     parser.add_argument(
         "--mode",
         choices=("train", "generate"),
@@ -320,9 +336,3 @@ def chosen(args: Namespace) -> tuple[int, int, int]:
         one if one is not None else other for one, other in zip(given, PRESETS[args.preset], strict=True)
     )
     return steps, tokens, warmup
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
-    return int(text)

@@ -1,0 +1,225 @@
+"""`flagscale-perf profile watch`: the same measurement again and again, each compared with a baseline."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from flagscale_perf.analysis.compare import student
+from flagscale_perf.analysis.compare.compare import NOT_SLOWER, CompareOptions, Comparison
+from flagscale_perf.analysis.compare.judge import SLOWER
+from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.runs import find_runs
+from flagscale_perf.cli.base import whole_number
+from flagscale_perf.cli.compare import EXIT_SLOWER, EXIT_UNDECIDED, percentage
+from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.figures import csv_line
+from flagscale_perf.spine.files import replace_file
+
+DEFAULT = ("profile", "run", "--preset", "detailed")
+OUT = {"profile": "--dir", "bench": "-o"}
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+RUN = "run_"
+HISTORY = "history.csv"
+HEAD = ("run", "outcome", "change", "low", "high", "noise", "baseline_runs", "worst")
+ENOUGH_RUNS = 3  # of a baseline, from which on they show what runs differ by
+NORMAL = 1.959964  # what 95 % of a normal distribution lie within, in standard deviations
+EXIT_FAILED = 2
+
+
+def add_watch(parser: ArgumentParser) -> None:
+    """How often, against what, and which command."""
+    parser.description = (
+        "Runs `flagscale-perf COMMAND` (profile run, or bench ...) once a period, each in a directory of its"
+        " own, and compares it with the runs of a baseline. Where there is none, the first runs become it."
+    )
+    parser.epilog = (
+        "exit codes, of the last run with --once or --times: 0 not slower, or it became part of the baseline;"
+        " 1 slower; 2 it could not be run or compared; 3 undecided. With --times, 1 if any was slower."
+    )
+    parser.add_argument("--every", type=_period, default=3600, metavar="1h", help="period: 30s, 10m, 1h, 1d")
+    parser.add_argument(
+        "--baseline",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="runs to compare with, this deep or deeper",
+    )
+    parser.add_argument(
+        "--dir", type=Path, default=Path("outputs/watch"), metavar="DIR",
+        help="where the runs go (default: outputs/watch)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--baseline-runs", type=whole_number, default=ENOUGH_RUNS, metavar="N",
+        help="runs that a baseline is made of (default: 3, from which on they show what runs differ by)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-if-slower", type=percentage, default=0.05, metavar="PERCENT",
+        help="what a run may be slower (default: 5%%)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keep", type=whole_number, default=24, metavar="N", help="newest runs that are kept (default: 24)"
+    )
+    parser.add_argument("--once", action="store_true", help="one run and its exit code, for CI")
+    parser.add_argument("--times", type=whole_number, metavar="N", help="end after so many runs")
+    parser.add_argument(
+        "words", nargs="*", metavar="COMMAND",
+        help=f"after --: what is run (default: {' '.join(DEFAULT)})",
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one run.
+
+    Attributes:
+        code: as an exit code.
+        words: for people; row: of the history.
+    """
+
+    code: int
+    words: str
+    row: Sequence[object]
+
+
+def watch(args: Namespace) -> int:
+    """Raises PerfError for a command that is none."""
+    words = tuple(args.words) or DEFAULT
+    if len(words) < 2 or words[0] not in OUT or (words[0] == "profile" and words[1] != "run"):
+        raise PerfError(
+            f"{' '.join(words)!r} is not watched; write profile run ... or bench NAME ... after --"
+        )
+    times = 1 if args.once else args.times
+    next_s = time.monotonic()
+    codes: list[int] = []
+    while times is None or len(codes) < times:
+        outcome = _once(args, words)
+        codes.append(outcome.code)
+        print(outcome.words, flush=True)
+        _remember(args.dir / HISTORY, outcome.row)
+        _forget(args.dir, args.keep)
+        if times is None or len(codes) < times:
+            next_s = _next(next_s, args.every, time.monotonic())
+            time.sleep(max(0.0, next_s - time.monotonic()))
+    return EXIT_SLOWER if EXIT_SLOWER in codes else codes[-1]
+
+
+def _once(args: Namespace, words: Sequence[str]) -> Outcome:
+    """One run, compared, or taken into the baseline."""
+    name = f"{RUN}{time.strftime('%Y%m%d_%H%M%S')}"
+    base = _runs(args.baseline)
+    is_base = len(base) < args.baseline_runs
+    directory = (args.baseline if is_base else args.dir) / name
+    try:
+        _run([*words, OUT[words[0]], str(directory)], directory)
+        if is_base:
+            said = f"{name}: {len(base) + 1} of {args.baseline_runs} runs of the baseline, {directory}"
+            return Outcome(0, said, (name, "baseline", *[None] * 6))
+        return _compared(name, directory, base, args.fail_if_slower)
+    except PerfError as error:
+        shutil.rmtree(directory, ignore_errors=True)
+        return Outcome(EXIT_FAILED, f"{name}: {error}", (name, "failed", *[None] * 6))
+
+
+def _run(words: Sequence[str], directory: Path) -> None:
+    """Raises PerfError where it fails, with its last line."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "flagscale_perf", *words], stdin=subprocess.DEVNULL, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
+    )  # fmt: skip
+    if ended.returncode:
+        lines = [line for line in ended.stdout.splitlines() if line.strip()]
+        last = lines[-1] if lines else "it printed nothing"
+        raise PerfError(f"flagscale-perf {' '.join(words)} ended with {ended.returncode}: {last}")
+    if not directory.is_dir():
+        raise PerfError(f"flagscale-perf {' '.join(words)} has written nothing to {directory}")
+
+
+def _runs(directory: Path) -> list[Path]:
+    """Run files of the baseline; of profiles inside an experiment's directory, none."""
+    if not directory.is_dir():
+        return []
+    try:
+        found = find_runs(directory).paths
+    except PerfError:
+        return []
+    shallow = min(len(path.parts) for path in found)
+    return [path for path in found if len(path.parts) == shallow]
+
+
+def _compared(name: str, directory: Path, base: list[Path], limit: float) -> Outcome:
+    path = find_run_file(directory)
+    instrument = instrument_for(path)
+    options = CompareOptions(fail_if_slower=limit)
+    noise = noise_of([one.judged for one in instrument.compare(base, [path], options).base_runs])
+    result = instrument.compare(base, [path], CompareOptions(noise=noise, fail_if_slower=limit))
+    render = importlib.import_module("flagscale_perf.report.markdown").render
+    replace_file(directory / "comparison.md", render(instrument.comparison(result)).encode())
+    return _outcome(name, result, len(base))
+
+
+def noise_of(judged: Sequence[float]) -> float | None:
+    """What the runs of a baseline differ by, as a standard deviation and a share; larger by as much as so few
+    runs know it worse. None for fewer than `ENOUGH_RUNS`.
+    """
+    if len(judged) < ENOUGH_RUNS or not fmean(judged):
+        return None
+    return stdev(judged) / fmean(judged) * student.quantile(0.975, len(judged) - 1) / NORMAL
+
+
+def _outcome(name: str, result: Comparison, base: int) -> Outcome:
+    whole, gate = result.whole, result.gate
+    outcome = gate.outcome if gate is not None else whole.verdict
+    code = {NOT_SLOWER: 0, SLOWER: EXIT_SLOWER}.get(outcome, EXIT_UNDECIDED)
+    worst = result.culprits[0] if result.culprits else None
+    said = (
+        f"{name}: {_share(whole.share)} ({_share(whole.share_low)} to {_share(whole.share_high)}), {outcome}"
+    )
+    said += f", most in {worst}" if worst else ""
+    said += f"; {base} runs of the baseline differ by {100 * result.noise:.1f} %"
+    row = (name, outcome, whole.share, whole.share_low, whole.share_high, result.noise, base, worst)
+    return Outcome(code, said, row)
+
+
+def _share(value: float | None) -> str:
+    return "?" if value is None else f"{100 * value:+.1f} %"
+
+
+def _remember(path: Path, row: Sequence[object]) -> None:
+    """A line more. Raises PerfError for a directory that cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_bytes() if path.exists() else csv_line(HEAD).encode()
+        replace_file(path, before + csv_line(row).encode())
+    except OSError as error:
+        raise PerfError(f"{path}: cannot be written ({error.strerror}); give another --dir") from None
+
+
+def _forget(directory: Path, keep: int) -> None:
+    """Removes what is older than the newest runs."""
+    if directory.is_dir():
+        for old in sorted(directory.glob(f"{RUN}*"))[:-keep]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _next(before_s: float, period_s: float, now_s: float) -> float:
+    """The next multiple of the period; those that a long run has missed are left out."""
+    missed = max(0, int((now_s - before_s) // period_s))
+    return before_s + (missed + 1) * period_s
+
+
+def _period(text: str) -> int:
+    found = re.fullmatch(r"(\d+)([smhd])", text)
+    if found is None or not int(found[1]):
+        raise ArgumentTypeError(f"{text!r} is no period; write one such as 30s, 10m, 1h or 1d")
+    return int(found[1]) * SECONDS[found[2]]
