@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, _ActionsContainer
 from pathlib import Path
+
+EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # of what compares; 2 is a mistake, as for every command
 
 
 class Command(ABC):
@@ -29,6 +32,17 @@ def add_run(parser: ArgumentParser) -> None:
         metavar="RUN_DIR_OR_FILE",
         help="the --perf-log-dir of a session, or a file of it: a perf_records_*.jsonl, a log",
     )
+
+
+def percentage(text: str) -> float:
+    """`3%` as 0.03. Raises ArgumentTypeError."""
+    try:
+        percent = float(text.removesuffix("%"))
+    except ValueError:
+        percent = math.nan
+    if not 0 <= percent < math.inf:
+        raise ArgumentTypeError(f"{text!r} is no percentage; write one such as 3%")
+    return percent / 100
 
 
 def whole_number(text: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import math
 from argparse import ArgumentParser, ArgumentTypeError, Namespace, RawDescriptionHelpFormatter
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from flagscale_perf.analysis.compare.compare import (
 )
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
-from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.base import EXIT_SLOWER, EXIT_UNDECIDED, Command, percentage
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
 
-EXIT_SLOWER, EXIT_UNDECIDED = 1, 3  # 2 is a mistake, as for every command
 PASS, FAIL = "pass", "fail"
 FORMATS = ("text", "markdown", "html", "json", "png")
 _EXIT_CODES = """exit codes:
@@ -103,17 +101,6 @@ def _exit_code(gate: Gate | None, undecided: str | None) -> int:
     if gate.outcome == SLOWER:
         return EXIT_SLOWER
     return {PASS: 0, FAIL: EXIT_SLOWER}.get(undecided or "", EXIT_UNDECIDED)
-
-
-def percentage(text: str) -> float:
-    """`3%` as 0.03. Raises ArgumentTypeError."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = math.nan
-    if not 0 <= percent < math.inf:
-        raise ArgumentTypeError(f"{text!r} is no percentage; write one such as 3%")
-    return percent / 100
 
 
 def _count(text: str) -> int:

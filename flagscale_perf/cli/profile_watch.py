@@ -19,8 +19,7 @@ from flagscale_perf.analysis.compare.compare import NOT_SLOWER, CompareOptions, 
 from flagscale_perf.analysis.compare.judge import SLOWER
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.runs import find_runs
-from flagscale_perf.cli.base import whole_number
-from flagscale_perf.cli.compare import EXIT_SLOWER, EXIT_UNDECIDED, percentage
+from flagscale_perf.cli.base import EXIT_SLOWER, EXIT_UNDECIDED, percentage, whole_number
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import csv_line

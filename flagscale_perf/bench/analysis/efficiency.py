@@ -91,6 +91,17 @@ def steps_of(part: Part) -> dict[tuple[str, str], Step]:
     return made
 
 
+def _noise_of(part: Part, phase: str, arm: str, devices: int) -> float | None:
+    spans = [
+        None if group.noise is None else group.noise * group.value / share
+        for name, share in ((SINGLE, devices), (arm, 1))
+        for setting, group in groups_of(part, WHOLE[phase]).items()
+        if (setting.arm, setting.batch, setting.in_flight, setting.job) == (name, 1, 1, JOB)
+    ]
+    known = [span for span in spans if span is not None]
+    return sum(known) if known and len(known) == len(spans) else None
+
+
 def _whole(part: Part, phase: str, case: Mapping[str, Any]) -> float | None:
     """What the client saw of the same size and arm, one request at a time."""
     found = [
@@ -110,12 +121,15 @@ class Lost:
         devices: of the arm.
         parts: that add up to the loss.
         one, several: the step on one device, and on these.
+        noise: that the loss has from the repetitions of what the client sees, in seconds; None where that is
+            not known.
     """
 
     devices: int
     parts: Sequence[Loss]
     one: Step
     several: Step
+    noise: float | None = None
 
     @property
     def total(self) -> float:
@@ -137,5 +151,6 @@ def lost_of(part: Part) -> dict[tuple[str, str], Lost]:
     for (arm, phase), several in steps.items():
         one = steps.get((SINGLE, phase))
         if arm != SINGLE and one is not None and arm in devices:
-            made[arm, phase] = Lost(devices[arm], losses(one, several, devices[arm]), one, several)
+            noise = _noise_of(part, phase, arm, devices[arm])
+            made[arm, phase] = Lost(devices[arm], losses(one, several, devices[arm]), one, several, noise)
     return made

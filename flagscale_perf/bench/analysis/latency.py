@@ -75,7 +75,7 @@ def _drawn(part: Part) -> Sequence[Block]:
     ]  # fmt: skip
     panels = [panel for panel in panels if panel.lines]
     lengths = [setting.seq for setting in found[LATENCY]]
-    span = float(min(lengths)), float(max(lengths))
+    span = float(min(lengths)), float(max(max(lengths), min(lengths) + 1))
     title = f"Latency by length of the prompt, {output} tokens of output"
     return [Series("latency", title, panels, "tokens of the prompt", span)]
 

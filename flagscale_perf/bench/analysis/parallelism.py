@@ -234,6 +234,12 @@ def _worst(arm: str, phase: str, lost: Lost) -> Remark | None:
     named = [each for each in lost.parts if each.part in CHANGES and each.lost > 0]
     if not named or lost.total <= 0:
         return None
+    if lost.noise is not None and lost.total < lost.noise:
+        return Remark(
+            f"{arm}, {phase}: {MS * lost.total:.2f} ms are lost for {_unit_of(phase)}, and repetitions differ"
+            f" by +- {MS * lost.noise:.2f} ms: too little to say where; give more --repeats, or a quiet machine",
+            "warn",
+        )
     worst = max(named, key=lambda each: each.lost)
     return Remark(
         f"{arm}, {phase}: {MS * lost.total:.2f} ms are lost for {_unit_of(phase)}; the most,"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from flagscale_perf.bench.analysis.shown import Remark
 from flagscale_perf.bench.analysis.source import Part
-from flagscale_perf.bench.names import AGAIN, JOB, MEMORY, ONE_PIECE, PREEMPTIONS, SINGLE
+from flagscale_perf.bench.names import AGAIN, FEW_PIECES, JOB, MEMORY, PREEMPTIONS, SINGLE
 
 MS = 1e3
 
@@ -156,10 +156,10 @@ def remarks_of(part: Part) -> list[Remark]:
         for one in part.values(PREEMPTIONS)
         if one.value
     ]  # fmt: skip
-    merged = sum(one.value or 0 for one in part.values(ONE_PIECE))
+    merged = sum(one.value or 0 for one in part.values(FEW_PIECES))
     if merged:
         said.append(Remark(
-            f"{merged:.0f} requests came back in one piece: the client had no processor when they"
+            f"{merged:.0f} requests came back in few pieces: the client had no processor when they"
             " came. They count in latency, not in the first token's time and the further ones'", "warn",
         ))  # fmt: skip
     if part.settings.get("device") == "core":

@@ -12,7 +12,7 @@ from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import SEED, Turn, turns
 from flagscale_perf.bench.serving.driver import Driver, Load
 from flagscale_perf.bench.serving.options import Chosen, Sizes
-from flagscale_perf.bench.serving.vllm_python import devices
+from flagscale_perf.bench.serving.vllm_python import devices, version_of
 from flagscale_perf.spine.errors import PerfError
 
 FULL = Sizes((1, 2, 4, 8), (128, 256, 512, 1024, 2048, 4096, 8192), (50, 100, 200), 3)
@@ -46,7 +46,7 @@ def prepare(args: Namespace) -> Plan:
         "engine": engine, "model": chosen.model.name, "weights": chosen.model.weights,
         "longest": chosen.model.longest, "device": chosen.devices.what, "devices": chosen.devices.count,
         "eager": chosen.is_eager, "repeats": chosen.repeats, "arms": [arm.name for arm in chosen.arms],
-        "seed": SEED,
+        "seed": SEED, "vllm": version_of(chosen.python) if engine == measure.VLLM and chosen.python else None,
     }  # fmt: skip
 
     def run(part: Part) -> None:

@@ -11,9 +11,9 @@ from flagscale_perf.bench.names import (
     AGAIN,
     CACHE,
     DURATION,
+    FEW_PIECES,
     LATENCY,
     MEMORY,
-    ONE_PIECE,
     PREEMPTIONS,
     THROUGHPUT,
     TOKENS,
@@ -58,8 +58,10 @@ def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> N
     ):  # fmt: skip
         if samples:
             part.point(figure, unit, case, samples, clock)
-    if result.in_one_piece:
-        part.value(ONE_PIECE, "", case, float(result.in_one_piece), "requests whose tokens came all at once")
+    if result.in_few_pieces:
+        part.value(
+            FEW_PIECES, "", case, float(result.in_few_pieces), "requests whose tokens came several at once"
+        )
 
 
 def run_turns(

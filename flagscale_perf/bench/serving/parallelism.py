@@ -24,6 +24,7 @@ from flagscale_perf.bench.serving import measure, options
 from flagscale_perf.bench.serving.cases import SEED, Arm, Case, Turn, turns
 from flagscale_perf.bench.serving.driver import Driver, Load
 from flagscale_perf.bench.serving.options import Chosen
+from flagscale_perf.bench.serving.vllm_python import version_of
 from flagscale_perf.spine.errors import PerfError
 
 FULL_CASES = (Case(1, 512, 100), Case(2, 1024, 200))
@@ -73,7 +74,7 @@ def prepare(args: Namespace) -> Plan:
         "model": chosen.model.name, "weights": chosen.model.weights,
         "device": chosen.devices.what, "devices": chosen.devices.count, "eager": chosen.is_eager,
         "repeats": chosen.repeats, "arms": [arm.name for arm in chosen.arms], "seed": SEED,
-        "in_flight_per_device": FLOWS,
+        "in_flight_per_device": FLOWS, "vllm": version_of(chosen.python or ""),
     }  # fmt: skip
 
     def run(part: Part) -> None:

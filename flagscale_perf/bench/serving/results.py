@@ -16,9 +16,9 @@ class Result:
 
     Attributes:
         ttft: from sending a request until its first token came back; tpot: for each further token, on
-            average. Both leave out requests of several tokens whose tokens came in one piece: the client was
-            not there when the first one came.
-        in_one_piece: how many these are.
+            average. Both leave out requests whose tokens came in less than half as many pieces: the client
+            was not there when the first one came.
+        in_few_pieces: how many these are.
         latency: until the last token.
         duration_s: from the first request sent until the last one was done.
         prompt_tokens, output_tokens: of all requests.
@@ -26,7 +26,7 @@ class Result:
 
     ttft: list[float]
     tpot: list[float]
-    in_one_piece: int
+    in_few_pieces: int
     latency: list[float]
     duration_s: float
     prompt_tokens: int
@@ -63,12 +63,12 @@ def read_result(path: Path, requests: int, output: int) -> Result:
     told = [
         (first, last)
         for first, last, pieces in zip(firsts, latencies, itls, strict=True)
-        if output == 1 or pieces
+        if 2 * len(pieces) >= output - 1
     ]
     return Result(
         ttft=[float(first) for first, _ in told],
         tpot=[(last - first) / (output - 1) for first, last in told if output > 1],
-        in_one_piece=requests - len(told),
+        in_few_pieces=requests - len(told),
         latency=[float(last) for last in latencies],
         duration_s=duration_s,
         prompt_tokens=prompts,

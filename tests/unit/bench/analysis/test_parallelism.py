@@ -33,6 +33,18 @@ def test_the_largest_loss_is_named_with_what_to_change(tmp_path: Path) -> None:
     )
 
 
+def test_a_loss_within_what_repetitions_differ_by_is_not_explained(tmp_path: Path) -> None:
+    part = parallel_part(tmp_path)
+    (noisy,) = part.of("tpot", arm="TP 2")
+    part.points += [replace(noisy, samples=[seconds]) for seconds in (0.002, 0.022)]
+    again = [replace(point, samples=[0.016]) for point in part.of("tpot", arm="single")]
+    part.points += again  # of one repetition nobody knows what it differs by
+    (remark,) = SHOWN.remarks(part)
+    assert remark.text.startswith(
+        "TP 2, decode: 4.00 ms are lost for a token, and repetitions differ by +- 10.00 ms: too little to say"
+    )
+
+
 def test_sections_tables_and_pictures(tmp_path: Path) -> None:
     part = parallel_part(tmp_path)
     efficiency, losses = SHOWN.sections(part)

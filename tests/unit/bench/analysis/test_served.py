@@ -21,7 +21,7 @@ def part_of(directory: Path) -> Part:
         part.value("memory", "GB", {"arm": "single"}, 3.5, "")
         part.value("memory", "GB", {"arm": "TP 2"}, None, "why")
         part.value("preemptions", "", {"arm": "TP 2"}, 2.0, "")
-        part.value("in_one_piece", "", {"arm": "TP 2"}, 1.0, "")
+        part.value("in_few_pieces", "", {"arm": "TP 2"}, 1.0, "")
     return read_bench(book.path).parts["latency"]
 
 
@@ -52,5 +52,5 @@ def test_what_limits_the_figures_is_said(tmp_path: Path) -> None:
     assert memory_of(part) == {"single": 3.5}
     preempted, merged, cores = remarks_of(part)
     assert preempted.text.startswith("TP 2: vLLM preempted 2 requests") and preempted.tone == "bad"
-    assert merged.text.startswith("1 requests came back in one piece")
+    assert merged.text.startswith("1 requests came back in few pieces")
     assert "share these 2 cores" in cores.text

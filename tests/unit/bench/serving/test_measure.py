@@ -21,7 +21,7 @@ def test_a_result_is_a_point_of_each_figure(tmp_path: Path) -> None:
         "ttft": ("s", [0.5]), "tpot": ("s", [0.25]), "latency": ("s", [1.0, 2.0]), "duration": ("s", [2.0]),
         "throughput": ("tokens/s", [3.0]), "tokens": ("tokens/s", [7.0]),
     }  # fmt: skip
-    assert [(one.figure, one.value) for one in found.figures] == [("in_one_piece", 1.0)]
+    assert [(one.figure, one.value) for one in found.figures] == [("in_few_pieces", 1.0)]
 
 
 def test_one_token_makes_a_point_less() -> None:

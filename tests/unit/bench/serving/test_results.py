@@ -29,7 +29,7 @@ def read(directory: Path, requests: int = 2, output: int = 3, **changed: Any) ->
 def test_first_and_further_tokens_are_told_apart(tmp_path: Path) -> None:
     made = read(tmp_path)
     assert made == Result(
-        ttft=[0.125, 0.25], tpot=[0.0625, 0.125], in_one_piece=0, latency=[0.25, 0.5], duration_s=0.5,
+        ttft=[0.125, 0.25], tpot=[0.0625, 0.125], in_few_pieces=0, latency=[0.25, 0.5], duration_s=0.5,
         prompt_tokens=256, output_tokens=6,
     )  # fmt: skip
     assert (made.output_per_s, made.tokens_per_s) == (12.0, 524.0)
@@ -37,14 +37,14 @@ def test_first_and_further_tokens_are_told_apart(tmp_path: Path) -> None:
     assert sum(made.tpot) / 2 == VLLM["median_tpot_ms"] / 1e3
 
 
-def test_tokens_that_came_in_one_piece_tell_no_first_one(tmp_path: Path) -> None:
+def test_tokens_that_came_in_few_pieces_tell_no_first_one(tmp_path: Path) -> None:
     made = read(tmp_path, itls=[[0.0625, 0.0625], []])
-    assert (made.ttft, made.tpot, made.latency, made.in_one_piece) == ([0.125], [0.0625], [0.25, 0.5], 1)
+    assert (made.ttft, made.tpot, made.latency, made.in_few_pieces) == ([0.125], [0.0625], [0.25, 0.5], 1)
 
 
 def test_one_token_has_no_further_ones(tmp_path: Path) -> None:
     made = read(tmp_path, output=1, output_lens=[1, 1], itls=[[], []])
-    assert (made.ttft, made.tpot, made.in_one_piece) == ([0.125, 0.25], [], 0)
+    assert (made.ttft, made.tpot, made.in_few_pieces) == ([0.125, 0.25], [], 0)
 
 
 def test_what_is_not_as_asked_for_is_no_result(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from flagscale_perf.bench.serving.vllm_python import (
     find_python,
     plugin_path,
     rank_cores,
+    version_of,
 )  # fmt: skip
 from flagscale_perf.spine.errors import PerfError
 from tests.conftest import RunPython
@@ -26,6 +27,10 @@ def test_a_python_with_vllm_is_taken_and_one_without_refused(tmp_path: Path) -> 
         find_python(sys.executable)
     with pytest.raises(PerfError, match="^--vllm-python .*nothing: no such program"):
         find_python(str(tmp_path / "nothing"))
+
+
+def test_a_vllm_without_a_package_has_no_version(tmp_path: Path) -> None:
+    assert version_of(fake_python(tmp_path)) is None
 
 
 def test_a_rank_is_the_same_thing_in_every_arm() -> None:
