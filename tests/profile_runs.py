@@ -155,6 +155,7 @@ class Profiled:
         fields = {
             "start_ns": 0, "total_ns": 396 * MS, "steps": 2, "clean_steps": 2, "events": 1000,
             "dropped_events": 0, "begin_ns": 2 * MS, "end_ns": 3 * MS, "reduce_ns": 20 * MS, "reason": "",
+            "calls": "",
         }  # fmt: skip
         made: WindowRecord = self.add(WindowRecord, process, **fields | changed)
         return made

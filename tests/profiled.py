@@ -86,7 +86,7 @@ def window(number: int, **changes: Any) -> WindowRecord:
     """One step profiled, one clean."""
     record = WindowRecord(
         process=0, number=number, start_ns=1000 * MS, total_ns=195 * MS, steps=1, clean_steps=1, events=900,
-        dropped_events=0, begin_ns=1 * MS, end_ns=2 * MS, reduce_ns=3 * MS, reason=0,
+        dropped_events=0, begin_ns=1 * MS, end_ns=2 * MS, reduce_ns=3 * MS, reason=0, calls=0,
     )  # fmt: skip
     return record._replace(**changes)
 

@@ -140,7 +140,7 @@ def predict_step(args: Namespace) -> int:
 
 def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
     """Writes every file and says so; 1 where the profile has no rows. Raises PerfError."""
-    from flagscale_perf.profile.analysis import blocks, files
+    from flagscale_perf.profile.analysis import blocks, files, timings
     from flagscale_perf.profile.analysis import extend as extensions
     from flagscale_perf.profile.analysis.report import read_report
     from flagscale_perf.report import csv, html, text
@@ -157,19 +157,22 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
         print(whole.complaint, file=sys.stderr)
         return EXIT_NOTHING
     _directory(out)
-    _write(out / files.TIMINGS, "".join(csv.lines(whole)))
+    _write(out / files.TIMINGS, "".join(timings.lines(found.profile)))
+    _write(out / files.SUMS, "".join(csv.lines(whole)))
     for name, content in (
         (files.ANALYSIS, files.analysis_report(found)), (files.COMM, files.comm_analysis(found)),
         (files.WHOLE, files.comprehensive_report(found)),
     ):  # fmt: skip
         _write(out / name, json.dumps(content, indent=1) + "\n")
     _write(out / "report.html", html.render(whole))
+    for reason in timings.missing(found.profile):
+        print(f"{files.TIMINGS}: {reason}", file=sys.stderr)
     shown = _pictures(out, {**files.pictures(found), **_added(whole)})
     _charts(out / CHARTS, whole)
     _write(out / "README.md", files.readme(found, whole, shown))
     print(text.render(whole), end="")
-    print(f"\nwrote {out}: {files.TIMINGS}, 3 JSON files, {len(shown)} pictures, report.html, README.md, "
-          f"{CHARTS}/*.csv")  # fmt: skip
+    print(f"\nwrote {out}: {files.TIMINGS}, {files.SUMS}, 3 JSON files, {len(shown)} pictures, report.html,"
+          f" README.md, {CHARTS}/*.csv")  # fmt: skip
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from flagscale_perf.profile import kineto
+from flagscale_perf.profile.calls import CallFiles
 from flagscale_perf.profile.causal import Experiment
 from flagscale_perf.profile.compiled import attention_paths
 from flagscale_perf.profile.kineto import Range, Session
@@ -248,6 +249,8 @@ class Profiler:
             self._options,
             COMPILED if is_compiled else UNSEEN,
             attention_paths(self._models) if is_compiled else (),
+            CallFiles(self._options.directory) if self._put is None else None,
+            self._complain,
         )
 
     def _put_all(self, records: Sequence[Record]) -> None:

@@ -224,6 +224,8 @@ class WindowRecord(NamedTuple):
         begin_ns, end_ns: which starting and stopping the profiler took, outside of the steps.
         reduce_ns: which making rows of the events took, beside the training where that goes.
         reason: name of why there is no row; 0 where there are some.
+        calls: name of the file beside the run file that has each run of each operator (`calls.read_calls`); 0
+            where there is none.
     """
 
     process: int
@@ -238,6 +240,7 @@ class WindowRecord(NamedTuple):
     end_ns: int
     reduce_ns: int
     reason: int
+    calls: int
 
 
 @record("profile_roof", slot=30)
@@ -292,7 +295,7 @@ NAMES: Mapping[type, frozenset[str]] = {
     RowRecord: frozenset({"step_phase", "phase", "module", "op"}),
     CollectiveRecord: frozenset({"phase", "module", "op", "call", "group"}),
     MemoryRecord: frozenset({"step_phase", "phase", "module", "op"}),
-    WindowRecord: frozenset({"reason"}),
+    WindowRecord: frozenset({"reason", "calls"}),
     RoofRecord: frozenset({"roof"}),
     DelayRecord: frozenset({"module", "op"}),
 }

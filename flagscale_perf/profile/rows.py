@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from flagscale_perf.profile.attribution import NODE, Attribution, Part
-from flagscale_perf.profile.events import NOTHING, Events, Ints
+from flagscale_perf.profile.calls import StepCalls
+from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints
 from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.ranges import PART
 from flagscale_perf.profile.records import Sort
@@ -65,6 +66,7 @@ class StepRows:
         events: that it was made of.
         dropped: events that were more than may be kept.
         unmatched: nodes of the backward pass that no module is known for.
+        calls: each run of an operator that is in the rows; None for those of no step.
     """
 
     rows: dict[Key, Row] = field(default_factory=dict)
@@ -77,6 +79,7 @@ class StepRows:
     events: int = 0
     dropped: int = 0
     unmatched: int = 0
+    calls: StepCalls | None = None
 
     @property
     def booked_ns(self) -> int:
@@ -108,6 +111,7 @@ def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], 
         events=len(events),
         dropped=events.dropped,
         unmatched=places.unmatched,
+        calls=grouped.calls(pieces),
     )
 
 
@@ -137,19 +141,58 @@ class _Grouped:
         sums = zip(runs.tolist(), self_ns.tolist(), total_ns.tolist(), devices, strict=True)
         return {self._key(key): Row(*each) for key, each in zip(keys.tolist(), sums, strict=True)}
 
+    def calls(self, pieces: Pieces) -> StepCalls:
+        """Each run of an operator or of a collective on the rank's threads, as `_of_events` counts them: one
+        within another of the same row is part of it.
+        """
+        events, places = self._events, self._places
+        index, key, is_outer = self._runs(pieces)
+        chosen = np.isin(self._sort_of(pieces)[index], (int(Sort.OPERATOR), int(Sort.COMMUNICATION)))
+        outer = index[is_outer & chosen]
+        own = np.full(len(events), NOTHING, np.int64)
+        own[outer] = np.arange(len(outer))
+        call = places.nesting.inherited(own)  # of the events in it, those of the same row are part of it
+        mine = (pieces.op == pieces.owner) & (call[pieces.owner] >= 0) if len(events) else pieces.op < 0
+        of_piece = np.flatnonzero(mine)
+        owner = pieces.owner[of_piece]
+        same = key[owner] == key[outer[call[owner]]] if len(outer) else np.zeros(0, bool)
+        of_piece, owner = of_piece[same], owner[same]
+        self_ns = np.bincount(call[owner], weights=pieces.duration_ns[of_piece], minlength=len(outer)).astype(
+            np.int64
+        )
+        return StepCalls(
+            parts=[each.label for each in Part], modules=places.paths, ops=self._ops,
+            part=places.part[outer].astype(np.int64), module=places.module[outer], op=self._op[outer],
+            ordinal=_ordinals(key[outer]), start_ns=events.start_ns[outer],
+            duration_ns=events.duration_ns[outer], self_ns=self_ns,
+        )  # fmt: skip
+
+    def _sort_of(self, pieces: Pieces) -> Ints:
+        """Of each event, what its own time was spent on; -1 for one that has none."""
+        sort = np.full(len(self._events), NOTHING, np.int64)
+        is_own = (pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE)
+        sort[pieces.owner[is_own]] = pieces.sort[is_own]
+        return sort
+
+    def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Bools]:
+        """The events that rows are made of; the row's number of each event; and which of those events lie in
+        no other one of their row.
+        """
+        parent = self._places.nesting.parent
+        sort = self._sort_of(pieces)
+        index = np.flatnonzero(sort >= 0)
+        key = np.full(len(self._events), NOTHING, np.int64)
+        key[index] = self._keys(index, sort[index], index)
+        is_outer = (parent[index] < 0) | (key[np.maximum(parent[index], 0)] != key[index])
+        return index, key, is_outer
+
     def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
         """Of each row: how many events, the time of them with all in them, and that of their kernels. One
         within another of the same row is part of it.
         """
-        events, parent = self._events, self._places.nesting.parent
-        sort = np.full(len(events), NOTHING, np.int64)
-        is_own = (pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE)
-        sort[pieces.owner[is_own]] = pieces.sort[is_own]
-        index = np.flatnonzero(sort >= 0)
-        key = np.full(len(events), NOTHING, np.int64)
-        key[index] = self._keys(index, sort[index], index)
+        events = self._events
+        index, key, is_outer = self._runs(pieces)
         place = np.searchsorted(keys, key[index])
-        is_outer = (parent[index] < 0) | (key[np.maximum(parent[index], 0)] != key[index])
         outer = place[is_outer]
         runs = np.bincount(outer, minlength=len(keys))
         durations = events.duration_ns[index[is_outer]]
@@ -174,6 +217,16 @@ class _Grouped:
         rest, sort = divmod(rest, _SORTS)
         part, module = divmod(rest, len(self._places.paths))
         return Key(_LABELS[part], self._places.paths[module], sort, self._ops[op])
+
+
+def _ordinals(key: Ints) -> Ints:
+    """Of each, how many equal ones came before it."""
+    order = np.argsort(key, kind="stable")
+    ordered = key[order]
+    first = np.searchsorted(ordered, ordered, side="left")
+    made = np.empty(len(key), np.int64)
+    made[order] = np.arange(len(key)) - first
+    return made
 
 
 def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.calls import CallFiles, StepCalls
 from flagscale_perf.profile.collectives import Collective, filled, numbered
 from flagscale_perf.profile.communication import collectives_of, is_communication
 from flagscale_perf.profile.compiled import layered
@@ -22,7 +23,9 @@ from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from flagscale_perf.profile.schedule import Kind
 from flagscale_perf.profile.store import Store
 from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.writer.console import complain
 
+NO_CALLS = "single runs of operators are not kept any more, only their sums"
 _UNKNOWN = Cost()
 HELD = 100_000  # raw events, of 1.8 kB each, that a window keeps until it is over
 
@@ -91,12 +94,16 @@ class Reduction:
         options: what is recorded, and how many events of a window at most.
         why_empty: what to say where no event lies in any module.
         attention: paths of attention modules, where the model is compiled and layers are told by them.
+        files: where each run of each operator goes; None: nowhere.
+        say: a sentence to the user, once.
     """
 
     store: Store
     options: ProfileOptions
     why_empty: str
     attention: Sequence[str] = ()
+    files: CallFiles | None = None
+    say: Callable[[str], None] = complain
 
     def reduce(self, window: Window) -> None:
         """All records of the window; its own comes last."""
@@ -106,6 +113,7 @@ class Reduction:
         costs: dict[Key, Cost] = {}
         shaped: list[Collective] = []
         calls: list[_Calls] = []
+        runs: list[tuple[int, StepCalls]] = []
         dropped, recorded = 0, flown()
         for step in window.steps:
             if step.session is None:
@@ -119,13 +127,17 @@ class Reduction:
             if step.kind is Kind.DETAILED:
                 costs, shaped = self._detail(number, step, events, places), collectives
                 continue
-            own = self._add_step(number, step, _added(events, places, sums.setdefault(step.phase, {})))
+            found = _added(events, places, sums.setdefault(step.phase, {}))
+            own = self._add_step(number, step, found)
+            if found.calls is not None:
+                runs.append((own, found.calls))
             calls.append(_Calls.of(own, collectives, places))
             dropped += events.dropped
         for phase, rows in sums.items():
             self._add_rows(number, phase, rows, costs, _attended(window))
         self._add_collectives(number, calls, shaped)
-        self._add_window(number, window, sums, dropped, monotonic_ns() - begin_ns)
+        name = self._write(runs)
+        self._add_window(number, window, sums, (dropped, monotonic_ns() - begin_ns, name))
         self.store.flush()
         if sum(step.events for step in window.steps) > HELD:
             _give_back()
@@ -216,8 +228,9 @@ class Reduction:
             )
 
     def _add_window(
-        self, number: int, window: Window, sums: dict[str, dict[Key, Row]], dropped: int, reduce_ns: int
+        self, number: int, window: Window, sums: dict[str, dict[Key, Row]], made: tuple[int, int, str]
     ) -> None:
+        dropped, reduce_ns, calls = made
         steps = [step for step in window.steps if step.kind is not Kind.DETAILED]
         has_modules = any(key.module for rows in sums.values() for key in rows)
         self.store.add(
@@ -233,7 +246,21 @@ class Reduction:
             end_ns=window.end_ns,
             reduce_ns=reduce_ns,
             reason="" if has_modules else window.reason or self.why_empty,
+            calls=calls,
         )
+
+    def _write(self, runs: Sequence[tuple[int, StepCalls]]) -> str:
+        """Name of the file; "" without one, which is said."""
+        if self.files is None:
+            return ""
+        try:
+            name = self.files.write(runs)
+        except OSError as error:
+            self.say(f"{NO_CALLS}: {error.strerror or error}")
+            return ""
+        if not name and any(len(calls) for _, calls in runs):
+            self.say(f"{NO_CALLS}: files of them would be more than {self.files.most_bytes >> 20} MiB")
+        return name
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,9 @@ from flagscale_perf.profile.analysis.sums import Cell
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.jsonl import finite
 
-TIMINGS, ANALYSIS, COMM, WHOLE = (
-    *("detailed_timings.csv", "analysis_report.json", "comm_analysis.json", "comprehensive_report.json"),
+TIMINGS, SUMS, ANALYSIS, COMM, WHOLE = (
+    *("detailed_timings.csv", "operator_sums.csv", "analysis_report.json", "comm_analysis.json"),
+    "comprehensive_report.json",
 )
 PICTURES = (
     *("layer_performance_heatmap", "operation_time_distribution", "compute_vs_communication"),
@@ -197,7 +198,8 @@ def readme(found: ProfileReport, whole: Report, shown: Sequence[str]) -> str:
 
 
 ABOUT = {
-    TIMINGS: "each operator of each module on each rank, for one step, in nanoseconds",
+    TIMINGS: "each run of each operator in each profiled step on each rank, in nanoseconds",
+    SUMS: "each operator of each module on each rank, for one step, in nanoseconds",
     ANALYSIS: "time by module and by kind of work, in seconds over all profiled steps of a mean rank",
     COMM: "collectives by operation, with bus bandwidth",
     WHOLE: "both, and everything that the report shows",

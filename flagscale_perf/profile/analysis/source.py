@@ -84,12 +84,16 @@ class Rank:
         title: `rank 3`, or what the process is called where it has said no more.
         place: fields of its `RankRecord`, None where they are not known; empty where none came.
         clock: ranks with the same one have their marks from one clock: a start of a machine.
+        directory: of the run file.
+        offset_ns: that was added to its marks.
         steps, rows, collectives, memory, windows, roofs, delays: its records.
     """
 
     title: str
     place: Mapping[str, Any]
     clock: str
+    directory: Path
+    offset_ns: int
     steps: Frame
     rows: Frame
     collectives: Frame
@@ -239,7 +243,8 @@ class _Reader:
             parts = [frames[each].get(process) or _empty(each) for each in NAMES]
             place = next(iter(parts[0].records()), {})
             title = f"rank {place['rank']}" if place else self._titles.get(process, f"process {process}")
-            yield Rank(title, place, self.header.boot_id or str(self.header.host), *parts[1:])
+            clock = self.header.boot_id or str(self.header.host)
+            yield Rank(title, place, clock, self.path.parent, offset_ns, *parts[1:])
 
     def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
         """By process."""

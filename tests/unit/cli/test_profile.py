@@ -41,7 +41,7 @@ def test_every_file_by_the_requirements_names(
         "README.md", "analysis_report.json", "bandwidth_analysis.png", "charts", "comm_analysis.json",
         "comprehensive_report.json", "compute_vs_communication.png", "detailed_timings.csv",
         "layer_performance_heatmap.png", "memory_usage_analysis.png", "mine.png",
-        "operation_time_distribution.png", "performance_bottlenecks.png", "report.html",
+        "operation_time_distribution.png", "operator_sums.csv", "performance_bottlenecks.png", "report.html",
     ]  # fmt: skip
     assert (out / "charts" / "mine.csv").read_text() == 'lane,part,start,"value, ms"\na,b,0.0,1.0\n'
     assert all(path.read_bytes()[:4] == b"\x89PNG" for path in out.glob("*.png"))

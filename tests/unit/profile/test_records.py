@@ -16,7 +16,7 @@ RECORDS = [
     records.RowRecord(0, 3, 1, 5, 6, 7, Sort.OPERATOR, 8, 3, 12, 500, 700, None, 10**15, None),
     records.CollectiveRecord(0, 4, 1, 2, 6, 7, 10**9, 50, 9, 10, 11, 2, 3, 0, None, None, 4096, 50),
     records.MemoryRecord(0, 5, 1, 5, 6, 7, 0, 3, 4096, -1024, 2048, 2048, 1 << 34),
-    records.WindowRecord(0, 6, 10**9, 200, 3, 3, 2700, 0, 5, 6, 7, 0),
+    records.WindowRecord(0, 6, 10**9, 200, 3, 3, 2700, 0, 5, 6, 7, 0, 0),
     records.RoofRecord(0, 7, 12, 4 * 10**12),
     records.DelayRecord(0, 8, 31, 10**9, 200, 1, 0, 7, 8, 10**7, 3 * 10**7, 3),
 ]

@@ -43,6 +43,37 @@ def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
         55 * us, 40 * us, 100 * us, 5 * us, 0,
     )  # fmt: skip
     assert found.booked_ns == 200 * us
+    calls = found.calls
+    assert calls is not None
+    runs = zip([calls.modules[at] for at in calls.module], [calls.ops[at] for at in calls.op],
+               calls.ordinal.tolist(), calls.start_ns.tolist(), calls.duration_ns.tolist(),
+               calls.self_ns.tolist(), strict=True)  # fmt: skip
+    begin = int(events.start_ns[0])
+    assert [(module, op, at, (start - begin) // us, took // us, own // us)
+            for module, op, at, start, took, own in runs] == [
+        ("m", "aten::mm", 0, 20, 30, 30),
+        ("", "aten::sum", 0, 70, 20, 20),  # and the one in it
+        ("m", "MmBackward0", 0, 100, 20, 10),
+        ("m", "aten::mm", 0, 105, 10, 10),  # of the backward
+        ("m", "torch::autograd::AccumulateGrad", 0, 125, 5, 5),
+        ("", "aten::add_", 0, 155, 20, 20),
+    ]  # fmt: skip
+
+
+def test_the_runs_of_a_row_make_the_row() -> None:
+    events = events_of([
+        step(200), module("m", 10, 100), Event("aten::mm", 20, 50), Event("aten::mm", 60, 70),
+        Event("aten::linear", 72, 95), Event("aten::t", 74, 76), Event("aten::mm", 80, 92),
+    ])  # fmt: skip
+    found = rows_of(events, Attribution.of(events), lambda name: False)
+    calls = found.calls
+    assert calls is not None
+    mine = [at for at, op in enumerate(calls.op) if calls.ops[op] == "aten::mm"]
+    row = found.rows[Key("forward", "m", int(Sort.OPERATOR), "aten::mm")]
+    assert calls.ordinal[mine].tolist() == [0, 1, 2]
+    assert (row.runs, row.self_ns, row.total_ns) == (
+        3, calls.self_ns[mine].sum(), calls.duration_ns[mine].sum(),
+    )  # fmt: skip
 
 
 def test_rows_of_two_steps_add_up() -> None:

@@ -1,0 +1,142 @@
+"""Each run of each operator, in a file beside the run file: columns of numbers, which numpy writes and reads.
+
+A million of them as records would fill a ring for seconds; as columns they are 42 bytes each. A window names
+its file (`WindowRecord.calls`).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.files import make_directory, replace_file
+
+PREFIX, SUFFIX = "perf_calls_", ".npz"
+MOST_BYTES = 256 << 20  # of one process, in all of its files
+Ints = NDArray[np.int64]
+# Of each run: number of the step's record; part of the step, module and operator as numbers of texts; which
+# run of that operator in that module and part of the step, from 0; times, `self_ns` without what it calls.
+COLUMNS: dict[str, Any] = {
+    "step": np.int32, "part": np.int16, "module": np.int32, "op": np.int32, "ordinal": np.int32,
+    "start_ns": np.int64, "duration_ns": np.int64, "self_ns": np.int64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepCalls:
+    """Of one step, in the order of time; `part`, `module` and `op` are indexes into the texts.
+
+    Attributes:
+        parts, modules, ops: texts.
+    """
+
+    parts: Sequence[str]
+    modules: Sequence[str]
+    ops: Sequence[str]
+    part: Ints
+    module: Ints
+    op: Ints
+    ordinal: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    self_ns: Ints
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Of one window, as its file has them.
+
+    Attributes:
+        names: texts.
+        columns: by the names in `COLUMNS`; `part`, `module` and `op` are indexes into `names`.
+    """
+
+    names: Sequence[str]
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.columns["step"])
+
+
+@dataclass
+class CallFiles:
+    """Writes a file for each window of this process, until they are `most_bytes` together.
+
+    Attributes:
+        directory: of the run file.
+        written: bytes so far.
+    """
+
+    directory: Path
+    most_bytes: int = MOST_BYTES
+    written: int = 0
+    _count: int = field(default=0, init=False)
+
+    def write(self, steps: Sequence[tuple[int, StepCalls]]) -> str:
+        """Name of the file of a window's steps, each with the number of its record; "" where there is nothing
+        to write, or no room. Raises OSError.
+        """
+        if not any(len(calls) for _, calls in steps):
+            return ""
+        packed = _packed(steps)
+        if self.written + len(packed) > self.most_bytes:
+            return ""
+        self._count += 1
+        # no other process has this name: it is of this moment, machine and process
+        begin_ns = min(int(calls.start_ns[0]) for _, calls in steps if len(calls))
+        name = f"{PREFIX}{os.uname().nodename}_{os.getpid()}_{begin_ns}_{self._count}{SUFFIX}"
+        make_directory(self.directory)
+        replace_file(self.directory / name, packed)
+        self.written += len(packed)
+        return name
+
+
+def _packed(steps: Sequence[tuple[int, StepCalls]]) -> bytes:
+    names: dict[str, int] = {}
+
+    def numbers(texts: Sequence[str]) -> Ints:
+        return np.array([names.setdefault(text, len(names)) for text in texts], np.int64)
+
+    columns: dict[str, Any] = {name: [] for name in COLUMNS}
+    for number, calls in steps:
+        columns["step"].append(np.full(len(calls), number))
+        columns["part"].append(numbers(calls.parts)[calls.part])
+        columns["module"].append(numbers(calls.modules)[calls.module])
+        columns["op"].append(numbers(calls.ops)[calls.op])
+        for name in ("ordinal", "start_ns", "duration_ns", "self_ns"):
+            columns[name].append(getattr(calls, name))
+    arrays: dict[str, Any] = {
+        name: np.concatenate(parts).astype(COLUMNS[name]) for name, parts in columns.items()
+    }
+    file = io.BytesIO()
+    np.savez(file, names=np.frombuffer("\n".join(names).encode(), np.uint8), **arrays)
+    return file.getvalue()
+
+
+def read_calls(path: Path) -> Calls:
+    """Of one window. Raises PerfError for a file that is not there or is damaged."""
+    if not path.name.startswith(PREFIX):
+        raise PerfError(f"{path.name!r} is no file of operators' runs: its name begins with {PREFIX!r}")
+    try:
+        with np.load(path, allow_pickle=False) as found:
+            names = bytes(found["names"]).decode().split("\n")
+            columns = {name: found[name] for name in COLUMNS}
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        raise PerfError(f"{path}: the runs of operators cannot be read ({error})") from None
+    sizes = {len(column) for column in columns.values()}
+    texts = [columns[name] for name in ("part", "module", "op")]
+    if len(sizes) != 1 or any(len(one) and not 0 <= one.min() <= one.max() < len(names) for one in texts):
+        raise PerfError(f"{path}: the runs of operators cannot be read (its columns do not fit each other)")
+    return Calls(names, columns)
