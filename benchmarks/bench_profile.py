@@ -12,7 +12,8 @@ about as long as a kernel of a device. In each round every arm runs one step, in
 are short, 100 steps in a row are measured, too.
 
 At last a million events become records: of ten steps, and of one, in a process each. Reading has the seconds
-from torch's raw events to the last record, also of those that are read between steps; stopping is torch's.
+from torch's raw events to the last record and the file of single runs, also of those that are read between
+steps, and the bar holds them together with the CSV of these runs; stopping is torch's.
 Memory is what was added to the process, at the highest and when all was over; beside it that of torch's
 profiler alone, stopped after the one step and never read. Exits with 1 where a bar is missed.
 """
@@ -20,6 +21,7 @@ profiler alone, stopped after the one step and never read. Exits with 1 where a 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import os
 import platform
@@ -31,11 +33,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import transformers  # noqa: E402
 
@@ -54,9 +59,12 @@ from benchmarks.profile_arms import (  # noqa: E402
     torchs,
     unread,
 )
+from flagscale_perf.profile.analysis import timings  # noqa: E402
+from flagscale_perf.profile.calls import CallFiles, read_calls  # noqa: E402
 from flagscale_perf.profile.kineto import Session  # noqa: E402
 from flagscale_perf.profile.profiler import Profiler  # noqa: E402
 from flagscale_perf.profile.records import WindowRecord  # noqa: E402
+from flagscale_perf.profile.window import Reduction  # noqa: E402
 from flagscale_perf.profiling import ProfileOptions, Steps  # noqa: E402
 
 RESAMPLES, WARM_UP, BLOCK = 2000, 2, 100
@@ -226,6 +234,7 @@ def convert(events: int, steps: int) -> None:
         Steps(1, steps), Path.cwd(), clean=0, shapes=False, memory=False, max_events=10**9
     )
     records: list[Any] = []
+    Profiler._joined = with_calls(Profiler._joined)
     profiler = Profiler(model, options, put=records.append)
     before_mb, stop_s = memory_mb("VmRSS"), 0.0
     for _ in range(steps):
@@ -238,15 +247,39 @@ def convert(events: int, steps: int) -> None:
     profiler.close()
     end_s, peak_mb = time.perf_counter(), memory_mb("VmHWM")
     del profiler
+    csv_s, csv_mb = csv_of_calls()
     (window,) = [record for record in records if isinstance(record, WindowRecord)]
     print(window.events, len(records), stop_s - sum(reads), end_s - stopped_s + sum(reads),
-          peak_mb - before_mb, memory_mb("VmRSS") - before_mb)  # fmt: skip
+          peak_mb - before_mb, memory_mb("VmRSS") - before_mb, csv_s, csv_mb)  # fmt: skip
+
+
+def with_calls(joined: Callable[[Profiler], Reduction]) -> Callable[[Profiler], Reduction]:
+    """Single runs are written, too, as where a rank has a writer."""
+
+    def made(profiler: Profiler) -> Reduction:
+        return dataclasses.replace(joined(profiler), files=CallFiles(Path.cwd(), 1 << 40))
+
+    return made
+
+
+def csv_of_calls() -> tuple[float, float]:
+    """Seconds for the CSV of all runs of the directory, and MB of it."""
+    nothing = {name: np.zeros(0, np.int64) for name in ("number", "iteration", "phase")}
+    rank: Any = SimpleNamespace(rank=0, offset_ns=0, steps=nothing)
+    begin_s = time.perf_counter()
+    size = 0
+    for path in Path.cwd().glob("perf_calls_*.npz"):
+        text = "".join(timings.lines_of(rank, read_calls(path))).encode()
+        Path("detailed_timings.csv").write_bytes(text)
+        size += len(text)
+    return time.perf_counter() - begin_s, size / 1e6
 
 
 def converted(events: int, steps: int) -> list[float]:
     """What `convert` prints, in a process of its own."""
-    words = [sys.executable, __file__, "--convert", str(events), str(steps)]
-    done = subprocess.run(words, capture_output=True, text=True)
+    words = [sys.executable, str(Path(__file__).absolute()), "--convert", str(events), str(steps)]
+    with TemporaryDirectory() as directory:
+        done = subprocess.run(words, capture_output=True, text=True, cwd=directory)
     if done.returncode:
         raise RuntimeError(done.stderr)
     return list(map(float, done.stdout.split()))
@@ -256,11 +289,12 @@ def conversions(events: int) -> list[Bar]:
     """Prints a line for each way to come to so many events; returns the bars."""
     bars = []
     for steps in (10, 1):
-        seen, records, stop_s, read_s, peak_mb, left_mb = converted(events, steps)
+        seen, records, stop_s, read_s, peak_mb, left_mb, csv_s, csv_mb = converted(events, steps)
         what = f"{seen:,.0f} events of {steps} step{'s' if steps > 1 else ''}"
-        print(f"\n{what}: stopping {stop_s:.2f} s, reading to {records:,.0f} records {read_s:.2f} s; memory"
+        print(f"\n{what}: stopping {stop_s:.2f} s, reading to {records:,.0f} records {read_s:.2f} s,"
+              f" detailed_timings.csv of {csv_mb:.0f} MB {csv_s:.2f} s; memory"
               f" {peak_mb:.0f} MB at the highest, {left_mb:.0f} MB at the end")  # fmt: skip
-        bars += [Bar(f"{what}, s", read_s, SECONDS_BAR), Bar(f"{what}, MB", peak_mb, MEMORY_BAR_MB)]
+        bars += [Bar(f"{what}, s", read_s + csv_s, SECONDS_BAR), Bar(f"{what}, MB", peak_mb, MEMORY_BAR_MB)]
     print(f"torch's profiler alone, of one such step: {converted(events, 0)[0]:.0f} MB when it has stopped")
     return bars
 

@@ -26,7 +26,7 @@ def lines(profile: Profile) -> Iterator[str]:
     for rank in profile.ranks:
         for calls in _files(rank):
             if isinstance(calls, Calls):
-                yield from _lines(rank, calls)
+                yield from lines_of(rank, calls)
 
 
 def missing(profile: Profile) -> Iterator[str]:
@@ -52,7 +52,8 @@ def _files(rank: Rank) -> Iterator[Calls | str]:
             yield "a window has sums of its operators alone"
 
 
-def _lines(rank: Rank, calls: Calls) -> Iterator[str]:
+def lines_of(rank: Rank, calls: Calls) -> Iterator[str]:
+    """Of one window."""
     steps = {
         number: (None if iteration == UNKNOWN else iteration, phase)
         for number, iteration, phase in zip(
