@@ -145,53 +145,49 @@ class _Grouped:
         """Each run of an operator or of a collective on the rank's threads, as `_of_events` counts them: one
         within another of the same row is part of it.
         """
-        events, places = self._events, self._places
-        index, key, is_outer = self._runs(pieces)
-        chosen = np.isin(self._sort_of(pieces)[index], (int(Sort.OPERATOR), int(Sort.COMMUNICATION)))
-        outer = index[is_outer & chosen]
-        own = np.full(len(events), NOTHING, np.int64)
-        own[outer] = np.arange(len(outer))
-        call = places.nesting.inherited(own)  # of the events in it, those of the same row are part of it
-        mine = (pieces.op == pieces.owner) & (call[pieces.owner] >= 0) if len(events) else pieces.op < 0
-        of_piece = np.flatnonzero(mine)
-        owner = pieces.owner[of_piece]
-        same = key[owner] == key[outer[call[owner]]] if len(outer) else np.zeros(0, bool)
-        of_piece, owner = of_piece[same], owner[same]
-        self_ns = np.bincount(call[owner], weights=pieces.duration_ns[of_piece], minlength=len(outer)).astype(
-            np.int64
-        )
+        events, places, parent = self._events, self._places, self._places.nesting.parent
+        index, sort, key, is_outer = self._runs(pieces)
+        outer = index[is_outer & ((sort == Sort.OPERATOR) | (sort == Sort.COMMUNICATION))]
+        of = np.arange(len(events))
+        inner = index[~is_outer]  # what is around these is of the same row
+        is_inner = np.zeros(len(events), bool)
+        is_inner[inner] = True
+        while len(inner):
+            of[inner] = parent[of[inner]]
+            inner = inner[is_inner[of[inner]]]
+        call = np.full(len(events), NOTHING, np.int64)
+        call[outer] = np.arange(len(outer))
+        own = np.flatnonzero((pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE))
+        of_piece = call[of[pieces.owner[own]]]
+        own, of_piece = own[of_piece >= 0], of_piece[of_piece >= 0]
+        self_ns = np.bincount(of_piece, weights=pieces.duration_ns[own], minlength=len(outer))
         return StepCalls(
             parts=[each.label for each in Part], modules=places.paths, ops=self._ops,
             part=places.part[outer].astype(np.int64), module=places.module[outer], op=self._op[outer],
             ordinal=_ordinals(key[outer]), start_ns=events.start_ns[outer],
-            duration_ns=events.duration_ns[outer], self_ns=self_ns,
+            duration_ns=events.duration_ns[outer], self_ns=self_ns.astype(np.int64),
         )  # fmt: skip
 
-    def _sort_of(self, pieces: Pieces) -> Ints:
-        """Of each event, what its own time was spent on; -1 for one that has none."""
-        sort = np.full(len(self._events), NOTHING, np.int64)
+    def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Ints, Bools]:
+        """The events that rows are made of, and what their own time was spent on; the row's number of each
+        event; and which of those events lie in no other one of their row.
+        """
+        events, parent = self._events, self._places.nesting.parent
+        sort = np.full(len(events), NOTHING, np.int64)
         is_own = (pieces.op == pieces.owner) & (pieces.sort != Sort.ENGINE)
         sort[pieces.owner[is_own]] = pieces.sort[is_own]
-        return sort
-
-    def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Bools]:
-        """The events that rows are made of; the row's number of each event; and which of those events lie in
-        no other one of their row.
-        """
-        parent = self._places.nesting.parent
-        sort = self._sort_of(pieces)
         index = np.flatnonzero(sort >= 0)
-        key = np.full(len(self._events), NOTHING, np.int64)
+        key = np.full(len(events), NOTHING, np.int64)
         key[index] = self._keys(index, sort[index], index)
         is_outer = (parent[index] < 0) | (key[np.maximum(parent[index], 0)] != key[index])
-        return index, key, is_outer
+        return index, sort[index], key, is_outer
 
     def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
         """Of each row: how many events, the time of them with all in them, and that of their kernels. One
         within another of the same row is part of it.
         """
         events = self._events
-        index, key, is_outer = self._runs(pieces)
+        index, _, key, is_outer = self._runs(pieces)
         place = np.searchsorted(keys, key[index])
         outer = place[is_outer]
         runs = np.bincount(outer, minlength=len(keys))
