@@ -119,9 +119,10 @@ def _window(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
 
     given = Arguments(config)
     size = given.optional("sliding_window")
-    if size is None or not config.get("use_sliding_window", True):
+    has_switch = config["model_type"].startswith("qwen")
+    if size is None or not config.get("use_sliding_window", not has_switch):
         return {}
-    if config["model_type"].startswith("qwen"):
+    if has_switch:
         below = given.integer("max_window_layers", 0, least=0)
         return {
             "window_size": (size - 1, 0),

@@ -37,9 +37,15 @@ _TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
     """Qwen2.5-VL; its text model may stand in text_config or beside it. Raises PerfError."""
     tower = _section(config, "vision_config", _QWEN_VISION)
-    number = Arguments(tower).integer
-    layers, hidden, merge = number("depth"), number("hidden_size"), number("spatial_merge_size")
-    whole = tower.get("fullatt_block_indexes", (7, 15, 23, 31))
+    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
+    hidden, merge = number("hidden_size"), number("spatial_merge_size")
+    whole = tower.get("fullatt_block_indexes", [7, 15, 23, 31])
+    window = number("window_size") // merge // number("patch_size")
+    if not isinstance(whole, list) or not window:
+        raise PerfError(
+            f"config.json: vision_config has fullatt_block_indexes {whole!r} and window_size "
+            f"{tower['window_size']!r}; write a list of layers, and pixels of at least one merged patch"
+        )
     vision = Vision(
         layers=layers,
         hidden=hidden,
@@ -49,7 +55,7 @@ def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> di
         patch_inputs=number("in_channels") * number("temporal_patch_size") * number("patch_size") ** 2,
         projector_inner=hidden * merge**2,
         merge=merge,
-        window=number("window_size") // merge // number("patch_size"),
+        window=window,
         whole_frames=tuple(layer in whole for layer in range(layers)),
         projector_norm=True,
     )
@@ -72,8 +78,8 @@ def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict
             f"config.json: text_config has model_type {text['model_type']!r}; "
             f"counted are {', '.join(_TEXT_MODELS)}"
         )
-    number = Arguments(tower).integer
-    layers, side = number("num_hidden_layers"), number("image_size") // number("patch_size")
+    number, layers = Arguments(tower).integer, Arguments(tower).layers("num_hidden_layers")
+    side = number("image_size") // number("patch_size")
     keeps_class = config.get("vision_feature_select_strategy", "default") == "full"
     vision = Vision(
         layers=layers,

@@ -11,7 +11,8 @@ from flagscale_perf.spine.errors import PerfError
 
 def vision_language(tape: Tape) -> None:
     """Qwen2.5-VL (arXiv:2502.13923), LLaVA (arXiv:2310.03744): the projected patches replace placeholders."""
-    decoder(tape, seen=_projected(tape))
+    seen, tower = _projected(tape), tape.shape.vision
+    decoder(tape, seen=seen and tower is not None and tower.images != ())
 
 
 def _projected(tape: Tape) -> bool:

@@ -50,10 +50,18 @@ def test_what_of_the_model_is_trained_may_stand_beside_it():
     assert (shape.frozen, shape.micro_batch) == (("layers.0",), 2)
 
 
+def _qwen(**tower):
+    return QWEN_VL | {"vision_config": QWEN_VL["vision_config"] | tower}
+
+
 @pytest.mark.parametrize(
     ("config", "says"),
     [
         ({"model_type": "qwen2_5_vl"}, "vision_config is None"),
+        (_qwen(fullatt_block_indexes=3), "fullatt_block_indexes 3 and window_size 8; write a list of layers"),
+        (_qwen(window_size=3), "window_size 3; .* at least one merged patch"),
+        (_qwen(depth=10**9), "depth is 1000000000; give at most 100000"),
+        (_qwen(num_heads=5), "hidden_size 24 is not a multiple of its 5 heads"),
         (LLAVA | {"vision_feature_layer": -5}, "vision_feature_layer is -5; .* from -4 to 3"),
         (LLAVA | {"vision_feature_layer": "last"}, "vision_feature_layer is 'last'"),
         (

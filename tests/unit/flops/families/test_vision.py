@@ -75,3 +75,9 @@ def test_a_frozen_language_model_passes_the_gradient_to_the_tower():
     for component in ("qkv_proj", "out_proj", "mlp", "logits"):
         assert made[component] == forwards[component]
     assert made["core_attention"] == 2 * forwards["core_attention"]
+
+
+def test_without_images_no_gradient_comes_from_them():
+    tape = walked(PLAIN, freeze_LM=True, image_grids=[])
+    decoder = {term: flops for term, flops in tape.flops.items() if not term.component.startswith("vision_")}
+    assert not any(flops for term, flops in decoder.items() if term.phase == "bwd")
