@@ -76,6 +76,13 @@ FAMILIES = (
     ),
     Family("t5", lambda s: s.encoder is not None, ("t5",), forward=encoder_decoder, from_hf=args_from_t5),
     Family("bert", lambda s: s.bert is not None, ("bert",), False, bert, args_from_bert),
+    Family("mamba", lambda s: set(s.blocks) == {("mamba",)}, ("mamba2",), gated=False),
+    Family("hybrid", lambda s: s.mamba is not None, ("bamba", "granitemoehybrid")),
+    Family("hybrid", lambda s: s.mamba is not None, ("nemotron_h",), gated=False),
+    Family("qwen_next", lambda s: s.delta is not None, ("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")),
+    Family("kimi_linear", lambda s: s.kda is not None, ("kimi_linear",)),
+    Family("deepseek_v32", lambda s: s.indexer is not None, ("deepseek_v32",)),
+    Family("rwkv", lambda s: s.rwkv is not None, ("rwkv",), gated=False),
     Family("deepseek", lambda s: s.latent is not None, ("deepseek_v2", "deepseek_v3")),
     Family("qwen", lambda s: s.declared_family == "qwen", ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe")),
     Family("mixtral", lambda s: s.experts is not None and not _looks_like_qwen(s), ("mixtral",)),
@@ -128,6 +135,13 @@ class ModelShape(Shape):
     def parameters(self) -> int:
         """Weights of the model, biases, norms and adapters included."""
         return _walk(self).parameters
+
+    @property
+    def convention(self) -> str:
+        """How a live run counts it: attention, and the cores of recurrent layers if there are any."""
+        if self.mamba or self.delta or self.kda:
+            return "causal_half, recurrent cores (chunked in hardware FLOPs)"
+        return "causal_half"
 
     def as_dict(self) -> dict[str, Any]:
         """Family and every field, JSON-ready."""

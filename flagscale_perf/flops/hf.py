@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.hf_hybrid import HYBRIDS
 from flagscale_perf.spine.errors import PerfError
 
 # Arguments of a training that a config.json may hold beside what transformers reads.
@@ -55,14 +56,15 @@ def args_from_hf(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
     }
     for name, keys in _KEYS.items():
         args[name] = next((config[key] for key in keys if config.get(key) is not None), None)
+    own = HYBRIDS[config["model_type"]](config) if config["model_type"] in HYBRIDS else {}
     for name in ("num_layers", "hidden_size", "num_attention_heads", "padded_vocab_size"):
-        if args[name] is None:
+        if own.get(name, args[name]) is None:
             raise PerfError(f"config.json: {_KEYS[name][0]} is missing; add it")
-    layers = Arguments(args).layers()
+    layers = Arguments(args | own).layers()
     args |= _attention(config, args) | _bias(config) | _window(config, layers)
     if args["num_experts"]:
         args |= _experts(config, layers)
-    return args
+    return args | own
 
 
 def _is_tied(config: Mapping[str, Any]) -> bool:

@@ -1,24 +1,161 @@
-"""Which blocks the layers of a model are made of, where the arguments say so."""
+"""Which blocks the layers of a model are made of, where the arguments say so: by their names, by the letters
+of Megatron's hybrid models, by ratios, or by the layers that an experimental attention takes.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.arguments import MAX_LAYERS, Arguments
 from flagscale_perf.flops.families import BLOCKS
+from flagscale_perf.flops.patterns import flags_of_layers
 from flagscale_perf.spine.errors import PerfError
 
+Layers = tuple[tuple[str, ...], ...]
 
-def fields(args: Arguments, layers: int) -> dict[str, Any]:
-    """The fields of `Shape` that say so; none where each layer is attention and a feed-forward block.
+LETTERS = {
+    "M": "mamba", "G": "gdn", "*": "attention", "+": "latent_attention", "D": "sparse_attention", "-": "mlp",
+    "E": "mixture",
+}  # fmt: skip
+VARIANTS = {
+    "gated_delta_net": "gdn", "gdn": "gdn", "gdn2": "gdn", "kda": "kda", "dsa": "sparse_attention",
+}  # fmt: skip
+_LINEAR = ("gdn", "kda")
+_RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 
-    Raises PerfError.
+
+class Pattern(NamedTuple):
+    """What the letters of a hybrid model say.
+
+    Attributes:
+        layers: each layer has one block.
+        mtp: the blocks of a depth of multi-token prediction; empty where there is none.
     """
-    named = _named_blocks(args, layers)
-    return {"blocks": named} if named else {}
+
+    layers: Layers
+    mtp: tuple[str, ...]
 
 
-def _named_blocks(args: Arguments, layers: int) -> tuple[tuple[str, ...], ...]:
+def pattern_of(args: Arguments) -> Pattern | None:
+    """The layers of a hybrid model; None for other models. Raises PerfError for what contradicts itself."""
+    name, text = _given_pattern(args)
+    ratios = [ratio for ratio in _RATIOS if _share(args, ratio)]
+    if text is not None and ratios:
+        raise PerfError(
+            f"model: {name} and {ratios[0]} are both given; the pattern says it all, drop the ratio"
+        )
+    if text is not None:
+        return _from_letters(args, name, text)
+    if ratios or _is_mamba(args):
+        layers = _from_ratios(args.layers(), *(_share(args, ratio) for ratio in _RATIOS))
+        return Pattern(layers, _mtp_blocks(args, name, []))
+    if args.flag("is_hybrid_model"):
+        raise PerfError(
+            "model: is_hybrid_model is set, but no hybrid_layer_pattern, hybrid_override_pattern or "
+            "hybrid_attention_ratio; give one"
+        )
+    return None
+
+
+def _given_pattern(args: Arguments) -> tuple[str, str | None]:
+    names = [name for name in ("hybrid_layer_pattern", "hybrid_override_pattern") if args.get(name)]
+    if len(names) > 1:
+        raise PerfError(f"model: {names[0]} and {names[1]} are both given; drop the second, the older name")
+    return (names[0], str(args.get(names[0]))) if names else ("hybrid_layer_pattern", None)
+
+
+def _is_mamba(args: Arguments) -> bool:
+    # Megatron's pretrain_mamba.py without ratios and pattern trains Mamba layers only; its layers come from
+    # this spec.
+    return "mamba" in str(args.get("spec")).lower()
+
+
+def _share(args: Arguments, name: str) -> float:
+    if args.get(name) in (None, 0, "0", 0.0, "0.0"):
+        return 0.0
+    share = args.factor(name)
+    if share > 1:
+        raise PerfError(f"model: {name} is {args.get(name)!r}; give a share from 0 to 1")
+    return share
+
+
+def _from_letters(args: Arguments, name: str, text: str) -> Pattern:
+    if len(text) > MAX_LAYERS:
+        raise PerfError(f"model: {name} has {len(text)} letters; give at most {MAX_LAYERS}")
+    main, *depths = text.replace("|", "").split("/")
+    layers = tuple((block,) for block in _named(name, main))
+    if args.get("num_layers") is not None and args.layers() != len(layers):
+        raise PerfError(
+            f"model: {name} has {len(layers)} layers, num_layers is {args.layers()}; make them agree"
+        )
+    return Pattern(layers, _mtp_blocks(args, name, depths))
+
+
+def _named(name: str, letters: str) -> list[str]:
+    for letter in letters:
+        if letter not in LETTERS:
+            valid = ", ".join(f"{letter} ({block})" for letter, block in LETTERS.items())
+            raise PerfError(f"model: {name} has the letter {letter!r}; write some of {valid}")
+    if not letters:
+        raise PerfError(f"model: {name} has no layers; write a letter for each")
+    return [LETTERS[letter] for letter in letters]
+
+
+def _mtp_blocks(args: Arguments, name: str, depths: list[str]) -> tuple[str, ...]:
+    older, wanted = args.get("mtp_hybrid_override_pattern"), args.get("mtp_num_layers")
+    if depths and older:
+        raise PerfError(f"model: {name} has '/' and mtp_hybrid_override_pattern is given; drop one")
+    if depths and wanted is not None and args.integer("mtp_num_layers", 0, least=0) != len(depths):
+        raise PerfError(
+            f"model: {name} has {len(depths)} depths behind '/', mtp_num_layers is {wanted}; make them agree"
+        )
+    if len(set(depths)) > 1:
+        raise PerfError(
+            f"model: {name} has depths of different layers ({', '.join(depths)}); make them equal"
+        )
+    letters = depths[0] if depths else older
+    return tuple(_named(name, str(letters))) if letters else ()
+
+
+def mtp_depths(args: Arguments) -> int:
+    """Depths of multi-token prediction: as given, or as many as the pattern has behind its slashes."""
+    _, text = _given_pattern(args)
+    if args.get("mtp_num_layers") in (None, 0, "0"):
+        return 0 if text is None else text.count("/")
+    return args.integer("mtp_num_layers")
+
+
+def _from_ratios(layers: int, attention: float, mlp: float) -> Layers:
+    """Attention evenly spaced between Mamba layers, then feed-forward layers in place of Mamba layers, as
+    Megatron's `allocate_layers` places them.
+    """
+    if attention + mlp > 1:
+        raise PerfError(
+            f"model: hybrid_attention_ratio {attention} and hybrid_mlp_ratio {mlp} are more than 1 together"
+        )
+    blocks = ["mamba"] * layers
+    softmax, dense = round(layers * attention), round(layers * mlp)
+    _replace(blocks, (layers - softmax) / (softmax + 1), "attention")
+    if dense:
+        _replace(blocks, (layers - softmax - dense) / dense, "mlp")
+    return tuple((block,) for block in blocks)
+
+
+def _replace(blocks: list[str], spacing: float, block: str) -> None:
+    left = spacing
+    for layer, present in enumerate(blocks):
+        if present != "mamba":
+            continue
+        if left < 0.5:
+            blocks[layer] = block
+            left += spacing
+        else:
+            left -= 1
+
+
+def named_blocks(args: Arguments, layers: int) -> Layers:
+    """The blocks of every layer by their names; empty where they are not given. Raises PerfError."""
     named = args.get("layer_blocks")
     if named is None:
         return ()
@@ -34,3 +171,43 @@ def _named_blocks(args: Arguments, layers: int) -> tuple[tuple[str, ...], ...]:
         if name not in BLOCKS:
             raise PerfError(f"model: layer_blocks has {name!r}; write some of {', '.join(BLOCKS)}")
     return tuple(map(tuple, named))
+
+
+def variant_blocks(args: Arguments, default: Layers) -> Layers:
+    """The layers with an experimental attention in them; empty where there is none. Raises PerfError.
+
+    Args:
+        args: the model's.
+        default: what the layers would be without it, attention first.
+    """
+    variant, frequency = args.get("experimental_attention_variant"), args.get("linear_attention_freq")
+    if variant is None:
+        if frequency is not None:
+            raise PerfError(
+                f"model: linear_attention_freq is {frequency!r}, but no experimental_attention_variant is "
+                "given; give the variant"
+            )
+        return ()
+    block = VARIANTS.get(str(variant))
+    if block is None:
+        known = ", ".join(VARIANTS)
+        raise PerfError(f"model: experimental_attention_variant is {variant!r}; counted are {known}")
+    taken: Sequence[bool] = (True,) * len(default)
+    if block in _LINEAR:
+        taken = _linear_layers(str(variant), frequency, len(default))
+    return tuple(
+        (block, *rest) if takes else (attention, *rest)
+        for takes, (attention, *rest) in zip(taken, default, strict=True)
+    )
+
+
+def _linear_layers(variant: str, frequency: Any, layers: int) -> Sequence[bool]:
+    if frequency is None:
+        raise PerfError(
+            f"model: experimental_attention_variant is {variant!r}, but linear_attention_freq is missing; "
+            "write 4 for every fourth layer with softmax attention, or a list with 1 for a linear layer"
+        )
+    # A whole number f: every f-th layer is softmax attention. A list: 1 is linear.
+    return flags_of_layers(
+        "linear_attention_freq", frequency, layers, lambda layer, each: (layer + 1) % each != 0
+    )

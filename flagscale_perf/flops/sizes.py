@@ -15,7 +15,7 @@ class Mamba:
         groups: of heads that share their input and output matrices.
         conv: kernel of the convolution.
         chunk: tokens of a chunk of the kernel that runs it.
-        bias: its two linear layers have one.
+        in_bias, out_bias, conv_bias: its two linear layers and its convolution have one.
     """
 
     heads: int
@@ -24,7 +24,9 @@ class Mamba:
     groups: int
     conv: int = 4
     chunk: int = 128
-    bias: bool = False
+    in_bias: bool = False
+    out_bias: bool = False
+    conv_bias: bool = True
 
     @property
     def inner(self) -> int:

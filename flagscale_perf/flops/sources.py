@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from flagscale_perf.flops import hybrid
-from flagscale_perf.flops.arguments import MAX_LAYERS, Arguments
+from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.hybrid import Pattern, mtp_depths, named_blocks, pattern_of, variant_blocks
+from flagscale_perf.flops.hybrid_sizes import sizes_of
 from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
+from flagscale_perf.flops.patterns import flags_of_layers
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
 from flagscale_perf.flops.stages import layers_per_chunk
 from flagscale_perf.spine.errors import PerfError
@@ -19,12 +22,7 @@ from flagscale_perf.spine.errors import PerfError
 _UNCOUNTED = {
     "heterogeneous_layers_config_path": "layers of different shapes",
     "heterogeneous_layers_config_encoded_json": "layers of different shapes",
-    "is_hybrid_model": "Mamba layers",
-    "hybrid_override_pattern": "Mamba layers",
-    "experimental_attention_variant": "an experimental attention",
 }
-_PATTERN_TERM = re.compile(r"\(?\s*(\[[\s01,]*\])\s*(?:\*\s*(\d{1,6}))?\s*\)?")
-MAX_PATTERN = 2000  # characters
 
 
 def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,18 +48,20 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Shape` by name. Raises PerfError, naming what is missing or contradictory."""
     args = Arguments(given)
     _refuse_uncounted(args, given)
-    layers, hidden, heads = (
-        decoder_layers(args),
-        args.integer("hidden_size"),
-        args.integer("num_attention_heads"),
-    )
-    latent, mtp_layers = _latent_attention(args), _count(args, "mtp_num_layers")
+    pattern = pattern_of(args)
+    layers = len(pattern.layers) if pattern else decoder_layers(args)
+    hidden, heads = args.integer("hidden_size"), args.integer("num_attention_heads")
+    latent, mtp_layers = _latent_attention(args), mtp_depths(args)
     swiglu, geglu = args.flag("swiglu"), args.flag("quick_geglu")
     if swiglu + geglu + args.flag("squared_relu") > 1:
         raise PerfError(
             "model: only one of swiglu, quick_geglu and squared_relu can be the activation; set one"
         )
     ffn = _ffn(args, hidden, swiglu)
+    experts = _experts(args, layers, ffn)
+    blocks = _blocks(args, pattern, experts, latent is not None, layers)
+    if pattern and experts:
+        experts = replace(experts, layers=tuple("mixture" in layer for layer in blocks["blocks"]))
     return {
         "layers": layers,
         "hidden": hidden,
@@ -73,7 +73,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "vocab": _vocabulary(args),
         "declared_family": _declared_family(args),
         "latent": latent,
-        "experts": _experts(args, layers, ffn),
+        "experts": experts,
         "mtp_layers": mtp_layers,
         "output_gate": args.flag("attention_output_gate"),
         "window": _window(args, layers + mtp_layers),
@@ -83,8 +83,38 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "sequence_shards": _sequence_shards(args),
         **_parameter_facts(args),
         **tower_fields(args, layers),
-        **hybrid.fields(args, layers),
+        **blocks,
     }
+
+
+def _blocks(
+    args: Arguments, pattern: Pattern | None, experts: Experts | None, is_latent: bool, layers: int
+) -> dict[str, Any]:
+    """The blocks of the layers and their sizes; none where each is attention and a feed-forward block."""
+    mtp: tuple[str, ...] = ()
+    if pattern:
+        blocks, mtp = pattern
+        if mtp_depths(args) and not mtp:
+            raise PerfError(
+                "model: mtp_num_layers is given, but not what a depth is made of; write its layers behind "
+                "'/' in hybrid_layer_pattern, or mtp_hybrid_override_pattern"
+            )
+    else:
+        attention = "latent_attention" if is_latent else "attention"
+        is_moe = experts.layers if experts else (False,) * layers
+        usual = tuple((attention, "mixture" if routed else "mlp") for routed in is_moe)
+        blocks = named_blocks(args, layers) or variant_blocks(args, usual)
+    if not blocks:
+        return {}
+    names = {name for layer in (*blocks, mtp) for name in layer}
+    if "mixture" in names and experts is None:
+        raise PerfError("model: there are layers of experts (E), but num_experts is missing; give it")
+    if names & {"latent_attention", "sparse_attention"} and not is_latent:
+        raise PerfError(
+            "model: there are layers of latent attention (+ or D), but multi_latent_attention is not set; "
+            "set it, and give kv_lora_rank and the head widths"
+        )
+    return {"blocks": blocks, "mtp_blocks": mtp, **sizes_of(args, names)}
 
 
 def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
@@ -204,56 +234,10 @@ def _experts(args: Arguments, layers: int, ffn: int) -> Experts | None:
 
 
 def _moe_layers(frequency: Any, layers: int) -> tuple[bool, ...]:
-    """moe_layer_freq as Megatron reads it: N for every N-th layer from the first, or a list of 0 and 1.
-
-    Either may be a text. Raises PerfError for anything else.
-    """
-    pattern = _parse_pattern(frequency) if isinstance(frequency, str) else frequency
-    if pattern is None:
+    """moe_layer_freq as Megatron reads it: N for every N-th layer from the first, or a list of 0 and 1."""
+    if frequency is None:
         return (True,) * layers
-    if type(pattern) is int and pattern > 0:
-        return tuple(layer % pattern == 0 for layer in range(layers))
-    if isinstance(pattern, Sequence) and all(one in (0, 1) for one in pattern):
-        return tuple(bool(one) for one in pattern)
-    raise _bad_frequency(frequency)
-
-
-def _bad_frequency(frequency: Any) -> PerfError:
-    is_long = isinstance(frequency, str) and len(frequency) > MAX_PATTERN
-    given = f"a text of {len(frequency)} characters" if is_long else repr(frequency)
-    return PerfError(
-        f"model: moe_layer_freq is {given}; "
-        "write a whole number, a list of 0 and 1, or for example '[0]+[1]*26'"
-    )
-
-
-def _parse_pattern(text: str) -> int | list[int]:
-    """A number, or a list such as `([1]+[0]*2)*3`, read without evaluating code. Raises PerfError."""
-    stripped = text.replace(" ", "")
-    if len(stripped) > MAX_PATTERN:
-        raise _bad_frequency(text)
-    if re.fullmatch(r"\d{1,9}", stripped):
-        return int(stripped)
-    group = re.fullmatch(r"\((.*)\)\*(\d{1,6})", stripped)
-    if group is None:
-        return _parse_sum(stripped)
-    inner, times = _parse_pattern(group[1]), int(group[2])
-    if isinstance(inner, int) or len(inner) * times > MAX_LAYERS:
-        raise _bad_frequency(text)
-    return inner * times
-
-
-def _parse_sum(text: str) -> list[int]:
-    pattern: list[int] = []
-    for term in text.split("+"):
-        match = _PATTERN_TERM.fullmatch(term)
-        if match is None:
-            raise _bad_frequency(text)
-        flags, times = [int(flag) for flag in re.findall(r"[01]", match[1])], int(match[2] or 1)
-        if len(pattern) + len(flags) * times > MAX_LAYERS:
-            raise _bad_frequency(text)
-        pattern += flags * times
-    return pattern
+    return flags_of_layers("moe_layer_freq", frequency, layers, lambda layer, every: layer % every == 0)
 
 
 def _window(args: Arguments, layers: int) -> Window | None:

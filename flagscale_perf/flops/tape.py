@@ -109,6 +109,13 @@ class Tape:
         self._stream, self._prefix, self._row, self._pairs = before
 
     @contextmanager
+    def seeing(self, pairs: Unit) -> Iterator[None]:
+        """A part whose attention multiplies these pairs."""
+        before, self._pairs = self._pairs, pairs
+        yield
+        self._pairs = before
+
+    @contextmanager
     def layer(self, name: str, prefix: str = "", repeated: bool = False, used: bool = True) -> Iterator[None]:
         """One layer.
 
@@ -178,6 +185,12 @@ class Tape:
         self.parameters += weight.copies * lora.dim * (n_in + n_out)
         self.add("lora", unit, fwd=down + up, bwd=down * (x + 1) + 2 * up)
         return True
+
+    def detached(self, weight: Weight, trained: bool) -> None:
+        """A linear layer whose input passes no gradient on, trained by a loss of its own or not at all."""
+        self.parameters += weight.n_in * weight.n_out
+        flops = 2 * weight.n_in * weight.n_out
+        self.add(weight.component, weight.unit or self._row, fwd=flops, bwd=flops * trained)
 
     def pairs(self, layer: int) -> Unit:
         """What attention multiplies in this layer."""

@@ -45,7 +45,7 @@ def test_the_example(family):
     args = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])
     shape = ModelShape.from_hf(args) if "model_type" in args else ModelShape.from_args(args)
     table = count(shape, args["global_batch_size"], args["seq_length"])
-    rows = re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", text, re.MULTILINE)
+    rows = re.findall(r"^\| ([a-z0-9_.]+) \| (.+) \| ([\d,]+) \|$", text, re.MULTILINE)
     stated = {name: int(number.replace(",", "")) for name, _, number in rows}
     assert table.family == family
     assert {name: by_hand(formula) for name, formula, _ in rows} == stated

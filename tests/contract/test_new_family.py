@@ -51,7 +51,7 @@ def test_the_new_family_and_block_count_what_the_page_says_and_the_others_stay_w
     assert (youtu[0], deepseek[0], retention[0]) == ("youtu", "deepseek", "llama")
 
     tables = [
-        re.findall(r"^\| ([a-z_.]+) \| (.+) \| ([\d,]+) \|$", part, re.MULTILINE)
+        re.findall(r"^\| ([a-z0-9_.]+) \| (.+) \| ([\d,]+) \|$", part, re.MULTILINE)
         for part in SECTION.split("And of")
     ]
     for rows, (_, forward, _) in zip(tables, (youtu, retention), strict=True):

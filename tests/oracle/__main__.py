@@ -10,6 +10,7 @@ import time
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
 from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, SLOW, random_configurations
+from tests.oracle.hybrid_configurations import random_hybrids
 from tests.oracle.tower_configurations import DECODERS, TOWERS, random_towers
 
 
@@ -33,6 +34,7 @@ def main() -> int:
         (random_configurations(args.random, args.seed), bundled_core()),
         (DECODERS | TOWERS, []),
         (random_towers(args.random, args.seed), []),
+        (random_hybrids(args.random, args.seed), []),
     ]
     runs += [(SLOW, bundled_core())] if args.full else []
     runs += [(NEWER | NAMED, [NEWER_CORE])] if NEWER_CORE.is_dir() else []

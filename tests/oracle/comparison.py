@@ -58,7 +58,7 @@ def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict
 def computed(args: Args) -> dict[str, Any]:
     """What the formulas say, in the counter's form."""
     shape = ModelShape.from_hf(args | args["config"]) if "config" in args else ModelShape.from_args(args)
-    table = count(shape, args["batch"], args["seq_length"])
+    table = count(shape, args["batch"], args["seq_length"], core=args.get("core", "recurrent"))
     total = {} if "config" in args else {"flop_counter_total": table.totals["hardware_flops_full_attention"]}
     return total | {
         "components": {name: _as_multiplied(parts) for name, parts in table.components.items()},

@@ -21,6 +21,8 @@ import transformers
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from tests.oracle import reference_cores
+from tests.oracle.hybrid_components import rows_of
 from tests.oracle.products import UNCOUNTED, Counter
 from tests.oracle.transformers_components import COMPONENTS, FROZEN
 
@@ -44,13 +46,15 @@ def model_of(content: dict[str, Any]) -> torch.nn.Module:
     raise ValueError(f"transformers trains no {content['model_type']}")
 
 
-def naming(model_type: str) -> Callable[[str], str | None]:
+def naming(config: dict[str, Any]) -> Callable[[str], str | None]:
     """From a module's path to its component, by the first row of this kind of model that fits."""
+
+    rows = rows_of(config) or COMPONENTS[config["model_type"]]
 
     def component_of(path: str) -> str | None:
         if re.search(r"rotary_(pos_)?emb$", path):
             return UNCOUNTED
-        for pattern, component in COMPONENTS[model_type]:
+        for pattern, component in rows:
             if re.search(pattern, path):
                 return component
         return None
@@ -124,12 +128,14 @@ def count(args: dict[str, Any]) -> dict[str, Any]:
     model = model_of(args["config"])
     freeze(model, args)
     recompute(model, args)
-    counter = Counter(model, naming(args["config"]["model_type"]))
+    counter = Counter(model, naming(args["config"]))
     given = inputs_of(model, args)
+    undo = reference_cores.install(counter, args["config"]["model_type"], args.get("core", "recurrent"))
     with counter, set_checkpoint_early_stop(False):
         loss = model(**given).loss
         counter.in_backward = True
         loss.backward()
+    undo()
     return {
         "components": counter.counts,
         "unattributed": counter.unattributed,

@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flagscale_perf.flops.families.attention import grouped_attention, latent_attention
+from flagscale_perf.flops.families.delta import gated_delta_net, kimi_delta
 from flagscale_perf.flops.families.feed_forward import dense_mlp, mixture
+from flagscale_perf.flops.families.indexer import sparse_attention
+from flagscale_perf.flops.families.mamba import mamba
+from flagscale_perf.flops.families.rwkv import channel_mix, time_mix
 from flagscale_perf.flops.tape import Tape
 
 Block = Callable[[Tape, int, bool], bool]
@@ -18,6 +22,12 @@ Block = Callable[[Tape, int, bool], bool]
 BLOCKS: dict[str, Block] = {
     "attention": grouped_attention,
     "latent_attention": latent_attention,
+    "sparse_attention": sparse_attention,
+    "mamba": mamba,
+    "gdn": gated_delta_net,
+    "kda": kimi_delta,
+    "rwkv_time_mix": time_mix,
+    "rwkv_channel_mix": channel_mix,
     "mlp": dense_mlp,
     "mixture": mixture,
 }

@@ -44,7 +44,13 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
         return replace(facts, missing=[*missing, f"TFLOPS, MFU and HFU ({error})"]), unknown_flops
     if not shape.recompute.known:
         missing.append("HFU (recomputation varies by pipeline stage and micro-batch)")
-    facts = replace(facts, model_family=shape.family, model=shape.as_dict(), missing=missing)
+    facts = replace(
+        facts,
+        flops_convention=shape.convention,
+        model_family=shape.family,
+        model=shape.as_dict(),
+        missing=missing,
+    )
     return facts, _flops_of(shape, facts.seq_length or 0)
 
 

@@ -197,7 +197,7 @@ def test_what_yaml_null_becomes_counts_as_not_given():
         ({"recompute_granularity": "full", "recompute_method": "block"}, "recompute_num_layers is missing"),
         ({"peft_type": "prefix"}, "peft_type is 'prefix'"),
         ({"peft_type": "lora", "lora_target_modules": ["router"]}, "lora_target_modules has 'router'"),
-        ({"is_hybrid_model": True}, "is_hybrid_model is set; Mamba layers cannot be counted"),
+        ({"is_hybrid_model": True}, "is_hybrid_model is set, but no hybrid_layer_pattern"),
         ({"heterogeneous_layers_config_path": "x.json"}, "layers of different shapes"),
         ({"freeze_ViT": False}, "vision encoder"),
         ({"tokenizer_type": "RWKVTokenizer"}, "RWKV"),

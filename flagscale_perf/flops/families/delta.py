@@ -1,0 +1,71 @@
+"""Delta-rule layers: the gated delta net and Kimi delta attention."""
+
+from __future__ import annotations
+
+from flagscale_perf.flops.tape import Core, Tape, Weight
+from flagscale_perf.spine.errors import PerfError
+
+
+def gated_delta_net(tape: Tape, layer: int, x: bool) -> bool:
+    """A gated delta net (arXiv:2412.06464): `GatedDeltaNet`. H_k, H_v heads of width d_k, d_v."""
+    h, sizes = tape.shape.hidden, tape.shape.delta
+    if sizes is None:
+        raise PerfError(
+            "model: this family needs linear_num_key_heads, linear_num_value_heads, linear_key_head_dim and "
+            "linear_value_head_dim; give them"
+        )
+    keys, values = sizes.key_heads * sizes.key_dim, sizes.value_heads * sizes.value_dim
+    # in_proj: h -> q, k, v, gate z, and beta and alpha of each value head
+    wide = 2 * keys + 2 * values + 2 * sizes.value_heads
+    if sizes.second:
+        # q, k, v, z; f and b for each channel of the keys, w for each of the values
+        wide = 4 * keys + 3 * values
+    y = tape.linear(Weight("gdn.in_proj", h, wide), x)
+    y = tape.conv("gdn.conv1d", 2 * keys + values, sizes.conv, y)
+    core = delta_rule((sizes.value_heads, sizes.key_dim, sizes.value_dim), sizes.chunk)
+    y = tape.core("gdn.core", core._replace(megatron=8 * values * sizes.value_dim), y)
+    tape.parameters += 2 * sizes.value_heads + sizes.value_dim  # decay, its bias, the gated norm
+    return tape.linear(Weight("gdn.out_proj", values, h), y or tape.trained)
+
+
+def kimi_delta(tape: Tape, layer: int, x: bool) -> bool:
+    """Kimi delta attention (arXiv:2510.26692), by the names of Kimi's own modules. n heads of width d."""
+    h, sizes = tape.shape.hidden, tape.shape.kda
+    if sizes is None:
+        raise PerfError("model: this family needs linear_num_heads and linear_head_dim; give them")
+    width = sizes.heads * sizes.head_dim
+    # q, k, v: h -> n d each, convolved
+    q, k, v = (tape.linear(Weight(f"kda.{name}_proj", h, width), x) for name in "qkv")
+    y = tape.conv("kda.conv1d", 3 * width, sizes.conv, q or k or v)
+    # the forget gate, h -> d -> n d; beta, h -> n
+    y |= tape.linear(Weight("kda.f_b_proj", sizes.head_dim, width), _down(tape, "kda.f_a_proj", x))
+    y |= tape.linear(Weight("kda.b_proj", h, sizes.heads), x)
+    tape.parameters += width + sizes.heads  # the gate's bias and decay
+    y = tape.core("kda.core", delta_rule((sizes.heads, sizes.head_dim, sizes.head_dim), sizes.chunk), y)
+    # the output gate, h -> d -> n d
+    y |= tape.linear(Weight("kda.g_b_proj", sizes.head_dim, width), _down(tape, "kda.g_a_proj", x))
+    tape.parameters += sizes.head_dim  # the gated norm
+    return tape.linear(Weight("kda.o_proj", width, h), y)
+
+
+def _down(tape: Tape, component: str, x: bool) -> bool:
+    sizes = tape.shape.kda
+    return tape.linear(Weight(component, tape.shape.hidden, sizes.head_dim if sizes else 0), x)
+
+
+def delta_rule(sizes: tuple[int, int, int], chunk: int) -> Core:
+    """What the delta rule multiplies for heads with keys and values of these widths.
+
+    Token by token: the state times k, k times the correction into the state, the state times q. Chunk by
+    chunk: K K^T, Q K^T, the inverse times [V K], the scores times the corrections; and three products with
+    the state. The inverse itself is no product.
+    """
+    heads, key, value = sizes
+    state = 6 * heads * key * value
+    return Core(
+        recurrent=state,
+        chunked=2 * heads * chunk * (3 * key + 2 * value) + state,
+        chunk=chunk,
+        restarts=True,
+        megatron=None,
+    )

@@ -1,0 +1,71 @@
+"""Sparse latent attention with an indexer (DeepSeek-V3.2). n_i index heads of width d_i."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flagscale_perf.flops.families.attention import latent_attention
+from flagscale_perf.flops.sizes import Indexer
+from flagscale_perf.flops.tape import Tape, Weight
+from flagscale_perf.flops.units import Pair, Unit
+from flagscale_perf.spine.errors import PerfError
+
+if TYPE_CHECKING:
+    from flagscale_perf.flops.shape import Shape
+    from flagscale_perf.flops.step import Measure
+
+
+@dataclass(frozen=True)
+class SparsePair:
+    """A query and a key among the `topk` that its query sees."""
+
+    topk: int
+
+    def doubled(self, measure: Measure) -> int:
+        """Full counts what a dense fallback multiplies."""
+        if measure.convention == "full":
+            return Pair().doubled(measure)
+        sequences, lengths = measure.step.documents()
+        return sequences * sum(self._doubled(length, measure.convention) for length in lengths)
+
+    def _doubled(self, length: int, convention: str) -> int:
+        seen = min(length, self.topk)
+        if convention == "causal_half":
+            return 2 * seen * length - seen * seen
+        return seen * (seen + 1) + 2 * (length - seen) * seen
+
+    def slope(self, shape: Shape) -> tuple[int, int] | None:
+        """Not known without the lengths."""
+        return None
+
+
+def sparse_attention(tape: Tape, layer: int, x: bool) -> bool:
+    """Latent attention over the keys that the indexer chooses: `DSAttention` (arXiv:2512.02556)."""
+    sizes = tape.shape.indexer
+    if sizes is None:
+        raise PerfError(
+            "model: this family needs dsa_indexer_n_heads, dsa_indexer_head_dim and dsa_indexer_topk"
+        )
+    _indexer(tape, sizes)
+    with tape.seeing(SparsePair(sizes.topk)):
+        return latent_attention(tape, layer, x)
+
+
+def _indexer(tape: Tape, sizes: Indexer) -> None:
+    # Its inputs are detached: its own loss trains it, or nothing does. The gradients of its scores are those
+    # of q and k.
+    h, latent = tape.shape.hidden, tape.shape.latent
+    rank = latent.q_lora_rank if latent else None
+    trained = sizes.trained and tape.trained
+    queries = sizes.heads * sizes.head_dim
+    # wq_b: r_q -> n_i d_i; wk: h -> d_i; weights_proj: h -> n_i
+    for name, n_in, n_out in (
+        ("wq_b", rank or h, queries), ("wk", h, sizes.head_dim), ("weights_proj", h, sizes.heads),
+    ):  # fmt: skip
+        tape.detached(Weight(f"indexer.{name}", n_in, n_out), trained)
+    tape.parameters += 2 * sizes.head_dim  # the keys' norm has a bias
+    scores: Unit = Pair()
+    # q K^T of each head, and the sum over heads, weighted, which is a product, too
+    flops = 2 * queries + 2 * sizes.heads
+    tape.add("indexer.scores", scores, fwd=flops, bwd=2 * flops * trained)

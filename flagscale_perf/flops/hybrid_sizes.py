@@ -1,0 +1,89 @@
+"""Sizes of Mamba, delta-rule, index and RWKV blocks from the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from typing import Any
+
+from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.spine.errors import PerfError
+
+
+def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
+    """The fields of `Shape` with the sizes that these blocks need. Raises PerfError."""
+    fields: dict[str, Any] = {}
+    if "mamba" in blocks:
+        fields["mamba"] = _mamba(args)
+    if "gdn" in blocks:
+        fields["delta"] = _delta(args)
+    if "kda" in blocks:
+        conv = args.integer("linear_conv_kernel_dim", 4)
+        fields["kda"] = KimiDelta(args.integer("linear_num_heads"), args.integer("linear_head_dim"), conv)
+    if "sparse_attention" in blocks:
+        fields["indexer"] = _indexer(args)
+    if blocks & {"rwkv_time_mix", "rwkv_channel_mix"}:
+        hidden = args.integer("hidden_size")
+        width = args.integer("attention_hidden_size", hidden)
+        fields["rwkv"] = Rwkv(width, args.integer("ffn_hidden_size", 4 * hidden))
+    return fields
+
+
+def _mamba(args: Arguments) -> Mamba:
+    hidden, head_dim = args.integer("hidden_size"), args.integer("mamba_head_dim", 64)
+    heads = args.optional("mamba_num_heads")
+    if heads is None:
+        if 2 * hidden % head_dim:
+            raise PerfError(
+                f"model: mamba_num_heads is not given, and twice the hidden_size {hidden} is not a multiple "
+                f"of mamba_head_dim {head_dim}; give mamba_num_heads"
+            )
+        heads = 2 * hidden // head_dim
+    groups = args.integer("mamba_num_groups", 8)
+    if heads % groups:
+        raise PerfError(
+            f"model: mamba_num_groups {groups} does not divide mamba_num_heads {heads}; give a divisor"
+        )
+    conv_bias = args.get("mamba_conv_bias")
+    return Mamba(
+        heads,
+        head_dim,
+        args.integer("mamba_state_dim", 128),
+        groups,
+        conv=args.integer("mamba_conv_kernel", 4),
+        chunk=args.integer("mamba_chunk_size", 128),
+        in_bias=args.flag("mamba_in_bias"),
+        out_bias=args.flag("mamba_out_bias"),
+        conv_bias=True if conv_bias is None else args.flag("mamba_conv_bias"),
+    )
+
+
+def _delta(args: Arguments) -> DeltaNet:
+    keys, values = args.integer("linear_num_key_heads"), args.integer("linear_num_value_heads")
+    if values % keys:
+        raise PerfError(
+            f"model: linear_num_key_heads {keys} does not divide linear_num_value_heads {values}; "
+            "give a divisor"
+        )
+    return DeltaNet(
+        keys,
+        values,
+        args.integer("linear_key_head_dim"),
+        args.integer("linear_value_head_dim"),
+        conv=args.integer("linear_conv_kernel_dim", 4),
+        second=args.get("experimental_attention_variant") == "gdn2",
+    )
+
+
+def _indexer(args: Arguments) -> Indexer:
+    for name, usual in (("dsa_indexer_topk_freq", 1), ("dsa_indexer_skip_topk_offset", 0)):
+        value = args.get(name)
+        if value is not None and args.integer(name, least=0) != usual:
+            raise PerfError(f"model: {name} is {value!r}; layers that share an index cannot be counted")
+    coefficient = args.get("dsa_indexer_loss_coeff")
+    return Indexer(
+        args.integer("dsa_indexer_n_heads"),
+        args.integer("dsa_indexer_head_dim"),
+        args.integer("dsa_indexer_topk"),
+        trained=coefficient not in (None, 0, 0.0, "0", "0.0"),
+    )
