@@ -1,4 +1,4 @@
-"""`flagscale-perf runs`: the trainings below a directory, side by side."""
+"""`flagscale-perf runs`: the trainings below a directory, side by side, and sessions of other instruments."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import importlib
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
+from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.instrument import Instrument
-from flagscale_perf.analysis.runs import Found, Unread, find_runs
+from flagscale_perf.analysis.listed import Session, read_session, with_sessions
+from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.runs import Found, find_runs
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.instruments import FIRST, instrument_for, load
 from flagscale_perf.cli.output import add_output, format_of, put
 from flagscale_perf.spine.errors import PerfError
 
 FORMATS = ("text", "markdown", "html", "json", "csv")
-_SHOWN = "flagscale-perf report shows what else was recorded"
 
 
 class RunsCommand(Command):
-    """Lists the trainings below a directory, from their files alone."""
+    """Lists the trainings and other sessions below a directory, from their files alone."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Where to look, how closely, and what to make of it."""
@@ -37,16 +39,17 @@ class RunsCommand(Command):
         """Prints or writes it. Raises PerfError where there is no run file."""
         chosen = format_of(args, FORMATS, "runs")
         found = find_runs(args.directory)
-        report = _instrument(found).runs(found, args.read_all)
+        report = _report(found, args.read_all)
         put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
         return 0
 
 
-def _instrument(found: Found) -> Instrument:
-    """The one that wrote the first readable file of those whose runs can be listed; the others' files are not
-    in the list, and what cannot be read is in it.
+def _report(found: Found, is_all_read: bool) -> Report:
+    """Trainings by the list of their instrument, which names what cannot be read, too; sessions of the others
+    below.
     """
     listed: Instrument | None = None
+    sessions: list[Session] = []
     for path in list(found.paths):
         try:
             instrument = instrument_for(path)
@@ -54,9 +57,11 @@ def _instrument(found: Found) -> Instrument:
             continue
         if instrument.has_list:
             listed = listed or instrument
-        else:
-            found.paths.remove(path)
-            found.unread.append(Unread(found.relative(path), f"no training; {_SHOWN}"))
-    if not found.paths:
-        raise PerfError(f"there is no training in or below {str(found.directory)!r} to list; {_SHOWN}")
-    return listed or load(FIRST)
+            continue
+        found.paths.remove(path)
+        name = RunFile(path).header.instrument or FIRST
+        session = read_session(path, found, name, instrument.report, is_all_read)
+        if session is not None:
+            sessions.append(session)
+    runs = (listed or load(FIRST)).runs(found, is_all_read) if found.paths or not sessions else None
+    return with_sessions(runs, sessions, found) if sessions or runs is None else runs

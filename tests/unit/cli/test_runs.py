@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.cli import main
 from tests.golden import golden
+from tests.profile_runs import make_profile
 from tests.rpc_sessions import make_call, write_run
 from tests.run_files import steady, write
 
@@ -52,27 +53,33 @@ def test_a_place_that_cannot_be_written(directory, capsys) -> None:
     assert capsys.readouterr().err == f"-o {directory}: is a directory; name a file in it\n"
 
 
-def test_what_no_training_wrote_is_named_and_left_out(
+def test_sessions_of_other_instruments_stand_below(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("calls", "training"):
+    for name in ("calls", "training", "profile"):
         (tmp_path / name).mkdir()
     write_run(tmp_path / "calls", [make_call(1)])
+    make_profile().write(tmp_path / "profile")
     (tmp_path / "training/perf_records_20240129_103000.jsonl").write_text(golden("perf_records.jsonl"))
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "1 run" in shown and "no training; flagscale-perf report shows what else was recorded" in shown
+    assert shown.startswith("1 run in ") and "Sessions of other instruments" in shown
+    assert "calls: " in shown and "profile: " in shown
+    assert main(["runs", str(tmp_path), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["runs"]) == 1
+    assert [(one["directory"], one["instrument"]) for one in found["sessions"]] == [
+        ("calls", "rpc"), ("profile", "profile"),
+    ]  # fmt: skip
 
 
-def test_where_there_is_no_training_at_all_it_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("form", ["text", "markdown", "html", "json", "csv"])
+def test_without_a_training_there_are_the_other_sessions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     write_run(tmp_path, [make_call(1)])
-    assert main(["runs", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == (
-        f"there is no training in or below '{tmp_path}' to list; flagscale-perf report shows what else was"
-        " recorded\n"
-    )
+    assert main(["runs", str(tmp_path), "--format", form]) == 0
+    assert "rpc" in capsys.readouterr().out
 
 
 def test_all_sessions_of_calls_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

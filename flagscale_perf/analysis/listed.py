@@ -1,0 +1,144 @@
+"""Sessions of instruments that have no list of their own, by what their reports say: a line each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from flagscale_perf.analysis.blocks import Cell, Content, Note, Part, Quantity, Report, Section, Table
+from flagscale_perf.analysis.runs import Found, Unread
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.session import session_of
+
+LONG_BYTES = 16 << 20  # a longer file is read only when all is to be
+HEAD = ("session", "instrument", "end", "findings")
+CSV_HEAD = ("directory", "session_id", "instrument", "end", "findings", "first_finding")
+
+
+@dataclass(frozen=True)
+class Session:
+    """One of them.
+
+    Attributes:
+        directory: of its files, as seen from where the list was made; "" for that itself.
+        session_id: or the file's name.
+        instrument: that recorded it.
+        report: of it; None where its file is long and was not read.
+    """
+
+    directory: str
+    session_id: str
+    instrument: str
+    report: Report | None
+
+    @property
+    def findings(self) -> int | None:
+        """How many; None where they were not looked for."""
+        found = None if self.report is None else self.report.findings
+        return None if found is None else len(found.found)
+
+    @property
+    def first_finding(self) -> str | None:
+        """Title of the costliest."""
+        found = None if self.report is None else self.report.findings
+        return found.found[0].title if found is not None and found.found else None
+
+    @property
+    def row(self) -> Sequence[Any]:
+        """Raw values by `CSV_HEAD`."""
+        end = None if self.report is None else self.report.state
+        return (self.directory, self.session_id, self.instrument, end, self.findings, self.first_finding)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready; figures by their labels, those that are one number."""
+        tiles = () if self.report is None else self.report.tiles
+        return dict(zip(CSV_HEAD, self.row, strict=True)) | {
+            "figures": {
+                tile.label: {"value": tile.value.value, "unit": tile.value.unit}
+                for tile in tiles
+                if isinstance(tile.value, Quantity)
+            }
+        }
+
+
+@dataclass(frozen=True)
+class _Content:
+    listed: Content | None
+    sessions: Sequence[Session]
+    found: Found
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """What the list of an instrument of its own has, and these sessions."""
+        unread = [vars(one) for one in self.found.unread]
+        begin = {"directory": str(self.found.directory), "runs": [], "unread": unread}
+        listed = begin if self.listed is None else dict(self.listed.as_dict())
+        return listed | {"sessions": [one.as_dict() for one in self.sessions]}
+
+
+def read_session(
+    path: Path, found: Found, name: str, report: Callable[[Path], Report], is_all_read: bool
+) -> Session | None:
+    """The session of a run file; None, and a line in `found.unread`, where it cannot be read."""
+    try:
+        is_long = path.stat().st_size > LONG_BYTES and not is_all_read
+        made = None if is_long else report(path)
+    except (PerfError, OSError) as error:
+        found.unread.append(Unread(found.relative(path), str(error)))
+        return None
+    directory = found.relative(path.parent)
+    return Session("" if directory == "." else directory, session_of(path.name) or path.name, name, made)
+
+
+def with_sessions(listed: Report | None, sessions: Sequence[Session], found: Found) -> Report:
+    """The list of an instrument that has one, None where there is no such run, and these sessions below."""
+    unread = Table(
+        ("not read",), [(one.path,) for one in found.unread], notes=[one.reason for one in found.unread]
+    )
+    sections = [Section("sessions", "Sessions", "Sessions of other instruments", [_table(sessions)])]
+    content = _Content(None if listed is None else listed.content, sessions, found)
+    if listed is None:
+        count = len(sessions)
+        return Report(
+            title=f"{count:,} session{'s' * (count != 1)} in {found.directory}",
+            facts=[],
+            sections=[
+                *sections,
+                *([Section("unread", "Not read", "", [unread])] if found.unread else []),
+            ],
+            content=content,
+            rows=[CSV_HEAD, *(one.row for one in sessions)],
+        )
+    return replace(listed, sections=[*listed.sections, *sections], content=content)
+
+
+def _table(sessions: Sequence[Session]) -> Table | Note:
+    if not sessions:
+        return Note("No session could be read.")
+    rows: list[Sequence[Cell]] = [
+        (
+            one.session_id,
+            one.instrument,
+            "not read" if one.report is None else one.report.state or None,
+            Quantity(one.findings),
+        )
+        for one in sessions
+    ]
+    return Table(HEAD, rows, 1, notes=[_note(one) for one in sessions])
+
+
+def _note(one: Session) -> Cell:
+    """Where it is, what it is of, its figures and its first finding."""
+    parts: list[Part] = [f"{one.directory}: " if one.directory else ""]
+    if one.report is None:
+        return (*parts, f"its file is above {LONG_BYTES >> 20} MiB; --read-all reads it")
+    about = one.report.subject or one.report.title
+    parts += list(about) if isinstance(about, tuple) else [str(about or "")]
+    for tile in one.report.tiles[:3]:
+        if tile.value is not None:
+            parts.append(f"; {tile.label} ")
+            parts += list(tile.value) if isinstance(tile.value, tuple) else [tile.value]
+    if one.first_finding is not None:
+        parts.append(f"; first finding: {one.first_finding}")
+    return tuple(parts)
