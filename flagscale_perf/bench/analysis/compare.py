@@ -8,7 +8,7 @@ A round is the n-th repetition of every point. A time is taken as a part of BASE
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
@@ -32,6 +32,7 @@ NOISE = 0.04  # between two runs on a machine that others use, too; --noise says
 MIN_ROUNDS, MAX_ROUNDS = 2, 1024
 NOUN = "round"
 PERCENT = 100.0
+REPETITION = "repetition"  # in the case of points of one repetition each
 LABELS = {"mean": ("mean, {unit}", 2), "p95": ("p95, {unit}", 2)}  # and decimals
 REMARKS = (
     "a round is the n-th repetition of every point that both sides have, each point in percent of BASE's"
@@ -109,13 +110,26 @@ def _read(path: Path) -> Run:
             f"{str(path)!r} was recorded by the instrument {instrument or 'training'!r} and is no run of"
             " experiments; compare experiments with experiments"
         )
-    points = {
-        (part.name, point.figure, case_text(dict(sorted(point.case.items())))): point
-        for part in bench.parts.values()
-        for point in part.points
+    found: dict[Key, list[BenchPoint]] = {}
+    for part in bench.parts.values():
+        for point in part.points:
+            case = {name: value for name, value in sorted(point.case.items()) if name != REPETITION}
+            found.setdefault((part.name, point.figure, case_text(case)), []).append(point)
+    points = {key: _whole(each) for key, each in found.items()}
+    kept = {
+        key: point
+        for key, point in points.items()
         if len(point.samples) >= MIN_ROUNDS and min(point.samples) > 0
     }
-    return Run(path, bench, points)
+    return Run(path, bench, kept)
+
+
+def _whole(points: Sequence[BenchPoint]) -> BenchPoint:
+    """A point of all its repetitions, where each has a point of its own: of its requests, the median."""
+    if REPETITION not in points[-1].case:
+        return points[-1]
+    ordered = sorted(points, key=lambda point: int(point.case[REPETITION]))
+    return replace(ordered[0], samples=[spread(point.samples).median for point in ordered])
 
 
 def _common(runs: Sequence[Run]) -> list[Key]:

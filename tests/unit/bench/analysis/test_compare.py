@@ -57,6 +57,21 @@ def test_a_lower_rate_is_slower(tmp_path: Path) -> None:
     assert result.culprits == ["latency, throughput"]
 
 
+def test_a_point_of_each_repetition_is_one_point_of_all_of_them(tmp_path: Path) -> None:
+    """In whatever order they were measured; of several requests the median counts."""
+    paths = []
+    for name, factor in (("a", 1.0), ("b", 1.5)):
+        with book_in(tmp_path / name) as book, book.part("latency", None, {}) as part:
+            for repetition in (2, 0, 1):
+                case = {"arm": "single", "batch": 3, "repetition": repetition}
+                base = 1.0 + repetition / 100
+                part.point("ttft", "s", case, [factor * base, 9.0, 0.1], Clock(1))
+        paths.append(book.path)
+    result = compare([paths[0]], [paths[1]], CompareOptions(noise=0.01))
+    assert result.iterations == 3 and result.whole.share == pytest.approx(0.5)
+    assert [row.name for row in result.phases] == ["latency, ttft"]
+
+
 def test_runs_alike_are_alike(tmp_path: Path) -> None:
     base, new = run_of(tmp_path / "a"), run_of(tmp_path / "b", seed=2)
     result = compare([base], [new], CompareOptions())
