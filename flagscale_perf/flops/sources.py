@@ -15,8 +15,8 @@ from flagscale_perf.flops.hybrid import Pattern, mtp_depths, named_blocks, patte
 from flagscale_perf.flops.hybrid_sizes import sizes_of
 from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
 from flagscale_perf.flops.patterns import flags_of_layers
-from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Recompute, Window
-from flagscale_perf.flops.stages import layers_per_chunk
+from flagscale_perf.flops.recomputation import recompute_of
+from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Window
 from flagscale_perf.spine.errors import PerfError
 
 _UNCOUNTED = {
@@ -77,7 +77,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "mtp_layers": mtp_layers,
         "output_gate": args.flag("attention_output_gate"),
         "window": _window(args, layers + mtp_layers),
-        "recompute": _recompute(args, layers),
+        "recompute": recompute_of(args, layers),
         "lora": _lora(args),
         "micro_batch": args.optional("micro_batch_size"),
         "sequence_shards": _sequence_shards(args),
@@ -252,45 +252,6 @@ def _window(args: Arguments, layers: int) -> Window | None:
         return Window(numbers[0], tuple(bool(skip[min(layer, len(skip) - 1)]) for layer in range(layers)))
     every = args.optional("window_attn_skip_freq")
     return Window(numbers[0], tuple(every is None or (layer + 1) % every != 0 for layer in range(layers)))
-
-
-def _recompute(args: Arguments, layers: int) -> Recompute:
-    if args.get("recompute_granularity_per_stage_micro_batch") is not None:
-        return Recompute(known=False)
-    granularity = args.get("recompute_granularity") or (
-        "selective" if args.flag("recompute_activations") else None
-    )
-    modules = args.names("recompute_modules") or ("core_attn",)
-    if args.flag("moe_layer_recompute") and granularity != "full":
-        return Recompute(modules=(*(modules if granularity else ()), "moe"))
-    if granularity is None:
-        return Recompute()
-    if granularity == "selective":
-        return Recompute(modules=modules)
-    return _full_recompute(args, layers, granularity)
-
-
-def _full_recompute(args: Arguments, layers: int, granularity: Any) -> Recompute:
-    if granularity != "full":
-        raise PerfError(f"model: recompute_granularity is {granularity!r}; write full or selective")
-    method = args.get("recompute_method")
-    if method == "uniform":
-        return Recompute(full_layers=(True,) * layers, full_mtp=True)
-    if method == "block":
-        return _block_recompute(args, layers)
-    raise PerfError(
-        f"model: recompute_method is {method!r} with recompute_granularity full; write uniform or block"
-    )
-
-
-def _block_recompute(args: Arguments, layers: int) -> Recompute:
-    # The first recompute_num_layers layers of every stage, or of every virtual stage; never the layers of
-    # multi-token prediction.
-    chunks = layers_per_chunk(args, layers)
-    if chunks is None:
-        return Recompute(known=False)
-    wanted = args.integer("recompute_num_layers")
-    return Recompute(full_layers=tuple(layer < wanted for chunk in chunks for layer in range(chunk)))
 
 
 def _lora(args: Arguments) -> Lora | None:

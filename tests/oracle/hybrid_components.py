@@ -82,3 +82,11 @@ def rows_of(config: dict[str, Any]) -> list[tuple[str, str]] | None:
     if kind == "granitemoehybrid" and not config["num_local_experts"]:
         rows = [(r"shared_mlp$", "mlp"), *_ROWS[kind]]
     return rows
+
+
+# Names in `frozen`, and the paths of their parameters; {} is the name's number.
+FROZEN_PARTS = [
+    (r"embedding", r"(model|backbone)\.embed"),
+    (r"output_layer", r"lm_head\."),
+    (r"layers\.\d+", r"(model|backbone)\.layers\.{}\."),
+]

@@ -95,6 +95,13 @@ HYBRIDS: dict[str, Args] = {
     "deepseek_v32": step(DEEPSEEK),
     "deepseek_v32_short": step(DEEPSEEK | {"index_topk": 64}),
     "rwkv": step(RWKV),
+    "nemotron_h_recompute": step(NEMOTRON | EXPERTS, **FULL),
+    "nemotron_h_recompute_chunked": step(NEMOTRON, core="chunked", **FULL),
+    "qwen3_next_recompute": step(QWEN_NEXT, **FULL),
+    "kimi_linear_recompute": step(KIMI, **FULL),
+    "nemotron_h_frozen": step(NEMOTRON, frozen=["embedding", "layers.0", "layers.1"]),
+    "qwen3_next_frozen": step(QWEN_NEXT, frozen=["layers.1", "layers.3"]),
+    "deepseek_v32_frozen": step(DEEPSEEK, frozen=["embedding", "layers.0"]),
 }  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tests.oracle import reference_cores
-from tests.oracle.hybrid_components import rows_of
+from tests.oracle.hybrid_components import FROZEN_PARTS, rows_of
 from tests.oracle.products import UNCOUNTED, Counter
 from tests.oracle.transformers_components import COMPONENTS, FROZEN
 
@@ -65,7 +65,7 @@ def naming(config: dict[str, Any]) -> Callable[[str], str | None]:
 def freeze(model: torch.nn.Module, args: dict[str, Any]) -> None:
     """Takes the gradient from what is frozen."""
     for name in args.get("frozen", ()):
-        table = FROZEN[args["config"]["model_type"]]
+        table = FROZEN.get(args["config"]["model_type"], FROZEN_PARTS)
         pattern = next(each[1] for each in table if re.fullmatch(each[0], name))
         number = name.rsplit(".", 1)[-1]
         found = [p for path, p in model.named_parameters() if re.match(pattern.format(number), path)]
