@@ -236,8 +236,8 @@ def _worst(arm: str, phase: str, lost: Lost) -> Remark | None:
         return None
     if lost.noise is not None and lost.total < lost.noise:
         return Remark(
-            f"{arm}, {phase}: {MS * lost.total:.2f} ms are lost for {_unit_of(phase)}, and repetitions differ"
-            f" by +- {MS * lost.noise:.2f} ms: too little to say where; give more --repeats, or quiet",
+            f"{arm}, {phase}: {MS * lost.total:.2f} ms are lost for {_unit_of(phase)}, repetitions differ by"
+            f" +- {MS * lost.noise:.2f} ms: too little to say where; take more --repeats, or a quiet machine",
             "warn",
         )
     worst = max(named, key=lambda each: each.lost)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 
-from flagscale_perf.analysis.run_file import find_run_file
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.bench.losses import HOST, OTHER, PRODUCTS, REST, TRANSFER, UNSPLIT, WAIT, Step
 from flagscale_perf.profile.analysis.communication import RankCollectives, operations_of
 from flagscale_perf.profile.analysis.operators import ATTENTION, MATMUL
@@ -14,6 +15,8 @@ from flagscale_perf.profile.analysis.report import ProfileReport, read_report
 from flagscale_perf.profile.analysis.source import Rank
 from flagscale_perf.profile.analysis.waits import waits_of
 from flagscale_perf.spine.clock import NS_PER_S
+
+WRITER_S, POLL_S = 20.0, 0.1  # the writer of a profile is a process of its own
 
 
 def step_of(found: ProfileReport, phase: str) -> Step | None:
@@ -61,7 +64,11 @@ def _clean(found: ProfileReport, phase: str) -> float | None:
 
 
 def read_steps(directory: Path) -> Mapping[str, Step]:
-    """By phase, of the profile in a directory. Raises PerfError for one that has none."""
-    found = read_report(find_run_file(directory))
+    """By phase, of the profile in a directory, once its writer has ended. Raises PerfError for none."""
+    path = find_run_file(directory)
+    end_s = time.monotonic() + WRITER_S
+    while RunFile(path).is_live() and time.monotonic() < end_s:
+        time.sleep(POLL_S)
+    found = read_report(path)
     made = {phase: step_of(found, phase) for phase in found.sums}
     return {phase: step for phase, step in made.items() if step is not None}

@@ -124,15 +124,13 @@ class Server:
         return last_error(self.log)
 
     def stop(self) -> None:
-        """Ends all its processes."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(OSError):
-                os.killpg(self._process.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_S)
-                break
-        with contextlib.suppress(OSError):  # workers that outlive the first process
+        """Ends all its processes: the first one is asked, and ends the others; what is left is killed."""
+        self._process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_S)
+        with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def last_error(log: Path) -> str:

@@ -41,7 +41,7 @@ def test_a_loss_within_what_repetitions_differ_by_is_not_explained(tmp_path: Pat
     part.points += again  # of one repetition nobody knows what it differs by
     (remark,) = SHOWN.remarks(part)
     assert remark.text.startswith(
-        "TP 2, decode: 4.00 ms are lost for a token, and repetitions differ by +- 10.00 ms: too little to say"
+        "TP 2, decode: 4.00 ms are lost for a token, repetitions differ by +- 10.00 ms: too little to say"
     )
 
 
