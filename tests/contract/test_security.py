@@ -31,6 +31,7 @@ SERVERS = (
     "flagscale_perf/rpc/transport/link_unix.py",
     "flagscale_perf/rpc/transport/server.py",
     "flagscale_perf/bench/bandwidth/ranks.py",
+    "flagscale_perf/bench/serving/server.py",
 )
 RUN = """
 import os, sys
@@ -47,9 +48,9 @@ print(logger.close("completed", 60))
 
 
 def test_the_package_opens_no_connection() -> None:
-    """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls; and
-    the local socket by which the traced processes of a job give their rings to the one that drains them; and
-        the port at which the ranks of `bench bandwidth` meet, which is looked for on loopback.
+    """But the servers that a user asks for: --perf-prometheus-port, `flagscale-perf serve`, and calls; the
+    local socket by which the traced processes of a job give their rings to the one that drains them; and, on
+    loopback, where the ranks and servers that `flagscale-perf bench` starts meet it.
     """
     sources = [s for s in rules.read_sources(REPO, "flagscale_perf/") if s.name not in SERVERS]
     found = [
