@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,9 +71,21 @@ def run(name: str, rounds: int, directory: Path) -> ProfileReport | str:
         command, cwd=cwd, env=environment | dict(arm.environment), text=True, capture_output=True, check=False
     )
     if ended.returncode:
-        lines = [line.strip() for line in ended.stderr.splitlines() if "Error" in line]
-        return next((line for line in lines if "Engine core" not in line), f"exit code {ended.returncode}")
+        return _error_of(ended.stdout + ended.stderr) or f"exit code {ended.returncode}"
     return read_report(next(ours.glob("perf_records_*.jsonl")))
+
+
+def _error_of(said: str) -> str:
+    """The first error of all its processes, with what stands behind it, or, where nothing does, before it."""
+    lines = [
+        re.sub(r"^(\(.*?\) )?(ERROR .*?\] )?(\[.*?\] )?", "", line).strip() for line in said.splitlines()
+    ]
+    for place, line in enumerate(lines):
+        if re.match(r"[\w.]*Error\b", line):
+            before = [each for each in lines[:place] if each.strip("^~ ")][-1:]
+            is_bare = line.rstrip(":").endswith("Error")
+            return " ".join([line, *(before if is_bare else lines[place + 1 : place + 2])])
+    return ""
 
 
 def shares_of(report: ProfileReport, phase: str) -> dict[str, float]:
