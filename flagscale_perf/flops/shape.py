@@ -213,7 +213,20 @@ class Shape:
                 "model: peft_type lora in a model with a vision tower or an encoder is not counted; describe "
                 "the model without adapters"
             )
+        if self.encoder or self.bert:
+            self._check_plain()
         self._check_frozen()
+
+    def _check_plain(self) -> None:
+        fields = {
+            "num_experts": self.experts, "multi_latent_attention": self.latent, "window_size": self.window,
+            "mtp_num_layers": self.mtp_layers, "layers of other blocks": self.blocks,
+        }  # fmt: skip
+        for name, value in fields.items():
+            if value:
+                raise PerfError(
+                    f"model: {name} in a model with an encoder is not counted; describe the model without"
+                )
 
     def _check_experts(self, experts: Experts) -> None:
         if len(experts.layers) != self.layers:

@@ -9,7 +9,15 @@ import sys
 import time
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
-from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, SLOW, random_configurations
+from tests.oracle.configurations import (
+    ENCODERS,
+    FULL_SIZE,
+    NAMED,
+    NEWER,
+    SLOW,
+    random_configurations,
+    random_frozen_and_recomputed,
+)
 from tests.oracle.hybrid_configurations import random_hybrids
 from tests.oracle.tower_configurations import DECODERS, TOWERS, random_towers
 
@@ -29,9 +37,10 @@ def main() -> int:
     )
     args = parser.parse_args()
     runs = [
-        (NAMED, bundled_core()),
+        (NAMED | ENCODERS, bundled_core()),
         (FULL_SIZE, bundled_core()),
         (random_configurations(args.random, args.seed), bundled_core()),
+        (random_frozen_and_recomputed(args.random // 4, args.seed), bundled_core()),
         (DECODERS | TOWERS, []),
         (random_towers(args.random, args.seed), []),
         (random_hybrids(args.random, args.seed), []),

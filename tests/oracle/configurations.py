@@ -116,13 +116,6 @@ NAMED: dict[str, Args] = {
     "lora_moe": SHARED | MTP | lora(*ALL_LINEAR),
     "lora_mla": DEEPSEEK | lora("linear_q_down_proj", "linear_fc1"),
     "lora_mla_kv": DEEPSEEK | lora("linear_kv_up_proj"),
-    "t5": T5,
-    "t5_gated": T5 | {"swiglu": True, "add_bias_linear": False, "kv_channels": 12},
-    "t5_recompute": T5 | UNIFORM,
-    "t5_recompute_core": T5 | selective("core_attn"),
-    "bert": BERT,
-    "bert_no_binary_head": BERT | {"bert_binary_head": False},
-    "bert_recompute": BERT | UNIFORM,
     "frozen_embedding": GPT | {"frozen": ["embedding"]},
     "frozen_bottom": GQA | FROZEN_BOTTOM,
     "frozen_middle": MOE | {"num_layers": 3, "frozen": ["layers.1"]},
@@ -139,6 +132,16 @@ NAMED: dict[str, Args] = {
     "lora_mla_selective": DEEPSEEK | selective("core_attn", "mlp", "moe")
     | lora("linear_kv_down_proj", "linear_fc1"),
     "frozen_output": GQA | {"frozen": ["output_layer"]},
+}  # fmt: skip
+
+ENCODERS: dict[str, Args] = {
+    "t5": T5,
+    "t5_gated": T5 | {"swiglu": True, "add_bias_linear": False, "kv_channels": 12},
+    "t5_recompute": T5 | UNIFORM,
+    "t5_recompute_core": T5 | selective("core_attn"),
+    "bert": BERT,
+    "bert_no_binary_head": BERT | {"bert_binary_head": False},
+    "bert_recompute": BERT | UNIFORM,
 }  # fmt: skip
 
 # What FlagScale's bundled Megatron-Core (0.15) does not have yet.
@@ -200,6 +203,19 @@ def random_configurations(number: int, seed: int) -> dict[str, Args]:
     return {f"seed_{seed}_number_{index}": _random_configuration(source) for index in range(number)}
 
 
+def random_frozen_and_recomputed(number: int, seed: int) -> dict[str, Args]:
+    """That many of the above in which weights are frozen, or adapted, and parts are recomputed."""
+    source, made = random.Random(seed), dict[str, Args]()
+    while len(made) < number:
+        args = _random_configuration(source)
+        args = {name: value for name, value in args.items() if name not in ("peft_type", "frozen")}
+        both = args | _random_frozen(source, args) | _random_recompute(source, args)
+        # Megatron-Core's own way to repeat up-projections loses gradients below frozen weights
+        if "mla_up_proj" not in both.get("recompute_modules", ()):
+            made[f"frozen_seed_{seed}_number_{len(made)}"] = both
+    return made
+
+
 def _random_configuration(source: random.Random) -> Args:
     heads = source.choice([2, 3, 4, 6])
     args = GPT | {
@@ -223,11 +239,7 @@ def _random_configuration(source: random.Random) -> Args:
         args |= _random_experts(source, args)
     if source.random() < 0.3:
         args |= MTP | {"mtp_num_layers": source.randint(1, 2)}
-    frozen = _random_frozen(source, args) if source.random() < 0.5 else {}
-    repeated = _random_recompute(source, args)
-    if frozen and "mla_up_proj" in repeated.get("recompute_modules", ()):
-        return args | frozen  # Megatron-Core's own way to repeat these loses gradients below frozen weights
-    return args | frozen | repeated
+    return args | source.choice([_random_recompute, _random_frozen])(source, args)
 
 
 def _random_attention(source: random.Random, args: Args) -> Args:

@@ -5,14 +5,21 @@ from __future__ import annotations
 import pytest
 
 from tests.oracle.comparison import NEWER_CORE, bundled_core, differences
-from tests.oracle.configurations import FULL_SIZE, NAMED, NEWER, random_configurations
+from tests.oracle.configurations import (
+    ENCODERS,
+    FULL_SIZE,
+    NAMED,
+    NEWER,
+    random_configurations,
+    random_frozen_and_recomputed,
+)
 from tests.oracle.tower_configurations import DECODERS, TOWERS
 
 SEED = 20240
 
 
 def test_every_family_and_option():
-    assert differences(NAMED, bundled_core()) == {}
+    assert differences(NAMED | ENCODERS, bundled_core()) == {}
 
 
 def test_decoders_of_transformers():
@@ -28,7 +35,8 @@ def test_full_size_models():
 
 
 def test_random_models():
-    assert differences(random_configurations(100, SEED), bundled_core()) == {}
+    drawn = random_configurations(100, SEED) | random_frozen_and_recomputed(30, SEED)
+    assert differences(drawn, bundled_core()) == {}
 
 
 @pytest.mark.skipif(

@@ -29,6 +29,10 @@ SIZES = {
         ({"experts": Experts(4, 5, 8, (True, True))}, "moe_router_topk is 5, num_experts 4"),
         ({"frozen": ("layers.2",)}, "frozen weight 'layers.2' is not known; .* layers.0 to layers.1"),
         (
+            {"encoder": Encoder(2), "experts": Experts(4, 2, 8, (True, True))},
+            "num_experts in a model with an encoder is not counted",
+        ),
+        (
             {"lora": Lora(4, ("linear_qkv",)), "encoder": Encoder(2)},
             "peft_type lora in a model with a vision tower or an encoder",
         ),
