@@ -208,7 +208,8 @@ def random_frozen_and_recomputed(number: int, seed: int) -> dict[str, Args]:
     source, made = random.Random(seed), dict[str, Args]()
     while len(made) < number:
         args = _random_configuration(source)
-        args = {name: value for name, value in args.items() if name not in ("peft_type", "frozen")}
+        chosen = ("peft_type", "frozen", "recompute")
+        args = {name: value for name, value in args.items() if not name.startswith(chosen)}
         both = args | _random_frozen(source, args) | _random_recompute(source, args)
         # Megatron-Core's own way to repeat up-projections loses gradients below frozen weights
         if "mla_up_proj" not in both.get("recompute_modules", ()):
