@@ -46,6 +46,9 @@ QWEN_NEXT = BASE | HEADS | LINEAR | {
     "model_type": "qwen3_next", "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
     "shared_expert_intermediate_size": 20,
 }  # fmt: skip
+# Megatron's router, which the formulas follow, computes both of its gradients or none; transformers' may have
+# one, so frozen layers are counted where there are no experts.
+QWEN_DENSE = BASE | HEADS | LINEAR | {"model_type": "qwen3_5_text"}
 LATENT: Args = {
     "kv_lora_rank": 20, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 12,
     "num_key_value_heads": 4, "moe_intermediate_size": 24, "num_experts_per_tok": 2, "n_shared_experts": 1,
@@ -88,7 +91,7 @@ HYBRIDS: dict[str, Args] = {
     "qwen3_next": step(QWEN_NEXT),
     "qwen3_next_chunked": step(QWEN_NEXT, core="chunked", seq_length=70),
     "qwen3_next_dense_layer": step(QWEN_NEXT | {"mlp_only_layers": [1], "full_attention_interval": 2}),
-    "qwen3_5": step(BASE | HEADS | LINEAR | {"model_type": "qwen3_5_text"}),
+    "qwen3_5": step(QWEN_DENSE),
     "qwen3_5_moe": step(QWEN_NEXT | {"model_type": "qwen3_5_moe_text"}),
     "kimi_linear": step(KIMI),
     "kimi_linear_chunked": step(KIMI, core="chunked", seq_length=70),
@@ -100,7 +103,7 @@ HYBRIDS: dict[str, Args] = {
     "qwen3_next_recompute": step(QWEN_NEXT, **FULL),
     "kimi_linear_recompute": step(KIMI, **FULL),
     "nemotron_h_frozen": step(NEMOTRON, frozen=["embedding", "layers.0", "layers.1"]),
-    "qwen3_next_frozen": step(QWEN_NEXT, frozen=["layers.1", "layers.3"]),
+    "qwen3_5_frozen": step(QWEN_DENSE, frozen=["layers.1", "layers.3"]),
     "deepseek_v32_frozen": step(DEEPSEEK, frozen=["embedding", "layers.0"]),
 }  # fmt: skip
 
