@@ -1,4 +1,4 @@
-"""Starts two ranks of a program that stands beside the tests, and reads what each has written."""
+"""Starts ranks of a program that stands beside the tests, and reads what each has written."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ REPO = Path(__file__).parents[1]
 
 def two_ranks(module: str, directory: Path, *args: str, timeout_s: float = 240) -> list[dict[str, Any]]:
     """What ranks 0 and 1 of `python -m module DIRECTORY RANK ARGS` left in `rankN.json`."""
+    return some_ranks(2, module, directory, *args, timeout_s=timeout_s)
+
+
+def some_ranks(
+    count: int, module: str, directory: Path, *args: str, timeout_s: float = 240
+) -> list[dict[str, Any]]:
+    """The same of so many ranks."""
     started = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", "-m", module, str(directory), str(rank), *args],
@@ -21,7 +28,7 @@ def two_ranks(module: str, directory: Path, *args: str, timeout_s: float = 240) 
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for rank in (0, 1)
+        for rank in range(count)
     ]
     try:
         said = [rank.communicate(timeout=timeout_s)[0] for rank in started]
@@ -31,4 +38,4 @@ def two_ranks(module: str, directory: Path, *args: str, timeout_s: float = 240) 
             rank.communicate()
     for rank, text in zip(started, said, strict=True):
         assert rank.returncode == 0, text
-    return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in (0, 1)]
+    return [json.loads((directory / f"rank{rank}.json").read_text()) for rank in range(count)]
