@@ -6,7 +6,7 @@ TRACE_READY := .venv_trace/.ready
 VLLM_READY := .venv_vllm/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-profile bench-vllm bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-profile bench-profile-truth bench-vllm bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ bench-profile: $(READY) ## what profiling a step costs beside other ways to do i
 
 bench-vllm: $(VLLM_READY) ## how far a compiled vLLM's layers are from an eager one's, and what profiling costs there (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python benchmarks/profile_vllm.py $(ARGS)
+
+bench-profile-truth: $(READY) ## what a profile says of stragglers, links, a pipeline's bubble and delays, beside what was planted (2 minutes)
+	$(BIN)/python benchmarks/bench_profile_truth.py $(ARGS)
 
 bench-trace: $(TRACE_READY) ## what tracing costs a real TransferQueue, beside logging and OpenTelemetry, and how fast its logs are read
 	.venv_trace/bin/python benchmarks/bench_trace.py $(ARGS)

@@ -119,7 +119,7 @@ class Pipeline:
 
     @property
     def share(self) -> float:
-        """Of the step that was disturbed least."""
+        """Of the step that was disturbed least: the shortest one."""
         return self.bubble_ns[self._least] / self.steps_ns[self._least]
 
     @property

@@ -97,12 +97,13 @@ def _bubbles(found: ProfileReport) -> Table:
         (
             f"rank {one.rank}", Quantity(one.stage), Quantity(one.steps), _ms(one.bubble_ns),
             _ms(one.back_pressure_ns), _ms(one.transfer_ns), Quantity(one.share, "share", 1),
-            Quantity(one.ideal_share, "share", 1),
+            Quantity(one.waiting_share, "share", 1), Quantity(one.ideal_share, "share", 1),
         )
         for one in found.communication.bubbles
     ]  # fmt: skip
-    head = ("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "(p-1)/(m+p-1)")
-    return Table(head, rows, 7, "The pipeline's bubble")
+    head = ("", "stage", "steps", "bubble ms", "back-pressure ms", "transfer ms", "bubble", "both",
+            "(p-1)/(m+p-1)")  # fmt: skip
+    return Table(head, rows, 8, "The pipeline's bubble")
 
 
 def _ms(value: float) -> Quantity:

@@ -98,6 +98,34 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
 
 
 @rule(
+    limits={"waits": Limit(0.1, "share", "ours: of a step, beyond what the schedule costs even stages")},
+    causes=["a stage has more to do than the others: more layers, the embedding, the output layer"],
+    changes=[
+        Change([], "give the busiest stage fewer layers (--decoder-last-pipeline-num-layers, -first-)"),
+    ],
+)
+def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
+    """Stages of a pipeline wait for each other longer than their schedule explains."""
+    sums = case.report.main
+    known = [one for one in case.report.communication.bubbles if one.waiting_share is not None]
+    if sums is None or not sums.mean.total or not known:
+        return None
+    worst, busiest = (pick(known, key=lambda one: one.waiting_share or 0.0) for pick in (max, min))
+    waits, ideal = worst.waiting_share or 0.0, worst.ideal_share
+    if ideal is None or not this.exceeds(waits - ideal, "waits"):
+        return None
+    even = (1 - sums.mean.communication / sums.mean.total) / (1 - ideal)
+    words = (
+        f"of a step beyond the schedule's own {100 * ideal:.1f} %; stage {busiest.stage} waits least,"
+        f" {100 * (busiest.waiting_share or 0.0):.1f} %: it has the most to do"
+    )
+    title = f"Stage {worst.stage} of the pipeline waits {100 * waits:.1f} % of a step for its neighbours"
+    evidence = [this.broke(words, waits - ideal, "waits")]
+    finding = _takes(this, sums, title, max(0.0, 1 - even) * sums.mean.total, evidence)
+    return replace(finding, ranks=[busiest.rank], phase="communication")
+
+
+@rule(
     limits={"host": Limit(0.2, "share", "ours: of a step, Python between operators and autograd's engine")},
     causes=["operators are so short that Python cannot keep up: small batches, decoding"],
     changes=[Change([], "larger batches, torch.compile, or CUDA graphs: fewer, longer operators")],
@@ -222,7 +250,7 @@ def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 RULES: tuple[ProfileRule, ...] = (
-    *(late_rank, transfers, host_bound, slow_layer, costly_observer, open_books, felt_delay),
+    *(late_rank, uneven_stages, transfers, host_bound, slow_layer, costly_observer, open_books, felt_delay),
 )
 
 

@@ -116,9 +116,12 @@ def memory(found: ProfileReport) -> list[Block]:
         for name, values in memory_by_place(found).items()
     ]
     head = ("", "retained MB", "transient MB", "peak MB")
-    return (
-        [Table(head, rows, 3, "The forward pass by layer, of the rank with the highest peak")] if rows else []
+    said = (
+        "Retained: by all forward passes of the step together. Where there are several, a backward pass frees"
+        " what one of them retains before the next: then the peak is lower."
     )
+    title = "The forward pass by layer, of the rank with the highest peak"
+    return [Table(head, rows, 3, title), Note(said)] if rows else []
 
 
 def causal(found: ProfileReport) -> list[Block]:

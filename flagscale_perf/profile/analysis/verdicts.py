@@ -16,7 +16,7 @@ def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communicati
     """All that the requirement has, whether known or not."""
     total = sums.mean.total * sum(one.steps for one in sums.books.values()) if sums is not None else 0.0
     tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
-    bubbles = [one.share for one in communication.bubbles if one.share is not None]
+    waiting = [one.waiting_share for one in communication.bubbles if one.waiting_share is not None]
     links = [
         one.busbw_gb_per_s
         for one in communication.waits
@@ -27,8 +27,9 @@ def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communicati
         ("TP efficiency, at most", 1 - tensor / total if tensor and total else None, "share", 0.75, 0.5,
          "what TP collectives leave of the step; smaller matmuls are not in it: compare with TP 1",
          "no tensor-parallel collective was recorded"),
-        ("PP efficiency, at most", 1 - max(bubbles) if bubbles else None, "share", 0.6, 0.4,
-         "what the largest bubble of a stage leaves of the step", "no pipeline was recorded"),
+        ("PP efficiency, at most", 1 - max(waiting) if waiting else None, "share", 0.6, 0.4,
+         "what waiting for other stages leaves of the step, on the one that waits most",
+         "no pipeline was recorded"),
         ("P2P", max(links) if links else None, "GB/s", 200.0, 100.0,
          "the fastest messages between two ranks", "no message between two ranks was split"),
         ("memory bandwidth", copy, "GB/s", 1500.0, 1500.0,

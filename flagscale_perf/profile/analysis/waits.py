@@ -93,6 +93,13 @@ class Bubble(NamedTuple):
     share: float | None
     ideal_share: float | None
 
+    @property
+    def waiting_share(self) -> float | None:
+        """Of the steps' time, the bubble and waiting for receivers: a stage that sends and receives at once
+        waits for its neighbour in both.
+        """
+        return (self.bubble_ns + self.back_pressure_ns) / self.step_ns if self.step_ns else None
+
 
 @dataclass(frozen=True)
 class Communication:
@@ -120,12 +127,16 @@ def communication_of(profile: Profile) -> Communication:
         RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
         for rank in profile.ranks
     ]
-    operations = operations_of(ranks)
+    # a group of one rank has nobody to send to, or to wait for
+    operations = [operation for operation in operations_of(ranks) if operation.size != 1]
+    stages = {rank.rank: rank.place.get("pipeline") for rank in ranks}
     steps = {rank.rank: [int(total) for total in rank.profiled["total_ns"]] for rank in profile.ranks}
     return Communication(
         operations=operations,
         waits=waits_of(operations),
-        lates=lates_of(operations),
+        lates=lates_of(
+            operation for operation in operations if len({stages[side.rank] for side in operation.sides}) == 1
+        ),
         bubbles=bubbles_of(operations, ranks, steps),
         unsplit=sum(operation.transfer_ns is None for operation in operations),
         clocks=len({rank.clock for rank in ranks}),
@@ -137,12 +148,21 @@ def waits_of(operations: Iterable[Operation]) -> list[Waits]:
     found: dict[tuple[int, str, str, str], list[tuple[Operation, Side]]] = defaultdict(list)
     for operation in operations:
         for side in operation.sides:
-            found[side.rank, operation.group, operation.operation, operation.op].append((operation, side))
-    made = [_waits(rank, each) for (rank, *_), each in found.items()]
+            op = _own_op(operation, side)
+            found[side.rank, operation.group, operation.operation, op].append((operation, side))
+    made = [_waits(rank, op, each) for (rank, _, _, op), each in found.items()]
     return sorted(made, key=lambda waits: (-waits.total_ns, waits.rank))
 
 
-def _waits(rank: int, parts: Sequence[tuple[Operation, Side]]) -> Waits:
+def _own_op(operation: Operation, side: Side) -> str:
+    """What this side runs of it: of a message, one side sends and the other one receives."""
+    backend, colon, name = operation.op.rpartition(":")
+    if side.is_send is None or name not in ("send", "recv"):
+        return operation.op
+    return f"{backend}{colon}{'send' if side.is_send else 'recv'}"
+
+
+def _waits(rank: int, op: str, parts: Sequence[tuple[Operation, Side]]) -> Waits:
     first, split = parts[0][0], [part for part in parts if part[0].transfer_ns is not None]
     total_ns = sum(side.total_ns for _, side in split)
     transfer_ns = sum(operation.transfer_ns or 0 for operation, _ in split)
@@ -154,7 +174,7 @@ def _waits(rank: int, parts: Sequence[tuple[Operation, Side]]) -> Waits:
         label=first.label,
         group=first.group,
         operation=first.operation,
-        op=first.op,
+        op=op,
         runs=len(parts),
         split=len(split),
         size_bytes=size_bytes,
@@ -184,7 +204,8 @@ def _ratio(value: int | None, by: int) -> float | None:
 
 def lates_of(operations: Iterable[Operation]) -> list[Late]:
     """The ranks that came last in collectives, those first whose lateness costs the others most. Messages
-    aside: a pipeline's stages wait for each other by design.
+    aside: a pipeline's stages wait for each other by design, so collectives of several stages do not belong
+    here, either.
     """
     found: dict[int, list[Operation]] = defaultdict(list)
     count = 0

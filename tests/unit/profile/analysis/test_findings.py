@@ -45,6 +45,37 @@ def test_the_rank_that_others_wait_for(found: ProfileReport) -> None:
     )
 
 
+def test_stages_of_a_pipeline_that_wait_for_each_other(tmp_path: Path) -> None:
+    """Of 100 ms, stage 0 waits 12 for each of four receives, and stage 1 for none. Even stages would wait
+    1 / (4 + 1). Of both, 26 % is in collectives: with even stages the other 74 % would
+    be 4 / 5 of the step.
+    """
+    job = Profiled()
+    for rank in (0, 1):
+        process = job.rank(rank, tensor=0, tensor_size=1, pipeline=rank, pipeline_size=2)
+        waits = 50 if rank == 0 else 2
+        step = job.step(process, 0, 100, 98 - waits, 0, 1, 0, waits, 1)
+        row = (FORWARD, f"model.layers.{rank}", Sort.OPERATOR, MATMUL, 1, 98 - waits, None, None)
+        job.row(process, row, steps=1)
+        for number in range(4):
+            took, start = (12, 10 + 20 * number) if rank == 0 else (0, 22 + 20 * number)
+            for is_send in (0, 1):
+                begin = start - 8 if is_send == rank else start
+                job.collective(
+                    process, begin, took or 1, op="gloo:send" if is_send else "gloo:recv", is_send=is_send,
+                    call="c10d::send" if is_send else "c10d::recv_", group="PIPELINE_X 0-1", ordinal=number,
+                    step=step.number, exposed_ns=(took if not is_send else 0) * MS,
+                )  # fmt: skip
+        job.window(process, steps=1, clean_steps=0)
+    found = report_of(read_profile(job.write(tmp_path)))
+    (one,) = [each for each in found.findings if each.name == "uneven_stages"]
+    first, last = found.communication.bubbles
+    assert (first.waiting_share, first.ideal_share, last.waiting_share) == (0.48, 1 / 5, 0.0)
+    assert one.title == "Stage 0 of the pipeline waits 48.0 % of a step for its neighbours"
+    assert one.ranks == [1]
+    assert one.cost_share == pytest.approx(1 - (1 - 0.26) / (1 - 1 / 5))
+
+
 def test_python_between_operators(tmp_path: Path) -> None:
     found = _one_rank(tmp_path, ("model.layers.0", Sort.OPERATOR, 70), ("model.layers.0", Sort.HOST, 30))
     assert [one.title for one in found.findings] == ["Python takes 30.0 % of a train step"]

@@ -42,7 +42,7 @@ def test_the_roofs(found: ProfileReport) -> None:
 
 
 def test_memory_and_the_observer(found: ProfileReport) -> None:
-    (memory,) = tables.memory(found)
+    memory, _ = tables.memory(found)
     observer, _ = tables.observer(found)
     assert isinstance(memory, Table)
     assert isinstance(observer, Table)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from flagscale_perf.profile.analysis.communication import operations_of
-from flagscale_perf.profile.analysis.source import Profile
+from flagscale_perf.profile.analysis.source import Profile, read_profile
 from flagscale_perf.profile.analysis.waits import (
     Bubble,
     Waits,
@@ -13,6 +15,7 @@ from flagscale_perf.profile.analysis.waits import (
     waits_of,
     worst_waits,
 )
+from tests.profile_runs import Profiled
 from tests.unit.profile.analysis.test_communication import TP, collective, job, message
 
 
@@ -75,6 +78,9 @@ def test_the_bubble_of_two_stages() -> None:
         Bubble(0, 0, 2, 1, 900, 300, 5, 20, 2.0, 300 / 900, 1 / 3),
         Bubble(1, 1, 2, 1, 900, 100, 0, 20, 2.0, 100 / 900, 1 / 3),
     ]
+    assert [bubble.waiting_share for bubble in found] == [305 / 900, 100 / 900]
+    sides = {(waits.rank, waits.op): waits.wait_ns for waits in waits_of(operations_of(ranks))}
+    assert sides == {(0, "gloo:recv"): 300, (0, "gloo:send"): 5, (1, "gloo:recv"): 100, (1, "gloo:send"): 0}
 
 
 def test_a_profile_is_split_as_its_ranks_were_made(profile: Profile) -> None:
@@ -83,6 +89,22 @@ def test_a_profile_is_split_as_its_ranks_were_made(profile: Profile) -> None:
     assert (found.clocks, found.unsplit) == (1, 0)
     assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 6_000_000), (1, 0)]
     assert (found.lates[0].rank, found.lates[0].late_ns) == (1, 6_000_000)
+
+
+def test_a_group_of_one_rank_waits_for_nobody_and_stages_of_a_pipeline_are_late_by_design(
+    tmp_path: Path,
+) -> None:
+    """Two stages of one tensor-parallel rank each: rank 1 comes 5 ms late in a collective of both stages."""
+    made = Profiled()
+    for rank in (0, 1):
+        process = made.rank(rank, tensor=0, tensor_size=1, pipeline=rank, pipeline_size=2)
+        made.step(process, 0, 100, 60, 6, 7, 3, 20, 4)
+        made.collective(process, 10, 1, group=f"TENSOR_X {rank}", group_size=1, sequence=1, step=2)
+        made.collective(process, 40 + 5 * rank, 12 - 5 * rank, group="MODEL_X 0-1", sequence=1, step=2)
+    found = communication_of(read_profile(made.write(tmp_path)))
+    assert [operation.group for operation in found.operations] == ["MODEL_X 0-1"]
+    assert (found.unsplit, found.lates) == (0, [])
+    assert [(waits.rank, waits.wait_ns) for waits in found.waits] == [(0, 5_000_000), (1, 0)]
 
 
 def test_a_job_without_collectives(nothing: Profile) -> None:
