@@ -31,6 +31,7 @@ _LOG = {"type": "log", "hoverformat": ".3~s", "exponentformat": "SI"}
 _MARKS = {"dot": "circle", "cross": "x-thin-open", "diamond": "diamond-open", "triangle": "triangle-down"}
 
 
+_ROW_PX, _MOST_NAMED = 19, 60  # of a heat map with named columns
 Drawn = Series | HeatMap | Waterfall | Boxes
 
 
@@ -139,7 +140,7 @@ def _style(line: Line, shade: str) -> Chart:
 
 def _map(heat: HeatMap) -> Chart:
     """All layers, of which the first is shown."""
-    traces = [
+    traces: list[Chart] = [
         {
             "type": "heatmap",
             "x": list(heat.edges),  # where the cells begin, and the end
@@ -177,8 +178,18 @@ def _map(heat: HeatMap) -> Chart:
     if heat.columns:
         for trace in traces:
             trace["x"] = [label(name) for name in heat.columns]
+            trace["colorbar"] = {"title": trace["colorbar"]["title"], "thickness": 12}
         layout["xaxis"] = {"type": "category", "title": {"text": label(heat.axis)}, "showgrid": False}
+        layout["height"] = _named_height(heat)
+        del rows["title"]  # the rows' names say what they are, and need the room
+        rows["dtick"] = max(1, len(heat.rows) // _MOST_NAMED)
     return {"data": traces, "layout": layout}
+
+
+def _named_height(heat: HeatMap) -> int:
+    """Room for a line of text in each row, up to a bound, and for the names of the columns, which slant."""
+    names_px = min(160, 4 * max(len(name) for name in heat.columns))
+    return min(900, 76 + _ROW_PX * max(len(heat.rows), 6)) + _BOTTOM_PX + names_px
 
 
 def _where(heat: HeatMap) -> str:

@@ -59,6 +59,15 @@ def test_areas_are_stacked_and_marks_are_marks() -> None:
     )
 
 
+def test_each_row_of_a_heat_map_with_named_columns_has_room_for_its_name() -> None:
+    rows = [f"layer {number}" for number in range(30)]
+    layers = [Layer("whole", "ms", [[1.0]] * 30)]
+    heat = HeatMap("k", "Layers", "layer", rows, "kind", None, [0, 1], layers, columns=["matmul"])
+    layout = chart_of(heat)["layout"]
+    assert layout["yaxis"]["dtick"] == 1 and "title" not in layout["yaxis"]
+    assert layout["height"] > 19 * 30
+
+
 def test_a_heat_map_shows_its_first_layer_and_outlines() -> None:
     layers = [
         Layer("Work", "ms", [[10.0, 10.0], [15.0, None]]),
