@@ -10,6 +10,7 @@ COLOURS = {
     "orange": ("#e69f00", "#f0b429"),
     "red": ("#d55e00", "#f0793a"),
     "yellow": ("#f0d442", "#f2e06a"),
+    "purple": ("#cc79a7", "#dd9cc0"),
     "grey": ("#8b93a1", "#7d8796"),
     "faint": ("#c3c9d2", "#4b5462"),
 }

@@ -29,6 +29,7 @@ PART_COLOURS = {
     "residual": "faint", "forward": "blue", "backward": "orange", "recompute": "green", "optimizer": "sky",
     "other": "grey",
 }  # fmt: skip
+REST = "other work"
 MORE = ("sky", "green", "orange", "yellow", "grey", "faint")
 MOST_OPERATORS, MOST_RANKS, MOST_PLACES = 20, 8, 96
 MB = 1e6
@@ -190,14 +191,13 @@ def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
     amounts = sums.by_place(lambda cell: cell.module or cell.place.name)
     kinds = sums.by_place(lambda cell: (cell.module or cell.place.name, cell.kind))
     chosen = [name for name, one in amounts.items() if one.self_ns > 0][:MOST_OPERATORS]
-    lanes = [
-        Lane(
-            name, 0.0,
-            [Stripe(kind, kinds[name, kind].self_ns / NS_PER_MS, None, colour_of(kind))
-             for kind in sums.kinds if (name, kind) in kinds],
-        )
-        for name in chosen
-    ]  # fmt: skip
+    lanes = []
+    for name in chosen:
+        own = {kind: kinds[name, kind].self_ns / NS_PER_MS for kind in sums.kinds if (name, kind) in kinds}
+        # there are more kinds than colours that can be told apart
+        named = [Stripe(kind, own.pop(kind), None, COLOURS[kind]) for kind in COLOURS if kind in own]
+        rest = [Stripe(REST, sum(own.values()), None, "purple")] if own else []
+        lanes.append(Lane(name, 0.0, [*named, *rest]))
     most = max((amounts[name].self_ns for name in chosen), default=0.0) / NS_PER_MS
     title = f"The {len(lanes)} longest modules, {sums.phase}"
     return (
