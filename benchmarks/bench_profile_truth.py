@@ -4,7 +4,7 @@ python benchmarks/bench_profile_truth.py [--steps N]
 
 Real ranks on this machine, over gloo, whose computing is sleep. Stragglers of 5, 20 and 80 ms before
 all-reduces of 4 MB: the waiting by when the ranks say that they came (bar 5 % of the delay), and the links'
-speed beside that of all-reduces without a straggler, of the fastest third of either (bar 15 %); "again" is
+speed beside that of all-reduces without a straggler, of the three fastest of either (bar 15 %); "again" is
 every second of these against the others. Pipelines of 2 and 4 stages, 1F1B, 1 to 16 microbatches: the bubble
 by when the ranks say that they sent and began to receive, the median over the steps; and, in the shortest
 step, by what the planted passes make it, and on the first stage by (p - 1) / (m + p - 1), both of which other

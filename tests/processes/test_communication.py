@@ -2,55 +2,52 @@
 
 What is measured is held against what the ranks say themselves: when they came, and how long their passes
 took, since a busy machine sleeps longer than it was told to. So these bars hold on a busy machine, too, but
-for that of the links' speed: this one needs two arms with nothing planted to be alike.
+for that of the links' speed: this one needs some transfers that nothing else disturbs.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from tests.planted_waits import Straggler, fastest, pipelines, stragglers, truth
+from tests.gloo_waits import PLANTED_MS
+from tests.planted_waits import MS, fastest, pipelines, stragglers, truth
 
 pytestmark = pytest.mark.alone
-ATTEMPTS = 4  # on a machine that is busy with something else
+ATTEMPTS = 3
 NOISE = 0.08  # between two arms in which nothing was planted; more of it, and busbw says nothing
 MICROBATCHES = (1, 2, 4, 8, 16)
 
 
 def test_a_straggler_is_waiting_whatever_its_size_and_does_not_slow_the_links(tmp_path: Path) -> None:
-    """5, 20 and 80 ms: the waiting to 5 %, the links' speed to 15 % of that where nothing was planted."""
+    """5, 20 and 80 ms: the waiting to 5 %, always; the links' speed to 15 % of that with nothing planted, of the fastest transfers of up to 3 runs, as other programs only ever make one slower."""
+    speeds: list[list[float]] = [[] for _ in PLANTED_MS]
     for attempt in range(ATTEMPTS):
-        unplanted, *planted = stragglers(tmp_path / str(attempt))
-        for each in planted:
-            assert median(each.truth_ns) >= each.planted_ms * 1e6
+        arms = stragglers(tmp_path / str(attempt))
+        for each in arms[1:]:
+            assert median(each.truth_ns) >= each.planted_ms * MS
             assert each.error < 0.05, each.planted_ms
             assert median(each.last_ns) == 0
-        if abs(fastest(unplanted.speeds[::2]) / fastest(unplanted.speeds[1::2]) - 1) < NOISE:
-            break
-    else:
-        pytest.skip(
-            f"in {ATTEMPTS} runs two arms with nothing planted were not alike: other programs"
-            f" keep the machine busy (load {os.getloadavg()[0]:.0f})"
-        )
-    check_speeds(unplanted, planted)
-
-
-def check_speeds(unplanted: Straggler, planted: Sequence[Straggler]) -> None:
-    """That of the transfers does not depend on waiting; what one rank alone sees does."""
-    for each in planted:
-        assert each.speed == pytest.approx(unplanted.speed, rel=0.15), each.planted_ms
-    assert median(planted[-1].naive) < planted[-1].speed / 5
+        for known, each in zip(speeds, arms, strict=True):
+            known += each.speeds
+        differ = [abs(fastest(known) / fastest(speeds[0]) - 1) for known in speeds[1:]]
+        if max(differ) < 0.15:
+            assert median(arms[-1].naive) < fastest(speeds[-1]) / 5  # what one rank alone sees
+            return
+    again = abs(fastest(speeds[0][::2]) / fastest(speeds[0][1::2]) - 1)
+    if again > NOISE or os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
+        pytest.skip(f"other programs keep the machine busy: nothing planted, twice, differs by {again:.0%},"
+                    f" load {os.getloadavg()[0]:.0f}")  # fmt: skip
+    pytest.fail(f"the links differ in speed by {differ} where rank 1 came {PLANTED_MS[1:]} ms late")
 
 
 @pytest.mark.parametrize(
     "times_ms",
     [[(10, 20), (10, 20)], [(10, 20), (20, 40)], [(20, 20), (10, 30)], [(8, 16)] * 4],
-    ids=["2 alike", "2, the last is slow", "2, the first is slow forward", "4 alike"],
+    ids=["2-alike", "2-last-slow", "2-first-slow-forward", "4-alike"],
 )
 def test_the_bubble_is_what_the_stages_delays_make_it(
     tmp_path: Path, times_ms: list[tuple[int, int]]
