@@ -23,7 +23,9 @@ MICROBATCHES = (1, 2, 4, 8, 16)
 
 
 def test_a_straggler_is_waiting_whatever_its_size_and_does_not_slow_the_links(tmp_path: Path) -> None:
-    """5, 20 and 80 ms: the waiting to 5 %, always; the links' speed to 15 % of that with nothing planted, of the fastest transfers of up to 3 runs, as other programs only ever make one slower."""
+    """5, 20 and 80 ms: the waiting to 5 %, always; the links' speed to 15 % of that with nothing planted, of
+    the fastest transfers of up to 3 runs, as other programs only ever make one slower.
+    """
     speeds: list[list[float]] = [[] for _ in PLANTED_MS]
     for attempt in range(ATTEMPTS):
         arms = stragglers(tmp_path / str(attempt))

@@ -106,22 +106,22 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
 )
 def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     """Stages of a pipeline wait for each other longer than their schedule explains."""
-    sums = case.report.main
+    books = case.report.whole
     known = [one for one in case.report.communication.bubbles if one.waiting_share is not None]
-    if sums is None or not sums.mean.total or not known:
+    if books is None or not books.total or not known:
         return None
     worst, busiest = (pick(known, key=lambda one: one.waiting_share or 0.0) for pick in (max, min))
     waits, ideal = worst.waiting_share or 0.0, worst.ideal_share
     if ideal is None or not this.exceeds(waits - ideal, "waits"):
         return None
-    even = (1 - sums.mean.communication / sums.mean.total) / (1 - ideal)
+    even = (1 - books.communication / books.total) / (1 - ideal)
     words = (
         f"of a step beyond the schedule's own {100 * ideal:.1f} %; stage {busiest.stage} waits least,"
         f" {100 * (busiest.waiting_share or 0.0):.1f} %: it has the most to do"
     )
     title = f"Stage {worst.stage} of the pipeline waits {100 * waits:.1f} % of a step for its neighbours"
     evidence = [this.broke(words, waits - ideal, "waits")]
-    finding = _takes(this, sums, title, max(0.0, 1 - even) * sums.mean.total, evidence)
+    finding = _takes(this, books, title, max(0.0, 1 - even) * books.total, evidence)
     return replace(finding, ranks=[busiest.rank], phase="communication")
 
 
