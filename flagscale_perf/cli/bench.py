@@ -13,6 +13,7 @@ from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.parser import COMMAND
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
@@ -27,9 +28,7 @@ class BenchCommand(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """A subcommand for each experiment, one for all of them, and one for the files of an earlier run."""
-        actions = parser.add_subparsers(
-            dest="action", required=True, metavar=" | ".join([*EXPERIMENTS, ALL, REPORT]), help="what to do"
-        )
+        actions = parser.add_subparsers(dest="action", required=True, metavar=COMMAND, help="what to measure")
         for name, about in HELP.items():
             one = actions.add_parser(name, help=about, description=about)
             load(name).add_arguments(one)

@@ -23,6 +23,7 @@ from flagscale_perf.analysis.blocks import (
 )
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
 from flagscale_perf.bench.analysis.fit import Fit, fit
+from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.shown import Remark, Shown
 from flagscale_perf.bench.analysis.slow import slow_parts
 from flagscale_perf.bench.analysis.source import Part, spread
@@ -30,7 +31,7 @@ from flagscale_perf.bench.records import BenchPoint
 from flagscale_perf.profile.operations import bus_factor
 
 GB = 1e9
-MESSAGE, ONE_WAY, BOTH_WAYS = "send_recv", "one way", "both ways"
+ONE_WAY, BOTH_WAYS = "one way", "both ways"
 PEAK = "ceiling"  # figures of what the hardware can do, by its driver
 COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 MOST_ROWS = 48
@@ -70,11 +71,11 @@ def fits_of(part: Part) -> dict[str, Fit]:
 def _by_operation(part: Part) -> dict[str, list[BenchPoint]]:
     """Collectives, and messages by their ways, in the order in which they were measured."""
     found: dict[str, list[BenchPoint]] = {}
-    for point in part.of("time"):
+    for point in measured(part):
         if "executed" in point.case:
             found.setdefault(str(point.case["op"]), []).append(point)
         elif point.case.get("op") == MESSAGE:
-            found.setdefault(f"{MESSAGE}, {point.case['way']}", []).append(point)
+            found.setdefault(f"{MESSAGE}, {point.case.get('way')}", []).append(point)
     return found
 
 
@@ -144,11 +145,11 @@ def _fits(part: Part) -> list[Block]:
 
 
 def _messages(part: Part) -> list[Block]:
-    points = part.of("time", op=MESSAGE)
+    points = measured(part, op=MESSAGE)
     if not points:
         return []
     rows: list[Sequence[Cell]] = [
-        (f"{point.case['src']} to {point.case['dst']}", str(point.case["way"]), *_row(point)[:-1])
+        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("way")), *_row(point)[:-1])
         for point in points
     ]
     head = ("ranks", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
@@ -165,7 +166,7 @@ def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
         speeds = {
             (int(point.case["src"]), int(point.case["dst"])): algbw(point)
             for point in points
-            if point.case["way"] == way and point.case["size_bytes"] == largest
+            if point.case.get("way") == way and point.case["size_bytes"] == largest
         }
         if way == BOTH_WAYS:
             speeds |= {(target, source): speed for (source, target), speed in speeds.items()}
@@ -183,7 +184,7 @@ def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
 
 
 def _memory(part: Part) -> list[Block]:
-    points = [point for point in part.of("time") if "moved_bytes" in point.case]
+    points = [point for point in measured(part) if "moved_bytes" in point.case]
     rows: list[Sequence[Cell]] = []
     for point in points:
         found = spread(point.samples)
@@ -225,8 +226,8 @@ def _links(part: Part) -> list[Block]:
     topology = part.settings.get("topology")
     found = topology.get("pairs") if isinstance(topology, dict) else None
     pairs: list[Sequence[Cell]] = [
-        (f"GPU {one.get('one')}, GPU {one.get('other')}", one.get("link"), one.get("peer_access"))
-        for one in found or []
+        (f"GPU {one.get('one')}, GPU {one.get('other')}", str(one.get("link")), str(one.get("peer_access")))
+        for one in (found if isinstance(found, list) else [])
         if isinstance(one, dict)
     ]
     if pairs:
@@ -239,8 +240,8 @@ def _gpu(case: Mapping[str, Any]) -> str:
 
 
 def _drawn(part: Part) -> Sequence[Block]:
-    points = part.of("time", op=MESSAGE)
-    local = [point for point in part.of("time") if "moved_bytes" in point.case]
+    points = measured(part, op=MESSAGE)
+    local = [point for point in measured(part) if "moved_bytes" in point.case]
     return [*_curves(part), *(_matrix(points) if points else []), *_bars(local)]
 
 
@@ -251,7 +252,7 @@ def _content(part: Part) -> Mapping[str, Any]:
             dict(point.case)
             | {"median_s": spread(point.samples).median, "bus_factor": _factor(point)}
             | {"algbw_GBps": algbw(point), "busbw_GBps": busbw(point)}
-            for point in part.of("time")
+            for point in measured(part)
         ],
         "fits": {name: asdict(one) for name, one in fits_of(part).items()},
         "slow": [asdict(one) for one in slow_parts(part)],
@@ -259,8 +260,8 @@ def _content(part: Part) -> Mapping[str, Any]:
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:
-    links = [algbw(point) or 0.0 for point in part.of("time", op=MESSAGE, way=ONE_WAY)]
-    copies = [algbw(point) or 0.0 for point in part.of("time", op="copy")]
+    links = [algbw(point) or 0.0 for point in measured(part, op=MESSAGE, way=ONE_WAY)]
+    copies = [algbw(point) or 0.0 for point in measured(part, op="copy")]
     link, copy = max(links, default=None), max(copies, default=None)
     of_links = "the fastest message, one way" if links else "no message between two ranks was measured"
     of_copies = (
@@ -291,9 +292,10 @@ def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[fl
 
 def _remarks(part: Part) -> Sequence[Remark]:
     """What is slow, then what limits the figures."""
+    said = part.settings.get("said")
     return [
         *(Remark(one.text, "bad") for one in slow_parts(part)),
-        *(Remark(str(text), "warn") for text in part.settings.get("said", ())),
+        *(Remark(str(text), "warn") for text in (said if isinstance(said, list) else ())),
     ]
 
 

@@ -106,14 +106,19 @@ def report_of(found: BenchReport) -> Report:
 
 
 def _facts(facts: Mapping[str, Any], begun: str) -> list[tuple[str, str | None]]:
-    versions, variables = facts.get("versions"), facts.get("variables")
     return [
         ("begun", begun),
-        ("machine", facts.get("machine")),
+        ("machine", str(facts.get("machine"))),
         ("processor", f"{facts.get('processor') or 'unknown'}, {facts.get('cores')} cores"),
-        ("versions", ", ".join(f"{key} {value}" for key, value in versions.items()) if versions else None),
-        ("variables", ", ".join(f"{key}={value}" for key, value in variables.items()) if variables else None),
+        ("versions", _joined(facts.get("versions"), " ")),
+        ("variables", _joined(facts.get("variables"), "=")),
     ]
+
+
+def _joined(found: object, between: str) -> str | None:
+    if not isinstance(found, dict) or not found:
+        return None
+    return ", ".join(f"{name}{between}{value}" for name, value in found.items())
 
 
 def _notes(found: BenchReport) -> list[Note]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.source import Part, Spread, spread
 
 LIMIT = 1.5  # times as long as the fastest that it is compared with, repetitions not overlapping
@@ -49,7 +50,7 @@ def slow_parts(part: Part) -> list[Slow]:
 
 def _links(part: Part) -> dict[Link, Spread]:
     """Of each two ranks the slower way, with the largest messages."""
-    points = part.of("time", op="send_recv", way="one way")
+    points = measured(part, op=MESSAGE, way="one way")
     largest = max((point.case["size_bytes"] for point in points), default=0)
     found: dict[Link, Spread] = {}
     for point in points:
@@ -89,14 +90,24 @@ def _slow_links(links: Mapping[Link, Spread]) -> Iterable[Slow]:
 
 
 def _by_copies(part: Part) -> Iterable[Slow]:
-    """A rank whose own memory is slow."""
-    copies = {int(point.case["rank"]): spread(point.samples) for point in part.of("time", op="copy")}
+    """A rank whose own memory is slow, by copy and triad: the ranks have their turns one after another, and
+    one of these alone may have met other work.
+    """
+    copies, triads = _alone(part, "copy"), _alone(part, "triad")
     for rank, own in copies.items():
         other = min((one for each, one in copies.items() if each != rank), default=None)
-        if other is not None and _is_slower(own, other):
+        triad = min((one for each, one in triads.items() if each != rank), default=None)
+        if other is None or triad is None or rank not in triads:
+            continue
+        if _is_slower(own, other) and _is_slower(triads[rank], triad):
             times = own.median / other.median
             yield Slow((rank,), times, f"rank {rank} is slow: a copy in its own memory takes {times:.1f}"
                        " times as long as on the fastest rank")  # fmt: skip
+
+
+def _alone(part: Part, op: str) -> dict[int, Spread]:
+    points = [point for point in measured(part, op=op) if "moved_bytes" in point.case]
+    return {int(point.case["rank"]): spread(point.samples) for point in points}
 
 
 def _is_slower(own: Spread, other: Spread) -> bool:

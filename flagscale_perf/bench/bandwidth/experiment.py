@@ -28,6 +28,7 @@ MESSAGE_SIZES = tuple(MB << power for power in range(0, 12))  # to 2 GB
 QUICK_MESSAGE_SIZES = (64 * KB, MB, 16 * MB)
 LOOPS, LOOP_S = 5, 0.1
 CEILINGS = ("nvlink", "memory", "pcie")
+BUSY_SHARE = 0.5  # of the cores
 BUFFERS = 4  # that a rank may need of one size
 _UNITS = {"K": KB, "M": MB, "G": GB}
 
@@ -130,7 +131,11 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
     job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
               LOOPS, LOOP_S, copied)  # fmt: skip
-    said = []
+    said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    if load > BUSY_SHARE * cores:
+        said.append(
+            f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are of both"
+        )
     if most < wanted[1][-1] and args.max_size is None:
         said.append(
             f"the largest messages are of {messages[-1]:,} bytes: more do not fit into the free memory"

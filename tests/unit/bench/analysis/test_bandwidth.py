@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flagscale_perf.analysis.blocks import HeatMap
 from flagscale_perf.bench.analysis.bandwidth import SHOWN, algbw, busbw, fits_of
+from flagscale_perf.bench.analysis.report import read_report, report_of
 from flagscale_perf.bench.analysis.source import Part, read_bench
+from flagscale_perf.bench.recording import Clock
+from flagscale_perf.report import text
 from tests.bench_runs import GB, book_in, collective, local, message
 
 
@@ -95,3 +99,25 @@ def test_json_has_both_bandwidths_with_their_unit(part: Part) -> None:
         "all_reduce", 2.0, 3.0, 1.5,
     )  # fmt: skip
     assert content["slow"] == []
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"op": "all_reduce", "executed": "all_reduce"},
+        {"op": "all_reduce", "executed": "all_reduce", "ranks": "two", "size_bytes": GB},
+        {"op": "send_recv", "size_bytes": GB, "way": "one way"},
+        {"op": "copy", "size_bytes": GB, "moved_bytes": None, "rank": 0},
+        {"op": ["copy"], "size_bytes": -1},
+    ],
+)
+def test_a_damaged_point_is_left_out(tmp_path: Path, case: dict[str, Any]) -> None:
+    hostile = {"said": 3, "topology": {"pairs": 7}}
+    facts = {"versions": [], "variables": 1}
+    with book_in(tmp_path, facts) as book, book.part("bandwidth", None, hostile) as part:
+        part.point("time", "s", case, [1.0], Clock(1))
+        collective(part, "all_reduce", GB, [0.5])
+        collective(part, "all_reduce", GB, [-0.5, 0.0])
+    report = report_of(read_report(book.path))
+    assert "500,000.0" in text.render(report)
+    assert len(SHOWN.content(read_bench(book.path).parts["bandwidth"])["bandwidths"]) == 1

@@ -19,7 +19,8 @@ def run_of(
     """Messages between all ranks; `slower` is by how much the time of a pair, in either order, is longer."""
     with book_in(directory) as book, book.part("bandwidth", None, {}) as part:
         for rank in range(ranks):
-            local(part, "copy", rank, [copies.get(rank, 1.0) * each for each in STEADY])
+            for op in ("copy", "triad"):
+                local(part, op, rank, [copies.get(rank, 1.0) * each for each in STEADY])
         for source in range(ranks):
             for target in set(range(ranks)) - {source}:
                 times = slower.get((source, target), 1.0)
@@ -59,3 +60,11 @@ def test_many_slow_links_are_links_of_different_kinds(tmp_path: Path) -> None:
     assert found.text.startswith(
         "links are of different kinds: 4 of 6 take more than 1.5 times as long as other"
     )
+
+
+def test_one_slow_turn_of_a_rank_is_not_the_rank(tmp_path: Path) -> None:
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        for rank in range(2):
+            local(part, "copy", rank, [1.0 + rank])
+            local(part, "triad", rank, [1.0])
+    assert slow_parts(read_bench(book.path).parts["bandwidth"]) == []

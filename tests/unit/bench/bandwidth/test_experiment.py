@@ -25,6 +25,7 @@ def parsed(*words: str, quick: bool = False) -> Namespace:
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "_devices", lambda: 0)
     monkeypatch.setattr(experiment, "free_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(experiment.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
 
 
 def test_without_a_gpu_two_ranks_measure_the_processor() -> None:
@@ -123,3 +124,10 @@ def test_a_joined_rank_is_one_of_torchruns(monkeypatch: pytest.MonkeyPatch) -> N
     assert prepare(parsed("--joined", quick=True)).follow is None  # the first rank writes
     monkeypatch.setenv("RANK", "5")
     assert prepare(parsed("--joined", quick=True)).follow is not None
+
+
+def test_other_work_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment.os, "getloadavg", lambda: (400.0, 0.0, 0.0))
+    assert job_of(parsed(quick=True))[1]["said"][0].startswith(
+        "other work keeps this machine busy (load 400.0"
+    )
