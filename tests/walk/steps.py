@@ -189,6 +189,14 @@ OTHER_STEPS = (
         instead="Ray, TransferQueue and verl have their own environment; `make test-trace` runs the example",
     ),
     as_it_stands(Place.CHECKOUT, "make demo-profile", "Key figures"),
+    Step(
+        "flagscale-perf profile predict --model DIR --seq-length 4096 --device H200",
+        None,
+        instead="the walk has no transformers; tests/unit/cli/test_profile.py does it",
+    ),
+    as_it_stands(
+        Place.HOST, "flagscale-perf bench bandwidth --quick -o outputs/bench", "wrote outputs/bench: "
+    ),
     Step("make test", None, instead="it runs everything else in tests/, this walk apart"),
     Step("make bench", None, instead="half an hour on an idle machine; see benchmarks/results"),
 )
