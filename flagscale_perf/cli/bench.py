@@ -105,7 +105,7 @@ def report(run: Path, out: Path | None) -> int:
     """
     from flagscale_perf.bench.analysis import files
     from flagscale_perf.bench.analysis.report import read_report, report_of
-    from flagscale_perf.report import html, markdown
+    from flagscale_perf.report import markdown
 
     path = find_run_file(run)
     header = RunFile(path).header
@@ -120,11 +120,25 @@ def report(run: Path, out: Path | None) -> int:
         return EXIT_NOTHING
     directory = out or path.parent
     wanted: dict[str, str | bytes] = dict(files.contents(found))
-    wanted |= {files.REPORT: markdown.render(whole), files.PAGE: html.render(whole)}
+    wanted[files.REPORT] = markdown.render(whole)
+    wanted |= _page(whole)
     wanted |= _pictures(files.pictures(found, whole))
     write_all(directory, wanted)
     print(f"\nwrote {directory}: {', '.join(wanted)}")
     return 0
+
+
+def _page(whole: Report) -> dict[str, str]:
+    """The report as a page; without plotly none, which is said."""
+    from flagscale_perf.bench.analysis.files import PAGE
+
+    try:
+        from flagscale_perf.report import html
+
+        return {PAGE: html.render(whole)}
+    except PerfError as error:
+        print(error, file=sys.stderr)
+        return {}
 
 
 def _pictures(pictures: Mapping[str, Report]) -> dict[str, bytes]:

@@ -101,6 +101,19 @@ def test_a_run_of_another_instrument_is_refused(tmp_path: Path, capsys) -> None:
     assert "is no run of experiments but of 'training'" in capsys.readouterr().err
 
 
+def test_without_plotly_there_is_no_page_and_everything_else(
+    stand_in, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(_):
+        raise PerfError("--format html needs plotly, which is not installed")
+
+    monkeypatch.setattr("flagscale_perf.report.html.render", render)
+    stand_in(bandwidth=_measure)
+    assert main(["bench", "bandwidth", "-o", str(tmp_path)]) == 0
+    assert "--format html needs plotly, which is not installed\n" in capsys.readouterr().err
+    assert (tmp_path / "plots/bandwidth_analysis.png").exists() and not (tmp_path / "report.html").exists()
+
+
 def test_one_that_fails_keeps_what_it_has_and_the_next_one_runs(stand_in, tmp_path: Path, capsys) -> None:
     stand_in(bandwidth=_break, latency=_measure)
     assert main(["bench", "all", "-o", str(tmp_path)]) == 2
