@@ -124,7 +124,7 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
             f"{table.family}, {table.parameters:,} parameters,"
             f" {table.batch_size} sequences of {seq_length} tokens"
         ),
-        facts=[Note("FLOPs of one step, core attention in full (s x s pairs)")],
+        facts=[Note(f"FLOPs of one step, core attention in full (s x s pairs){_form(table)}")],
         sections=[
             Section(
                 "components", "", "", [Table(("component", *shown.values(), "share"), rows, 1 + len(shown))]
@@ -134,6 +134,12 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
         ],
         content=table,
     )
+
+
+def _form(table: FlopsTable) -> str:
+    """Which products count for the cores of recurrent layers, if the model has any."""
+    first, *others = table.totals_by_core.values()
+    return f", cores of recurrent layers {table.core}" if any(first != other for other in others) else ""
 
 
 def _read_model(path: Path, more: Mapping[str, Any]) -> tuple[Mapping[str, Any], ModelShape]:

@@ -82,6 +82,15 @@ def test_json_is_the_table(model, capsys):
     ]
 
 
+def test_the_form_of_recurrent_cores_is_said(model, capsys):
+    mamba = ARGS | {"hybrid_layer_pattern": "M" * ARGS["num_layers"], "mamba_num_groups": 1}
+    for form in ("recurrent", "chunked"):
+        assert main(["flops", "--args", model(mamba), "--batch-size", "1", "--core", form]) == 0
+        assert f"cores of recurrent layers {form}\n" in capsys.readouterr().out
+    assert main(["flops", "--args", model(ARGS), "--batch-size", "1"]) == 0
+    assert "recurrent" not in capsys.readouterr().out
+
+
 def test_yaml(model, capsys):
     assert main(["flops", "--args", model(YAML, "train.yaml"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
