@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from flagscale_perf.profile.attribution import Attribution, Part
-from flagscale_perf.profile.events import Bools, Events, Ints
+from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints
 from flagscale_perf.profile.rows import operators_of
 
 
@@ -95,8 +96,8 @@ class Levels:
 
 
 def memory_of(events: Events, places: Attribution) -> dict[MemoryKey, Memory]:
-    """Of all modules with what they call, and of each operator that a module calls itself. In the backward
-    pass a module has the nodes of its own operators, and not those of the modules in it.
+    """Of all modules with what they call, and of each operator that a module calls itself. A module's
+    backward pass lasts from the first node of its operators, or of the modules in it, to the last in a row.
     """
     levels = Levels.of(events)
     found: dict[MemoryKey, Memory] = {}
@@ -109,11 +110,47 @@ def memory_of(events: Events, places: Attribution) -> dict[MemoryKey, Memory]:
         for event, first, after in zip(index[touched], begin[touched], end[touched], strict=True):
             run = _run(levels, thread, int(first), int(after))
             part, path = places.label(event), places.paths[places.module[event]]
-            name = ops[op[event]]
-            found.setdefault(MemoryKey(part, path, name), Memory()).add(run)
-            if name and places.part[event] == Part.BACKWARD:
-                found.setdefault(MemoryKey(part, path, ""), Memory()).add(run)
+            found.setdefault(MemoryKey(part, path, ops[op[event]]), Memory()).add(run)
+        _add_backward(found, events, places, levels, thread)
     return found
+
+
+def _add_backward(
+    found: dict[MemoryKey, Memory], events: Events, places: Attribution, levels: Levels, thread: int
+) -> None:
+    """Modules as a whole in the backward pass, which has no ranges of them."""
+    spans = np.array(list(_spans(events, places, thread)), np.int64).reshape(-1, 3)
+    times = levels.start_ns[thread]
+    begin = np.searchsorted(times, events.start_ns[spans[:, 1]], side="left")
+    end = np.searchsorted(times, events.end_ns[spans[:, 2]], side="right")
+    for module, first, after in zip(spans[:, 0].tolist(), begin.tolist(), end.tolist(), strict=True):
+        if after > first:
+            key = MemoryKey(Part.BACKWARD.label, places.paths[module], "")
+            found.setdefault(key, Memory()).add(_run(levels, thread, first, after))
+
+
+def _spans(events: Events, places: Attribution, thread: int) -> Iterator[tuple[int, int, int]]:
+    """Of each module, the first and the last of its nodes that run in a row, with those of modules in it."""
+    parent = places.nesting.parent
+    above = {
+        int(places.module[event]): int(places.module[parent[event]])
+        for event in np.flatnonzero(places.is_module & (parent >= 0) & (places.part == Part.FORWARD))
+    }
+    in_node = places.nesting.inherited(np.where(places.is_node, 1, NOTHING)) > 0
+    is_top = places.is_node & ((parent < 0) | ~in_node[np.maximum(parent, 0)]) & (events.thread == thread)
+    running: dict[int, tuple[int, int]] = {}
+    for node in np.flatnonzero(is_top).tolist():
+        around = []
+        module = int(places.module[node])
+        while module and module not in around:
+            around.append(module)
+            module = above.get(module, 0)
+        for ended in running.keys() - set(around):
+            yield (ended, *running.pop(ended))
+        for each in around:
+            running[each] = (running[each][0] if each in running else node, node)
+    for module, (first, last) in running.items():
+        yield module, first, last
 
 
 def _meant(events: Events, places: Attribution) -> Bools:
