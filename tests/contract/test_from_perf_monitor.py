@@ -44,7 +44,7 @@ PROOFS = {
     "monitor_example.py": "tests/processes/test_core_loop_example.py::"
     "test_two_ranks_train_the_same_and_every_block_is_in_the_records",
     "calculate_new_model_flops": "tests/contract/test_new_family.py::"
-    "test_the_new_family_counts_what_the_page_says_and_the_others_stay_what_they_were",
+    "test_the_new_family_and_block_count_what_the_page_says_and_the_others_stay_what_they_were",
     "log_metrics": "tests/unit/sinks/test_realtime.py::"
     "test_each_session_begins_with_the_titles_of_its_own_columns",
 }
