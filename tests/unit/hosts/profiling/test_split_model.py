@@ -37,8 +37,10 @@ def test_split_matrices_have_the_whole_models_loss_and_gradients(tmp_path: Path)
 
 def test_stages_have_the_gradients_of_their_layers(tmp_path: Path) -> None:
     parameters = {path for path, _ in tiny_qwen3().named_parameters()}
-    first, last = (set(found["apart"]) for found in two_ranks("tests.split_ranks", tmp_path, "pipeline"))
+    found = two_ranks("tests.split_ranks", tmp_path, "pipeline")
+    first, last = (set(each["apart"]) for each in found)
     assert (first | last, first & last) == (parameters, set())
+    assert max(apart for each in found for apart in each["apart"].values()) < CLOSE
     assert {path.split(".")[2] for path in last if "layers" in path} == {"1"}
 
 
