@@ -21,7 +21,7 @@ COMMANDS = {
     "report": "summarise a finished or running session, a training or calls, from its directory",
     "watch": "show a running session live in the terminal; also a finished or killed one",
     "serve": "show a run's report in a browser on this machine, and what comes while the run goes on",
-    "runs": "list the trainings below a directory: model, speed, goodput, findings; overlay any on a page",
+    "runs": "list the runs below a directory: model, speed, goodput, findings; overlay trainings on a page",
     "capture": "let a live run keep the raw marks of all ranks for some steps",
     "trace-export": (
         "write a run as a trace for Perfetto: iterations, phases, ranks and counters on one timeline"

@@ -14,6 +14,7 @@ SOURCES = {
     "build": ("build",),
     "main": ("host", "dev"),
     "flagscale": ("flagscale",),
+    "accelerate": ("accelerate",),
     "oracle": ("oracle",),
     "bridge": ("bridge",),
     "trace": ("trace",),
