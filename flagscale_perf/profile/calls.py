@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import make_directory, replace_file
+from flagscale_perf.spine.session import COLUMNS_PREFIX, COLUMNS_SUFFIX
 
-PREFIX, SUFFIX = "perf_calls_", ".npz"
 MOST_BYTES = 256 << 20  # of one process, in all of its files
 Ints = NDArray[np.int64]
 # Of each run: number of the step's record; part of the step, module and operator as numbers of texts; which
@@ -96,7 +96,7 @@ class CallFiles:
         self._count += 1
         # no other process has this name: it is of this moment, machine and process
         begin_ns = min(int(calls.start_ns[0]) for _, calls in steps if len(calls))
-        name = f"{PREFIX}{os.uname().nodename}_{os.getpid()}_{begin_ns}_{self._count}{SUFFIX}"
+        name = f"{COLUMNS_PREFIX}{os.uname().nodename}_{os.getpid()}_{begin_ns}_{self._count}{COLUMNS_SUFFIX}"
         make_directory(self.directory)
         replace_file(self.directory / name, packed)
         self.written += len(packed)
@@ -127,8 +127,10 @@ def _packed(steps: Sequence[tuple[int, StepCalls]]) -> bytes:
 
 def read_calls(path: Path) -> Calls:
     """Of one window. Raises PerfError for a file that is not there or is damaged."""
-    if not path.name.startswith(PREFIX):
-        raise PerfError(f"{path.name!r} is no file of operators' runs: its name begins with {PREFIX!r}")
+    if not path.name.startswith(COLUMNS_PREFIX):
+        raise PerfError(
+            f"{path.name!r} is no file of operators' runs: its name begins with {COLUMNS_PREFIX!r}"
+        )
     try:
         with np.load(path, allow_pickle=False) as found:
             names = bytes(found["names"]).decode().split("\n")

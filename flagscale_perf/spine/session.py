@@ -10,6 +10,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.records import RunHeader
 
 REALTIME_FILE = "perf_realtime.log"
+COLUMNS_PREFIX, COLUMNS_SUFFIX = "perf_calls_", ".npz"  # beside a run file, of which a record names it
 _TIME_FORMAT = "%Y%m%d_%H%M%S"
 _TIME_LENGTH = len("20240129_103000")
 _ID = r"(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,17 @@ from pathlib import Path
 from flagscale_perf.spine.files import lock, open_regular
 from flagscale_perf.spine.reading import read_records
 from flagscale_perf.spine.records import RunHeader
-from flagscale_perf.spine.session import age_key, file_names, intervals_name, rotated_name, session_of
+from flagscale_perf.spine.session import (
+    COLUMNS_PREFIX,
+    COLUMNS_SUFFIX,
+    age_key,
+    file_names,
+    intervals_name,
+    rotated_name,
+    session_of,
+)
+
+_COLUMNS = re.compile(rf'"({COLUMNS_PREFIX}[\w.-]+{re.escape(COLUMNS_SUFFIX)})"'.encode())
 
 
 def prune(directory: Path, keep: int) -> list[str]:
@@ -18,8 +29,8 @@ def prune(directory: Path, keep: int) -> list[str]:
     sessions.
 
     A session is a regular file with a run file's name whose first line is the header of that very session.
-    Only its run file, text log with older parts, table of intervals and summary are removed, and only where
-    they are regular files. Raises OSError.
+    Only its run file, text log with older parts, table of intervals, summary and the files of columns that
+    the run file names are removed, and only where they are regular files. Raises OSError.
     """
     sessions = sorted(filter(None, map(session_of, os.listdir(directory))), key=age_key, reverse=True)
     ours = [session_id for session_id in sessions if _is_ours(directory, session_id)]
@@ -58,10 +69,18 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
     while _is_regular(path := directory / rotated_name(session_id, part)):
         yield path
         part += 1
+    for name in _columns_named_in(directory / names["records"]):
+        yield directory / name
     yield directory / intervals_name(session_id)
     yield directory / names["metrics"]
     yield directory / names["summary"]
     yield directory / names["records"]  # last: after an interruption the rest is still found
+
+
+def _columns_named_in(path: Path) -> set[str]:
+    """By their bytes: a run file may be long, and no other record has such a text."""
+    with path.open("rb") as file:
+        return {name.decode() for line in file for name in _COLUMNS.findall(line)}
 
 
 def _open_regular(path: Path) -> int | None:

@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.jsonl import encode
+from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.session import file_names
 from flagscale_perf.writer.retention import prune
 from tests.fakes import make_header, make_step
@@ -49,6 +50,19 @@ def test_enough_room_removes_nothing(three: Path) -> None:
     before = names_in(three)
     assert prune(three, keep=3) == []
     assert names_in(three) == before
+
+
+def test_files_of_columns_go_with_the_run_file_that_names_them(three: Path) -> None:
+    for name in ("perf_calls_a_1_2_1.npz", "perf_calls_b_1_2_1.npz", "other.npz"):
+        (three / name).write_text("x")
+    with (three / file_names(OLD)["records"]).open("ab") as file:
+        file.write(encode(NameRecord(1, 1, "perf_calls_a_1_2_1.npz")) + encode(NameRecord(1, 2, "other.npz")))
+        file.write(encode(NameRecord(1, 3, "../perf_calls_b_1_2_1.npz")))
+    prune(three, keep=1)
+    assert {name for name in names_in(three) if name.endswith(".npz")} == {
+        "perf_calls_b_1_2_1.npz",
+        "other.npz",
+    }
 
 
 def test_a_session_in_use_stays(three: Path) -> None:
