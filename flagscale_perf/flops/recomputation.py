@@ -36,12 +36,30 @@ def _full(args: Arguments, layers: int, granularity: Any) -> Recompute:
         raise PerfError(f"model: recompute_granularity is {granularity!r}; write full or selective")
     method = args.get("recompute_method")
     if method == "uniform":
-        return Recompute(full_layers=(True,) * layers, full_mtp=True)
+        return _uniform(args, layers)
     if method == "block":
         return _block(args, layers)
     raise PerfError(
         f"model: recompute_method is {method!r} with recompute_granularity full; write uniform or block"
     )
+
+
+def _uniform(args: Arguments, layers: int) -> Recompute:
+    # recompute_num_layers of a stage, or of a virtual stage, at a time
+    count = args.optional("recompute_num_layers") or 1
+    chunks = [layers] if count == 1 else layers_per_chunk(args, layers)
+    if chunks is None:
+        return _UNKNOWN if args.names("frozen") else Recompute((True,) * layers, full_mtp=True)
+    parts = [part for held in chunks for part in _parts(held, count)]
+    return Recompute((True,) * layers, together=_but_for_ones(parts), full_mtp=True)
+
+
+def _parts(layers: int, count: int) -> list[int]:
+    return [min(count, layers - begin) for begin in range(0, layers, count)]
+
+
+def _but_for_ones(parts: list[int]) -> tuple[int, ...]:
+    return () if max(parts, default=1) == 1 else tuple(parts)
 
 
 def _block(args: Arguments, layers: int) -> Recompute:
@@ -73,6 +91,7 @@ def _by_stage(args: Arguments, layers: int) -> Recompute:
         what: _of_stages(args.get(_VARYING.format(what)), stages, value) for what, value in usual.items()
     }
     repeated: list[bool] = []
+    parts: list[int] = []
     is_mtp = False
     for stage, held in enumerate(chunks):
         granularity, method, wanted = (flags[what][stage] for what in usual)
@@ -80,8 +99,9 @@ def _by_stage(args: Arguments, layers: int) -> Recompute:
             return _UNKNOWN
         is_on = bool(granularity) and wanted != 0
         repeated += [is_on and (not method or layer < (wanted or 0)) for layer in range(held)]
+        parts += _parts(held, wanted or 1) if is_on and not method else [1] * held
         is_mtp = is_on and not method
-    return Recompute(full_layers=tuple(repeated), full_mtp=is_mtp)
+    return Recompute(tuple(repeated), _but_for_ones(parts), is_mtp)
 
 
 def _of_stages(given: Any, stages: int, usual: int | None) -> list[int | None]:

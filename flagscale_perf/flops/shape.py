@@ -5,6 +5,7 @@ Frozen, hashable and built of plain numbers, so that it can be a cache key and g
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
@@ -83,12 +84,15 @@ class Recompute:
 
     Attributes:
         full_layers: for every decoder layer, whether the whole layer is repeated.
+        together: how many layers that follow one another are repeated as one, in the model's order; (): each
+            by itself. It matters where some of them are frozen.
         full_mtp: the multi-token-prediction layers are repeated whole.
         modules: parts repeated in every layer, of `RECOMPUTE_MODULES`.
         known: False where it differs by stage and micro-batch; hardware FLOPs are then unknown.
     """
 
     full_layers: tuple[bool, ...] = ()
+    together: tuple[int, ...] = ()
     full_mtp: bool = False
     modules: tuple[str, ...] = ()
     known: bool = True
@@ -97,6 +101,13 @@ class Recompute:
     def any(self) -> bool:
         """Whether anything is repeated."""
         return any(self.full_layers) or self.full_mtp or bool(self.modules) or not self.known
+
+    def parts(self, layers: int) -> Iterator[tuple[range, bool]]:
+        """Layers that are repeated as one, and whether they are."""
+        begin = 0
+        for count in self.together or (1,) * layers:
+            yield range(begin, begin + count), bool(self.full_layers) and self.full_layers[begin]
+            begin += count
 
 
 @dataclass(frozen=True)

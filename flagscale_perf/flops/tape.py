@@ -131,6 +131,14 @@ class Tape:
             yield
         self._prefix, self._used, self.trained = before
 
+    def layers(self) -> Iterator[int]:
+        """The decoder's layers, one after another: what is added until the next one belongs to that one."""
+        for part, repeated in self.shape.recompute.parts(self.shape.layers):
+            with self._repeated(int(repeated)):
+                for layer in part:
+                    with self.layer(f"layers.{layer}"):
+                        yield layer
+
     @contextmanager
     def recomputed(self, *modules: str) -> Iterator[None]:
         """A part that is recomputed if one of `modules` is chosen; a part within it may be so once more."""

@@ -120,6 +120,8 @@ NAMED: dict[str, Args] = {
     "frozen_bottom": GQA | FROZEN_BOTTOM,
     "frozen_middle": MOE | {"num_layers": 3, "frozen": ["layers.1"]},
     "frozen_bottom_recompute": GQA | UNIFORM | FROZEN_BOTTOM,
+    "frozen_bottom_recompute_in_twos": GQA | UNIFORM | {"num_layers": 4, "recompute_num_layers": 2,
+                                                        "frozen": ["embedding", "layers.0", "layers.2"]},
     "frozen_embedding_recompute": GPT | UNIFORM | {"frozen": ["embedding"]},
     "frozen_middle_recompute": MOE | BLOCK | {"num_layers": 3, "recompute_num_layers": 2,
                                               "frozen": ["layers.1"]},

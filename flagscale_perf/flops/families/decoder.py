@@ -17,9 +17,8 @@ def decoder(tape: Tape, seen: bool = False) -> None:
     shape = tape.shape
     tape.parameters += shape.hidden * (shape.vocab + shape.learned_positions)
     embedded = x = tape.is_trained("embedding") or seen
-    for layer, repeated in enumerate(shape.recompute.full_layers or (False,) * shape.layers):
-        with tape.layer(f"layers.{layer}", repeated=repeated):
-            x = layer_of_blocks(tape, layer, x)
+    for layer in tape.layers():
+        x = layer_of_blocks(tape, layer, x)
     further = x = tape.norm(x, shape.hidden)
     for depth in range(shape.mtp_layers):
         block = partial(layer_of_blocks, tape, shape.layers + depth)

@@ -33,9 +33,8 @@ def encoder_decoder(tape: Tape) -> None:
     blocks.insert(1, partial(_cross_attention, memory))
     x = embedded
     with tape.stream("", DECODER_TOKEN, DECODER_PAIR):
-        for layer, repeated in enumerate(shape.recompute.full_layers or (False,) * shape.layers):
-            with tape.layer(f"layers.{layer}", repeated=repeated):
-                x = _pre_norm(tape, layer, x, blocks)
+        for layer in tape.layers():
+            x = _pre_norm(tape, layer, x, blocks)
         x = tape.norm(x, shape.hidden)
         tape.parameters += 0 if shape.tied_embeddings else shape.hidden * shape.vocab
         tape.parameters += shape.vocab if encoder.output_bias else 0
@@ -74,9 +73,8 @@ def bert(tape: Tape) -> None:
         x = tape.trained
         x = tape.norm(x, h) if heads.post_norm else x
     with tape.stream("encoder_", TOKEN, FULL_PAIR):
-        for layer, repeated in enumerate(shape.recompute.full_layers or (False,) * shape.layers):
-            with tape.layer(f"layers.{layer}", repeated=repeated):
-                x = _bert_layer(tape, layer, x, heads.post_norm)
+        for layer in tape.layers():
+            x = _bert_layer(tape, layer, x, heads.post_norm)
     x = x if heads.post_norm else tape.norm(x, h)
     if heads.next_sentence:
         pooled = tape.linear(Weight("pooler", h, h, bias=True, unit=SEQUENCE), x)

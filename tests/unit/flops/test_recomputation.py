@@ -32,6 +32,24 @@ def test_each_stage_for_itself() -> None:
     assert varying(BLOCK, method=["[1, 4, 0]", "[1, 4, 1]"]) == layers("111100")
 
 
+def test_layers_that_are_repeated_as_one_do_not_cross_stages() -> None:
+    def together(**more: object) -> tuple[int, ...]:
+        return recompute_of(Arguments(UNIFORM | more), 6).together
+
+    assert together() == ()  # each by itself
+    assert together(recompute_num_layers=2) == (2, 1, 2, 1)
+    assert together(recompute_num_layers=9) == (3, 3)
+    assert together(recompute_num_layers=2, pipeline_model_parallel_size=1) == (2, 2, 2)
+    by_stage = {"recompute_granularity_per_stage_micro_batch": ["[1, 4, 0]", "[1, 4, 1]"]}
+    assert together(recompute_num_layers=2, **by_stage) == (1, 1, 1, 2, 1)
+
+
+def test_where_layers_are_divided_by_hand_only_frozen_ones_are_not_known() -> None:
+    by_hand = UNIFORM | {"recompute_num_layers": 2, "pipeline_model_parallel_layout": "Et*3|t*3L"}
+    assert recompute_of(Arguments(by_hand), 6) == layers("111111", mtp=True)
+    assert not recompute_of(Arguments(by_hand | {"frozen": ["layers.0"]}), 6).known
+
+
 @pytest.mark.parametrize(
     "rows",
     [

@@ -130,7 +130,7 @@ def test_experts_take_the_dense_width_and_pad_only_when_told():
         ({"moe_layer_recompute": True}, Recompute(modules=("moe",))),
         (
             {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 3},
-            Recompute(full_layers=(True, True, True), full_mtp=True),
+            Recompute(full_layers=(True, True, True), together=(3,), full_mtp=True),
         ),
         (
             {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 2},
