@@ -51,7 +51,9 @@ def test_two_ranks_share_one_run_file_that_says_what_was_profiled(tmp_path: Path
     places = sorted((each.rank, each.tensor) for each in records if isinstance(each, RankRecord))
     assert places == [(0, 0), (1, 1)]
     (session,) = sessions_in(tmp_path)
-    summary = json.loads((tmp_path / file_names(session)["summary"]).read_text())
+    path = tmp_path / file_names(session)["summary"]
+    wait_for(lambda: json.loads(path.read_text())["state"] != "running")  # it follows the run file
+    summary = json.loads(path.read_text())
     assert summary["state"] == "completed"
     assert sorted((each["rank"], each["rows"], each["windows"]) for each in summary["ranks"]) == [
         (0, 20, 1),

@@ -60,6 +60,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     | st.builds(steps, COUNT, st.integers(0, 9), st.none() | st.integers(10, 99)),
     "perf_profile_ranks": st.none() | st.sampled_from(["0", "0,2-3", "7-15"]),
     "perf_profile_clean": st.integers(0, 100),
+    "perf_profile_causal": st.none()
+    | st.sampled_from(["1", "0::aten::mm", "1:decoder.layers.2,0,ms=2.5/10,rounds=3"]),
     "perf_max_log_files": COUNT,
     "perf_peak_tflops": st.none() | TFLOPS | NAMED_PEAKS,
     "perf_max_overhead": st.floats(0, 100, exclude_min=True),
