@@ -28,7 +28,7 @@ from flagscale_perf.spine.files import replace_file
 DEFAULT = ("profile", "run", "--preset", "detailed")
 OUT = {"profile": "--dir", "bench": "-o"}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-RUN = "run_"
+RUN, FAILED = "run_", "failed_"
 HISTORY = "history.csv"
 HEAD = ("run", "outcome", "change", "low", "high", "noise", "baseline_runs", "worst")
 ENOUGH_RUNS = 3  # of a baseline, from which on they show what runs differ by
@@ -126,8 +126,20 @@ def _once(args: Namespace, words: Sequence[str]) -> Outcome:
             return Outcome(0, said, (name, "baseline", *[None] * 6))
         return _compared(name, directory, base, args.fail_if_slower)
     except PerfError as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        return Outcome(EXIT_FAILED, f"{name}: {error}", (name, "failed", *[None] * 6))
+        kept = _put_aside(directory, args.dir / f"{FAILED}{name}")
+        return Outcome(EXIT_FAILED, f"{name}: {error}{kept}", (name, "failed", *[None] * 6))
+
+
+def _put_aside(directory: Path, kept: Path) -> str:
+    """What a run that failed has written, where no baseline counts it; returns what to say of it."""
+    if not directory.is_dir():
+        return ""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(directory, kept)
+    except OSError as error:
+        raise PerfError(f"{kept}: cannot be written ({error.strerror}); give another --dir") from None
+    return f"; what it wrote is in {kept}"
 
 
 def _run(words: Sequence[str], directory: Path) -> None:
@@ -205,9 +217,9 @@ def _remember(path: Path, row: Sequence[object]) -> None:
 
 
 def _forget(directory: Path, keep: int) -> None:
-    """Removes what is older than the newest runs."""
-    if directory.is_dir():
-        for old in sorted(directory.glob(f"{RUN}*"))[:-keep]:
+    """Removes what is older than the newest runs, and than the newest that failed."""
+    for kind in (RUN, FAILED):
+        for old in sorted(directory.glob(f"{kind}*"))[:-keep]:
             shutil.rmtree(old, ignore_errors=True)
 
 

@@ -66,11 +66,12 @@ def test_one_that_fails_is_said_and_the_next_one_runs(
     watch: Watch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert watch([1.0, None], "--baseline-runs", "1") == 2
+    kept = tmp_path / "runs/failed_run_20240129_103001"
     assert (
-        "run_20240129_103001: flagscale-perf profile run ended with 2: out of memory"
-        in capsys.readouterr().out
-    )
-    assert not (tmp_path / "runs/run_20240129_103001").exists()
+        "run_20240129_103001: flagscale-perf profile run ended with 2: out of memory; what it wrote is in "
+        f"{kept}\n"
+    ) in capsys.readouterr().out
+    assert kept.is_dir() and not (tmp_path / "runs/run_20240129_103001").exists()
     assert watch([None, 1.0], "--baseline-runs", "1", "--fail-if-slower", "90%") == 0
 
 
