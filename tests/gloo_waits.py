@@ -26,7 +26,7 @@ from flagscale_perf.profile.kineto import Session
 
 PLANTED_MS = (0, 5, 20, 80)
 EACH = 15
-FLOATS = 1_000_000
+FLOATS = 4_000_000
 FORWARD, BACKWARD = "forward", "backward"
 
 
@@ -40,11 +40,11 @@ def schedule(stage: int, stages: int, microbatches: int) -> Iterator[str]:
         yield BACKWARD
 
 
-def stragglers(rank: int) -> list[tuple[int, int]]:
-    """All-reduces of 4 MB, before which rank 1 comes late on purpose: what was planted, in ms, and when this
-    rank came. Nothing is planted twice as often, to see what the machine itself does.
+def stragglers(rank: int) -> list[tuple[int, int, int]]:
+    """All-reduces of 16 MB, before which rank 1 comes late on purpose: what was planted, in ms, when this
+    rank came, and when it had the result.
     """
-    order = [0, *PLANTED_MS] * EACH
+    order = list(PLANTED_MS) * EACH
     random.Random(5).shuffle(order)
     said = []
     for planted in order:
@@ -52,8 +52,9 @@ def stragglers(rank: int) -> list[tuple[int, int]]:
         dist.barrier()
         if rank == 1 and planted:
             time.sleep(planted / 1000)
-        said.append((planted, time.monotonic_ns()))
+        came_ns = time.monotonic_ns()
         dist.all_reduce(values)
+        said.append((planted, came_ns, time.monotonic_ns()))
     return said
 
 

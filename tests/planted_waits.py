@@ -30,20 +30,24 @@ def measured(directory: Path, count: int, what: str, *more: str) -> tuple[list[R
 
 @dataclass(frozen=True)
 class Straggler:
-    """All-reduces before which rank 1 was late by so much.
+    """All-reduces before which rank 1 was late by so much; values by all-reduce.
 
     Attributes:
         planted_ms: on purpose.
         truth_ns: by how much later it came than rank 0, as both say; wait_ns: what was measured of it.
         last_ns: measured waiting of rank 1, which came last.
-        speeds: bus bandwidth of each transfer; naive: what rank 0 alone would see.
+        took_ns: from when both had come to when the first had the result, as both say.
+        transfer_ns: what was measured of it.
+        busbw, naive: GB/s, measured, and as rank 0 alone would see it, its waiting included.
     """
 
     planted_ms: int
     truth_ns: Sequence[int]
     wait_ns: Sequence[int]
     last_ns: Sequence[int]
-    speeds: Sequence[float]
+    took_ns: Sequence[int]
+    transfer_ns: Sequence[int]
+    busbw: Sequence[float]
     naive: Sequence[float]
 
     @property
@@ -53,14 +57,9 @@ class Straggler:
         return abs(median(apart)) / (self.planted_ms * MS)
 
     @property
-    def speed(self) -> float:
-        """Of the fastest: other programs only ever make a transfer slower."""
-        return fastest(self.speeds)
-
-
-def fastest(speeds: Sequence[float]) -> float:
-    """The median of the three fastest: one of them alone may be a mistake of the clocks."""
-    return median(sorted(speeds)[-3:])
+    def transfer_error(self) -> float:
+        """Of the time of the transfer, and so of the links' speed, in the middle."""
+        return median(_off(*pair) for pair in zip(self.transfer_ns, self.took_ns, strict=True))
 
 
 def stragglers(directory: Path) -> list[Straggler]:
@@ -72,17 +71,19 @@ def stragglers(directory: Path) -> list[Straggler]:
 
 def _straggler(planted: int, operations: Sequence[Operation], said: Sequence[Any]) -> Straggler:
     chosen = [
-        (each, late - early)
-        for each, (was, early), (_, late) in zip(operations, *said, strict=True)
+        (each, early, late)
+        for each, (was, *early), (_, *late) in zip(operations, *said, strict=True)
         if was == planted
     ]
     return Straggler(
         planted,
-        [truth for _, truth in chosen],
-        [each.sides[0].wait_ns or 0 for each, _ in chosen],
-        [each.sides[1].wait_ns or 0 for each, _ in chosen],
-        [each.busbw_gb_per_s or 0.0 for each, _ in chosen],
-        [(each.size_bytes or 0) / each.sides[0].total_ns for each, _ in chosen],
+        [late[0] - early[0] for _, early, late in chosen],
+        [each.sides[0].wait_ns or 0 for each, _, _ in chosen],
+        [each.sides[1].wait_ns or 0 for each, _, _ in chosen],
+        [min(early[1], late[1]) - max(early[0], late[0]) for _, early, late in chosen],
+        [each.transfer_ns or 0 for each, _, _ in chosen],
+        [each.busbw_gb_per_s or 0.0 for each, _, _ in chosen],
+        [(each.size_bytes or 0) / each.sides[0].total_ns for each, _, _ in chosen],
     )
 
 

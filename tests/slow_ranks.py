@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from flagscale_perf.bench.bandwidth import rank
 
-LATE_S = 0.03
+LATE_S = 0.1
 ENDS = [int(word) for word in os.environ["SLOW"].split("-")]
 _plain = dist.batch_isend_irecv
 

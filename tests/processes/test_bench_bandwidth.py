@@ -33,15 +33,15 @@ WAIT_S = 120
     ids=["a rank", "a link"],
 )
 def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow: str, says: str) -> None:
-    """30 ms late, where a message takes less than one."""
+    """100 ms late, where a message takes less than one. A busy machine may make another link slow, too."""
     monkeypatch.setenv("SLOW", slow)
     with book_in(tmp_path) as book, book.part("bandwidth", JOB.planned, {}) as part:
         for point in ranks.run(JOB, ranks.port_of(None), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
                 part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
-    (found,) = slow_parts(read_bench(book.path).parts["bandwidth"])
-    assert found.text.startswith(says)
-    assert found.times > 2
+    worst = slow_parts(read_bench(book.path).parts["bandwidth"])[0]
+    assert worst.text.startswith(says)
+    assert worst.times > 2
 
 
 def test_an_interrupted_test_keeps_its_points_and_leaves_no_rank(tmp_path: Path) -> None:

@@ -1,49 +1,31 @@
 """Planted waiting is found as waiting, and as nothing else, on real ranks.
 
-What is measured is held against what the ranks say themselves: when they came, and how long their passes
-took, since a busy machine sleeps longer than it was told to. So these bars hold on a busy machine, too, but
-for that of the links' speed: this one needs some transfers that nothing else disturbs.
+What is measured is held against what the ranks say themselves: when they came, when they were done, and how
+long their passes took, since a busy machine sleeps longer than it was told to and sends more slowly. So these
+bars hold on a busy machine, too.
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from statistics import median
 
 import pytest
 
-from tests.gloo_waits import PLANTED_MS
-from tests.planted_waits import MS, fastest, pipelines, stragglers, truth
+from tests.planted_waits import MS, pipelines, stragglers, truth
 
 pytestmark = pytest.mark.alone
-ATTEMPTS = 3
-NOISE = 0.08  # between two arms in which nothing was planted; more of it, and busbw says nothing
 MICROBATCHES = (1, 2, 4, 8, 16)
 
 
-def test_a_straggler_is_waiting_whatever_its_size_and_does_not_slow_the_links(tmp_path: Path) -> None:
-    """5, 20 and 80 ms: the waiting to 5 %, always; the links' speed to 15 % of that with nothing planted, of
-    the fastest transfers of up to 3 runs, as other programs only ever make one slower.
-    """
-    speeds: list[list[float]] = [[] for _ in PLANTED_MS]
-    for attempt in range(ATTEMPTS):
-        arms = stragglers(tmp_path / str(attempt))
-        for each in arms[1:]:
+def test_a_straggler_is_waiting_whatever_its_size_and_no_part_of_the_links_speed(tmp_path: Path) -> None:
+    """5, 20 and 80 ms: the waiting to 5 % of it, and the transfer to 15 %, by what the ranks say."""
+    for each in stragglers(tmp_path / "run"):
+        assert each.transfer_error < 0.15, each
+        if each.planted_ms:
             assert median(each.truth_ns) >= each.planted_ms * MS
-            assert each.error < 0.05, each.planted_ms
+            assert each.error < 0.05, each
             assert median(each.last_ns) == 0
-        for known, each in zip(speeds, arms, strict=True):
-            known += each.speeds
-        differ = [abs(fastest(known) / fastest(speeds[0]) - 1) for known in speeds[1:]]
-        if max(differ) < 0.15:
-            assert median(arms[-1].naive) < fastest(speeds[-1]) / 5  # what one rank alone sees
-            return
-    again = abs(fastest(speeds[0][::2]) / fastest(speeds[0][1::2]) - 1)
-    if again > NOISE or os.getloadavg()[0] > 2 * (os.cpu_count() or 1):
-        pytest.skip(f"other programs keep the machine busy: nothing planted, twice, differs by {again:.0%},"
-                    f" load {os.getloadavg()[0]:.0f}")  # fmt: skip
-    pytest.fail(f"the links differ in speed by {differ} where rank 1 came {PLANTED_MS[1:]} ms late")
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,10 @@ class Slow:
 
 
 def slow_parts(part: Part) -> list[Slow]:
-    """Ranks first, then links that no slow rank explains."""
+    """The slowest first. A link of a slow rank is named, too, where the rank's other links are faster."""
     links = _links(part)
     ranks = {one.ranks[0]: one for one in _by_links(links)} | {one.ranks[0]: one for one in _by_copies(part)}
-    found = [
-        one
-        for one in _slow_links(links)
-        if not any(rank in ranks for rank in one.ranks)
-    ]  # fmt: skip
+    found = list(_slow_links(links))
     if len(found) > max(1, len(links) // MANY):
         worst = max(found, key=lambda one: one.times)
         text = (
@@ -45,7 +41,7 @@ def slow_parts(part: Part) -> list[Slow]:
             f" long as other links of their ranks; the worst: {worst.text}"
         )
         found = [Slow(worst.ranks, worst.times, text)]
-    return [*sorted(ranks.values(), key=lambda one: one.ranks), *found]
+    return sorted([*ranks.values(), *found], key=lambda one: -one.times)
 
 
 def _links(part: Part) -> dict[Link, Spread]:

@@ -47,6 +47,12 @@ def test_a_rank_all_of_whose_links_are_slow_is_named_alone(tmp_path: Path) -> No
     )
 
 
+def test_a_link_far_slower_than_the_other_ones_of_its_slow_rank_comes_first(tmp_path: Path) -> None:
+    link, rank = slow_parts(run_of(tmp_path, 3, {(0, 2): 90.0, (0, 1): 6.0}, {}))
+    assert link.text == "the link between rank 0 and rank 2 takes 15.0 times as long as other links of both"
+    assert rank.text.startswith("rank 0 is slow: its fastest link takes 6.0 times as long")
+
+
 def test_of_two_ranks_the_slow_one_is_told_by_its_memory(tmp_path: Path) -> None:
     (found,) = slow_parts(run_of(tmp_path, 2, {(0, 1): 7.0}, {1: 2.0}))
     assert (found.ranks, found.times) == ((1,), pytest.approx(2.0))
