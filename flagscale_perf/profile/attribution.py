@@ -1,4 +1,4 @@
-"""To which module, and which part of the step, each event belongs."""
+"""To which module and which part of the step each event belongs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BACKWARD, _USER = 1, 7  # of torch's RecordScope
 
 
 class Part(IntEnum):
-    """Of a step."""
+    """A part of the step."""
 
     OTHER = 0
     FORWARD = 1
@@ -29,13 +29,13 @@ class Part(IntEnum):
 
     @property
     def label(self) -> str:
-        """As records name it."""
+        """The name used in records."""
         return self.name.lower()
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """Of each event.
+    """For each event, its module and part of the step.
 
     Attributes:
         nesting: of the events.
@@ -60,8 +60,8 @@ class Attribution:
 
     @classmethod
     def of(cls, events: Events) -> Attribution:
-        """By nesting; a node of the backward pass has the module of the last forward operator that has its
-        sequence number: earlier ones only looked at the number that was to come.
+        """Attributes by nesting. A node of the backward pass gets the module of the last forward operator
+        with its sequence number: earlier ones only saw the number that was to come next.
         """
         nesting = Nesting.of(events)
         paths, by_name = _paths(events.names)
@@ -85,7 +85,7 @@ class Attribution:
         )
 
     def label(self, index: int) -> str:
-        """Of the part that an event belongs to."""
+        """Name of the part that an event belongs to."""
         return Part(int(self.part[index])).label
 
 
@@ -94,7 +94,7 @@ def _begins(events: Events, prefix: str) -> Bools:
 
 
 def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
-    """All modules' paths behind "", and for each name the index of its path; 0 for what is no module."""
+    """All module paths, "" first, and for each name the index of its path; 0 if it is not a module."""
     paths = [""]
     by_name = np.zeros(len(names), np.int64)
     for index, name in enumerate(names):
@@ -105,8 +105,8 @@ def _paths(names: Sequence[str]) -> tuple[list[str], Ints]:
 
 
 def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints, makers: Ints) -> Ints:
-    """Each event's module, and that of each node's forward operator. Where a node computes again, what it
-    computes has nodes in turn, whose module follows from its own.
+    """The module of each event, and of each node's forward operator. A node that recomputes has nodes within
+    it, whose modules follow from its own.
     """
     module = np.maximum(nesting.inherited(own), 0)
     while True:
@@ -118,7 +118,8 @@ def _modules(events: Events, nesting: Nesting, own: Ints, nodes: Ints, makers: I
 
 
 def _makers(events: Events, nodes: Ints) -> Ints:
-    """The forward operator of each node; -1: there is none.
+    """The index of each node's forward operator; -1 if there is none. An operator that makes several nodes,
+    such as an in-place one on a view, has the number of the first.
 
     An operator that makes several nodes, such as one in place on a view, has the number of the first.
     """
@@ -142,8 +143,8 @@ def _key(thread: Ints, sequence: Ints) -> Ints:
 
 
 def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
-    """Adding to a parameter's gradient has no number: it belongs to the node that ran just before on its
-    thread.
+    """Nodes that accumulate into a parameter's gradient have no number: each belongs to the node that ran
+    just before it on its thread.
     """
     module = matched.copy()
     is_sum = events.marked([name.startswith(NODE) and name.endswith(_ACCUMULATE) for name in events.names])
@@ -157,7 +158,9 @@ def _accumulated(events: Events, nodes: Ints, matched: Ints) -> Ints:
 
 
 def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools, makers: Ints) -> Ints:
-    """The innermost that says so: what a node calls that is a module, or has a number, is computed again."""
+    """The innermost range decides. A module, or an operator with a sequence number, that runs within a node
+    is recomputation.
+    """
     in_node = nesting.inherited(np.where(is_node, 1, NOTHING)) > 0
     own = np.where(is_node, int(Part.BACKWARD), NOTHING)
     own[in_node & _is_numbered(events, makers) & ~is_node] = Part.RECOMPUTE
@@ -169,8 +172,8 @@ def _parts(events: Events, nesting: Nesting, is_module: Bools, is_node: Bools, m
 
 
 def _is_numbered(events: Events, makers: Ints) -> Bools:
-    """Whether autograd is on, as it is not in a backward pass: an operator has a number then. A function
-    written in Python always has one, the next one, and then a node only if autograd is on.
+    """Whether an operator has a sequence number, that is, whether autograd is on, which it is not in a
+    backward pass. A function written in Python always has the next number, but a node only if autograd is on.
     """
     found: Bools = (events.sequence >= 0) & (events.forward_thread == 0)
     is_python = events.marked(["::" not in name for name in events.names])

@@ -33,7 +33,7 @@ COLUMNS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class StepCalls:
-    """Of one step, in the order of time; `part`, `module` and `op` are indexes into the texts.
+    """The calls of one step, in time order; `part`, `module` and `op` are indexes into the texts.
 
     Attributes:
         parts, modules, ops: texts.
@@ -56,7 +56,7 @@ class StepCalls:
 
 @dataclass(frozen=True)
 class Calls:
-    """Of one window, as its file has them.
+    """The calls of one window, as in its file.
 
     Attributes:
         names: texts.
@@ -72,7 +72,7 @@ class Calls:
 
 @dataclass
 class CallFiles:
-    """Writes a file for each window of this process, until they are `most_bytes` together.
+    """Writes a file for each window of this process, up to `most_bytes` in all.
 
     Attributes:
         directory: of the run file.
@@ -85,8 +85,8 @@ class CallFiles:
     _count: int = field(default=0, init=False)
 
     def write(self, steps: Sequence[tuple[int, StepCalls]]) -> str:
-        """Name of the file of a window's steps, each with the number of its record; "" where there is nothing
-        to write, or no room. Raises OSError.
+        """Writes the calls of a window's steps, each with the number of its record, and returns the file's
+        name; "" if there is nothing to write or no room left. Raises OSError.
         """
         if not any(len(calls) for _, calls in steps):
             return ""

@@ -1,11 +1,11 @@
-"""How much of a delay the step feels: known ones are planted in places of some ranks, on some steps.
+"""How much of a delay the step feels: known delays are planted in places of some ranks, on some steps.
 
-A share of a step's time does not say what taking it away would gain: nothing, where it is hidden behind
-another rank or behind communication. A delay does: the step's change by the delay, the slope, is 1 where
-everything waits for it, and 0 where nothing does (`analysis/causal.py`).
+A share of a step's time does not say what removing it would gain: nothing, if it is hidden behind another
+rank or behind communication. A delay does: the slope, by how much the step grows with the delay, is 1 if
+everything waits for it and 0 if nothing does (`analysis/causal.py`).
 
-The delay is sleep: on a machine whose cores are all in use, spinning would slow the other ranks, and would so
-be felt where nothing waits for it. It holds up the host's thread; with an accelerator it says how much of the
+The delay is a sleep: on a machine whose cores are all in use, spinning would slow the other ranks and so be
+felt where nothing waits for it. It holds up the host's thread; with an accelerator it tells how much of the
 host's time is felt.
 """
 
@@ -27,7 +27,7 @@ from flagscale_perf.spine.errors import PerfError
 
 @dataclass(frozen=True)
 class Taken:
-    """One step of an experiment: what was asked for on whatever rank, and what this one has planted."""
+    """One step of an experiment: the delay asked for on any rank, and the one planted on this rank."""
 
     iteration: int
     arm: Arm
@@ -38,8 +38,8 @@ class Taken:
 
 
 class Experiment:
-    """Delays steps between `begin_step` and `end_step`; on ranks without a place it only takes their time.
-    From the first step to `close` it has hooks in the model, and around operators that are asked for.
+    """Delays steps between `begin_step` and `end_step`; on ranks without a place it only times them. From the
+    first step to `close` it has hooks in the model, and around operators if delays are asked for there.
     """
 
     def __init__(self, models: nn.Module | Sequence[nn.Module], delays: Delays, rank: int) -> None:
@@ -63,7 +63,7 @@ class Experiment:
         return len(self.taken) >= self._delays.length
 
     def begin_step(self, position: int, iteration: int) -> None:
-        """The step at this place of the experiment begins."""
+        """Begins the step at this position of the experiment."""
         if not self._handles:
             self._attach()
         if self._mode is not None:
@@ -72,7 +72,7 @@ class Experiment:
         self._step = (iteration, self._delays.arm(position), monotonic_ns())
 
     def end_step(self) -> None:
-        """It is over; nothing happens where none has begun."""
+        """Ends the step; does nothing if none has begun."""
         if self._step is None:
             return
         (iteration, arm, start_ns), self._step = self._step, None
@@ -82,7 +82,7 @@ class Experiment:
         self.taken.append(Taken(iteration, arm, start_ns, total_ns, self._planted_ns, self._runs))
 
     def close(self) -> None:
-        """Leaves the model as it was."""
+        """Removes all hooks from the model."""
         if self._step is not None and self._mode is not None:
             self._mode.__exit__(None, None, None)
         self._step = self._mode = None
@@ -110,7 +110,7 @@ class Experiment:
         return before
 
     def _counting(self, place: Place) -> tuple[Callable[..., None], Callable[..., None]]:
-        """Hooks that know whether the module runs."""
+        """Hooks that count whether the module is running."""
 
         def before(*_: object) -> None:
             self._inside[place] = self._inside.get(place, 0) + 1
@@ -134,20 +134,20 @@ class Experiment:
 
 
 class _BeforeOperators(TorchDispatchMode):  # type: ignore[misc]  # torch does not annotate it
-    """Says an operator's name before it runs."""
+    """Calls a function with each operator's name before it runs."""
 
     def __init__(self, before: Callable[[str], None]) -> None:
         super().__init__()
         self._before = before
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The operator, unchanged."""
+        """Runs the operator unchanged."""
         self._before(func._schema.name)
         return func(*args, **(kwargs or {}))
 
 
 def _module_of(place: Place, modules: dict[str, nn.Module]) -> nn.Module | None:
-    """None for an operator wherever it runs. Raises PerfError."""
+    """The module of a place; None for an operator wherever it runs. Raises PerfError."""
     if place.op and not place.module:
         return None
     path = place.module or next(iter(modules))

@@ -1,4 +1,6 @@
-"""A collective of this rank, and what only several can tell: ordinals, and what another step has shown."""
+"""A collective of this rank, and what takes several to know: ordinals, and bytes from the step with
+shapes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from flagscale_perf.profile.operations import operation_of
 
 @dataclass(frozen=True)
 class Collective:
-    """One operation of this rank; the fields of a `CollectiveRecord`, as far as they are known here.
+    """One operation of this rank: the fields of a `CollectiveRecord` known so far.
 
     Attributes:
         event: index of the call's event, whose module and phase are those of the operation; -1: a kernel that
@@ -38,12 +40,12 @@ class Collective:
 
     @property
     def operation(self) -> str:
-        """Of what was executed; of the call where that does not say."""
+        """The operation executed, or the one called if the execution's name does not tell."""
         return operation_of(self.op) or operation_of(self.call)
 
 
 def numbered(window: Iterable[Collective]) -> list[Collective]:
-    """A window's collectives, all steps in their order, each with its ordinal."""
+    """A window's collectives of all steps in order, each with its ordinal."""
     seen: Counter[tuple[str, str, int | None]] = Counter()
     found = []
     for each in window:
@@ -54,8 +56,8 @@ def numbered(window: Iterable[Collective]) -> list[Collective]:
 
 
 def filled(step: Sequence[Collective], shaped: Sequence[Collective]) -> list[Collective]:
-    """A step's collectives with the bytes and peers that a step with shapes has shown, where nobody else has
-    said them: the n-th of a call there is the n-th here. Where the two steps do not call the same, nothing is
+    """A step's collectives with bytes and peers from the step with shapes, where they are otherwise unknown:
+    the n-th run of a call there is the n-th here. If the two steps do not make the same calls, nothing is
     taken over.
     """
 

@@ -1,4 +1,4 @@
-"""Which of a step's events are collectives, and all that is known of each on this rank.
+"""Which of a step's events are collectives, and all that is known about each on this rank.
 
 An operation shows in several events: what the program calls, which may call others in turn (a functional
 collective calls c10d's), and what a library's thread or the device then executes. It is counted once.
@@ -24,7 +24,7 @@ _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
 
 
 class _Call(NamedTuple):
-    """A call that calls no other one, and the outermost around it."""
+    """A call that contains no other, and the outermost call around it."""
 
     event: int
     outer: int
@@ -32,7 +32,7 @@ class _Call(NamedTuple):
 
 
 def is_communication(name: str) -> bool:
-    """Whether an event of this name is a collective's: its call, its execution or a wait for it."""
+    """Whether an event of this name belongs to a collective: its call, its execution or a wait for it."""
     return named(name) is not None
 
 
@@ -42,7 +42,7 @@ def collectives_of(
     recorded: Sequence[Flown] = (),
     groups: Groups | None = None,
 ) -> list[Collective]:
-    """All collectives of a step, in the order in which they were called.
+    """All collectives of a step, in the order of their calls.
 
     Args:
         events: of the step. With `inputs` (the step with shapes), bytes and peers come from there.
@@ -54,7 +54,7 @@ def collectives_of(
 
 
 class _Step:
-    """Joins a step's events to collectives."""
+    """Joins a step's events into collectives."""
 
     def __init__(self, events: Events, nesting: Nesting, groups: Groups) -> None:
         self._events, self._nesting, self._groups = events, nesting, groups
@@ -64,7 +64,7 @@ class _Step:
         }
 
     def read(self, recorded: Sequence[Flown]) -> list[Collective]:
-        """All of them."""
+        """All collectives of the step."""
         calls, executions = self._calls(), self._of_role(Role.EXECUTED)
         flown = self._flown_by_call(calls, recorded)
         kernels = self._kernels_by_call(calls)
@@ -93,7 +93,7 @@ class _Step:
         return [(event, self._said[int(self._events.name[event])].operation) for event in marked]
 
     def _calls(self) -> list[_Call]:
-        """Calls in which no other call lies, each with the outermost call around it."""
+        """The calls that contain no other call, each with the outermost call around it."""
         calls = dict(self._of_role(Role.CALL))
         outer: dict[int, int] = {}
         around: set[int] = set()
@@ -106,8 +106,8 @@ class _Step:
         return [_Call(event, outer[event], calls[event]) for event in calls if event not in around]
 
     def _taken(self, executions: list[tuple[int, str]], call: _Call, wanted: str) -> int | None:
-        """What a library's thread has executed for a call: the first since then of what was called. Gloo
-        executes a reduce_scatter as an all_reduce.
+        """The event in which a library's thread executed a call: the first one since then of the operation
+        called. Gloo executes a reduce_scatter as an all_reduce.
         """
         if "c10d" not in self._events.names[self._events.name[call.event]]:
             return None  # vLLM's own run in the call itself
@@ -119,14 +119,14 @@ class _Step:
         return None
 
     def _is_inside(self, event: int, calls: Sequence[_Call]) -> bool:
-        """Whether a library's range (NCCL's, of the launch alone) lies in one of the calls."""
+        """Whether a library's range (NCCL's, around the launch alone) lies within one of the calls."""
         above, known = int(self._nesting.parent[event]), {call.event for call in calls}
         while above >= 0 and above not in known:
             above = int(self._nesting.parent[above])
         return above >= 0
 
     def _flown_by_call(self, calls: Sequence[_Call], recorded: Sequence[Flown]) -> dict[int, Flown]:
-        """What the flight recorder has noted while a call lasted."""
+        """What the flight recorder noted during each call."""
         waiting = [call for call in calls if call.operation not in POINT_TO_POINT]
         if not waiting:
             return {}
@@ -141,7 +141,7 @@ class _Step:
         return found
 
     def _noted(self, waiting: Sequence[_Call], each: Flown, slack_ns: int) -> _Call | None:
-        """The first call that lasted when the flight recorder noted an operation of its sort."""
+        """The first call during which the flight recorder noted an operation of its sort."""
         for call in waiting:
             if self._start(call.event) > each.asked_ns + slack_ns:
                 return None
@@ -151,8 +151,8 @@ class _Step:
         return None
 
     def _kernels_by_call(self, calls: Sequence[_Call]) -> dict[int, list[int]]:
-        """Kernels that a call has launched: a collective's by their name, or where it has none, all; and a
-        collective's whose call is not known, under -1 - its index.
+        """The kernels that each call launched: those of a collective by their name, or all if none has such a
+        name. A collective's kernel whose call is unknown is under -1 - its index.
         """
         kernels = self._events.kernels
         if kernels is None:
@@ -174,7 +174,7 @@ class _Step:
     def _made(
         self, call: _Call, execution: int | None, kernels: Sequence[int], said: Flown | None
     ) -> Collective:
-        """One operation, of all its events."""
+        """One operation, assembled from all its events."""
         names, event = self._events.names, call.event if execution is None else execution
         op = names[self._events.name[event]]
         start_ns, end_ns = self._start(event), int(self._end_ns[event])
@@ -214,7 +214,7 @@ class _Step:
         return name, int(ran.start_ns[index].min()), int((ran.start_ns + ran.duration_ns)[index].max())
 
     def _with_parameters(self, made: Collective, call: _Call) -> Collective:
-        """With what NCCL says in an event within the call."""
+        """Adds what NCCL's event within the call says."""
         for event, said in self._events.metadata.items():
             start_ns = self._start(event)
             if self._start(call.event) <= start_ns <= int(self._end_ns[call.event]):
@@ -247,8 +247,8 @@ class _Step:
         )
 
     def _with_group(self, made: Collective) -> Collective:
-        """Point-to-point over gloo says no group: that of the pipeline, or the only one with more than one
-        rank.
+        """Adds the group of point-to-point operations over gloo, whose events name none: the pipeline's
+        group, or the only one with more than one rank.
         """
         if made.group or made.operation not in POINT_TO_POINT:
             return made
@@ -271,7 +271,7 @@ class _Step:
         )
 
     def _with_inputs(self, made: Collective, call: _Call, execution: int | None) -> Collective:
-        """With what a step with shapes shows of the operation's tensors, and of the peer."""
+        """Adds what a step with shapes shows: the operation's tensors, and the peer."""
         inputs = self._events.inputs
         if inputs is None:
             return made
@@ -286,12 +286,12 @@ class _Step:
 
 
 def _alike(operation: str) -> frozenset[str]:
-    """What may be executed for an operation that was called."""
+    """The operations that may be executed for the operation called."""
     return frozenset({operation, "all_reduce"}) if operation == "reduce_scatter" else frozenset({operation})
 
 
 def _tensors(shapes: Sequence[Any], types: Sequence[str]) -> tuple[list[Sequence[int]], list[str]]:
-    """Sizes and types of all tensors among an event's inputs, those in lists too."""
+    """Sizes and types of all tensors among an event's inputs, including those in lists."""
     sizes: list[Sequence[int]] = []
     kinds: list[str] = []
     for shape, kind in zip(shapes, types, strict=False):

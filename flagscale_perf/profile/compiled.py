@@ -1,12 +1,12 @@
-"""Layers within a region that a compiler has made of a whole model, where modules have no ranges.
+"""Finds layers within a region compiled from a whole model, where modules have no ranges.
 
 vLLM keeps attention out of what it compiles: the n-th attention of a forward pass is that of the n-th layer.
 Where a region calls as many matrix products between any two of them as before the first and after the last
 together, a layer ends with its last product (and the collective behind it): what follows is the next layer's
-normalisation. Otherwise a layer is told by its attention alone and lasts until the next one.
+normalisation. Otherwise a layer begins with its attention and lasts until the next one.
 
 What is found is added to the events as ranges of modules, so that everything else goes on as without a
-compiler. Which linear layer a product belongs to is not said.
+compiler. Which linear layer a product belongs to stays unknown.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Range:
 
 
 def attention_paths(models: nn.Module | Sequence[nn.Module]) -> list[str]:
-    """Paths of a model's attention modules, in the order of its layers; none where it is not vLLM's."""
+    """Paths of a model's attention modules in layer order; empty if it is not vLLM's."""
     return [
         path
         for path, module in paths_of(models).items()
@@ -55,8 +55,8 @@ def attention_paths(models: nn.Module | Sequence[nn.Module]) -> list[str]:
 
 
 def layered(events: Events, attention: Sequence[str], is_collective: Callable[[str], bool]) -> Events:
-    """The events with ranges of layers and of their attention modules, and the compiler's own ranges as
-    operators. Unchanged where there is nothing to tell layers by.
+    """The events with added ranges of layers and their attention modules, and with the compiler's own ranges
+    as operators. Unchanged if there is nothing to find layers by.
 
     Args:
         events: of a step.
@@ -85,7 +85,7 @@ class _Forward:
         self._caches = events.marked([name in CACHE for name in events.names])
 
     def ranges(self, paths: Sequence[str]) -> list[_Range]:
-        """Of its layers and their attention, the outer one first."""
+        """Ranges of its layers and their attention, the outer one first."""
         bounds, thread = self._bounds(), self._thread
         made = []
         for place, path in enumerate(paths):
@@ -98,7 +98,7 @@ class _Forward:
         return made
 
     def _begins(self, place: int) -> int:
-        """An attention module writes its keys and values first."""
+        """Start of an attention module, which writes its keys and values first."""
         index = int(self._attention[place])
         before = np.flatnonzero(self._caches[:index] & (self._events.thread[:index] == self._thread))
         earlier = int(self._attention[place - 1]) if place else -1
@@ -125,7 +125,7 @@ class _Forward:
         return [*starts, self._ends(len(starts) - 1)]
 
     def _graph(self) -> int | None:
-        """The region that has all of the attention in it."""
+        """The region that contains all of the attention."""
         events = self._events
         inside = events.marked([name.startswith(GRAPH) for name in events.names])
         inside &= (events.thread == self._thread) & (events.start_ns <= events.start_ns[self._attention[0]])
@@ -134,7 +134,7 @@ class _Forward:
         return int(found[-1]) if len(found) else None
 
     def _settled(self, product: int, end: int) -> int:
-        """When the last product of a layer is over, with the collective that follows it."""
+        """The end of a layer's last product and of the collective that follows it."""
         stop = int(self._end_ns[product])
         ours = self._events.thread == self._thread
         later = np.flatnonzero(ours & (self._events.start_ns >= stop) & (self._end_ns <= end))
@@ -143,21 +143,21 @@ class _Forward:
         return stop
 
     def _first(self, begin: int, product: int) -> int:
-        """What comes before a collective ahead of the first product is the embedding."""
+        """Start of the first layer; a collective ahead of the first product belongs to the embedding."""
         ours = self._collectives & (self._events.thread == self._thread) & (self._events.start_ns >= begin)
         ahead = np.flatnonzero(ours & (self._end_ns <= self._events.start_ns[product]))
         return int(self._end_ns[ahead[-1]]) if len(ahead) else begin
 
 
 def layer_of(path: str) -> str:
-    """Of "model.layers.3.self_attn.attn": "model.layers.3"; "" without a number in it."""
+    """ "model.layers.3" for "model.layers.3.self_attn.attn"; "" if the path has no number."""
     parts = path.split(".")
     places = [place for place, part in enumerate(parts) if part.isdecimal()]
     return ".".join(parts[: places[-1] + 1]) if places else ""
 
 
 def _outermost(events: Events, names: Iterable[str]) -> np.ndarray:
-    """Events of these names that lie in no other of them."""
+    """Events of these names that lie within no other of them."""
     wanted = set(names)
     found = events.marked([name in wanted for name in events.names]) & ~events.is_async
     index = np.flatnonzero(found)
@@ -178,8 +178,8 @@ def _regions_as_operators(events: Events) -> Events:
 
 
 def _with(events: Events, ranges: Sequence[_Range]) -> Events:
-    """The events and the ranges, sorted by start; of two with one start the longer one, then the range that
-    was made first, then the event.
+    """Events and ranges merged and sorted by start. At equal starts the longer one comes first, then the
+    range made first, then the event.
     """
     names = {name: place for place, name in enumerate(events.names)}
     for made in ranges:
@@ -206,7 +206,7 @@ def _with(events: Events, ranges: Sequence[_Range]) -> Events:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Where ranges and events go when they become one list.
+    """The order of ranges and events after they are merged into one list.
 
     Attributes:
         count: of the ranges, which come before the events until they are sorted.
@@ -220,7 +220,7 @@ class _Merged:
 
     @classmethod
     def of(cls, events: Events, ranges: Sequence[_Range]) -> _Merged:
-        """By start, then by length, then ranges before events."""
+        """Sorts by start, then by length, then ranges before events."""
         start_ns = np.concatenate([[made.start_ns for made in ranges], events.start_ns])
         lengths = np.concatenate([[made.end_ns - made.start_ns for made in ranges], events.duration_ns])
         order = np.lexsort((np.arange(len(start_ns)), -lengths, start_ns))
@@ -229,12 +229,12 @@ class _Merged:
         return cls(len(ranges), order, place[len(ranges) :])
 
     def column(self, values: np.ndarray, of_ranges: Sequence[int]) -> np.ndarray:
-        """The events' values with those of the ranges."""
+        """The events' values followed by those of the ranges, in the merged order."""
         joined: np.ndarray = np.concatenate([np.asarray(of_ranges, values.dtype), values])[self.order]
         return joined
 
     def kernels(self, kernels: Kernels) -> Kernels:
-        """The same, launched by the events at their new places."""
+        """The same kernels, pointing to the events' new indexes."""
         known = kernels.event >= 0
         event = kernels.event.copy()
         event[known] = self.moved[event[known]]

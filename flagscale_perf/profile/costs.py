@@ -1,4 +1,4 @@
-"""What operators must compute and move at least, from the shapes of what they were given.
+"""What operators must compute and move at least, from the shapes of their arguments.
 
 FLOPs are those of `torch.utils.flop_counter`, whose table an extension may add to; bytes are those of an
 operator's inputs, and of what it has allocated and not freed.
@@ -30,7 +30,7 @@ _SIZES = {
     "c10::Float8_e5m2": 1,
     "c10::complex<double>": 16,
 }
-# They compute or move nothing: another look at the same memory, or memory that nobody has written to.
+# They compute or move nothing: views of the same memory, or memory that is not initialised.
 FREE = frozenset(
     f"aten::{name}"
     for name in (
@@ -41,7 +41,7 @@ FREE = frozenset(
         "unflatten", "_reshape_alias", "set_", "is_nonzero", "item", "contiguous",
     )
 )  # fmt: skip
-# What these call in turn is how they work, and no operator of its own.
+# What these call is their implementation and is not counted as an operator of its own.
 _WHOLE = frozenset(
     f"aten::{name}"
     for name in (
@@ -57,7 +57,7 @@ _Formula = Callable[..., int]
 
 @dataclass
 class Cost:
-    """Of one row, in one step. None: not known.
+    """The cost of one row in one step. None if unknown.
 
     Attributes:
         runs: of the row.
@@ -73,7 +73,7 @@ class Cost:
 
 
 def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
-    """By what they are of; of a step with shapes and memory. What nobody knows is not there."""
+    """Costs by row, from a step with shapes and memory. Rows of unknown cost are left out."""
     assert events.inputs is not None
     found: dict[Key, Cost] = {}
     ops, op = operators_of(events, places)
@@ -92,7 +92,7 @@ def costs_of(events: Events, places: Attribution) -> dict[Key, Cost]:
 
 
 def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, Ints]:
-    """FLOPs and bytes of each event; -1 for what is not known, or is counted for an event in it or around."""
+    """FLOPs and bytes of each event; -1 if unknown, or if counted for an event within it or around it."""
     assert events.inputs is not None
     count, parent = len(events), places.nesting.parent
     flops, moved = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
@@ -124,14 +124,14 @@ def _known(events: Events, places: Attribution, levels: Levels) -> tuple[Ints, I
 
 
 def _has_around(is_meant: Any, places: Attribution) -> Any:
-    """Whether an event lies in one that is meant."""
+    """Whether an event lies within one for which the mask is true."""
     inside = places.nesting.inherited(np.where(is_meant, 1, -1))
     parent = places.nesting.parent
     return (parent >= 0) & (inside[np.maximum(parent, 0)] > 0)
 
 
 def formula_of(name: str) -> _Formula | None:
-    """FLOPs of an operator, such as `aten::mm`, called as it is, with shapes or tensors; None: not known."""
+    """FLOPs of one call of an operator such as `aten::mm`, given shapes or tensors; None if unknown."""
     if name in FORMULAS:
         return FORMULAS[name].flops
     space, _, op = name.partition("::")
@@ -144,13 +144,13 @@ def formula_of(name: str) -> _Formula | None:
 
 
 def _typed(formula: Any) -> _Formula | None:
-    """Torch does not say of what type its formulas are."""
+    """Torch does not annotate its formulas."""
     typed: _Formula | None = formula
     return typed
 
 
 def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], values: Sequence[Any]) -> int:
-    """-1 where the formula needs more than is known, such as a convolution's output."""
+    """-1 if the formula needs more than is known, such as a convolution's output."""
     given = [
         value if dtype in ("", "Scalar", "ScalarList") else shape
         for shape, dtype, value in zip(shapes, dtypes, values, strict=True)
@@ -166,7 +166,7 @@ def _flops(formula: _Formula, shapes: Sequence[Any], dtypes: Sequence[str], valu
 
 
 def _moved(name: str, shapes: Sequence[Any], dtypes: Sequence[str], made: int) -> int:
-    """-1 where it has no tensor, or one of a type that is not known."""
+    """-1 without a tensor, or with one of an unknown type."""
     sizes: list[int] = []
     for shape, dtype in zip(shapes, dtypes, strict=True):
         if dtype in _NO_TENSOR:

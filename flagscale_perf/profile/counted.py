@@ -1,5 +1,5 @@
-"""What each operator computes and moves, by the module that it runs for, while a step runs: with real tensors
-or with fake ones, which have shapes and no memory.
+"""Counts what each operator computes and moves, by the module it runs for, while a step runs: with real
+tensors or with fake ones, which have shapes and no memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _NO_NUMBER = 1 << 62  # nodes that add up a gradient have a greater number than 
 
 
 class Counted(TorchDispatchMode):  # type: ignore[misc]
-    """While it is entered. A node of the backward pass belongs to the module whose operator made it: both
-    carry the same number.
+    """Counts while it is entered. A node of the backward pass belongs to the module whose operator made it:
+    both carry the same number.
     """
 
     def __init__(self, models: nn.Module | Sequence[nn.Module]) -> None:
@@ -40,12 +40,12 @@ class Counted(TorchDispatchMode):  # type: ignore[misc]
 
     @property
     def work(self) -> list[Work]:
-        """So far, in the order of first runs."""
+        """The work counted so far, in the order of first runs."""
         return [Work(*key, *sums) for key, sums in self._sums.items()]
 
     @contextlib.contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """What runs in this block belongs to this part of the step."""
+        """Counts what runs in this block under this part of the step."""
         before, self._part, self._path = self._part, name, ""
         try:
             yield
@@ -118,7 +118,7 @@ def _newest_number() -> int:
 
 
 def _moved(args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Each input once, and each output; of what is expanded, the memory behind it."""
+    """Each input once, and each output; for an expanded tensor, the memory behind it."""
     inputs = {id(each): each for each in tree_leaves((args, dict(kwargs))) if isinstance(each, torch.Tensor)}
     outputs = [each for each in tree_leaves(out) if isinstance(each, torch.Tensor)]
     return sum(_size(each) for each in (*inputs.values(), *outputs))

@@ -1,4 +1,4 @@
-"""What the profiler saw in one profiled step, as columns, and how its events lie in each other."""
+"""What the profiler saw in one profiled step, as columns, and how its events nest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
-NOTHING = -1  # for an index, a sequence number or a device time that is not there
+NOTHING = -1  # stands for a missing index, sequence number or device time
 
 
 def _no_ints() -> Ints:
@@ -38,7 +38,7 @@ class Kernels:
 
     @property
     def busy_ns(self) -> int:
-        """Time in which at least one of them ran."""
+        """Time in which at least one of them was running."""
         if not len(self.start_ns):
             return 0
         reached = np.maximum.accumulate(self.start_ns + self.duration_ns)
@@ -48,7 +48,7 @@ class Kernels:
 
 @dataclass(frozen=True)
 class Allocations:
-    """Memory asked for (positive) and given back (negative), in the order of time."""
+    """Memory allocated (positive) and freed (negative), in time order."""
 
     start_ns: Ints = field(default_factory=_no_ints)
     size_bytes: Ints = field(default_factory=_no_ints)
@@ -57,7 +57,7 @@ class Allocations:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the operators of a step with shapes were given.
+    """The inputs of operators in a step with shapes.
 
     Attributes:
         shapes: of each event: a shape for each argument, a list of shapes for a list of tensors.
@@ -110,18 +110,18 @@ class Events:
 
     @property
     def end_ns(self) -> Ints:
-        """Of each event."""
+        """End of each event."""
         return self.start_ns + self.duration_ns
 
     def marked(self, is_meant: Sequence[bool] | Bools) -> Bools:
-        """The events whose name is meant; `is_meant` has one value for each of `names`."""
+        """Mask of the events whose name is selected; `is_meant` has one value for each of `names`."""
         marks = np.asarray(is_meant, bool)
         return marks[self.name] if len(marks) else np.zeros(len(self), bool)
 
 
 @dataclass(frozen=True)
 class Nesting:
-    """How events of one thread lie in each other. An event that is async lies in none, and none in it.
+    """How the events of one thread nest. An asynchronous event lies in no other, and none in it.
 
     Attributes:
         parent: index of the event around it; -1: none.
@@ -137,7 +137,7 @@ class Nesting:
 
     @classmethod
     def of(cls, events: Events) -> Nesting:
-        """No event is visited alone: a level at a time, over all of its events."""
+        """Computed one depth at a time over all events, never event by event."""
         count = len(events)
         parent, previous, last = (np.full(count, NOTHING, np.int64) for _ in range(3))
         depth = np.zeros(count, np.int64)
@@ -157,7 +157,7 @@ class Nesting:
         return nesting
 
     def _levels(self, events: Events) -> Iterator[tuple[Ints, Ints]]:
-        """Of each thread and depth, the indexes there and one level above."""
+        """For each thread and depth, the indexes at that depth and at the one above."""
         for thread in np.unique(events.thread):
             index = np.flatnonzero((events.thread == thread) & ~events.is_async)
             above: Ints = _no_ints()
@@ -167,7 +167,7 @@ class Nesting:
                 above = here
 
     def inherited(self, own: Ints) -> Ints:
-        """Each event's value, or where it is -1, the one of the nearest event around it that has one."""
+        """Each event's value, or where it is -1, that of the nearest enclosing event with another value."""
         found = own.copy()
         order = np.argsort(self.depth, kind="stable")
         bounds = np.searchsorted(self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 2))
@@ -179,7 +179,9 @@ class Nesting:
 
 
 def _depths(start_ns: Ints, end_ns: Ints) -> Ints:
-    """How many of the events are around each; sorted by start, of two with one start the outer one first."""
+    """How many events enclose each one. They are sorted by start; at equal starts the outer one comes
+    first.
+    """
     closed = np.searchsorted(np.sort(end_ns), start_ns, side="right")
     # an event that takes no time is closed at its own start: neither it nor later ones count as closed before
     is_empty = (start_ns == end_ns).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The figures of a step: the table from which CSV, reports and the docs are made."""
+"""The figures of a step: the table from which CSV, reports and docs are generated."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PARTS = (
 
 
 def part_ns(step: StepRecord, key: str) -> int | None:
-    """A part by its key; None of a clean step."""
+    """A part by its key; None for a clean step."""
     value: int | None = getattr(step, f"{key}_ns")
     return value
 

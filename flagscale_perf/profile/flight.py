@@ -1,4 +1,4 @@
-"""What torch's flight recorder and its process groups say of collectives: group, sequence, sizes.
+"""What torch's flight recorder and process groups tell about collectives: group, sequence, sizes.
 
 Torch keeps the last 2000 collectives of a process (`TORCH_FR_BUFFER_SIZE`) at no cost to us. Point-to-point
 over gloo is not among them. Everything private of torch.distributed is in this file.
@@ -27,7 +27,7 @@ _ELEMENTS = {
 
 
 class Flown(NamedTuple):
-    """A collective, as the flight recorder has it.
+    """A collective as the flight recorder has it.
 
     Attributes:
         asked_ns: monotonic mark of when it was asked for.
@@ -60,7 +60,7 @@ class Groups(NamedTuple):
 
 
 def groups() -> Groups:
-    """Of this process; none without torch.distributed."""
+    """The groups of this process; none without torch.distributed."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
     world = getattr(module, "_world", None)
     found: dict[str, Group] = {}
@@ -84,8 +84,8 @@ def _rank(module: Any) -> int | None:
 
 
 def flown() -> list[Flown]:
-    """What the flight recorder holds, oldest first; empty where there is none. Takes some 50 us an entry, and
-    other threads wait for half of that: after a window, never in one.
+    """The contents of the flight recorder, oldest first; empty if there is none. Takes some 50 us an entry,
+    and blocks other threads for half of that: call it after a window, never within one.
     """
     recorder = getattr(sys.modules.get("torch._C._distributed_c10d"), "_dump_fr_trace_json", None)
     if recorder is None:
@@ -119,8 +119,8 @@ def _said(description: str, number: str) -> str:
 
 
 def bytes_of(sizes: Sequence[Any], types: Sequence[str]) -> int | None:
-    """Of tensors with these sizes, each a list of numbers, or one number of elements; None where a type is
-    not known.
+    """Bytes of tensors with these sizes, each a list of numbers or one number of elements; None if a type is
+    unknown.
     """
     found = 0
     for size, name in zip(sizes, types, strict=False):

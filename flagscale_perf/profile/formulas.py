@@ -1,4 +1,4 @@
-"""FLOPs, and weights that no argument shows, of operators that torch's own table does not have.
+"""FLOPs, and weights that are no argument, of operators missing from torch's own table.
 
 A row here is all that another library's operator needs. How many keys each query meets in a serving engine's
 attention is in no shape: the engine says so for a step.
@@ -14,7 +14,7 @@ Shape = Sequence[int]
 
 
 class Formula(NamedTuple):
-    """Of one operator; each function is called with what the operator is called with, shapes for tensors.
+    """The cost of one operator. Its functions take the operator's arguments, with shapes in place of tensors.
 
     Attributes:
         flops: of one run.
@@ -28,7 +28,7 @@ class Formula(NamedTuple):
 
 
 def _onednn_mm(made: Shape, given: Shape, *_: Any) -> int:
-    """The weight is behind a number; the result is an argument."""
+    """The weight is behind an opaque number; the result is an argument."""
     return 2 * prod(made) * given[-1]
 
 

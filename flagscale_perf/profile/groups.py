@@ -1,5 +1,5 @@
-"""Process groups as text: what one is for and who is in it, so that the same group has the same text on all
-its ranks and another one of the same name does not.
+"""Process groups as text: purpose and members, so that a group has the same text on all its ranks and differs
+from another group of the same name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Group(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Group:
-        """Of what `str` has made."""
+        """The group that `str` made the text of."""
         name, _, tail = text.rpartition(" ")
         matches = [_RUN.fullmatch(part) for part in tail.split(",")]
         if not name or not all(matches):
@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
-    """`0-7`, `0-12/4` for every fourth, or what there is in runs: `0-1,6`."""
+    """`0-7`, `0-12/4` for every fourth, otherwise the runs of consecutive ranks: `0-1,6`."""
     parts, at = [], 0
     while at < len(ranks):
         stride = ranks[at + 1] - ranks[at] if at + 1 < len(ranks) else 0

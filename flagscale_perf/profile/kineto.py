@@ -1,4 +1,4 @@
-"""The one place that knows names of torch's profiler: a session, its raw events, and the ranges in them."""
+"""The one place that knows the names of torch's profiler: a session, its raw events, and their ranges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flagscale_perf.profile.events import NOTHING, Allocations, Events, Inputs, 
 from flagscale_perf.spine.clock import Anchor
 
 MEMORY = "[memory]"
-# Names that torch does not promise -> what is worse without one.
+# Private names of torch -> what is worse without one.
 PRIVATE = {
     "_C._profiler._RecordFunctionFast": "the range of a module costs more than twice as much",
     "_C._profiler._ExperimentalConfig": "on a device, groups and sizes of collectives are not known",
@@ -31,7 +31,7 @@ Range: Callable[[str], Any] = getattr(
 
 
 def missing_names() -> dict[str, str]:
-    """Those of `PRIVATE` that this torch does not have."""
+    """Those of `PRIVATE` that this torch lacks."""
     return {f"torch.{name}": cost for name, cost in PRIVATE.items() if _find(name) is None}
 
 
@@ -43,7 +43,7 @@ def _find(name: str) -> Any:
 
 
 def is_running() -> bool:
-    """Whether any profiler of torch runs in this process: a second one would take its events away."""
+    """Whether any torch profiler runs in this process: a second one would take its events away."""
     enabled: Any = getattr(torch.autograd, "_profiler_enabled", None)
     if enabled is None:  # the public profiler alone
         enabled = partial(getattr, torch_profiler, "_is_profiler_enabled", False)
@@ -51,7 +51,7 @@ def is_running() -> bool:
 
 
 def has_device() -> bool:
-    """Whether this process uses a CUDA device; not one that is only played, in a rehearsal."""
+    """Whether this process uses a CUDA device; false for one that a rehearsal emulates."""
     is_built = (torch.version.cuda or torch.version.hip) is not None
     return bool(is_built and torch.cuda.is_available() and torch.cuda.is_initialized())
 
@@ -76,7 +76,7 @@ class Session:
         self._is_started = False
 
     def start(self) -> None:
-        """Raises RuntimeError where another profiler runs."""
+        """Raises RuntimeError if another profiler runs."""
         if is_running():
             raise RuntimeError("another profiler runs")
         self._profile.__enter__()
@@ -84,8 +84,8 @@ class Session:
         self._anchor = Anchor.now()
 
     def stop(self) -> int:
-        """Waits for the device, as torch's profiler does: what it runs belongs to the step. Returns how many
-        events there are.
+        """Stops recording and returns the number of events. Waits for the device, as torch's profiler does:
+        the kernels launched belong to the step.
         """
         if not self._is_started:
             return 0
@@ -97,15 +97,19 @@ class Session:
 
     @property
     def is_read(self) -> bool:
-        """Whether its events are columns, and torch's own memory of them is given back."""
+        """Whether its events have been turned into columns and torch's own memory of them released."""
         return self._columns is not None
 
     def read(self, most: int) -> None:
-        """Makes columns of what `events` returns later, which need a thirtieth of the memory."""
+        """Turns the events into columns, which need a thirtieth of the memory; `events` returns them
+        later.
+        """
         self._columns = self.events(most)
 
     def events(self, most: int) -> Events:
-        """The first `most` events of the host, and what belongs to them; once. After `read`, what it read."""
+        """The first `most` events of the host, and what belongs to them. May be called once; returns the
+        result of `read` if that was called.
+        """
         columns, self._columns = self._columns, None
         if columns is not None:
             return columns
@@ -118,7 +122,7 @@ class Session:
 
 
 def _experimental(device: bool) -> dict[str, Any]:
-    """What tells a collective's group and sizes, where torch has it; only NCCL does."""
+    """The option that records a collective's group and sizes, if torch has it; only NCCL fills it."""
     with contextlib.suppress(ImportError, TypeError):
         from torch._C._profiler import _ExperimentalConfig
 
@@ -128,7 +132,7 @@ def _experimental(device: bool) -> dict[str, Any]:
 
 
 class _Reader:
-    """Raw events of Kineto to columns."""
+    """Turns Kineto's raw events into columns."""
 
     def __init__(self, raw: list[Any], offset: int, device: bool, shapes: bool, memory: bool) -> None:
         self._offset = offset
@@ -140,7 +144,7 @@ class _Reader:
         self._raw = raw
 
     def _sorted_out(self, raw: list[Any]) -> list[Any]:
-        """Events of the host alone; kernels and allocations go to lists of their own."""
+        """The events of the host; kernels and allocations go to lists of their own."""
         host, cpu = [], torch._C._autograd.DeviceType.CPU
         for event in raw:
             if event.device_type() != cpu:
@@ -152,7 +156,7 @@ class _Reader:
         return host
 
     def read(self, most: int) -> Events:
-        """Of all that was recorded."""
+        """Everything recorded."""
         raw = self._raw
         if self._device:  # calls of CUDA's own are part of the operator they are in
             raw = [event for event in raw if event.activity_type() in _HOST_ACTIVITIES]
@@ -207,7 +211,7 @@ class _Reader:
 
 
 def _is_annotation(kernel: Any) -> bool:
-    """A range of the host that Kineto shows on the device, too."""
+    """Whether it is a range of the host that Kineto also shows on the device."""
     return bool(kernel.is_user_annotation()) or kernel.activity_type() == _ANNOTATION
 
 
@@ -238,7 +242,7 @@ def _inputs(raw: list[Any]) -> Inputs:
 
 
 def _public_events(profile: Any, most: int) -> Events:
-    """The same by torch's public interface, at many times the cost; without shapes and memory."""
+    """The same through torch's public interface, at many times the cost and without shapes and memory."""
     raw = sorted(profile.function_events, key=lambda event: event.time_range.start)
     start_ns = _ints([event.time_range.start * 1000 for event in raw[:most]])
     base = profile.profiling_start_time_ns  # its times are relative to the session's start
@@ -263,7 +267,7 @@ def _ints(values: list[Any]) -> Ints:
 
 
 def _named(texts: Iterable[str]) -> tuple[list[str], Ints]:
-    """Distinct names in the order of their first use, and each text's index in them."""
+    """Distinct names in the order of first use, and the index of each text among them."""
     index: dict[str, int] = {}
     numbers = np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
     return list(index), numbers

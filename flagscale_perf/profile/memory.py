@@ -14,7 +14,7 @@ from flagscale_perf.profile.rows import operators_of
 
 
 class MemoryKey(NamedTuple):
-    """A module, or an operator that it calls itself: `op` is "" for the module as a whole.
+    """A module, or an operator that it calls directly: `op` is "" for the module as a whole.
 
     Attributes:
         part: label of a `Part`.
@@ -28,7 +28,7 @@ class MemoryKey(NamedTuple):
 
 @dataclass
 class Memory:
-    """As in `MemoryRecord`; over several runs, sums, and the most of one run."""
+    """As in `MemoryRecord`; over several runs, sums, and the largest of one run."""
 
     allocations: int = 0
     allocated_bytes: int = 0
@@ -38,7 +38,7 @@ class Memory:
     peak_bytes: int = 0
 
     def add(self, other: Memory) -> None:
-        """Another run."""
+        """Adds another run."""
         self.allocations += other.allocations
         self.allocated_bytes += other.allocated_bytes
         self.retained_bytes += other.retained_bytes
@@ -49,7 +49,8 @@ class Memory:
 
 @dataclass(frozen=True)
 class Levels:
-    """Allocations of each thread in the order of time, with the level after each; that of all threads, too.
+    """Allocations of each thread in time order, with the level after each, for the thread and for all
+    threads.
 
     Attributes:
         start_ns, sizes: of each thread's allocations.
@@ -63,7 +64,7 @@ class Levels:
 
     @classmethod
     def of(cls, events: Events) -> Levels:
-        """Nothing where allocations were not recorded."""
+        """Empty if allocations were not recorded."""
         levels = cls({}, {}, {}, {})
         changes = events.allocations
         if changes is None:
@@ -79,14 +80,14 @@ class Levels:
         return levels
 
     def slices(self, events: Events, thread: int, index: Ints) -> tuple[Ints, Ints]:
-        """Of each of the thread's events, the first allocation in it and the first after it."""
+        """For each of the thread's events, the first allocation within it and the first after it."""
         times = self.start_ns[thread]
         begin = np.searchsorted(times, events.start_ns[index], side="left")
         end = np.searchsorted(times, events.end_ns[index], side="right")
         return begin, np.maximum(end, begin)
 
     def retained(self, events: Events) -> Ints:
-        """What each event has allocated and not freed."""
+        """What each event allocated and did not free."""
         found = np.zeros(len(events), np.int64)
         for thread, level in self.level.items():
             index = np.flatnonzero((events.thread == thread) & ~events.is_async)
@@ -96,8 +97,9 @@ class Levels:
 
 
 def memory_of(events: Events, places: Attribution) -> dict[MemoryKey, Memory]:
-    """Of all modules with what they call, and of each operator that a module calls itself. A module's
-    backward pass lasts from the first node of its operators, or of the modules in it, to the last in a row.
+    """Memory of all modules including what they call, and of each operator that a module calls directly. A
+    module's backward pass lasts from the first node of its operators, or of the modules in it, to the last
+    node in a row.
     """
     levels = Levels.of(events)
     found: dict[MemoryKey, Memory] = {}
@@ -118,7 +120,7 @@ def memory_of(events: Events, places: Attribution) -> dict[MemoryKey, Memory]:
 def _add_backward(
     found: dict[MemoryKey, Memory], events: Events, places: Attribution, levels: Levels, thread: int
 ) -> None:
-    """Modules as a whole in the backward pass, which has no ranges of them."""
+    """Adds the modules as a whole in the backward pass, where they have no ranges."""
     spans = np.array(list(_spans(events, places, thread)), np.int64).reshape(-1, 3)
     times = levels.start_ns[thread]
     begin = np.searchsorted(times, events.start_ns[spans[:, 1]], side="left")
@@ -130,7 +132,7 @@ def _add_backward(
 
 
 def _spans(events: Events, places: Attribution, thread: int) -> Iterator[tuple[int, int, int]]:
-    """Of each module, the first and the last of its nodes that run in a row, with those of modules in it."""
+    """For each module, the first and the last of its consecutive nodes, including those of modules in it."""
     parent = places.nesting.parent
     above = {
         int(places.module[event]): int(places.module[parent[event]])
@@ -154,7 +156,9 @@ def _spans(events: Events, places: Attribution, thread: int) -> Iterator[tuple[i
 
 
 def _meant(events: Events, places: Attribution) -> Bools:
-    """Ranges of modules, and what lies in these, in the step or in nothing, but in no other operator."""
+    """Mask of module ranges and of what lies directly in them, in the step or in nothing, but in no other
+    operator.
+    """
     parent = places.nesting.parent
     holds = places.is_module | places.is_step | places.is_user
     is_outer = (parent < 0) | holds[np.maximum(parent, 0)]

@@ -1,4 +1,4 @@
-"""Names of collectives: which of a profiler's events are one, and which operation it is.
+"""Names of collectives: which of a profiler's events are collectives, and which operation they are.
 
 One table for the whole instrument. Another library's operators are one more line of `TABLE`.
 """
@@ -14,13 +14,13 @@ from typing import NamedTuple
 class Role(IntEnum):
     """What an event of a collective is. One operation has a call and, mostly, what executes it."""
 
-    CALL = 0  # an operator which asks for the operation
+    CALL = 0  # an operator that requests the operation
     EXECUTED = 1  # the operation itself, in a library's thread or on the device
-    WAIT = 2  # for one that was asked for before
+    WAIT = 2  # waits for one requested before
 
 
 class Named(NamedTuple):
-    """What a name says.
+    """What a name tells.
 
     Attributes:
         role: call, execution or wait.
@@ -31,7 +31,7 @@ class Named(NamedTuple):
     operation: str
 
 
-# What is in a name without its underscores; the longer word first where one contains the other.
+# Substring of a name without underscores -> operation; a word that contains another one comes first.
 _WORDS = (
     ("allreduce", "all_reduce"),
     ("reducescatter", "reduce_scatter"),
@@ -66,17 +66,17 @@ TABLE: list[tuple[re.Pattern[str], Role]] = [
     (re.compile(r".*\b(allreduce_prototype|all_?reduce_fusion_kernel)\w*.*"), Role.EXECUTED),
 ]  # fmt: skip
 
-# Names which match and are none.
+# Names that match and are not collectives.
 _OTHERS = frozenset({"c10d::check_for_nan", "_c10d_functional::batch_p2p_ops"})
 
 POINT_TO_POINT = frozenset({"send", "recv", "send_recv"})
-# Each rank has a share of the buffer, which is counted whole.
+# Each rank holds a share of the buffer; the whole buffer is counted.
 GATHERED, SCATTERED = frozenset({"all_gather", "gather"}), frozenset({"reduce_scatter", "scatter"})
 
 
 @lru_cache(maxsize=4096)
 def named(name: str) -> Named | None:
-    """What an event of this name is to a collective; None: nothing."""
+    """Role and operation of an event of this name; None if it is not a collective's."""
     if name in _OTHERS:
         return None
     for pattern, role in TABLE:
@@ -87,14 +87,16 @@ def named(name: str) -> Named | None:
 
 
 def operation_of(name: str) -> str:
-    """Of "c10d::allreduce_", "gloo:all_reduce" or "ncclDevKernel_AllReduce_Sum": "all_reduce"; "": none."""
+    """ "all_reduce" for "c10d::allreduce_", "gloo:all_reduce" or "ncclDevKernel_AllReduce_Sum"; "" if it is
+    none.
+    """
     bare = name.split(":", 1)[-1].replace("_", "").lower()
     return next((operation for word, operation in _WORDS if word in bare), "")
 
 
 def bus_factor(operation: str, size: int | None) -> float | None:
-    """What turns bytes a second of an operation among `size` ranks into those on each rank's link, as
-    nccl-tests counts them; None where either is not known, or where one rank is alone.
+    """Factor from an operation's bytes per second among `size` ranks to those on each rank's link, as
+    nccl-tests counts them; None if either is unknown or the group has one rank.
     """
     if size is None or size < 2:
         return None
@@ -106,8 +108,8 @@ def bus_factor(operation: str, size: int | None) -> float | None:
 
 
 def buffer_bytes(operation: str, given: int, made: int, size: int | None) -> int | None:
-    """Bytes of an operation as nccl-tests counts them: a rank's buffer, or where each rank has a share of it,
-    all shares together.
+    """Bytes of an operation as nccl-tests counts them: a rank's buffer, or all shares together where each
+    rank has a share of it.
 
     Args:
         operation: as of `operation_of`.

@@ -1,4 +1,4 @@
-"""What is profiled, and where it goes; the same from a command line, a call and the environment."""
+"""What is profiled and where the result goes; the same from a command line, a call and the environment."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ProfileOptions:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment that says the same to another process."""
+        """Environment variables that give another process the same options."""
         return {
             f"{PREFIX}_STEPS": "" if self.steps is None else str(self.steps),
             f"{PREFIX}_DIR": str(self.directory),
@@ -72,7 +72,7 @@ class ProfileOptions:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> ProfileOptions:
-        """Raises PerfError for a value that cannot be meant."""
+        """Raises PerfError for an invalid value."""
         steps, clean = environment.get(f"{PREFIX}_STEPS", ""), environment.get(f"{PREFIX}_CLEAN", "1")
         ranks = environment.get(f"{PREFIX}_RANKS", "")
         causal = environment.get(f"{PREFIX}_CAUSAL", "")
@@ -92,7 +92,7 @@ class ProfileOptions:
 
 
 def options_of(config: PerfConfig, job: str = "") -> ProfileOptions:
-    """What the monitor's options ask for, beside its own files. `job`: as the attribute."""
+    """The profile options among the monitor's, with the run file beside its own. `job`: as the attribute."""
     return ProfileOptions(
         steps=None if config.perf_profile_steps is None else Steps.parse(config.perf_profile_steps),
         directory=Path(config.perf_log_dir).absolute(),

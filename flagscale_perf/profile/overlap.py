@@ -1,4 +1,4 @@
-"""How much of each collective is exposed: the rank computes nothing else meanwhile."""
+"""How much of each collective is exposed: time in which the rank computes nothing else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ _ENGINE = "autograd::engine::"
 
 
 def exposed(collectives: Sequence[Collective], events: Events, nesting: Nesting) -> list[Collective]:
-    """The same, each with what of it is exposed.
+    """The same collectives, each with its exposed time. On a device: while no other kernel runs. On the host:
+    the call itself, and then the time up to the operation's end in which the calling thread does nothing that
+    the profiler sees, if it still does nothing at that end: a waiting thread resumes when the operation is
+    over, not before. So a wait begins after the last event before this end. No two waits cover the same time.
 
     On a device: while no kernel of another sort runs. On the host: the call itself, and then the time up to
     the operation's end in which the thread that has called does nothing that the profiler sees, if it still
@@ -40,13 +43,13 @@ def _end_ns(each: Collective) -> int:
 
 
 def _is_work(name: str) -> bool:
-    """Whether an event of this name is an operator, and not one that only waits."""
+    """Whether an event of this name is an operator that does more than wait."""
     said = named(name)
     return "::" in name and not name.startswith(_ENGINE) and (said is None or said.role is not Role.WAIT)
 
 
 class _Device:
-    """Where kernels run which are no collective's."""
+    """When kernels run that belong to no collective."""
 
     def __init__(self, kernels: Kernels, ours: Set[str]) -> None:
         others = [named(name) is None and name not in ours for name in kernels.names]
@@ -59,7 +62,7 @@ class _Device:
         self._ends = ends[np.append(np.flatnonzero(first)[1:] - 1, len(ends) - 1)] if len(ends) else ends
 
     def exposed_ns(self, start_ns: int, end_ns: int) -> int:
-        """Of this time, in which none runs."""
+        """The part of this time in which no such kernel runs."""
         inside = np.minimum(self._ends, end_ns) - np.maximum(self._starts, start_ns)
         return end_ns - start_ns - int(np.maximum(inside, 0).sum())
 
@@ -75,7 +78,7 @@ class _Host:
         self._waited_until: dict[int, int] = {}
 
     def exposed_ns(self, each: Collective) -> int | None:
-        """What of it is exposed; None for one that no thread is known to have called."""
+        """The exposed part; None if the calling thread is unknown."""
         events, end_ns = self._events, _end_ns(each)
         if each.event < 0 or events.is_async[each.event]:
             return None
@@ -91,7 +94,7 @@ class _Host:
         return in_call_ns + max(0, end_ns - begin_ns)
 
     def _quiet_since(self, call: int, end_ns: int) -> int | None:
-        """Since when the thread of a call has done nothing when its operation ends; None if it works then."""
+        """Since when the calling thread has been idle when its operation ends; None if it is working then."""
         index, starts, ends = self._marks(int(self._events.thread[call]))
         before = int(np.searchsorted(starts, end_ns, side="right")) - 1
         around = int(index[before])
@@ -103,7 +106,7 @@ class _Host:
         return max(int(starts[before]), int(ends[ended]) if ended >= 0 else 0)
 
     def _marks(self, thread: int) -> tuple[Ints, Ints, Ints]:
-        """A thread's events, their starts, and their ends, sorted."""
+        """A thread's events, with their starts and ends sorted."""
         if thread not in self._threads:
             events = self._events
             index = np.flatnonzero((events.thread == thread) & ~events.is_async)

@@ -1,5 +1,5 @@
-"""The time of one step cut into pieces, each of which belongs to one event: pieces do not overlap, and those
-of the rank's threads make the step.
+"""Cuts the time of one step into pieces that belong to one event each: pieces do not overlap, and those of
+the rank's threads add up to the step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flagscale_perf.profile.records import Sort
 
 @dataclass(frozen=True)
 class Pieces:
-    """Columns, in no order.
+    """The pieces as columns, in no order.
 
     Attributes:
         owner: index of the innermost event that is open.
@@ -32,7 +32,9 @@ class Pieces:
 
     @classmethod
     def of(cls, events: Events, places: Attribution, is_collective: Bools) -> Pieces:
-        """Of the step's thread, and of the backward's where that has threads of its own.
+        """The pieces of the step's thread, and of the backward's where that runs on threads of its own.
+        `is_collective`: mask of events that are a collective, or call one. Raises ValueError if the step has
+        no range.
 
         `is_collective`: events that are a collective, or call one. Raises ValueError without a step's range.
         """
@@ -57,7 +59,7 @@ def _within(events: Events, places: Attribution, step: int) -> Bools:
 
 
 def _backward_threads(events: Events, places: Attribution, step: int) -> Bools:
-    """Events on threads of the backward's engine, which run while the step's thread waits."""
+    """Events on the backward engine's threads, which run while the step's thread waits."""
     threads = np.setdiff1d(np.unique(events.thread[places.is_node]), events.thread[[step]])
     is_inside = (events.start_ns >= events.start_ns[step]) & (events.start_ns < events.end_ns[step])
     found: Bools = np.isin(events.thread, threads) & is_inside & ~events.is_async
@@ -65,7 +67,7 @@ def _backward_threads(events: Events, places: Attribution, step: int) -> Bools:
 
 
 def _cut(events: Events, places: Attribution, is_meant: Bools, is_collective: Bools) -> Pieces:
-    """Before each event, what is left of the one around it; and of each event what comes after all in it."""
+    """The pieces of each event that its children leave: before each child, and after the last one."""
     nesting, end_ns = places.nesting, events.end_ns
     index = np.flatnonzero(is_meant)
     inner = index[nesting.parent[index] >= 0]
@@ -87,7 +89,7 @@ def _cut(events: Events, places: Attribution, is_meant: Bools, is_collective: Bo
 
 
 def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution, others: Bools) -> Pieces:
-    """Both, without the time in which the step's thread waits for the others."""
+    """The pieces of all threads, without the time in which the step's thread waits for the others."""
     order = np.argsort(pieces.start_ns, kind="stable")
     top = np.flatnonzero(others & (places.nesting.parent < 0))
     after = np.searchsorted(pieces.start_ns[order], events.start_ns[top], side="right")
@@ -118,7 +120,7 @@ def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution,
 
 
 def _waiting(pieces: Pieces, events: Events, is_async: Bools) -> Pieces:
-    """Time in Python that a collective on another thread ends: until then it was waited for."""
+    """Time in Python that ends with a collective on another thread: until then the step waited for it."""
     collectives = np.flatnonzero(is_async)
     if not len(collectives):
         return pieces

@@ -1,4 +1,4 @@
-"""What a step of a model will need, before it runs: memory at the peak, FLOPs, bytes, and the least time."""
+"""What a step of a model will need, before it runs: peak memory, FLOPs, bytes, and the least time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
 
 
 class Work(NamedTuple):
-    """One operator of one module in one part of a step, all of its runs.
+    """One operator of one module in one part of a step, over all its runs.
 
     Attributes:
         part: `FORWARD`, `BACKWARD` or `OPTIMIZER`.
@@ -35,7 +35,7 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """A device as its maker describes it. None is not known.
+    """A device as its vendor specifies it. None if unknown.
 
     Attributes:
         name: of the chip.
@@ -52,14 +52,15 @@ class Card:
     source: str
 
     def floor_ns(self, flops: float, moved_bytes: float) -> float | None:
-        """The time that such work takes at least; None where a roof is not known."""
+        """The least time for this work; None if a roof is unknown."""
         if self.flop_per_s is None or self.bytes_per_s is None:
             return None
         return max(flops / self.flop_per_s, moved_bytes / self.bytes_per_s) * NS_PER_S
 
 
 def card_of(device: str, dtype: str) -> Card:
-    """The device of that name, or of a part of it that means no other. Raises PerfError for no such device.
+    """The device of that name, or of an unambiguous part of it. Raises PerfError if there is none. `dtype`:
+    one of `DTYPES`.
 
     `dtype`: one of `DTYPES`.
     """
@@ -77,7 +78,7 @@ def card_of(device: str, dtype: str) -> Card:
 
 @dataclass(frozen=True)
 class Setup:
-    """Which step.
+    """Which step is predicted.
 
     Attributes:
         model: what the model is called, or where its configuration is.
@@ -99,7 +100,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Of one step after the first one: the optimizer has its state.
+    """Prediction for a step after the first: the optimizer has its state.
 
     Attributes:
         parameters: how many numbers the model has.
@@ -121,12 +122,12 @@ class Prediction:
 
     @property
     def peak_bytes(self) -> int:
-        """The most that is held at one moment."""
+        """The most bytes held at any moment."""
         return sum(self.at_peak.values())
 
     @property
     def flops(self) -> int:
-        """Of the whole step."""
+        """FLOPs of the whole step."""
         return sum(one.flops for one in self.work)
 
     def as_dict(self, card: Card | None = None) -> dict[str, Any]:

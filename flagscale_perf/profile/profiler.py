@@ -1,4 +1,4 @@
-"""Profiles steps of models in this process: the host says where a step begins and ends, nothing else."""
+"""Profiles steps of models in this process; the host only says where a step begins and ends."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ UNSEEN = (
 
 
 class Profiler:
-    """Between `begin_step` and `end_step` lies one step. Nothing here raises, but for a user's mistake
-    when it is made; a failure inside is said once, and profiling ends.
+    """A step lies between `begin_step` and `end_step`. Nothing here raises, except for a user's mistake at
+    construction; an internal failure is reported once and ends profiling.
     """
 
     def __init__(
@@ -98,11 +98,13 @@ class Profiler:
 
     @property
     def is_on(self) -> bool:
-        """Whether there may be another step to profile."""
+        """Whether another step may still be profiled."""
         return self._is_on
 
     def begin_step(self, iteration: int | None = None, phase: str = "train") -> None:
-        """A step begins. `iteration`: as the host counts those of this phase; None: counted here, from 1."""
+        """Begins a step. `iteration`: as the host counts the steps of this phase; None: counted here, from
+        1.
+        """
         if not self._is_on:
             return
         self._counts[phase] += 1
@@ -115,8 +117,8 @@ class Profiler:
     def end_step(
         self, samples: int | None = None, tokens: int | None = None, attended: int | None = None
     ) -> None:
-        """The step is over; without it, a step ends where the next one begins. `attended`: pairs of a query
-        and a key, where the shapes of attention do not show them.
+        """Ends the step; without it, a step ends where the next one begins. `attended`: pairs of a query and
+        a key, if the shapes of attention do not show them.
         """
         if self._step is None and self._experiment is None:
             return
@@ -139,7 +141,7 @@ class Profiler:
         samples: int | None = None,
         tokens: int | None = None,
     ) -> Iterator[None]:
-        """A step around a block."""
+        """Makes a block one step."""
         self.begin_step(iteration, phase)
         try:
             yield
@@ -147,7 +149,7 @@ class Profiler:
             self.end_step(samples, tokens)
 
     def close(self) -> None:
-        """Ends a step and a window that are open, and waits until all records are kept."""
+        """Ends any open step and window, and waits until all records are written."""
         try:
             if self._step is not None:
                 self._end(None, None)
@@ -206,7 +208,7 @@ class Profiler:
         self._begun.add(phase)
 
     def _begin_experiments_step(self, experiment: Experiment, number: int, phase: str) -> None:
-        """One that may be delayed, where the window is far enough behind."""
+        """Begins a step that may be delayed, if enough steps have passed since the window."""
         assert self._schedule is not None and self._options.causal is not None
         experiment.end_step()
         position = number - self._schedule.causal_first
@@ -226,7 +228,9 @@ class Profiler:
                 self._over.put(experiment)
 
     def _say_late(self, number: int, phase: str) -> None:
-        """Where the only window was over before the first step: a training that goes on from a checkpoint."""
+        """Reports that the only window was over before the first step, as in a training that resumes from a
+        checkpoint.
+        """
         if phase not in self._begun:
             assert self._schedule is not None
             every = max(100, self._schedule.length)
@@ -234,7 +238,7 @@ class Profiler:
             self._complain(text)
 
     def _joined(self) -> Reduction:
-        """The first window: modules are looked at, and the writer of the job is joined."""
+        """At the first window: inspects the modules and joins the job's writer."""
         self._ranges = Ranges(self._models)
         model = type(unwrapped(self._models[0])).__name__ if self._models else ""
         is_compiled = bool(self._ranges.compiled)
@@ -254,7 +258,7 @@ class Profiler:
         )
 
     def _put_all(self, records: Sequence[Record]) -> None:
-        """On the side thread: where the ring has no room, it waits for the writer."""
+        """Runs on the side thread: if the ring is full, it waits for the writer."""
         if self._put is not None:
             for record in records:
                 self._put(record)
@@ -306,13 +310,13 @@ class Profiler:
             self._end_window(step.phase)
 
     def _leave(self) -> None:
-        """The range of the step."""
+        """Closes the range of the step."""
         entered, self._open_range = self._open_range, None
         if entered is not None:
             entered.__exit__(None, None, None)
 
     def _stop(self) -> int:
-        """Leaves nothing of a profiled step behind; returns how many events it had."""
+        """Ends profiling of a step, leaving nothing behind, and returns the number of its events."""
         self._leave()
         if self._ranges is not None:
             self._ranges.detach()
@@ -325,7 +329,7 @@ class Profiler:
             self._over.put(window)
 
     def _reduce(self) -> None:
-        """On a thread of its own, one window after another."""
+        """Makes the records of windows one after another, on a thread of its own."""
         try:
             while (done := self._over.get()) is not None:
                 assert self._reduction is not None
@@ -345,7 +349,7 @@ class Profiler:
             thread.join()
 
     def _fail(self, error: Exception) -> None:
-        """Said once; the program goes on as if it had never been profiled."""
+        """Reports the failure once; the program goes on as if it had never been profiled."""
         self._is_on = False
         self._step = None
         experiment, self._experiment = self._experiment, None
@@ -364,7 +368,7 @@ class Profiler:
         self._complain(f"profiling ends: {type(error).__name__}: {error}")
 
     def _complain(self, text: str, about: str = "") -> None:
-        """Once. `about`: what texts with other numbers in them have in common."""
+        """Reports a text once. `about`: what texts with different numbers have in common."""
         if (about or text) not in self._said:
             self._said.add(about or text)
             complain(f"flagscale_perf profile: {text}")

@@ -1,4 +1,4 @@
-"""A range of the profiler around each module's forward pass, by hooks that leave nothing behind."""
+"""A profiler range around each module's forward pass, by hooks that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped
 
 
 def paths_of(models: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module]:
-    """Each module by its path, without what wraps it; the root by its class's name. Of several models, such
-    as the chunks of a pipeline's stage, each path begins with the number of its model. A layer that knows its
-    number in the whole model, as Megatron-Core's do, has that one in its path: stages count their own anew.
+    """The path of each module without what wraps it; the root is named by its class. With several models,
+    such as the chunks of a pipeline stage, each path begins with the number of its model. A layer that knows
+    its number in the whole model, as Megatron-Core's do, has that one in its path, as each stage numbers its
+    own modules from 0.
     """
     chunks = [models] if isinstance(models, nn.Module) else list(models)
     found: dict[str, nn.Module] = {}
@@ -32,8 +33,8 @@ def paths_of(models: nn.Module | Sequence[nn.Module]) -> dict[str, nn.Module]:
 
 
 def _numbered(path: str, module: nn.Module, layers: dict[str, str]) -> str:
-    """The path with the layers' own numbers, from 0. `layers`: those above it, as they are and as they are
-    called, to which it is added.
+    """The path with the layers' global numbers, from 0. `layers`: maps enclosing layers' paths to their
+    numbered ones; this layer is added to it.
     """
     parent, _, name = path.rpartition(".")
     above = layers.get(parent, parent)
@@ -45,7 +46,7 @@ def _numbered(path: str, module: nn.Module, layers: dict[str, str]) -> str:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model that data parallelism, mixed precision or the compiler has wrapped."""
+    """The model inside the wrappers of data parallelism, mixed precision or the compiler."""
     while True:
         children = list(model._modules.items())
         if len(children) != 1 or children[0][0] not in _WRAPPERS or children[0][1] is None:
@@ -58,7 +59,7 @@ def _shortened(path: str) -> str:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Whether what runs is not the module's own Python: hooks would not be called, or break its graph."""
+    """Whether the module's own Python does not run: hooks would not be called, or would break its graph."""
     if getattr(module, "_compiled_call_impl", None) is not None:
         return True
     if getattr(module, "do_not_compile", None) is False:  # what vLLM compiles has this attribute
@@ -67,7 +68,7 @@ def is_compiled(module: nn.Module) -> bool:
 
 
 class Ranges:
-    """The hooks of one model, or of its chunks.
+    """The hooks of one model or of its chunks.
 
     Attributes:
         paths: of all modules that can have a range.
@@ -83,7 +84,7 @@ class Ranges:
         self._handles: list[Any] = []
 
     def attach(self) -> None:
-        """One pair of hooks for each module."""
+        """Adds one pair of hooks to each module."""
         for path in self.paths:
             module = self._modules[path]
             before, after = _hooks(MODULE + path)
@@ -92,14 +93,14 @@ class Ranges:
             self._handles.append(module.register_forward_hook(after, always_call=True))
 
     def detach(self) -> None:
-        """Nothing is left."""
+        """Removes all hooks."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
 
 def _compiled_parts(models: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Each module inside of a compiled one, with the outermost compiled one; that itself included."""
+    """Each module inside a compiled one, mapped to the outermost compiled one, which is included itself."""
     for model in models:
         for module in model.modules():
             if is_compiled(module):
@@ -109,7 +110,7 @@ def _compiled_parts(models: Sequence[nn.Module]) -> Iterator[tuple[nn.Module, nn
 
 
 def _hooks(name: str) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Around one module's forward pass, which may run within itself."""
+    """The hooks around one module's forward pass, which may run recursively."""
     open_ranges: list[Any] = []
 
     def before(module: nn.Module, args: Any) -> None:

@@ -1,4 +1,4 @@
-"""Which rank a profiled process is, in words."""
+"""The rank of a profiled process, in words."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flagscale_perf.profile import kineto
 
 @dataclass(frozen=True)
 class Rank:
-    """As a `RankRecord`, with texts in place of names' numbers; what the host does not say is looked up.
+    """As a `RankRecord`, with texts in place of name numbers; what the host does not tell is looked up.
 
     Attributes:
         rank, world_size: None: what torch.distributed says, or the launcher's environment.
@@ -41,11 +41,11 @@ class Rank:
 
     @property
     def number(self) -> int:
-        """Among all processes of the job."""
+        """Its number among all processes of the job."""
         return _numbers()[0] if self.rank is None else self.rank
 
     def completed(self, model: str, is_compiled: bool) -> Rank:
-        """With what was left open."""
+        """The same with open fields filled in."""
         rank, size = _numbers()
         return replace(
             self,
@@ -58,7 +58,9 @@ class Rank:
 
 
 def _numbers() -> tuple[int, int]:
-    """Rank and world size, as torch.distributed has them where that runs, else as the launcher says."""
+    """Rank and world size from torch.distributed if it is initialised, otherwise from the launcher's
+    environment.
+    """
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     rank = _whole("RANK", 0)

@@ -1,4 +1,4 @@
-"""The `Instrument` of profiled ranks; run as a module, the writer process of a job on this machine."""
+"""The `Instrument` of profiled ranks; run as a module, it is the job's writer process on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flagscale_perf.writer.processes import ProcessesPipeline
 
 
 class ProfilePipeline(ProcessesPipeline):
-    """Ranks, and the steps, rows, collectives and memory of their windows."""
+    """Passes on ranks, and the steps, rows, collectives and memory of their windows."""
 
     name = "profile"
     presentation = PRESENTATION

@@ -17,7 +17,7 @@ from flagscale_perf.spine.records import record
 class Sort(IntEnum):
     """What a row's time was spent on."""
 
-    OPERATOR = 0  # in an operator, what it calls in turn aside
+    OPERATOR = 0  # in an operator, without what it calls
     HOST = 1  # in a module's Python, between its operators
     ENGINE = 2  # in autograd's engine, between the backward's nodes
     COMMUNICATION = 3  # in a collective, waiting for other ranks included
@@ -25,7 +25,7 @@ class Sort(IntEnum):
 
 @record("profile_rank", slot=24)
 class RankRecord(NamedTuple):
-    """Which rank of which job this process is. What is not known or not used is None.
+    """Which rank of which job this process is. None for what is unknown or unused.
 
     Attributes:
         rank, world_size: among all processes of the job.
@@ -59,8 +59,7 @@ class RankRecord(NamedTuple):
 
 @record("profile_step", slot=25, start="start_ns", duration="total_ns")
 class StepRecord(NamedTuple):
-    """One step: a training iteration, or one forward pass of a model that serves. Of a clean step only the
-    time is known. In a profiled one the parts do not overlap and add up to `total_ns`.
+    """One step: a training iteration, or one forward pass of a serving model.
 
     Attributes:
         window: number of the `WindowRecord` it belongs to.
@@ -260,7 +259,7 @@ class RoofRecord(NamedTuple):
 
 @record("profile_delay", slot=31, start="start_ns", duration="total_ns")
 class DelayRecord(NamedTuple):
-    """One step of an experiment in which delays are planted, as this rank took it.
+    """One step of an experiment with planted delays, as this rank took it.
 
     Attributes:
         iteration: as the host counts them.

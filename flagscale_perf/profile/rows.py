@@ -1,4 +1,4 @@
-"""The rows of one step: what each operator of each module took, so that all of them make the step."""
+"""The rows of one step: the time of each operator of each module, adding up to the step."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LABELS = tuple(part.label for part in Part)
 
 
 class Key(NamedTuple):
-    """What a row is of.
+    """What identifies a row.
 
     Attributes:
         part: label of a `Part`.
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 @dataclass
 class Row:
-    """Sums; as in `RowRecord`."""
+    """The sums of a row, as in `RowRecord`."""
 
     runs: int = 0
     self_ns: int = 0
@@ -46,7 +46,7 @@ class Row:
     steps: int = 1
 
     def add(self, other: Row) -> None:
-        """The same row of another step."""
+        """Adds the same row of another step."""
         self.runs += other.runs
         self.self_ns += other.self_ns
         self.total_ns += other.total_ns
@@ -83,13 +83,15 @@ class StepRows:
 
     @property
     def booked_ns(self) -> int:
-        """What the rows account for."""
+        """The time that the rows account for."""
         parts = (self.operators_ns, self.outside_ns, self.host_ns, self.engine_ns, self.communication_ns)
         return sum(parts)
 
 
 def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], bool]) -> StepRows:
-    """`is_collective`: whether an operator's name is that of a collective, or of what calls one."""
+    """The rows of a step. `is_collective`: tells whether an operator's name is that of a collective, or of
+    what calls one.
+    """
     calls = events.marked([is_collective(name) for name in events.names])
     pieces = Pieces.of(events, places, calls)
     grouped = _Grouped(events, places)
@@ -116,7 +118,7 @@ def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], 
 
 
 class _Grouped:
-    """Sums over the pieces and the events of each row: a row is a number while they are made."""
+    """Sums the pieces and the events of each row; rows are numbers meanwhile."""
 
     def __init__(self, events: Events, places: Attribution) -> None:
         self._events, self._places = events, places
@@ -142,7 +144,7 @@ class _Grouped:
         return {self._key(key): Row(*each) for key, each in zip(keys.tolist(), sums, strict=True)}
 
     def calls(self, pieces: Pieces) -> StepCalls:
-        """Each run of an operator or of a collective on the rank's threads, as `_of_events` counts them: one
+        """Each run of an operator or collective on the rank's threads, as `_of_events` counts them: a run
         within another of the same row is part of it.
         """
         events, places, parent = self._events, self._places, self._places.nesting.parent
@@ -169,8 +171,8 @@ class _Grouped:
         )  # fmt: skip
 
     def _runs(self, pieces: Pieces) -> tuple[Ints, Ints, Ints, Bools]:
-        """The events that rows are made of, and what their own time was spent on; the row's number of each
-        event; and which of those events lie in no other one of their row.
+        """The events that rows are made of, what their own time was spent on, the row number of each event,
+        and which of them lie within no other of their row.
         """
         events, parent = self._events, self._places.nesting.parent
         sort = np.full(len(events), NOTHING, np.int64)
@@ -183,8 +185,8 @@ class _Grouped:
         return index, sort[index], key, is_outer
 
     def _of_events(self, pieces: Pieces, keys: Ints) -> tuple[Ints, Ints, Ints]:
-        """Of each row: how many events, the time of them with all in them, and that of their kernels. One
-        within another of the same row is part of it.
+        """For each row: the number of events, their total time, and that of their kernels. An event within
+        another of the same row is part of it.
         """
         events = self._events
         index, _, key, is_outer = self._runs(pieces)
@@ -199,7 +201,7 @@ class _Grouped:
         return runs, total_ns, device_ns
 
     def _keys(self, owner: Ints, sort: Ints, op: Ints) -> Ints:
-        """A number for each row; the engine's time is in no module."""
+        """A number for each row; the engine's time belongs to no module."""
         places = self._places
         is_engine = sort == Sort.ENGINE
         module = np.where(is_engine, 0, places.module[owner])
@@ -216,7 +218,7 @@ class _Grouped:
 
 
 def _ordinals(key: Ints) -> Ints:
-    """Of each, how many equal ones came before it."""
+    """For each value, how many equal ones came before it."""
     order = np.argsort(key, kind="stable")
     ordered = key[order]
     first = np.searchsorted(ordered, ordered, side="left")
@@ -226,7 +228,9 @@ def _ordinals(key: Ints) -> Ints:
 
 
 def operators_of(events: Events, places: Attribution) -> tuple[list[str], Ints]:
-    """Names of operators, "" first, and each event's; a node's is that of what it runs."""
+    """Names of operators, "" first, and the index of each event's; a node has the name of the operator it
+    runs.
+    """
     index: dict[str, int] = {"": 0}
     bare = [name.removeprefix(NODE).removeprefix(PART) for name in events.names]
     by_name = np.array([index.setdefault(name, len(index)) for name in bare], np.int64)

@@ -1,4 +1,4 @@
-"""Which step is profiled, which one is clean, and when a window is over."""
+"""Which step is profiled, which is left clean, and when a window is over."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Schedule:
-    """A window: each profiled step with its clean ones behind it, and at last one with shapes and memory.
+    """A window: each profiled step with its clean ones after it, and a last one with shapes and memory.
 
     Attributes:
         steps: the first one of a window, how many are profiled, and when the next window begins.
@@ -38,7 +38,7 @@ class Schedule:
 
     @classmethod
     def of(cls, options: ProfileOptions) -> Schedule | None:
-        """None: nothing is profiled. Raises PerfError where one window would run into the next."""
+        """None if nothing is profiled. Raises PerfError if one window would run into the next."""
         if options.steps is None:
             return None
         schedule = cls(options.steps, options.clean, options.shapes or options.memory)
@@ -57,7 +57,7 @@ class Schedule:
 
     @property
     def profiled(self) -> int:
-        """Steps of a window that are."""
+        """Number of profiled steps in a window."""
         return self.steps.last - self.steps.first + 1
 
     @property
@@ -67,11 +67,11 @@ class Schedule:
 
     @property
     def causal_first(self) -> int:
-        """The first step that may be delayed on purpose, where that is asked for."""
+        """The first step that may be delayed, if delays are asked for."""
         return self.steps.first + self.length + SETTLE
 
     def warning(self, delays: Delays) -> str:
-        """What must be said before a program is slowed down on purpose."""
+        """What the user must be told before the program is slowed down on purpose."""
         first, sizes = self.causal_first, "/".join(f"{size / NS_PER_MS:g}" for size in delays.sizes_ns)
         delayed = len(delays.arms) - 2
         return (
@@ -81,14 +81,14 @@ class Schedule:
         )
 
     def position(self, iteration: int) -> int | None:
-        """The step's place in its window, from 0, or behind its end; None before the first window."""
+        """The step's index in its window, from 0, or past its end; None before the first window."""
         since = iteration - self.steps.first
         if since < 0:
             return None
         return since if self.steps.every is None else since % self.steps.every
 
     def kind(self, position: int) -> Kind:
-        """Of the step at this place of a window."""
+        """What is done with the step at this position of a window."""
         if position < self.profiled * (1 + self.clean):
             return Kind.CLEAN if position % (1 + self.clean) else Kind.PROFILED
         return Kind.DETAILED if self.has_detail and position == self.length - 1 else Kind.IGNORED

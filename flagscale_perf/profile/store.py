@@ -1,4 +1,4 @@
-"""Records of this rank on their way into its ring: texts as numbers, every record numbered."""
+"""Records of this rank on their way into its ring: texts become numbers, and every record is numbered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flagscale_perf.spine.records import Record
 
 
 class Store:
-    """Numbers names and records; not for several threads at once."""
+    """Numbers names and records; not thread-safe."""
 
     def __init__(self, put_all: Callable[[Sequence[Record]], None]) -> None:
         self._put_all = put_all
@@ -21,7 +21,7 @@ class Store:
         self._count = 0
 
     def name(self, text: str) -> int:
-        """The text's number, kept before its first use."""
+        """The text's number; records the text at its first use."""
         number = self._names.get(text)
         if number is None:
             number = self._names[text] = len(self._names)
@@ -29,12 +29,12 @@ class Store:
         return number
 
     def next_number(self) -> int:
-        """Of a record that is kept later than those that refer to it."""
+        """Reserves the number of a record that is added after those that refer to it."""
         self._count += 1
         return self._count
 
     def add(self, kind: type[Record], number: int | None = None, **fields: Any) -> int:
-        """Keeps a record, its texts by their numbers; returns its own."""
+        """Adds a record, with its texts as numbers, and returns its number."""
         number = self.next_number() if number is None else number
         for name in NAMES[kind]:
             fields[name] = self.name(fields[name])
@@ -42,21 +42,21 @@ class Store:
         return number
 
     def flush(self) -> None:
-        """Hands on what has been added since; may wait for room."""
+        """Passes on what was added since the last call; may wait for room in the ring."""
         pending, self._pending = self._pending, []
         self._put_all(pending)
 
     def add_rank(self, rank: Rank, modules: int) -> None:
-        """What comes first."""
+        """Adds the record of the rank, which comes first."""
         self.add(RankRecord, **vars(rank), modules=modules)
 
     def add_roofs(self, per_second: Mapping[str, int]) -> None:
-        """What this rank's device does at best, as `device.roofs.roofs` gives it."""
+        """Adds what this rank's device reaches at best, as measured by `device.roofs.roofs`."""
         for roof, value in per_second.items():
             self.add(RoofRecord, roof=roof, per_second=value)
 
     def add_delays(self, steps: Iterable[Any]) -> None:
-        """The steps of an experiment, each a `causal.Taken`."""
+        """Adds the steps of an experiment, each a `causal.Taken`."""
         for step in steps:
             place = step.arm.place
             self.add(
@@ -75,6 +75,6 @@ class Store:
 
 
 def _cut(text: str) -> str:
-    """The end of a name says more than its beginning: modules differ there."""
+    """Shortens a name from the left: modules differ at the end of their paths."""
     raw = text.encode()
     return text if len(raw) <= NAME_BYTES else raw[-NAME_BYTES:].decode(errors="ignore")

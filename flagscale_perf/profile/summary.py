@@ -1,4 +1,4 @@
-"""A session of profiled ranks summed up as it goes: its summary."""
+"""Sums up a session of profiled ranks as it goes: its summary."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ProfileSummary:
         self._end: RunEnd | None = None
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         if isinstance(record, RunEnd):
             self._end = record
         elif isinstance(record, ProcessRecord):
@@ -51,7 +51,7 @@ class ProfileSummary:
 
 
 class _Rank:
-    """One process."""
+    """The sums of one process."""
 
     def __init__(self) -> None:
         self.process: ProcessRecord | None = None
@@ -62,7 +62,7 @@ class _Rank:
         self._phases: dict[int, _Steps] = {}
 
     def add(self, record: RankRecord | NameRecord | RowRecord | StepRecord | WindowRecord) -> None:
-        """The next record of the process."""
+        """Adds the next record of the process."""
         if isinstance(record, NameRecord):
             self._names[record.number] = record.text
         elif isinstance(record, RankRecord):
@@ -77,7 +77,7 @@ class _Rank:
             self._rows += 1
 
     def content(self) -> dict[str, Any]:
-        """As JSON."""
+        """The process as JSON."""
         place = self._place
         return {
             "rank": None if place is None else place.rank,
@@ -99,7 +99,7 @@ class _Rank:
 
 
 class _Steps:
-    """Steps of one phase."""
+    """The sums over steps of one phase."""
 
     def __init__(self) -> None:
         self._profiled_ns: list[int] = []
@@ -107,7 +107,7 @@ class _Steps:
         self._parts_ns: dict[str, int | None] = {}
 
     def add(self, step: StepRecord) -> None:
-        """The next step."""
+        """Adds the next step."""
         if not step.is_profiled:
             self._clean_ns.append(step.total_ns)
             return
@@ -117,7 +117,7 @@ class _Steps:
             self._parts_ns[key] = None if part is None or before is None else before + part
 
     def content(self) -> dict[str, Any]:
-        """As JSON."""
+        """The phase as JSON."""
         profiled, clean = _median(self._profiled_ns), _median(self._clean_ns)
         return {
             "profiled": len(self._profiled_ns),
@@ -135,18 +135,18 @@ def _median(values: list[int]) -> float | None:
 
 
 class NoMetrics:
-    """A profile has no metrics: it is looked at when it is there."""
+    """A profile has no Prometheus metrics: it is read when it is complete."""
 
     table: Mapping[str, Metric] = {}
 
     def __init__(self, header: RunHeader) -> None:
-        """Of any session."""
+        """Takes any session."""
 
     def add(self, record: Record) -> None:
-        """Ignores it."""
+        """Ignores the record."""
 
     def values(self) -> Series:
-        """None."""
+        """Always None."""
         return {}
 
 

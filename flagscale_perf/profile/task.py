@@ -1,4 +1,4 @@
-"""What the writer of a profiled job is to do."""
+"""The task of a profiled job's writer."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SLOTS = 16_384  # 4 MiB; a window's rows may be more: then they wait for the wri
 
 
 def job_of(options: ProfileOptions, config: PerfConfig | None = None) -> Job:
-    """What the ranks profiled with these options join. `config`: the monitor's options, where it runs, too;
-    None for what the environment says.
+    """The job that ranks profiled with these options join. `config`: the monitor's options if it runs, too;
+    None to read the environment.
     """
     return Job(
         instrument="profile",
@@ -33,7 +33,7 @@ def job_of(options: ProfileOptions, config: PerfConfig | None = None) -> Job:
 
 
 def profile_task(options: ProfileOptions, config: PerfConfig | None = None) -> WriterTask:
-    """Raises PerfError for an option of the monitor in the environment that cannot be meant."""
+    """Raises PerfError for an invalid monitor option in the environment."""
     given = PerfConfig.from_args({}) if config is None else config
     facts: dict[str, Any] = {
         "job": options.job,
@@ -53,8 +53,8 @@ def profile_task(options: ProfileOptions, config: PerfConfig | None = None) -> W
 
 
 def accelerator() -> str | None:
-    """What the current device is called by its driver; None without one, or where the program has not begun
-    to use it: asking would.
+    """The current device's name by its driver; None if there is none or the program has not begun to use it,
+    as asking would initialise it.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():

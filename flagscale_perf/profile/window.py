@@ -1,4 +1,4 @@
-"""A window's steps as they are taken, and how records are made of them afterwards, on a thread of its own."""
+"""A window's steps as they are taken, and how a separate thread makes records of them afterwards."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass
 class Window:
-    """What the training thread keeps of one.
+    """What the training thread keeps of one window.
 
     Attributes:
         steps: in their order.
@@ -74,8 +74,8 @@ class Window:
     reason: str = ""
 
     def add(self, step: Step) -> None:
-        """A step that is over. Where the window keeps too many raw events, they are read at once: on the
-        training's thread, but a clean step is not disturbed by it.
+        """Adds a finished step. If the window holds too many raw events, they are read at once: on the
+        training thread, but in a clean step, which this does not disturb.
         """
         self.steps.append(step)
         unread = [each for each in self.steps if each.session is not None and not each.session.is_read]
@@ -106,7 +106,7 @@ class Reduction:
     say: Callable[[str], None] = complain
 
     def reduce(self, window: Window) -> None:
-        """All records of the window; its own comes last."""
+        """Adds all records of the window; its own comes last."""
         begin_ns = monotonic_ns()
         number = self.store.next_number()
         sums: dict[str, dict[Key, Row]] = {}
@@ -143,7 +143,7 @@ class Reduction:
             _give_back()
 
     def _detail(self, window: int, step: Step, events: Events, places: Attribution) -> dict[Key, Cost]:
-        """What the step with shapes and memory shows."""
+        """Adds what the step with shapes and memory shows."""
         if self.options.memory:
             self._add_memory(window, step.phase, memory_of(events, places))
         if not self.options.shapes:
@@ -167,7 +167,9 @@ class Reduction:
             )
 
     def _add_collectives(self, window: int, steps: Sequence[_Calls], shaped: Sequence[Collective]) -> None:
-        """Of all steps, each with its ordinal in the window, and with the bytes that the shapes show."""
+        """Adds the collectives of all steps, each with its ordinal in the window and with the bytes that the
+        shapes show.
+        """
         lists = [filled(step.collectives, shaped) for step in steps]
         everything = iter(numbered(each for collectives in lists for each in collectives))
         for step in steps:
@@ -250,7 +252,7 @@ class Reduction:
         )
 
     def _write(self, runs: Sequence[tuple[int, StepCalls]]) -> str:
-        """Name of the file; "" without one, which is said."""
+        """Writes the calls and returns the file's name; "" if there is none, which is reported."""
         if self.files is None:
             return ""
         try:
@@ -278,7 +280,7 @@ class _Calls:
 
     @classmethod
     def of(cls, step: int, collectives: list[Collective], places: Attribution) -> _Calls:
-        """With words, so that the events need not be kept."""
+        """With texts in place of indexes, so that the events can be released."""
         where = [
             ("other", "")
             if each.event < 0
@@ -289,7 +291,7 @@ class _Calls:
 
 
 def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRows:
-    """The rows of a step. They are added to those of its window, which takes them over where it has none."""
+    """Adds a step's rows to the window's."""
     found = rows_of(events, places, is_communication)
     for key, row in found.rows.items():
         if key in sums:
@@ -300,7 +302,7 @@ def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRow
 
 
 def _give_back() -> None:
-    """Memory that was freed goes back to the system, which the C library would keep for itself."""
+    """Returns freed memory to the system, which the C library would keep."""
     with contextlib.suppress(AttributeError, OSError):  # another C library than GNU's
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -310,13 +312,13 @@ def _span(steps: Sequence[Step]) -> int:
 
 
 def _attended(window: Window) -> int | None:
-    """Of all profiled steps."""
+    """Pairs over all profiled steps."""
     found = [step.attended for step in window.steps if step.kind is Kind.PROFILED]
     return None if None in found else sum(filter(None, found))
 
 
 def _flops(cost: Cost, steps: int, attended: int | None) -> int | None:
-    """Of all profiled steps."""
+    """FLOPs over all profiled steps."""
     if cost.pair_flops is not None:
         return _times(cost.pair_flops, attended) if attended is not None else None
     return _times(cost.flops, steps)

@@ -28,7 +28,7 @@ ROW_HEAD = (
 
 
 def report_of(found: ProfileReport) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     profile = found.profile
     header = profile.header
     begun = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
@@ -52,7 +52,7 @@ def report_of(found: ProfileReport) -> Report:
 
 
 def rows_of(found: ProfileReport) -> Iterable[Sequence[object]]:
-    """Head and rows of the CSV: each operator of each module on each rank, for one step."""
+    """Header and rows of the CSV: each operator of each module on each rank, per step."""
     yield ROW_HEAD
     for sums in found.sums.values():
         for cell in sums.cells:
@@ -124,7 +124,7 @@ def _sections(found: ProfileReport) -> list[Section]:
 
 
 def _each(found: ProfileReport, *makers: drawn.Maker) -> list[Block]:
-    """Blocks of every kind of step."""
+    """The blocks that this function makes for each kind of step."""
     blocks: list[Block] = []
     for phase, sums in found.sums.items():
         made = [block for make in makers for block in make(found, sums)]

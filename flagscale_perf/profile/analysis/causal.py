@@ -1,8 +1,8 @@
-"""What of a planted delay the step feels: slopes, from steps with delays and steps without, of all ranks.
+"""How much of a planted delay the step feels: slopes fitted over delayed and untouched steps of all ranks.
 
-A step is from the end of the one before it to its own end, on average over the ranks. What one rank waits at
-a step's end another one may feel in the next: so a step is explained by the delays in it and in the one
-before, and the slope is the sum of both. Other programs only ever make a step longer: the line is laid
+A step lasts from the end of the step before it to its own end, averaged over the ranks. A wait at the end of
+one rank's step may only show in another rank's next step, so a step is explained by the delays in it and in
+the step before; the slope is the sum of both. Other programs only ever make a step longer: the line is laid
 through the lower quartile of the steps, not through their mean.
 """
 
@@ -30,7 +30,7 @@ FORWARD = ("forward", "recompute")  # in which a module's delay is
 
 @dataclass(frozen=True)
 class Effect:
-    """What the step felt of delays in one place.
+    """How much the step felt of the delays in one place.
 
     Attributes:
         rank, module, op: the place; "" for none.
@@ -55,12 +55,12 @@ class Effect:
 
     @property
     def name(self) -> str:
-        """`rank 1, decoder.layers.0`."""
+        """For example `rank 1, decoder.layers.0`."""
         return ", ".join(filter(None, [f"rank {self.rank}", self.module or "the model", self.op]))
 
     @property
     def felt_ns(self) -> float | None:
-        """Of the place's own time, what a step would be shorter without it, as far as the slope tells."""
+        """How much shorter a step would be without this place's own time, as far as the slope tells."""
         if self.own_ns is None or self.slope is None:
             return None
         return self.own_ns * min(1.0, max(0.0, self.slope))
@@ -68,7 +68,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Causal:
-    """An experiment.
+    """The result of one experiment.
 
     Attributes:
         effects: the place first that steps feel most for sure.
@@ -85,7 +85,7 @@ class Causal:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Steps of all ranks, one value each.
+    """The steps, averaged over all ranks: one value each.
 
     Attributes:
         took_ns: from the end of the one before.
@@ -103,12 +103,12 @@ class _Steps:
 
     @property
     def untouched(self) -> NDArray[np.bool_]:
-        """Those left as they are."""
+        """Mask of the steps without a planted delay."""
         return np.asarray(sum(self.asked_ns.values()) == 0, np.bool_)
 
 
 def causal_of(profile: Profile, sums: Mapping[str, PhaseSums]) -> Causal | None:
-    """None where nothing was planted on purpose."""
+    """The result of the causal experiment; None if no delays were planted."""
     steps = _steps_of(profile)
     if steps is None:
         return None
@@ -176,7 +176,7 @@ def _reason(steps: _Steps, place: _Place) -> str:
 def _lines(
     steps: _Steps, places: Sequence[_Place]
 ) -> tuple[dict[_Place, tuple[float, float, float]], tuple[float, float, float]]:
-    """The slope of each place with its interval, and what steps differ that are alike."""
+    """The slope of each place with its confidence interval, and the difference between untouched steps."""
     columns = [np.ones(len(steps.took_ns)), steps.second]
     for place in places:
         columns += [steps.planted_ns[place], steps.before_ns[place]]
@@ -193,7 +193,7 @@ def _lines(
 
 
 def _resampled(steps: _Steps) -> Floats:
-    """How often each step counts, for each resampling: every sort of step keeps its number."""
+    """How often each step counts in each resampling; every sort of step keeps its number."""
     random = np.random.default_rng(0)
     sorts = np.column_stack([*steps.asked_ns.values(), steps.second])
     _, sort = np.unique(sorts, axis=0, return_inverse=True)
@@ -205,7 +205,9 @@ def _resampled(steps: _Steps) -> Floats:
 
 
 def _quantile_lines(whole: Floats, took: Floats, counts: Floats) -> Floats:
-    """Coefficients for each row of counts: a quantile's line, by weighted squares that are weighted anew."""
+    """Coefficients of a quantile regression for each row of counts, by iteratively reweighted least
+    squares.
+    """
     scale = np.maximum(np.abs(whole).max(0), 1e-9)
     unit = float(np.median(np.abs(took - np.median(took)))) or 1.0
     made, right = whole / scale, took / unit
@@ -223,7 +225,7 @@ def _quantile_lines(whole: Floats, took: Floats, counts: Floats) -> Floats:
 
 
 def _by_size(steps: _Steps, place: _Place) -> list[tuple[float, float]]:
-    """What was planted, and how much longer the step was, for each size."""
+    """For each delay size: what was planted, and how much longer the step was."""
     asked, usual = steps.asked_ns[place], np.quantile(steps.took_ns[steps.untouched], QUANTILE)
     return [
         (

@@ -1,4 +1,4 @@
-"""Collectives as pictures and tables: who waits, for whom, and how fast the links are."""
+"""Collectives as pictures and tables: who waits, for which rank, and how fast the links are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 1e6
 
 
 def blocks(found: ProfileReport) -> list[Block]:
-    """Everything about collectives; empty without one."""
+    """All blocks about collectives; an empty list if there were none."""
     communication = found.communication
     if not communication.operations:
         return []

@@ -1,7 +1,7 @@
 """Collectives matched over the ranks, each split into waiting and transfer.
 
-One rank's time in a collective is mostly waiting: for the rank that comes last. So an operation is only split
-where all its ranks were recorded. Pure functions over the records of a run file; no torch.
+One rank's time in a collective is mostly waiting for the last rank to arrive. So an operation is split only
+if all its ranks were recorded. Pure functions over the records of a run file; no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLOCK, SHORTEST = "clock", "shortest"
 
 @dataclass(frozen=True)
 class RankCollectives:
-    """What a rank has recorded.
+    """The collectives that one rank recorded.
 
     Attributes:
         rank: in the job.
@@ -36,7 +36,7 @@ class RankCollectives:
 
 
 class Side(NamedTuple):
-    """An operation on one of its ranks; its time is waiting, then the transfer, then a tail.
+    """One rank's part in an operation. Its time is waiting, then the transfer, then a tail.
 
     Attributes:
         window, step: which one of the rank's windows, and of the steps of this window, from 0.
@@ -95,20 +95,20 @@ class Operation:
 
     @property
     def algbw_gb_per_s(self) -> float | None:
-        """Bytes by the time of the transfer, in 10^9 a second."""
+        """Algorithm bandwidth: bytes by transfer time, in 10^9 bytes per second."""
         if not self.transfer_ns or not self.size_bytes:
             return None
         return self.size_bytes / self.transfer_ns
 
     @property
     def busbw_gb_per_s(self) -> float | None:
-        """The same as load of each rank's link, by nccl-tests' factor for what was executed."""
+        """Bus bandwidth: the load on each rank's link, by nccl-tests' factor for the executed operation."""
         factor, algbw = bus_factor(self.operation, self.size), self.algbw_gb_per_s
         return None if factor is None or algbw is None else factor * algbw
 
 
 class _Key(NamedTuple):
-    """What all sides of an operation have in common; ends: of a message, who sends and who receives."""
+    """What all sides of an operation share; `ends`: sender and receiver of a message."""
 
     group: str
     window: int
@@ -118,7 +118,7 @@ class _Key(NamedTuple):
 
 
 def operations_of(ranks: Sequence[RankCollectives]) -> list[Operation]:
-    """All operations of these ranks, by the time at which they began."""
+    """All operations of these ranks, sorted by start time."""
     members = Members({each.rank: each.place for each in ranks})
     clocks = {each.rank: each.clock for each in ranks}
     found: dict[_Key, list[tuple[Side, Mapping[str, Any]]]] = defaultdict(list)
@@ -130,7 +130,7 @@ def operations_of(ranks: Sequence[RankCollectives]) -> list[Operation]:
 
 
 def _sides(rank: RankCollectives, members: Members) -> Iterator[tuple[_Key, Side, Mapping[str, Any]]]:
-    """Each operation of a rank with what it has in common with the other ranks' part of it."""
+    """Each operation of a rank, with the key that it shares with the other ranks' sides."""
     windows = _places(record["window"] for record in rank.collectives)
     steps: dict[int, dict[Any, int]] = {}
     for record in rank.collectives:
@@ -197,7 +197,7 @@ def _operation(
 
 
 class _Times(NamedTuple):
-    """How the time of an operation is split; waits in the order of its sides."""
+    """How the time of an operation is split; waits are in the order of its sides."""
 
     split_by: str
     transfer_ns: int
@@ -207,7 +207,7 @@ class _Times(NamedTuple):
 
     @classmethod
     def by_clock(cls, sides: Sequence[Side]) -> _Times:
-        """By who came last."""
+        """Split by who arrived last; needs ranks on one clock."""
         starts = [side.start_ns for side in sides]
         ends = [side.start_ns + side.total_ns for side in sides]
         latest = max(starts)
@@ -218,7 +218,7 @@ class _Times(NamedTuple):
 
     @classmethod
     def by_shortest(cls, sides: Sequence[Side]) -> _Times:
-        """By who took the shortest time, whatever the clocks say."""
+        """Split by the side that took the shortest time; works for ranks on different clocks."""
         transfer = min(side.total_ns for side in sides)
         waits = tuple(side.total_ns - transfer for side in sides)
         return cls(SHORTEST, transfer, waits, None, None)

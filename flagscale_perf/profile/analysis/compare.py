@@ -1,4 +1,4 @@
-"""Profiles compared, each kind of step by itself: by its clean steps, with parts by kind of work and by place
+"""Compares profiles, each kind of step by itself: clean step times, with parts by kind of work and by place
 in the model.
 """
 
@@ -72,11 +72,11 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Name of the run in the comparison."""
         return self.path.stem
 
     def steps(self, phase: str, basis: str) -> list[Frame]:
-        """Of each rank that has such steps, in their order."""
+        """Steps of this kind and basis, one array for each rank that has any, in their order."""
         found = []
         for rank in self.profile.ranks:
             steps = rank.clean if basis == CLEAN else rank.profiled
@@ -86,14 +86,14 @@ class Run:
         return found
 
     def times(self, phase: str, basis: str) -> list[float]:
-        """The n-th step of a mean rank, milliseconds."""
+        """Milliseconds of the n-th step, averaged over the ranks."""
         rows = [steps["total_ns"] / NS_PER_MS for steps in self.steps(phase, basis)]
         count = min(map(len, rows), default=0)
         made: list[float] = np.mean([row[:count] for row in rows], axis=0).tolist() if count else []
         return made
 
     def first(self, phase: str, basis: str, warmup: int) -> int:
-        """How many of the first steps still warm up, by their iterations."""
+        """How many of the first steps are still warm-up, judged by their iterations."""
         early = [
             int(np.count_nonzero(steps["iteration"][steps.known("iteration")] <= warmup))
             for steps in self.steps(phase, basis)
@@ -104,7 +104,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Judged:
-    """One kind of step.
+    """The comparison of one kind of step.
 
     Attributes:
         phase, basis: which steps: those of this kind, with or without the profiler.
@@ -129,7 +129,7 @@ class Judged:
 
     @property
     def gravity(self) -> tuple[int, bool, float]:
-        """The larger, the worse is what is said of it."""
+        """For sorting: the larger, the worse the verdict."""
         outcome = None if self.gate is None else self.gate.outcome
         is_slower = self.whole.verdict == SLOWER
         share = self.whole.share or 0.0
@@ -137,7 +137,7 @@ class Judged:
 
 
 def report_of(result: Comparison) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     noun = result.basis
     remarks = list(REMARKS)
     if any(one.name.startswith(_TOKENS.partition("{")[0]) for one in result.differences):
@@ -146,7 +146,7 @@ def report_of(result: Comparison) -> Report:
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
     runs, cut = [_read(path) for path in (*base, *new)], len(base)
     same = sides.on_both_sides(runs[:cut], runs[cut:])
     judged = [_judged(runs, cut, steps, options, same is not None) for steps in _bases(runs).items()]
@@ -171,7 +171,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 
 def _read(path: Path) -> Run:
-    """Raises PerfError for a file that is no profile's run file, or a profile without rows."""
+    """Raises PerfError if the file is not a profile's run file or holds no rows."""
     profile = read_profile(path)
     instrument = profile.header.instrument
     if instrument != INSTRUMENT_NAME:
@@ -183,8 +183,8 @@ def _read(path: Path) -> Run:
 
 
 def _bases(runs: Sequence[Run]) -> dict[str, str]:
-    """Which steps of each kind are compared, clean ones where every run has enough of them. Raises PerfError
-    where there are none.
+    """Which steps of each kind are compared: clean ones if every run has enough of them. Raises PerfError if
+    there are none.
     """
     common = [phase for phase in runs[0].sums if all(phase in run.sums for run in runs)]
     if not common:
@@ -244,7 +244,9 @@ def _parts(
     times: Sequence[Sequence[float]],
     statistic: Callable[[Sequence[float]], float],
 ) -> Mapping[str, list[list[float | None]]]:
-    """Kinds of work and places of each run, whose mean is recorded, with the spread of its steps."""
+    """Kinds of work and places of each run. Only their means are recorded, so they are given the spread of
+    the steps.
+    """
     found = [_amounts(one) for one in sums]
     spreads = [[time / (statistic(row) or 1.0) for time in row] for row in times]
     return {
@@ -257,7 +259,7 @@ def _parts(
 
 
 def _amounts(sums: PhaseSums) -> dict[str, float]:
-    """Milliseconds of a profiled step, in the order in which they are shown."""
+    """Milliseconds of a profiled step by part, in the order shown."""
     kinds, places = sums.by(lambda cell: cell.kind), sums.by_place(lambda cell: cell.place)
     made = {f"{KIND}{kind}": kinds[kind].self_ns for kind in sums.kinds}
     made |= {_title(place): places[place].self_ns for place in sums.places if places[place].self_ns}
@@ -271,7 +273,7 @@ def _title(place: Place) -> str:
 
 
 def _other(one: Judged) -> list[Row]:
-    """Rows of a kind of step that is not the one judged first; shares are of its own step."""
+    """Rows for a kind of step that is not judged first; shares are of its own step time."""
     return [
         replace(one.whole, name=f"a {one.noun}"),
         *(replace(row, name=f"{one.phase}, {row.name}") for row in one.parts),
@@ -294,7 +296,7 @@ def _differences(base: Run, new: Run, phase: str) -> list[Difference]:
 
 
 def _configuration(run: Run, phase: str) -> dict[str, object]:
-    """Facts of the job, and what its first rank is."""
+    """Facts of the job, and of its first rank."""
     profile = run.profile
     facts = {name: fact for name, fact in profile.header.facts.items() if name not in _NO_CONFIGURATION}
     place = profile.ranks[0].place
@@ -312,7 +314,7 @@ def _configuration(run: Run, phase: str) -> dict[str, object]:
 
 
 def _bars(parts: Sequence[Row]) -> list[Section]:
-    """Kinds of work of the sides, to one scale."""
+    """Kinds of work on both sides, to one scale."""
     kinds = [row for row in parts if row.name.startswith(KIND)]
     wholes = {side: sum(getattr(row, side) or 0.0 for row in kinds) for side in ("base", "new")}
     bars = [

@@ -36,7 +36,7 @@ MB = 1e6
 
 
 def books(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """A bar of each rank, all to one scale."""
+    """One bar per rank, all to one scale."""
     longest = max(one.total for one in sums.books.values()) / NS_PER_MS
     several = len(sums.books) > 1
     bars: list[Block] = []
@@ -86,7 +86,7 @@ def _of_rank(rank: int) -> Callable[[Cell], bool]:
 
 
 def _parts(sums: PhaseSums) -> list[str]:
-    """Modules in the layers, in the order of the model as far as rows show it."""
+    """Modules within the layers, in model order as far as the rows show it."""
     found = [cell.part or "(layer)" for cell in sums.cells if cell.place.number is not None]
     return list(dict.fromkeys(found))[:MOST_OPERATORS]
 
@@ -120,7 +120,7 @@ def _map(
 
 
 def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """Kinds of work and single operators, by the part of the step they run in."""
+    """Kinds of work and the longest operators, by the part of the step they run in."""
     return [
         _bars(f"kinds-{sums.phase}", f"Kinds of work, {sums.phase}", sums, lambda cell: cell.kind,
               len(sums.kinds)),
@@ -148,7 +148,7 @@ def _bars(key: str, title: str, sums: PhaseSums, name: Callable[[Cell], str], mo
 
 
 def colour_of(part: str) -> str:
-    """Of a part of the step or a kind of work."""
+    """Colour for a part of the step or a kind of work."""
     return PART_COLOURS.get(part) or COLOURS.get(part) or MORE[sum(map(ord, part)) % len(MORE)]
 
 
@@ -187,7 +187,7 @@ def _words(point: roofs.Point) -> str:
 
 
 def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """The modules that take the longest, and what the roofs allow them."""
+    """The modules that take the longest, with the least time that the roofs allow them."""
     amounts = sums.by_place(lambda cell: cell.module or cell.place.name)
     kinds = sums.by_place(lambda cell: (cell.module or cell.place.name, cell.kind))
     chosen = [name for name, one in amounts.items() if one.self_ns > 0][:MOST_OPERATORS]
@@ -206,7 +206,7 @@ def longest(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def memory(found: ProfileReport) -> list[Block]:
-    """What each layer retains, and what it needs besides while it runs."""
+    """What each layer retains, and what it needs temporarily while it runs."""
     made = memory_by_place(found)
     if not made:
         return []

@@ -1,4 +1,4 @@
-"""What others add to the report of a profile: kinds of operators and modules, figures, charts.
+"""Extension points of the profile report: kinds of operators and modules, metrics and charts.
 
 Registered by a call, or by an entry point of the group `flagscale_perf.profile`, whose module is imported
 before a report is made and makes these calls.
@@ -38,7 +38,7 @@ def metric(make: Metric) -> Metric:
 
 
 def chart(make: Chart) -> Chart:
-    """Shows the block that the function returns at the end of every report, and as a PNG and a CSV of its
+    """Shows the block that the function returns at the end of every report, and as a PNG and a CSV under its
     name.
     """
     _charts[make.__name__] = make
@@ -46,12 +46,12 @@ def chart(make: Chart) -> Chart:
 
 
 def metrics() -> Mapping[str, Metric]:
-    """By name."""
+    """The registered metrics by name."""
     return dict(_metrics)
 
 
 def charts() -> Mapping[str, Chart]:
-    """By name."""
+    """The registered charts by name."""
     return dict(_charts)
 
 
@@ -63,7 +63,7 @@ def forget() -> None:
 
 
 def load(modules: tuple[str, ...] = ()) -> None:
-    """Imports these modules, and those of the entry points. Raises PerfError for one that cannot be."""
+    """Imports these modules and those of the entry points. Raises PerfError if one cannot be imported."""
     for name in (*modules, *(entry.module for entry in metadata.entry_points(group=GROUP))):
         try:
             importlib.import_module(name)

@@ -1,4 +1,4 @@
-"""The requirement's files: their names, their JSON keys, their pictures.
+"""The files that the requirement names, with its JSON keys and pictures.
 
 JSON keeps the requirement's keys, with times in seconds over all profiled steps of a mean rank, and adds what
 they mean: base, unit, observer, residual, coverage, versions.
@@ -58,7 +58,7 @@ def _entry() -> dict[str, Any]:
 
 
 def _around(module: str) -> Sequence[str]:
-    """The module and all modules around it."""
+    """The module and all modules that contain it."""
     parts = module.split(".") if module else []
     return [".".join(parts[: place + 1]) for place in range(len(parts))]
 
@@ -102,7 +102,7 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
 
 
 def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
-    """By operation: how many, time with waiting, bytes; and the bus bandwidth of the transfers."""
+    """By operation: count, time including waiting, bytes; and the bus bandwidth of the transfers."""
     made: dict[str, dict[str, Any]] = {}
     weights: dict[str, int] = defaultdict(int)
     for one in found.communication.waits:
@@ -122,7 +122,7 @@ def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
 
 
 def _common(found: ProfileReport) -> dict[str, Any]:
-    """What the requirement's keys mean here."""
+    """What the requirement's keys mean in these files."""
     return {
         "base": f"all profiled steps of {BASE.removeprefix('the mean profiled step of ')}",
         "unit": "s",
@@ -143,7 +143,7 @@ def comprehensive_report(found: ProfileReport) -> dict[str, Any]:
 
 
 def pictures(found: ProfileReport) -> Mapping[str, Report]:
-    """By name, what each picture shows; what there is nothing for says why."""
+    """Each picture's blocks by name; a text says why where there is nothing to draw."""
     whole = blocks.report_of(found)
     sections = {section.key: section for section in whole.sections}
     chosen: dict[str, list[Block]] = {
@@ -181,7 +181,7 @@ def _picture(whole: Report, name: str, made: Sequence[Block]) -> Report:
 
 
 def readme(found: ProfileReport, whole: Report, shown: Sequence[str]) -> str:
-    """`README.md` of the run, without its end: the report as Markdown follows from `markdown.render`."""
+    """`README.md` of the run, up to where the report as Markdown (`markdown.render`) is appended."""
     observer = "\n".join(f"- profiling a {phase} step: {one.words}" for phase, one in found.observers.items())
     coverage = "\n".join(
         f"- a {phase} step takes {sums.mean.total / 1e6:.3f} ms; its rows account for"

@@ -1,4 +1,4 @@
-"""What holds the step back, with what each change would gain by this profile's own rows."""
+"""Rules for what slows the step, each with the gain that a change would bring by this profile's own rows."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SCATTER = 5.0  # of which a layer is farther from the others than chance brings 
 
 @dataclass(frozen=True)
 class ProfileCase(Case):
-    """What the rules look into."""
+    """What the rules examine."""
 
     report: ProfileReport
 
     @property
     def steps(self) -> Sequence[PhaseSums]:
-        """Each kind that has time."""
+        """Each kind of step that has any time."""
         return [sums for sums in self.report.sums.values() if sums.mean.total]
 
 
@@ -33,7 +33,7 @@ ProfileRule = Rule[ProfileCase]
 
 
 def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidence: list[Evidence]) -> Finding:
-    """With what it costs of the profiled steps, and what is gained without it."""
+    """The cost as a share of the profiled steps, and what would be gained without it."""
     left = books.total - saved_ns
     return replace(
         this.finding(title, evidence, GAIN),
@@ -44,7 +44,7 @@ def _takes(this: ProfileRule, books: Books, title: str, saved_ns: float, evidenc
 
 
 def _ranks(case: ProfileCase) -> int:
-    """That have profiled steps."""
+    """The ranks with profiled steps."""
     return len({rank for sums in case.report.sums.values() for rank in sums.books})
 
 
@@ -54,7 +54,7 @@ def _ranks(case: ProfileCase) -> int:
     changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
 )
 def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """The other ranks wait for one in collectives."""
+    """The other ranks wait for one rank in collectives."""
     books, found = case.report.whole, []
     if books is None or not books.total:
         return []
@@ -82,7 +82,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     ],
 )
 def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
-    """Collectives take long even without waiting."""
+    """Collectives take long even without the waiting."""
     books = case.report.whole
     if books is None or not books.total:
         return None
@@ -105,7 +105,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     ],
 )
 def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
-    """Stages of a pipeline wait for each other longer than their schedule explains."""
+    """Pipeline stages wait for each other longer than their schedule explains."""
     books = case.report.whole
     known = [one for one in case.report.communication.bubbles if one.waiting_share is not None]
     if books is None or not books.total or not known:
@@ -131,7 +131,7 @@ def uneven_stages(this: ProfileRule, case: ProfileCase) -> Finding | None:
     changes=[Change([], "larger batches, torch.compile, or CUDA graphs: fewer, longer operators")],
 )
 def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """Much of the step is Python."""
+    """Much of the step is spent in Python."""
     found = []
     for sums in case.steps:
         amounts = sums.by(lambda cell: cell.kind)
@@ -155,8 +155,9 @@ def host_bound(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     ],
 )
 def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A layer computes much longer than the others, by more than chance brings about: what single steps take
-    longer than the fastest may have hit this layer alone, and layers that are alike differ, too.
+    """A layer computes much longer than the others, by more than chance explains. Chance is what single steps
+    take longer than the fastest step, as all of it may have hit this layer, and how much layers that are
+    alike differ.
     """
     found = []
     for sums in case.steps:
@@ -193,7 +194,7 @@ def slow_layer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     changes=[Change([], "read shares, not times; larger batches make operators longer")],
 )
 def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """Profiling changes what it measures, by more than clean steps differ among themselves."""
+    """Profiling changes what it measures by more than clean steps differ among themselves."""
     found = []
     for phase, one in case.report.observers.items():
         ratio, noise = one.ratio, (one.noise or 0.0) + abs((one.clean_ratio or 1.0) - 1.0)
@@ -210,7 +211,7 @@ def costly_observer(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     changes=[Change([], "see the residual of each rank: nothing of it is hidden in other rows")],
 )
 def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """Rows do not account for the whole step."""
+    """The rows do not account for the whole step."""
     found = []
     for sums in case.steps:
         share = abs(sums.mean.residual) / sums.mean.total
@@ -230,7 +231,7 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
     changes=[Change([], "make this place faster, or give it less to do: the step gains what the slope says")],
 )
 def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """A delay that was planted on purpose made the step longer: the place is on the critical path."""
+    """A planted delay made the step longer: the place is on the critical path."""
     sums, causal, found = case.report.sums.get("train"), case.report.causal, []
     for one in causal.effects if causal is not None and sums is not None and sums.mean.total else ():
         if one.low is None or one.slope is None or one.felt_ns is None or sums is None:
@@ -255,7 +256,7 @@ RULES: tuple[ProfileRule, ...] = (
 
 
 def judge(report: ProfileReport) -> ProfileReport:
-    """With its findings, the costliest first."""
+    """The report with its findings, the costliest first."""
     if not report.has_rows:
         return report
     unjudged = [] if report.roofs.best else ["what the device could do at best: no roofs were measured"]

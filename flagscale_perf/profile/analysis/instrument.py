@@ -1,4 +1,4 @@
-"""What the commands that read run files call for a profile."""
+"""The profile's `analysis.Instrument`: what the commands that read run files call."""
 
 from __future__ import annotations
 

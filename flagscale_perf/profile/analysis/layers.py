@@ -31,9 +31,7 @@ class Place:
 
 
 class Places:
-    """Layers of the whole model. Megatron numbers those of each pipeline stage from 0: where several stages
-    have a layer 0, a stage's layers follow those of the stages before it.
-    """
+    """The layers of the whole model, with unique numbers."""
 
     def __init__(self, profile: Profile) -> None:
         counts: dict[int, int] = {}
@@ -52,7 +50,7 @@ class Places:
         self._several = len(set(_prefixes(profile))) > 1
 
     def of(self, module: str, stage: int | None) -> Place:
-        """Of a module on a rank of that pipeline stage."""
+        """The place of a module on a rank of that pipeline stage."""
         match = _LAYER.match(_outermost(module))
         if match is None:
             name = short(module)
@@ -63,31 +61,31 @@ class Places:
 
 
 def number_of(module: str) -> int | None:
-    """As the path says it."""
+    """The layer's number as the path says it."""
     match = _LAYER.match(_outermost(module))
     return int(match[2]) if match else None
 
 
 def within(module: str) -> str:
-    """What comes behind the layer's number, such as `self_attn.q_proj`; "" for the layer itself, and outside
-    of layers.
+    """The path within the layer, such as `self_attn.q_proj`; "" for the layer itself and outside of
+    layers.
     """
     return module[len(_outermost(module)) + 1 :]
 
 
 def short(module: str) -> str:
-    """Without the names that every path begins with."""
+    """The path without the prefix that every path has."""
     return re.sub(r"^(model|module|transformer|decoder|gpt)\.(?=.)", "", module)
 
 
 def _outermost(module: str) -> str:
-    """Up to its first layer's number, so that experts and blocks in a layer belong to it."""
+    """The path up to its first layer number, so that experts and blocks within a layer belong to it."""
     match = _FIRST.match(module)
     return match[1] if match else module
 
 
 def _behind(name: str) -> int:
-    """0 for what comes before the layers."""
+    """Sort key: 0 for what comes before the layers."""
     if re.search(r"(^|\.)(norm|final_layernorm|ln_f)$", name):
         return LAST
     return LAST + 1 if re.search(r"(^|\.)(lm_head|output_layer|head|score)$", name) or not name else 0
@@ -102,5 +100,5 @@ def _prefixes(profile: Profile) -> Iterable[str]:
 
 
 def ordered(places: Iterable[Place]) -> Sequence[Place]:
-    """As they are shown: what is outside of any module last."""
+    """Places in the order shown: what is outside of any module last."""
     return sorted(set(places), key=lambda place: (place.name == OUTSIDE, place.order, place.name))

@@ -1,4 +1,4 @@
-"""What profiling itself costs: each profiled step against the clean ones on both sides of it."""
+"""What profiling itself costs: each profiled step against the clean ones just before and after it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flagscale_perf.profile.analysis.source import Profile
 
 @dataclass(frozen=True)
 class Observer:
-    """Of one kind of step.
+    """What profiling costs for one kind of step.
 
     Attributes:
         ratios: of each profiled step to the mean of the clean ones beside it.
@@ -29,17 +29,17 @@ class Observer:
 
     @property
     def ratio(self) -> float | None:
-        """The median; None without a clean step."""
+        """The median ratio; None without a clean step."""
         return median(self.ratios) if self.ratios else None
 
     @property
     def spread(self) -> float | None:
-        """Half of the distance between the quartiles; None for fewer than 2."""
+        """Half the interquartile range of the ratios; None for fewer than 2."""
         return _half_quartiles(self.ratios)
 
     @property
     def noise(self) -> float | None:
-        """The same of the clean steps among themselves."""
+        """The same for clean steps among themselves."""
         return _half_quartiles(self.clean)
 
     @property
@@ -49,7 +49,7 @@ class Observer:
 
     @property
     def words(self) -> str:
-        """`x1.04 +- 0.01, 12 pairs`."""
+        """For example `x1.04 +- 0.01, 12 pairs`."""
         if self.ratio is None:
             return "not known: no clean step beside a profiled one"
         within = "" if self.spread is None else f" +- {self.spread:.3f}"
@@ -65,7 +65,7 @@ class Observer:
 
 
 def observers_of(profile: Profile) -> dict[str, Observer]:
-    """By kind of step."""
+    """An `Observer` for each kind of step."""
     return {phase: _of(profile, phase) for phase in profile.phases()}
 
 

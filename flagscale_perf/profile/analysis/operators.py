@@ -95,7 +95,7 @@ def forget_operators() -> None:
 
 @lru_cache(maxsize=65536)
 def kind_of(op: str, phase: str = "", module: str = "", sort: int = Sort.OPERATOR) -> str:
-    """Of one row."""
+    """The kind of work of one row."""
     if op in _own:
         return _own[op]
     if sort == Sort.HOST:
@@ -115,7 +115,7 @@ def kind_of(op: str, phase: str = "", module: str = "", sort: int = Sort.OPERATO
 
 
 def part_of(module: str, kind: str) -> str:
-    """What the requirement calls the work of a module, such as `linear_qkv`; else the operator's kind."""
+    """The requirement's name for a module's work, such as `linear_qkv`; otherwise the operator's kind."""
     last = module.rpartition(".")[2]
     if kind == ATTENTION:
         return "attention_compute"
@@ -123,7 +123,7 @@ def part_of(module: str, kind: str) -> str:
 
 
 def _of_module(module: str) -> str:
-    """The kind that its arithmetic is of; "" where it is none in particular."""
+    """The kind of a module's arithmetic; "" if it is not of one particular kind."""
     last = module.rpartition(".")[2]
     if last in _own_modules:
         return _own_modules[last]
@@ -137,5 +137,5 @@ def _named(op: str) -> str:
 
 
 def _underscored(name: str) -> str:
-    """`NativeLayerNorm` -> `native_layer_norm`."""
+    """For example `NativeLayerNorm` -> `native_layer_norm`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

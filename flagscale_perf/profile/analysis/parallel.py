@@ -1,4 +1,4 @@
-"""Which ranks work together, and what for: groups by their name or by the ranks' places in the job."""
+"""Which ranks work together and for what: from the group's name, or from the ranks' places in the job."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ _PLACES = ("tensor", "pipeline", "data")
 
 
 def label_of(group: str) -> str:
-    """Of "TENSOR_MODEL_PARALLEL_GROUP 0-1": "TP"; the group's own name where that says nothing."""
+    """What a group is for: "TP" for "TENSOR_MODEL_PARALLEL_GROUP 0-1"; the group's own name if that does not
+    tell.
+    """
     name = Group.parse(group).name
     return next((label for pattern, label in LABELS if pattern.search(name)), name)
 
 
 class Members:
-    """The ranks of a job with their places."""
+    """The ranks of a job and their places in its parallel groups."""
 
     def __init__(self, places: Mapping[int, Mapping[str, Any]]) -> None:
         self._places = places
@@ -55,7 +57,7 @@ class Members:
         return Group("world", tuple(range(world)) if world else None)
 
     def _alike(self, place: Mapping[str, Any], axis: str) -> tuple[int, ...] | None:
-        """Ranks that differ in this place alone; None unless all of them are known."""
+        """Ranks that differ in this coordinate alone; None unless all coordinates are known."""
         others = [name for name in _PLACES if name != axis]
         found = sorted(
             (other[axis], rank)
@@ -67,7 +69,7 @@ class Members:
 
     @staticmethod
     def peer_of(rank: int, group: Group, peer: int | None) -> int | None:
-        """The rank in the job of a group's rank; of two, the other one."""
+        """The job rank of a group's rank; in a group of two, the other one."""
         if group.ranks is None:
             return None
         if peer is not None and peer < len(group.ranks):

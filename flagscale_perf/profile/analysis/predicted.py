@@ -1,4 +1,4 @@
-"""What was predicted of a step, as blocks."""
+"""A prediction as blocks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Content:
 
 
 def report_of(found: Prediction, card: Card | None) -> Report:
-    """What every format shows; `card` is None where no device was named."""
+    """The report as blocks, the same for every output format; `card` is None if no device was named."""
     setup = found.setup
     kind = "a prefill" if setup.is_inference else "a training step"
     return Report(
@@ -122,7 +122,7 @@ def _layers(found: Prediction, card: Card | None) -> list[Table | Note]:
 
 
 def _places(found: Prediction, card: Card | None) -> dict[str, _Place]:
-    """In the order in which the forward pass comes to them; what is outside of modules last."""
+    """In the order in which the forward pass reaches them; what is outside of modules comes last."""
     made: dict[str, _Place] = {}
     for one in found.work:
         number = number_of(one.module)
@@ -136,7 +136,7 @@ def _places(found: Prediction, card: Card | None) -> dict[str, _Place]:
 
 
 def _alike(places: Mapping[str, _Place]) -> list[tuple[str, _Place]]:
-    """Layers that follow one another and need the same stand in one row."""
+    """Joins consecutive layers with the same needs into one row."""
     found: list[tuple[str, _Place]] = []
     of_layers = ((name.startswith(_LAYER), place, name) for name, place in places.items())
     for (is_layer, place), group in groupby(of_layers, key=lambda each: each[:2]):

@@ -1,4 +1,4 @@
-"""What a reader must know before any figure: what is missing, and why there may be nothing."""
+"""What a reader must know before any figure: what is missing, and why the profile may be empty."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CURES = (
 
 
 def remarks_of(found: ProfileReport) -> list[str]:
-    """One sentence each, that about an empty profile first."""
+    """One sentence per remark, the one about an empty profile first."""
     profile = found.profile
     said = [] if found.has_rows else [_nothing(found)]
     world = max((rank.place.get("world_size") or 0 for rank in profile.ranks), default=0)

@@ -1,4 +1,4 @@
-"""What is found in a profile: what a step is made of, and what holds it back."""
+"""The report of a profile: what a step consists of, and what slows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BASE = "the mean profiled step of its kind, over all ranks"
 
 @dataclass(frozen=True)
 class ProfileReport:
-    """Everything.
+    """The whole report of a profile.
 
     Attributes:
         profile: what was read.
@@ -55,13 +55,13 @@ class ProfileReport:
 
     @property
     def main(self) -> PhaseSums | None:
-        """Of the kind of step that takes the most time; None without a profiled step."""
+        """The kind of step that takes the most time; None without a profiled step."""
         return next(iter(self.sums.values()), None)
 
     @property
     def whole(self) -> Books | None:
-        """A step of any kind, on average: collectives, too, are those of all kinds. None without a profiled
-        one.
+        """The average over all kinds of steps, as collectives are counted over all kinds. None without a
+        profiled step.
         """
         return Books.mixed([one.mean for one in self.sums.values()])
 
@@ -152,12 +152,12 @@ def _amounts(amounts: Mapping[str, Amount]) -> dict[str, Any]:
 
 
 def read_report(path: Path) -> ProfileReport:
-    """Of a run file. Raises PerfError for what is none."""
+    """The report of a run file. Raises PerfError if it is not a profile's."""
     return report_of(read_profile(path))
 
 
 def report_of(profile: Profile) -> ProfileReport:
-    """With findings."""
+    """The report of a profile, with findings."""
     from flagscale_perf.profile.analysis.findings import judge  # it needs the report that it completes
 
     sums, roofs = sums_of(profile), roofs_of(profile)

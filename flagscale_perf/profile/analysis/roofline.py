@@ -1,4 +1,4 @@
-"""How near to what the device can do: FLOPs and bytes against roofs that were measured on it."""
+"""How close the work comes to what the device can do: FLOPs and bytes against roofs measured on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MATMUL_ROOF, COPY_ROOF = "matmul.", "copy"
 
 @dataclass(frozen=True)
 class Roofs:
-    """The lowest among the ranks of each.
+    """The roofs of the job: of each, the lowest among its ranks.
 
     Attributes:
         flop_per_s: by data type.
@@ -30,7 +30,7 @@ class Roofs:
         return max(self.flop_per_s.values(), default=None)
 
     def floor_ns(self, flops: float, moved_bytes: float) -> float | None:
-        """The time that the work takes at least; None where a roof is missing."""
+        """The least time that this work can take; None if a roof is unknown."""
         if self.best is None or self.bytes_per_s is None:
             return None
         return max(flops / self.best, moved_bytes / self.bytes_per_s) * NS_PER_S
@@ -38,7 +38,7 @@ class Roofs:
 
 @dataclass(frozen=True)
 class Point:
-    """Some work among the roofs, for one step.
+    """Some work placed below the roofs, per step.
 
     Attributes:
         label: what it is.
@@ -63,7 +63,7 @@ class Point:
 
 
 def roofs_of(profile: Profile) -> Roofs:
-    """Of all ranks."""
+    """The roofs over all ranks."""
     found: dict[str, float] = {}
     for rank in profile.ranks:
         for name, value in zip(rank.roofs["roof"].tolist(), rank.roofs["per_second"].tolist(), strict=True):
@@ -75,14 +75,14 @@ def roofs_of(profile: Profile) -> Roofs:
 
 
 def points_of(sums: PhaseSums, roofs: Roofs) -> list[Point]:
-    """By place and kind of work, the most time first: only what has FLOPs or bytes."""
+    """Points by place and kind of work, the most time first; only work whose FLOPs or bytes are known."""
     amounts = sums.by_place(lambda cell: (cell.place.name, cell.kind))
     points = (_point(f"{place} {kind}", kind, one, roofs) for (place, kind), one in amounts.items())
     return [point for point in points if point is not None]
 
 
 def operators_of(sums: PhaseSums, roofs: Roofs) -> dict[str, Point]:
-    """By operator."""
+    """Points by operator."""
     amounts = sums.by(lambda cell: (cell.op, cell.kind))
     points = ((op, _point(op, kind, one, roofs)) for (op, kind), one in amounts.items())
     return {op: point for op, point in points if point is not None}
@@ -110,5 +110,5 @@ def _point(label: str, kind: str, one: Amount, roofs: Roofs) -> Point | None:
 
 
 def drawn(points: Sequence[Point]) -> list[Point]:
-    """Those that have a place in the picture."""
+    """The points that can be drawn."""
     return [point for point in points if point.intensity and point.flop_per_s]

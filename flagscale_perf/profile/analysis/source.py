@@ -48,7 +48,7 @@ class Frame:
         return self.columns[name]
 
     def where(self, chosen: Column) -> Frame:
-        """The records of a mask, or of places in the order wanted."""
+        """The records selected by a mask, or by indexes in the order wanted."""
         return Frame({name: column[chosen] for name, column in self.columns.items()})
 
     def known(self, name: str) -> Column:
@@ -57,13 +57,13 @@ class Frame:
         return found
 
     def floats(self, name: str) -> Column:
-        """The field as floats, NaN where it is not known."""
+        """The field as floats, NaN where it is unknown."""
         column = self.columns[name]
         made: Column = np.where(column == UNKNOWN, np.nan, column.astype(np.float64))
         return made
 
     def total(self, name: str) -> int | None:
-        """The sum of what is known of a field; None where nothing is."""
+        """The sum of the known values of a field; None if none is known."""
         known = self.columns[name][self.known(name)]
         return int(known.sum()) if len(known) else None
 
@@ -78,7 +78,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Rank:
-    """What one process has recorded.
+    """What one process recorded.
 
     Attributes:
         title: `rank 3`, or what the process is called where it has said no more.
@@ -104,7 +104,7 @@ class Rank:
 
     @property
     def rank(self) -> int:
-        """Among all of the job; -1 where it is not known."""
+        """Its rank in the job; -1 if unknown."""
         return int(self.place.get("rank", -1))
 
     @property
@@ -120,7 +120,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Profile:
-    """One job.
+    """The profile of one job.
 
     Attributes:
         path: of the run file that was given.
@@ -143,7 +143,7 @@ class Profile:
     machines: Sequence[str]
 
     def phases(self) -> list[str]:
-        """Kinds of steps that were profiled, the one with the most time first."""
+        """The kinds of steps that were profiled, the one with the most time first."""
         times: Counter[str] = Counter()
         for rank in self.ranks:
             steps = rank.profiled
@@ -153,7 +153,7 @@ class Profile:
 
 
 def read_profile(path: Path) -> Profile:
-    """The run file, and those of other machines of the same job at the same time. Raises PerfError."""
+    """Reads the run file, and those of other machines of the same job at the same time. Raises PerfError."""
     paths = [path, *mates_of(path)]
     readers = [_Reader(each) for each in paths]
     for reader in readers:
@@ -176,7 +176,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def _offset_ns(header: RunHeader, first: RunHeader) -> int:
-    """What is added to a monotonic mark of the one machine for that of the other, by their clocks' times of
+    """What to add to one machine's monotonic marks to put them on the other's clock, by their times of
     day.
     """
     if header.boot_id == first.boot_id and header.host == first.host:
@@ -187,7 +187,7 @@ def _offset_ns(header: RunHeader, first: RunHeader) -> int:
 
 @dataclass
 class _Reader:
-    """Takes the records of one run file."""
+    """Collects the records of one run file."""
 
     path: Path
     kinds: Counter[str] = field(default_factory=Counter)
@@ -204,7 +204,7 @@ class _Reader:
         self._columns: dict[type, list[list[Any]]] = {each: [[] for _ in fields_of(each)] for each in NAMES}
 
     def read(self) -> None:
-        """The whole file."""
+        """Reads the whole file."""
         for block in self.run.blocks():
             if isinstance(block, Block) and block.type in self._columns:
                 self.kinds[block.type.__name__] += len(block.columns[0])
@@ -236,7 +236,7 @@ class _Reader:
                 self.lost += record.dropped
 
     def ranks(self, offset_ns: int) -> Iterator[Rank]:
-        """Every process that has recorded something."""
+        """Every process that recorded something."""
         frames = {each: self._frames(each, offset_ns) for each in NAMES}
         processes = sorted({*self._titles, *(process for one in frames.values() for process in one)})
         for process in processes:
@@ -247,7 +247,7 @@ class _Reader:
             yield Rank(title, place, clock, self.path.parent, offset_ns, *parts[1:])
 
     def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
-        """By process."""
+        """The records as frames, by process."""
         values = self._columns[record_type]
         columns = {
             name: np.array([UNKNOWN if value is None else value for value in column], dtype=np.int64)

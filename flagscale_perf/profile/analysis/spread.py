@@ -17,8 +17,9 @@ FEW_STEPS = 3  # profiled ones; fewer show no spread
 
 
 def spread_of(profile: Profile, phase: str) -> float | None:
-    """What a step takes longer than the fastest one on average, a share of the usual step; of the profiled
-    steps or of all, and of the rank where it is most. None where no rank has `FEW_STEPS` profiled ones.
+    """How much longer than the fastest one steps are on average, as a share of the usual step. It is taken
+    over the profiled steps and over all steps, on every rank, and the largest is returned. None if no rank
+    has `FEW_STEPS` profiled ones.
     """
     found = []
     for rank in profile.ranks:
@@ -37,6 +38,6 @@ def _excess(ratios: NDArray[np.float64]) -> float:
 
 
 def scatter_of(times: Sequence[float], place: int) -> float:
-    """How far the others are from their median, usually: layers that are alike differ by chance, too."""
+    """The median distance of the others from their median: layers that are alike differ by chance, too."""
     others = np.array([time for other, time in enumerate(times) if other != place])
     return float(np.median(np.abs(others - np.median(others))))

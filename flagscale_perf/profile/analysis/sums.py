@@ -17,7 +17,7 @@ PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 @dataclass(frozen=True)
 class Cell:
-    """One row of a rank, for one step: times in nanoseconds.
+    """One row of a rank, per step; times in nanoseconds.
 
     Attributes:
         rank: place of the rank in the profile.
@@ -48,7 +48,7 @@ class Cell:
 
 @dataclass
 class Amount:
-    """Cells added up, for one step of a mean rank among those that have the place.
+    """Cells added up, per step of the mean rank among those that have the place.
 
     Attributes:
         self_ns: time, what is called in turn aside.
@@ -65,7 +65,7 @@ class Amount:
     moved_ns: float = 0.0
 
     def add(self, cell: Cell, share: float) -> None:
-        """One more cell, of which so much counts."""
+        """Adds a cell with this weight."""
         worked_ns = cell.self_ns if cell.device_ns is None else cell.device_ns
         self.self_ns += share * cell.self_ns
         self.runs += share * cell.runs
@@ -79,7 +79,9 @@ class Amount:
 
 @dataclass(frozen=True)
 class Books:
-    """Parts of one profiled step, on average; they add up to `total`. None where no record has the part."""
+    """The parts of one profiled step, on average; they add up to `total`. None for a part that no record
+    has.
+    """
 
     steps: int
     total: float
@@ -93,7 +95,7 @@ class Books:
 
     @classmethod
     def mixed(cls, kinds: Sequence[Books]) -> Books | None:
-        """A mean step of several kinds of them; None of none."""
+        """The weighted mean of several kinds of steps; None if there are none."""
         steps, *others = (field.name for field in fields(Books))
         count = sum(one.steps for one in kinds)
         if not count:
@@ -103,18 +105,18 @@ class Books:
 
     @property
     def coverage(self) -> float | None:
-        """Share of the step that rows account for."""
+        """Share of the step that the rows account for."""
         return 1 - abs(self.residual) / self.total if self.total else None
 
     @property
     def parts(self) -> dict[str, float]:
-        """By name."""
+        """The parts by name."""
         return {name: float(getattr(self, name)) for name in PARTS}
 
 
 @dataclass(frozen=True)
 class PhaseSums:
-    """Steps of one kind.
+    """The sums over steps of one kind.
 
     Attributes:
         phase: such as "train" or "decode".
@@ -130,7 +132,7 @@ class PhaseSums:
 
     @property
     def mean(self) -> Books:
-        """Of all ranks."""
+        """The mean over all ranks."""
         count = len(self.books)
         steps, *others = (field.name for field in fields(Books))
         values = {name: sum(getattr(one, name) for one in self.books.values()) / count for name in others}
@@ -138,30 +140,32 @@ class PhaseSums:
 
     @property
     def places(self) -> Sequence[Place]:
-        """In the order of the model."""
+        """The places, in model order."""
         return ordered(cell.place for cell in self.cells)
 
     @property
     def kinds(self) -> Sequence[str]:
-        """That there are, in the order of the table; new ones behind."""
+        """The kinds of work that occur, in the order of the table; new ones last."""
         found = {cell.kind for cell in self.cells if cell.self_ns}
         return [*(kind for kind in KINDS if kind in found), *sorted(found.difference(KINDS))]
 
     @property
     def parts(self) -> Sequence[str]:
-        """Of the step: "forward", "backward" ..."""
+        """The parts of the step: "forward", "backward" ..."""
         return list(dict.fromkeys(cell.phase for cell in self.cells))
 
     def by(
         self, key: Callable[[Cell], Key], chosen: Callable[[Cell], bool] | None = None
     ) -> dict[Key, Amount]:
-        """Added up by a key, the most time first, for a step of the mean rank among all."""
+        """Amounts by a key, the most time first, per step of the mean rank over all ranks."""
         return self._added(key, chosen, lambda cell: 1 / len(self.books))
 
     def by_place(
         self, key: Callable[[Cell], Key], chosen: Callable[[Cell], bool] | None = None
     ) -> dict[Key, Amount]:
-        """The same for the mean rank among those that have the cell's place: a pipeline stage has its own."""
+        """Amounts per step of the mean rank among those that have the cell's place, as each pipeline stage
+        has its own.
+        """
         ranks: dict[Place, set[int]] = defaultdict(set)
         for cell in self.cells:
             ranks[cell.place].add(cell.rank)
@@ -181,7 +185,7 @@ class PhaseSums:
 
 
 def sums_of(profile: Profile) -> dict[str, PhaseSums]:
-    """By kind of step, that with the most time first; only kinds that were profiled."""
+    """Sums by kind of step, the one with the most time first; only kinds that were profiled."""
     places = Places(profile)
     made: dict[str, PhaseSums] = {}
     for phase in profile.phases():

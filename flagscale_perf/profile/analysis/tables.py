@@ -1,4 +1,4 @@
-"""A profile in figures."""
+"""A profile in tables."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def operators(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """A row for each of the longest modules, its own operators only."""
+    """A row for each of the longest modules, counting only its own operators."""
     rows: list[Sequence[Cell]] = [
         (module or "outside", kind, _ms(one.self_ns), _share(one.self_ns / (sums.mean.total or 1.0)))
         for (module, kind), one in sums.by_place(lambda cell: (cell.module, cell.kind)).items()
@@ -83,7 +83,7 @@ def modules(found: ProfileReport, sums: PhaseSums) -> list[Block]:
 
 
 def roofline(found: ProfileReport, sums: PhaseSums) -> list[Block]:
-    """What could be saved at the roofs."""
+    """What could be saved if the work ran at the roofs."""
     measured = [
         (f"matmul, {name}", Quantity(value, "FLOP/s")) for name, value in found.roofs.flop_per_s.items()
     ]
@@ -125,7 +125,7 @@ def memory(found: ProfileReport) -> list[Block]:
 
 
 def causal(found: ProfileReport) -> list[Block]:
-    """A row for each place in which delays were planted on purpose."""
+    """A row for each place in which delays were planted."""
     experiment = found.causal
     if experiment is None:
         return []
@@ -184,7 +184,7 @@ def observer(found: ProfileReport) -> list[Block]:
 
 
 def verdicts(found: ProfileReport) -> Sequence[Block]:
-    """By the requirement's thresholds."""
+    """A row for each of the requirement's thresholds."""
     return blocks_of(found.verdicts)
 
 

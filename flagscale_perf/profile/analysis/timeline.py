@@ -1,4 +1,4 @@
-"""Steps and collectives of all ranks on a timeline, with arrows between those that belong together."""
+"""Steps and collectives of all ranks on a timeline, with arrows between matching operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARTS = ("operators", "outside", "communication", "host", "engine", "residual")
 
 
 def timeline(header: RunHeader) -> Timeline:
-    """Of the session with this header."""
+    """The timeline of the session with this header."""
     drawn = _Drawn()
     own = {
         each: drawn.items
@@ -45,7 +45,7 @@ def _nothing(record: Any) -> tuple[Item, ...]:
 
 
 class _Drawn:
-    """Spans as records come, and the arrows at the end."""
+    """Makes spans as records come, and the arrows at the end."""
 
     def __init__(self) -> None:
         self._names: dict[int, dict[int, str]] = defaultdict(lambda: {0: ""})
@@ -57,7 +57,7 @@ class _Drawn:
         self._kept = 0
 
     def items(self, record: Any) -> Iterator[Item]:
-        """Of one record."""
+        """The spans of one record."""
         match record:
             case NameRecord():
                 self._names[record.process][record.number] = record.text
@@ -111,7 +111,7 @@ class _Drawn:
         self._keep(one, track)
 
     def _keep(self, one: CollectiveRecord, track: Track) -> None:
-        """For the arrows at the end."""
+        """Keeps an operation for the arrows."""
         if self._kept < MOST_MATCHED:
             self._kept += 1
             names = self._names[one.process]
@@ -124,8 +124,8 @@ class _Drawn:
         return int(self._places.get(process, {}).get("rank", -process))
 
     def arrows(self, clock: str) -> Iterator[Item]:
-        """From the rank that came last to those that waited for it, and from who sends to who receives. Ranks
-        that are not in the file may have come later still: then there is none.
+        """From the last rank to arrive to those that waited for it, and from sender to receiver. There is
+        none if a rank is not in the file, as that one may have arrived later still.
         """
         operations = operations_of([
             RankCollectives(self._rank(process), clock, self._places.get(process, {}), collectives)
@@ -144,7 +144,7 @@ class _Drawn:
 
 
 def _ends(operation: Operation) -> tuple[str, _Side, list[_Side]] | None:
-    """What an operation's arrows are called, where they begin, and where they end; None without any."""
+    """Name, start and end point of an operation's arrows; None if it has none."""
     sides = {(each.rank, each.start_ns, each.total_ns, each.is_send): each for each in operation.sides}
     is_message = sorted(str(each.is_send) for each in operation.sides) == ["0", "1"]
     if not is_message and operation.split_by != CLOCK:

@@ -1,4 +1,4 @@
-"""Every run of every operator as CSV: what `detailed_timings.csv` has."""
+"""Every run of every operator as CSV: the content of `detailed_timings.csv`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TEXTS = ("step", "part", "module", "op")
 
 
 def lines(profile: Profile) -> Iterator[str]:
-    """The head, and a line a run, by rank and window."""
+    """The header, then one line per run, by rank and window."""
     yield csv_line(HEAD)
     for rank in profile.ranks:
         for calls in _files(rank):
@@ -30,7 +30,7 @@ def lines(profile: Profile) -> Iterator[str]:
 
 
 def missing(profile: Profile) -> Iterator[str]:
-    """Why runs are not there: each reason once."""
+    """Why runs are missing: each reason once."""
     said: dict[str, None] = {}
     for rank in profile.ranks:
         for calls in _files(rank):
@@ -40,7 +40,7 @@ def missing(profile: Profile) -> Iterator[str]:
 
 
 def _files(rank: Rank) -> Iterator[Calls | str]:
-    """Of each window, or why it has none."""
+    """The file of each window, or why it has none."""
     windows = rank.windows
     for name, steps in zip(windows["calls"].tolist(), windows["steps"].tolist(), strict=True):
         if name:
@@ -53,7 +53,7 @@ def _files(rank: Rank) -> Iterator[Calls | str]:
 
 
 def lines_of(rank: Rank, calls: Calls) -> Iterator[str]:
-    """Of one window."""
+    """The lines of one window."""
     steps = {
         number: (None if iteration == UNKNOWN else iteration, phase)
         for number, iteration, phase in zip(
@@ -74,7 +74,7 @@ def lines_of(rank: Rank, calls: Calls) -> Iterator[str]:
 
 
 def _begin(rank: Rank, calls: Calls, steps: dict[int, tuple[Any, str]], *row: int) -> str:
-    """The columns that many lines have in common."""
+    """The columns that many lines share."""
     step = row[0]
     part, module, op = (calls.names[number] for number in row[1:])
     iteration, phase = steps.get(step, (None, None))

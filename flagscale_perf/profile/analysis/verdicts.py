@@ -1,4 +1,4 @@
-"""The requirement's thresholds, what a figure is by them, and to which side a limit itself belongs."""
+"""The requirement's thresholds, the verdict on each figure, and which side of the limit counts as met."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GB = 1e9
 
 
 def verdicts_of(sums: PhaseSums | None, roofs: Roofs, communication: Communication) -> Sequence[Verdict]:
-    """All that the requirement has, whether known or not."""
+    """A verdict for every threshold of the requirement, whether its figure is known or not."""
     total = sums.mean.total * sum(one.steps for one in sums.books.values()) if sums is not None else 0.0
     tensor = sum(one.total_ns for one in communication.waits if one.label == "TP")
     waiting = [one.waiting_share for one in communication.bubbles if one.waiting_share is not None]

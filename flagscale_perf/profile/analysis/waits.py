@@ -1,4 +1,6 @@
-"""Sums over a job's collectives: who waits, for whom, how fast the links are, and a pipeline's bubble."""
+"""Sums over a job's collectives: who waits, for which rank, how fast the links are, and the pipeline
+bubble.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from flagscale_perf.profile.operations import POINT_TO_POINT, bus_factor
 
 
 class Waits(NamedTuple):
-    """Operations of one sort in one group, on one rank. Times are of those that are split, all ranks' parts
-    of which are known: `total_ns` is wait, transfer and tail.
+    """Operations of one sort in one group, on one rank. Times are only of those that are split, where all
+    ranks' parts are known: `total_ns` is wait, transfer and tail.
 
     Attributes:
         runs, split: operations, and those of them that are split.
@@ -68,7 +70,7 @@ class Late(NamedTuple):
 
 
 class Bubble(NamedTuple):
-    """A pipeline stage's waiting for messages, over its profiled steps.
+    """How long a pipeline stage waits for messages, over its profiled steps.
 
     Attributes:
         stage, stages: which one of how many.
@@ -95,8 +97,8 @@ class Bubble(NamedTuple):
 
     @property
     def waiting_share(self) -> float | None:
-        """Of the steps' time, the bubble and waiting for receivers: a stage that sends and receives at once
-        waits for its neighbour in both.
+        """Share of the steps' time in the bubble and waiting for receivers; a stage that sends and receives
+        at once waits for its neighbour in both.
         """
         return (self.bubble_ns + self.back_pressure_ns) / self.step_ns if self.step_ns else None
 
@@ -122,7 +124,7 @@ class Communication:
 
 
 def communication_of(profile: Profile) -> Communication:
-    """Of a run file's profile."""
+    """The communication of a profile."""
     ranks = [
         RankCollectives(rank.rank, rank.clock, rank.place, list(rank.collectives.records()))
         for rank in profile.ranks
@@ -144,7 +146,7 @@ def communication_of(profile: Profile) -> Communication:
 
 
 def waits_of(operations: Iterable[Operation]) -> list[Waits]:
-    """One for each rank, group, operation and what executes it; most time first."""
+    """One entry for each rank, group, operation and what executes it; the most time first."""
     found: dict[tuple[int, str, str, str], list[tuple[Operation, Side]]] = defaultdict(list)
     for operation in operations:
         for side in operation.sides:
@@ -155,7 +157,7 @@ def waits_of(operations: Iterable[Operation]) -> list[Waits]:
 
 
 def _own_op(operation: Operation, side: Side) -> str:
-    """What this side runs of it: of a message, one side sends and the other one receives."""
+    """The operation on this side: in a message, one side sends and the other receives."""
     backend, colon, name = operation.op.rpartition(":")
     if side.is_send is None or name not in ("send", "recv"):
         return operation.op
@@ -203,9 +205,8 @@ def _ratio(value: int | None, by: int) -> float | None:
 
 
 def lates_of(operations: Iterable[Operation]) -> list[Late]:
-    """The ranks that came last in collectives, those first whose lateness costs the others most. Messages
-    aside: a pipeline's stages wait for each other by design, so collectives of several stages do not belong
-    here, either.
+    """The ranks that arrive last in collectives, those first whose lateness costs the others most. Messages
+    are left out, as are collectives over several stages: pipeline stages wait for each other by design.
     """
     found: dict[int, list[Operation]] = defaultdict(list)
     count = 0
@@ -240,7 +241,7 @@ def bubbles_of(
     ranks: Sequence[RankCollectives],
     steps_ns: Mapping[int, Sequence[int]],
 ) -> list[Bubble]:
-    """One for each rank that exchanges messages.
+    """One entry for each rank that exchanges messages.
 
     Args:
         operations: of the job.
@@ -287,12 +288,12 @@ def _bubble(
 
 
 def _waited(side: Side) -> int:
-    """What of a wait the rank could not use; all of it where nobody says what it did meanwhile."""
+    """The part of a wait in which the rank did nothing else; all of it if that is unknown."""
     return (side.wait_ns or 0) if side.exposed_wait_ns is None else side.exposed_wait_ns
 
 
 def worst_waits(operations: Iterable[Operation], most: int = 10) -> Iterator[tuple[Operation, Side]]:
-    """The longest waits, as evidence: the operation, and the rank that waited."""
+    """The longest waits as evidence: the operation and the rank that waited."""
     waits = [(side.wait_ns, operation, side) for operation in operations for side in operation.sides]
     known = [each for each in waits if each[0]]
     for _, operation, side in sorted(known, key=lambda each: -(each[0] or 0))[:most]:
