@@ -1,1 +1,1 @@
-"""The fifth instrument: experiments that measure what a machine and a model can do, by themselves."""
+"""The fifth instrument: self-contained experiments that measure what a machine and a model can do."""

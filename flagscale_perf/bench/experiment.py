@@ -1,4 +1,4 @@
-"""What `flagscale-perf bench` needs of an experiment, and which there are."""
+"""The interface of an experiment for `flagscale-perf bench`, and the list of experiments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HELP = {
 
 @dataclass(frozen=True)
 class Plan:
-    """An experiment whose options are checked.
+    """An experiment whose options have been checked.
 
     Attributes:
         planned: points that it is going to measure; None where that is not known.
@@ -58,11 +58,11 @@ class Experiment:
 
 
 def load(name: str) -> Experiment:
-    """The experiment of that name, its module imported now."""
+    """The experiment of that name; its module is imported now."""
     experiment: Experiment = importlib.import_module(EXPERIMENTS[name]).EXPERIMENT
     return experiment
 
 
 def say(line: str) -> None:
-    """Progress, on stderr."""
+    """Prints progress to stderr."""
     print(line, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Where the time goes that several devices do not save.
+"""Where the time goes that several devices fail to save.
 
 On `p` devices, work that is split perfectly takes a p-th. What a part of a step takes on `p` devices beyond a
 p-th of what it takes on one is lost to that part; these losses add up to that of the step. What a token (or a
@@ -19,7 +19,7 @@ PARTS = (WAIT, TRANSFER, UNSPLIT, PRODUCTS, OTHER, HOST, REST, PROFILING, BETWEE
 
 @dataclass(frozen=True)
 class Step:
-    """A mean profiled step of one phase, in seconds, and what is beside it.
+    """A mean profiled step of one phase, in seconds, with the times to compare it with.
 
     Attributes:
         parts: by name; they add up to `total`.
@@ -34,7 +34,7 @@ class Step:
 
 
 class Loss(NamedTuple):
-    """A part of a step: seconds on one device and on several, and of these what is lost."""
+    """A part of a step: seconds on one device and on several, and how much of these is lost."""
 
     part: str
     one: float
@@ -43,8 +43,8 @@ class Loss(NamedTuple):
 
 
 def losses(one: Step, several: Step, devices: int) -> list[Loss]:
-    """By part, in the order of `PARTS`. They add up to what the step takes beyond its share, or, where it is
-    known what a token takes as the client sees it, to what that takes beyond its share.
+    """The losses by part, in the order of `PARTS`. They add up to what the step takes beyond its perfect
+    share or, if the time of a token as the client sees it is known, to what that takes beyond its share.
     """
     first, second = dict(one.parts), dict(several.parts)
     for parts, step in ((first, one), (second, several)):

@@ -1,11 +1,11 @@
-"""Names of arms, figures and cases of a model that serves, as they stand in run files."""
+"""Names of arms, figures and cases of a serving model, as they appear in run files."""
 
 from __future__ import annotations
 
 SINGLE = "single"
-AGAIN = "single again"  # the same once more: what differs without a difference
+AGAIN = "single again"  # the single device measured again: A/A
 TTFT, TPOT, LATENCY, DURATION = "ttft", "tpot", "latency", "duration"
-THROUGHPUT, TOKENS = "throughput", "tokens"  # a second: made, and with those that were read
+THROUGHPUT, TOKENS = "throughput", "tokens"  # tokens a second: generated, and including the prompt's
 MEMORY, CACHE, PREEMPTIONS, FEW_PIECES = "memory", "kv_tokens", "preemptions", "in_few_pieces"
 JOB, FLOW = "batch", "flow"  # one batch from begin to end, or more requests in flight all the time
 STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"

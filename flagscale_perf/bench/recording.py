@@ -1,5 +1,5 @@
-"""The run file of experiments, written by the process that directs them: each record is in the file when
-`put` returns. What is measured runs in other processes, or stands still meanwhile.
+"""The run file of experiments, written by the process that directs them: a record is in the file when `put`
+returns.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Part:
     """One experiment under way. Made by `Book.part`."""
 
     def __init__(self, book: Book, name: str) -> None:
-        """Of this book."""
+        """An experiment of this book."""
         self._book, self.name = book, name
 
     @contextlib.contextmanager
     def timing(self) -> Iterator[Clock]:
-        """Times its block, for the point that is made of it."""
+        """Times its block, for the point measured in it."""
         clock = Clock(monotonic_ns())
         try:
             yield clock
@@ -58,17 +58,17 @@ class Part:
     def point(
         self, figure: str, unit: str, case: Mapping[str, Any], samples: Sequence[float], clock: Clock
     ) -> None:
-        """Keeps a measured point; at most `MAX_SAMPLES` repetitions."""
+        """Writes a measured point, with at most `MAX_SAMPLES` repetitions."""
         kept = [float(sample) for sample in samples[:MAX_SAMPLES]]
         self._book.put(BenchPoint(self.name, figure, unit, dict(case), clock.start_ns, clock.dur_ns, kept))
 
     def value(self, figure: str, unit: str, case: Mapping[str, Any], value: float | None, why: str) -> None:
-        """Keeps a figure from elsewhere, or says why there is none."""
+        """Writes a figure from elsewhere, or why there is none."""
         self._book.put(BenchFigure(self.name, figure, unit, dict(case), value, why[:MAX_TEXT]))
 
 
 class Book:
-    """A run file of experiments. A context manager, which ends the file."""
+    """A run file of experiments; a context manager that ends the file."""
 
     def __init__(self, file: RecordsSink, path: Path, task: WriterTask) -> None:
         """Use `begin`."""
@@ -79,8 +79,8 @@ class Book:
 
     @classmethod
     def begin(cls, directory: Path, facts: Mapping[str, Any]) -> Book:
-        """Claims a session; its header is in the file at once. Raises PerfError for a directory that cannot
-        be written.
+        """Claims a session and writes its header at once. Raises PerfError for a directory that cannot be
+        written.
         """
         task = WriterTask.of({}, dict(facts), str(directory), None)
         try:
@@ -96,11 +96,11 @@ class Book:
 
     @property
     def session_id(self) -> str:
-        """Of the run file's name."""
+        """The session in the run file's name."""
         return self.path.stem.removeprefix("perf_records_")
 
     def put(self, record: Record) -> None:
-        """Writes it. Where the disk refuses it, that is said once, and it is tried again with the next."""
+        """Writes a record. If the disk refuses it, this is reported once and retried with the next record."""
         self._file.write(record)
         try:
             self._file.flush()
@@ -113,7 +113,9 @@ class Book:
 
     @contextlib.contextmanager
     def part(self, name: str, planned: int | None, settings: Mapping[str, Any]) -> Iterator[Part]:
-        """An experiment: complete, unless an exception ends its block; what was measured before is kept."""
+        """An experiment: complete unless an exception ends its block; what was measured before that is
+        kept.
+        """
         self.put(BenchBegun(name, monotonic_ns(), planned, dict(settings)))
         reason = ""
         try:
@@ -129,7 +131,7 @@ class Book:
             self.put(BenchEnded(name, monotonic_ns(), not reason, (reason or COMPLETED)[:MAX_TEXT]))
 
     def end(self, reason: str) -> None:
-        """Ends the file; calling it again does nothing."""
+        """Ends the file; further calls do nothing."""
         if self._is_over:
             return
         self._is_over = True

@@ -1,4 +1,5 @@
-"""What is recorded of experiments: each measured point at once, so that an interrupted one keeps what it has.
+"""The records of experiments: each measured point at once, so that an interrupted experiment keeps what it
+has.
 
 An experiment is a `BenchBegun`, its points and figures, and a `BenchEnded`; several may follow one another
 in a run file.
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from flagscale_perf.spine.records import record
 
-MAX_SAMPLES = 1024  # of a point: more than a list of a run file may hold
+MAX_SAMPLES = 1024  # of a point: limit of a list in a run file
 
 
 @record("bench_begin", start="at_ns")
@@ -60,7 +61,7 @@ class BenchPoint:
 @record("bench_figure")
 @dataclass(frozen=True)
 class BenchFigure:
-    """A figure from elsewhere (a driver, another run file), or what could not be measured.
+    """A figure from elsewhere (a driver, another run file), or one that could not be measured.
 
     Attributes:
         experiment, figure, unit, case: as of a point.

@@ -1,1 +1,1 @@
-"""Experiments read back: figures, verdicts, findings, pictures, comparison."""
+"""Experiments read back from run files: figures, verdicts, findings, pictures, comparison."""

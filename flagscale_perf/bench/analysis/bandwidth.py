@@ -1,4 +1,4 @@
-"""A bandwidth test in figures: what links and memory carry, and how it grows with the size."""
+"""The report of a bandwidth test: what links and memory carry, and how it grows with the size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from flagscale_perf.profile.operations import bus_factor
 
 GB = 1e9
 ONE_WAY, BOTH_WAYS = "one way", "both ways"
-PEAK = "ceiling"  # figures of what the hardware can do, by its driver
+PEAK = "ceiling"  # figures for what the hardware can do, by its driver
 COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
 MOST_ROWS = 48
 OUR_LIMITS = (0.85, 0.6)
@@ -41,14 +41,16 @@ GOOD_FIT = 0.9
 
 
 def algbw(point: BenchPoint) -> float | None:
-    """Bytes a second, in 10^9; None of what took no time."""
+    """Algorithm bandwidth in 10^9 bytes per second; None if it took no time."""
     size = point.case.get("moved_bytes") or point.case["size_bytes"]
     median = spread(point.samples).median
     return float(size) / median / GB if median else None
 
 
 def busbw(point: BenchPoint) -> float | None:
-    """The same as load of each rank's link, by the factor of what was executed; None for one rank."""
+    """Bus bandwidth: the load on each rank's link, by the factor of the executed operation; None for one
+    rank.
+    """
     factor, plain = _factor(point), algbw(point)
     return None if factor is None or plain is None else factor * plain
 
@@ -58,7 +60,7 @@ def _factor(point: BenchPoint) -> float | None:
 
 
 def fits_of(part: Part) -> dict[str, Fit]:
-    """Of each operation whose sizes are enough for it; messages over all pairs of ranks together."""
+    """A fit for each operation measured at enough sizes; messages over all pairs of ranks together."""
     found = {}
     for name, points in _by_operation(part).items():
         sizes = [point.case["size_bytes"] for point in points]
@@ -69,7 +71,7 @@ def fits_of(part: Part) -> dict[str, Fit]:
 
 
 def _by_operation(part: Part) -> dict[str, list[BenchPoint]]:
-    """Collectives, and messages by their ways, in the order in which they were measured."""
+    """Collectives, and messages by direction, in the order in which they were measured."""
     found: dict[str, list[BenchPoint]] = {}
     for point in measured(part):
         if "executed" in point.case:
@@ -112,7 +114,7 @@ def _gb(value: float | None) -> Quantity:
 
 
 def _curves(part: Part) -> list[Block]:
-    """Time and bus bandwidth by size, of every operation."""
+    """Time and bus bandwidth by size, for every operation."""
     colours = dict(zip(_by_operation(part), COLOURS * 2, strict=False))
     times, loads, sizes = [], [], []
     for name, points in _by_operation(part).items():
@@ -158,7 +160,7 @@ def _messages(part: Part) -> list[Block]:
 
 
 def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
-    """GB/s from each rank to each other one, with the largest messages."""
+    """GB/s from each rank to each other one, for the largest messages."""
     largest = max(point.case["size_bytes"] for point in points)
     ranks = sorted({int(point.case[end]) for point in points for end in ("src", "dst")})
     layers = []
@@ -199,7 +201,7 @@ def _memory(part: Part) -> list[Block]:
 
 
 def _bars(points: Sequence[BenchPoint]) -> list[Block]:
-    """How fast each rank is, and how its repetitions are spread."""
+    """How fast each rank is, and the spread of its repetitions."""
     rows = []
     for point in points:
         moved = float(point.case["moved_bytes"])
@@ -216,7 +218,7 @@ def _bars(points: Sequence[BenchPoint]) -> list[Block]:
 
 
 def _links(part: Part) -> list[Block]:
-    """The topology as the driver shows it, and the ceilings that follow."""
+    """The topology as the driver reports it, and the ceilings that follow from it."""
     rows: list[Sequence[Cell]] = [
         (str(one.case.get("of")), _gpu(one.case), Quantity(one.value, "", 1), one.why)
         for one in part.values(PEAK)
@@ -276,7 +278,7 @@ def _verdicts(part: Part) -> Sequence[Verdict]:
 
 
 def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[float, float]) -> Verdict:
-    """A figure as a part of what this card can do."""
+    """A figure as a share of what this card can do."""
     peaks = part.values(PEAK, of=of)
     known = [one.value for one in peaks if one.value]
     if not known or value is None:

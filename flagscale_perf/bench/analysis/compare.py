@@ -1,5 +1,4 @@
-"""Experiments compared: points with one case on all sides, round by round, each point counting as much as any
-other.
+"""Compares experiments: points with the same case on all sides, round by round, each point with equal weight.
 
 A round is the n-th repetition of every point. A time is taken as a part of BASE's median of its point, a rate
 (tokens/s, GB/s) the other way round, so that more is always slower.
@@ -58,17 +57,17 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Name of the run in the comparison."""
         return self.path.stem
 
 
 def report_of(result: Comparison) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     return comparison.report_of(result, LABELS, REMARKS, (NOUN, f"a {NOUN}"))
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
     runs, cut = [_read(path) for path in (*base, *new)], len(base)
     same = sides.on_both_sides(runs[:cut], runs[cut:])
     keys = _common(runs)
@@ -125,7 +124,9 @@ def _read(path: Path) -> Run:
 
 
 def _whole(points: Sequence[BenchPoint]) -> BenchPoint:
-    """A point of all its repetitions, where each has a point of its own: of its requests, the median."""
+    """Joins the repetitions of a point where each is a point of its own: the median of its requests stands
+    for it.
+    """
     if REPETITION not in points[-1].case:
         return points[-1]
     ordered = sorted(points, key=lambda point: int(point.case[REPETITION]))
@@ -133,7 +134,7 @@ def _whole(points: Sequence[BenchPoint]) -> BenchPoint:
 
 
 def _common(runs: Sequence[Run]) -> list[Key]:
-    """Raises PerfError where there are none."""
+    """The points that all runs have. Raises PerfError if there are none."""
     keys = [key for key in runs[0].points if all(key in run.points for run in runs)]
     if not keys:
         counts = "; ".join(f"{str(run.path)!r} has {len(run.points)} points" for run in runs)
@@ -145,7 +146,7 @@ def _common(runs: Sequence[Run]) -> list[Key]:
 
 
 def _parts(keys: Sequence[Key]) -> dict[str, list[Key]]:
-    """By experiment, figure and what was done: `bandwidth, all_reduce`."""
+    """Points by experiment, figure and operation: `bandwidth, all_reduce`."""
     found: dict[str, list[Key]] = {}
     for key in keys:
         experiment, figure, case = key
@@ -156,7 +157,7 @@ def _parts(keys: Sequence[Key]) -> dict[str, list[Key]]:
 
 
 def _rounds(runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int) -> list[list[float]]:
-    """Of each run, each round's mean over these points, in percent of BASE."""
+    """For each run, the mean of each round over these points, in percent of BASE."""
     rows = [[0.0] * count for _ in runs]
     for key in keys:
         unit = bootstrap.mean([spread(run.points[key].samples).median for run in runs[:cut]])
@@ -182,7 +183,7 @@ def _differences(base: Bench, new: Bench) -> list[Difference]:
 
 
 def _configuration(bench: Bench) -> dict[str, object]:
-    """Facts of the machine, and the settings of the experiments."""
+    """Facts about the machine, and the settings of the experiments."""
     facts: dict[str, object] = {
         name: fact for name, fact in bench.header.facts.items() if name not in _NO_CONFIGURATION
     }

@@ -1,4 +1,4 @@
-"""What several devices gain over one, and what they lose, from the points of an experiment."""
+"""What several devices gain over one, and what they lose, computed from the points of an experiment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WHOLE = {PREFILL: TTFT, DECODE: TPOT}  # what the client sees of a phase
 
 @dataclass(frozen=True)
 class Gain:
-    """One setting of one arm against one device.
+    """One setting of one arm against a single device.
 
     Attributes:
         setting: of the arm.
@@ -51,14 +51,14 @@ class Gain:
 
 
 def filled(in_flight: int, stages: int) -> float:
-    """m / (m + p - 1): the share of the time in which a stage has work, with `in_flight` pieces of work in a
-    pipeline of so many stages that begins empty and ends empty.
+    """m / (m + p - 1): the share of time in which a stage has work, with m pieces of work (`in_flight`) in a
+    pipeline of p stages that begins and ends empty.
     """
     return in_flight / (in_flight + stages - 1)
 
 
 def gains_of(groups: Groups, job: str, is_rate: bool) -> list[Gain]:
-    """Every arm's settings against those of one device."""
+    """Each setting of every arm against those of a single device."""
     made = []
     for setting, group in groups.items():
         if setting.job != job or setting.arm == SINGLE:
@@ -78,7 +78,7 @@ def _noise(*groups: Group) -> float | None:
 
 
 def steps_of(part: Part) -> dict[tuple[str, str], Step]:
-    """By arm and phase: what a profiled step is made of, and what the client sees."""
+    """By arm and phase: the parts of a profiled step, and what the client sees."""
     made = {}
     for one in part.values(STEP):
         arm, phase = str(one.case.get("arm")), str(one.case.get("phase"))
@@ -103,7 +103,7 @@ def _noise_of(part: Part, phase: str, arm: str, devices: int) -> float | None:
 
 
 def _whole(part: Part, phase: str, case: Mapping[str, Any]) -> float | None:
-    """What the client saw of the same size and arm, one request at a time."""
+    """What the client saw for the same size and arm, with one request at a time."""
     found = [
         group.value
         for setting, group in groups_of(part, WHOLE[phase]).items()
@@ -133,18 +133,18 @@ class Lost:
 
     @property
     def total(self) -> float:
-        """Seconds."""
+        """The loss in seconds."""
         return sum(each.lost for each in self.parts)
 
     @property
     def communication(self) -> float | None:
-        """Its share of the profiled step."""
+        """The share of communication in the profiled step."""
         spent = sum(self.several.parts.get(name, 0.0) for name in (WAIT, TRANSFER, UNSPLIT))
         return spent / self.several.total if self.several.total else None
 
 
 def lost_of(part: Part) -> dict[tuple[str, str], Lost]:
-    """By arm and phase."""
+    """The losses by arm and phase."""
     steps = steps_of(part)
     devices = {setting.arm: setting.devices for setting in groups_of(part, DURATION)}
     made = {}

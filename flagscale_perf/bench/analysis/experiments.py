@@ -1,4 +1,4 @@
-"""Every experiment that is shown, in the order of the report."""
+"""Every experiment that has a report, in the order of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of experiments: a JSON and a picture of each, and one report in Markdown."""
+"""The output files of experiments: a JSON and a picture for each, and one report in Markdown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def contents(found: BenchReport) -> dict[str, str]:
 
 
 def pictures(found: BenchReport, whole: Report) -> Mapping[str, Report]:
-    """By name, what each picture shows; what there is nothing for says why."""
+    """Each picture's blocks by name; a text says why where there is nothing to draw."""
     made = {}
     for name, part in found.bench.parts.items():
         shown = SHOWN.get(name)

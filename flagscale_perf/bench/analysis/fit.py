@@ -1,4 +1,4 @@
-"""What a message costs at all, and what each of its bytes costs: t = alpha + size / beta."""
+"""The fixed cost of a message and the cost of each of its bytes: t = alpha + size / beta."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Fit:
 
 
 def fit(sizes: Sequence[float], times: Sequence[float]) -> Fit | None:
-    """By least squares of relative errors: each point counts 1/t, so that a large message does not decide
-    alone. None with fewer than `MIN_SIZES` sizes, or where times do not grow with the size.
+    """By least squares of relative errors: each point has weight 1/t, so that large messages do not dominate.
+    None with fewer than `MIN_SIZES` sizes, or if times do not grow with the size.
     """
     if len(set(sizes)) < MIN_SIZES or min(times) <= 0:
         return None

@@ -1,4 +1,4 @@
-"""What the commands that read run files call for experiments."""
+"""The `analysis.Instrument` of experiments: what the commands that read run files call."""
 
 from __future__ import annotations
 

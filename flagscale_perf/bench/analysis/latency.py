@@ -60,7 +60,7 @@ def _row(found: Mapping[str, Groups], setting: Setting, whole: Group) -> Sequenc
 
 
 def _drawn(part: Part) -> Sequence[Block]:
-    """By length of the prompt, a line for each batch and arm; of the longest output that was measured."""
+    """By prompt length, a line for each batch and arm, for the longest output measured."""
     found = _figures(part)
     outputs = {setting.output for setting in found[LATENCY]}
     if not outputs:
@@ -97,7 +97,7 @@ def _lines(groups: Groups, output: int, scale: float) -> list[Line]:
 
 
 def _content(part: Part) -> Mapping[str, Any]:
-    """One entry a setting; times in seconds."""
+    """One entry per setting; times in seconds."""
     found, memory = _figures(part), memory_of(part)
     results = []
     for setting, whole in found[LATENCY].items():
@@ -122,7 +122,7 @@ def _same(part: Part) -> Any:
 
 
 def _verdicts(part: Part) -> Sequence[Verdict]:
-    """The requirement has no threshold of latency."""
+    """The requirement has no threshold for latency."""
     return []
 
 

@@ -1,4 +1,4 @@
-"""Parallel efficiency and where the rest goes, as a report, a picture and a JSON file."""
+"""Parallel efficiency and where the loss goes, as a report, a picture and a JSON file."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _sections(part: Part) -> Sequence[Section]:
 
 
 def _all(part: Part) -> list[tuple[Gain, str, float, str]]:
-    """Each gain with what it is, and how it is shown."""
+    """Every gain with its label and unit."""
     made = []
     for figure, job, is_rate, what, scale, unit in (
         (DURATION, JOB, False, "a batch", MS, "ms"), (TTFT, JOB, False, "first token", MS, "ms"),
@@ -151,7 +151,7 @@ def _efficiency(part: Part) -> list[Block]:
 
 
 def _step_bars(found: Mapping[tuple[str, str], Lost]) -> list[Block]:
-    """One device's share beside what several take, by part; what is below 0 is not drawn."""
+    """One device's share beside what several take, by part; negative parts are not drawn."""
     made: list[Block] = []
     for (arm, phase), lost in found.items():
         lanes = [

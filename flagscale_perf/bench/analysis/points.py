@@ -1,4 +1,4 @@
-"""Points of a bandwidth test that say what they must: a run file may be damaged, or of another version."""
+"""Selects the well-formed points of a bandwidth test, as a run file may be damaged or of another version."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from flagscale_perf.bench.analysis.source import Part
 from flagscale_perf.bench.records import BenchPoint
 
 MESSAGE = "send_recv"
-# What a case must have as a number, by what makes it of its kind.
+# Key that makes a case of its kind -> keys that must then hold a number.
 _NEEDED = {"executed": ("ranks",), "moved_bytes": ("rank", "moved_bytes")}
 
 
 def measured(part: Part, **case: Any) -> list[BenchPoint]:
-    """Times with these words in their case, of a size and with the ranks that belong to them."""
+    """Times whose case has these words, with a valid size and valid ranks."""
     return [point for point in part.of("time", **case) if _is_whole(point) and min(point.samples) > 0]
 
 

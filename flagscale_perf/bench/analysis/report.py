@@ -23,7 +23,7 @@ GOOD_STATES = ("completed", "running")
 
 @dataclass(frozen=True)
 class BenchReport:
-    """Everything.
+    """The whole report of a run file.
 
     Attributes:
         bench: what was read.
@@ -47,7 +47,7 @@ class BenchReport:
         return dict(finite(content))
 
     def part(self, name: str) -> dict[str, Any]:
-        """One experiment. Points carry their case, median, min, p95 and number of repetitions."""
+        """One experiment as JSON. Points carry their case, median, min, p95 and number of repetitions."""
         part = self.bench.parts[name]
         shown = SHOWN.get(name)
         return {
@@ -73,7 +73,7 @@ class BenchReport:
 
 
 def read_report(path: Path) -> BenchReport:
-    """Of a run file. Raises PerfError for what is none."""
+    """The report of a run file. Raises PerfError if it holds no experiments."""
     bench = read_bench(path)
     shown = [(SHOWN[name], part) for name, part in bench.parts.items() if name in SHOWN]
     return BenchReport(
@@ -84,7 +84,7 @@ def read_report(path: Path) -> BenchReport:
 
 
 def report_of(found: BenchReport) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     bench = found.bench
     header = bench.header
     begun = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
@@ -122,7 +122,7 @@ def _joined(found: object, between: str) -> str | None:
 
 
 def _notes(found: BenchReport) -> list[Note]:
-    """What is partial, and what was found."""
+    """What is incomplete, and what was found."""
     partial = [
         Note(f"{part.name} is {part.state} ({part.count})", "warn")
         for part in found.bench.parts.values()
@@ -133,7 +133,7 @@ def _notes(found: BenchReport) -> list[Note]:
 
 
 def _tiles(found: BenchReport) -> list[Tile]:
-    """Each known verdict's figure."""
+    """The figures with a known verdict."""
     return [
         Tile(one.name, Quantity(one.value, one.unit), one.verdict)
         for verdicts in found.verdicts.values()
@@ -163,7 +163,7 @@ def _sections(found: BenchReport) -> list[Section]:
 
 
 def _plain(part: Part) -> Section:
-    """An experiment that this version knows nothing special of."""
+    """Sections of an experiment for which this version has no report of its own."""
     rows: list[Sequence[Cell]] = [
         (point.figure, case_text(point.case), *_cells(part, place)) for place, point in enumerate(part.points)
     ]
@@ -193,7 +193,7 @@ def _missing(bench: Bench) -> Table | None:
 
 
 def rows_of(bench: Bench) -> Iterable[Sequence[object]]:
-    """Head and rows of the CSV: each point and each figure."""
+    """Header and rows of the CSV: each point and each figure."""
     yield ROW_HEAD
     for part in bench.parts.values():
         for point in part.points:

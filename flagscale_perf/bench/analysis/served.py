@@ -1,4 +1,4 @@
-"""Points of a model that serves, brought together: repetitions of one setting, and what differs anyway."""
+"""Points of a serving model, grouped: repetitions of one setting, and the A/A difference."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MS = 1e3
 
 
 class Setting(NamedTuple):
-    """What is the same in all repetitions."""
+    """What all repetitions of a point share."""
 
     arm: str
     tp: int
@@ -30,16 +30,16 @@ class Setting(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Of the arm."""
+        """Number of devices of the arm."""
         return self.tp * self.pp
 
     @property
     def case(self) -> str:
-        """For people, without the arm."""
+        """The sizes as text, without the arm."""
         return f"batch {self.batch}, {self.seq} + {self.output} tokens"
 
     def of(self, arm: str) -> tuple[Any, ...]:
-        """What the same setting of another arm is known by."""
+        """What this setting shares with those of other arms."""
         return arm, self.batch, self.seq, self.output, self.in_flight, self.job
 
 
@@ -56,23 +56,23 @@ class Group:
 
     @property
     def value(self) -> float:
-        """The median repetition."""
+        """The median of the repetitions."""
         return median(self.medians)
 
     @property
     def mean(self) -> float:
-        """Of all requests."""
+        """The mean over all requests."""
         return fmean(self.samples)
 
     @property
     def noise(self) -> float | None:
-        """Half of the range of the repetitions, as a share; None for one repetition."""
+        """Half the range of the repetitions, as a share; None for one repetition."""
         if len(self.medians) < 2 or not self.value:
             return None
         return (max(self.medians) - min(self.medians)) / 2 / self.value
 
     def percentile(self, share: float) -> float:
-        """Of all requests: the nearest sample from above."""
+        """Over all requests: the nearest sample from above."""
         ordered = sorted(self.samples)
         return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
@@ -81,7 +81,7 @@ Groups = Mapping[Setting, Group]
 
 
 def groups_of(part: Part, figure: str) -> Groups:
-    """By setting, in the order of their sizes. A repetition without a sample is none."""
+    """Groups by setting, sorted by size. Repetitions without a sample are left out."""
     made: dict[Setting, Group] = defaultdict(Group)
     for point in part.of(figure):
         case = point.case
@@ -105,7 +105,7 @@ def beside(groups: Groups, setting: Setting, arm: str) -> Group | None:
 
 @dataclass(frozen=True)
 class Same:
-    """The same arm measured twice: what differs without a difference.
+    """The same arm measured twice (A/A): how much measurements differ without a cause.
 
     Attributes:
         figure: of which.
@@ -122,7 +122,7 @@ class Same:
 
 
 def same_of(part: Part, figures: Iterable[str]) -> list[Same]:
-    """A/A of each figure that has one."""
+    """The A/A comparison of each figure that has one."""
     made = []
     for figure in figures:
         groups = groups_of(part, figure)
@@ -138,7 +138,7 @@ def same_of(part: Part, figures: Iterable[str]) -> list[Same]:
 
 
 def memory_of(part: Part) -> dict[str, float]:
-    """GB by arm, where it is known."""
+    """GB by arm, where known."""
     return {
         str(one.case.get("arm", SINGLE)): one.value
         for one in part.values(MEMORY)
@@ -172,7 +172,7 @@ def remarks_of(part: Part) -> list[Remark]:
 
 
 def same_words(found: Sequence[Same]) -> str:
-    """`The same arm again: first token x0.98 to x1.03 ...`."""
+    """For example `The same arm again: first token x0.98 to x1.03 ...`."""
     parts = [
         f"{one.figure} x{min(one.ratios):.3f} to x{max(one.ratios):.3f} ({len(one.ratios)} settings)"
         for one in found

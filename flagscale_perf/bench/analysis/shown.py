@@ -1,4 +1,4 @@
-"""What each experiment brings to the report, to its files and pictures."""
+"""What each experiment contributes to the report, its files and its pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flagscale_perf.bench.analysis.source import Part
 
 @dataclass(frozen=True)
 class Remark:
-    """A sentence about what was found.
+    """A sentence about something found.
 
     Attributes:
         text: of it.
@@ -26,7 +26,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Shown:
-    """How one experiment is shown.
+    """How one experiment is presented.
 
     Attributes:
         name: of the experiment.

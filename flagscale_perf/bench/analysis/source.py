@@ -1,4 +1,4 @@
-"""The run file of experiments, read."""
+"""Reads the run file of experiments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPLETE = "complete"
 
 
 class Spread(NamedTuple):
-    """Repetitions of a point."""
+    """The spread of a point's repetitions."""
 
     median: float
     low: float
@@ -27,7 +27,7 @@ class Spread(NamedTuple):
 
 
 def spread(samples: Sequence[float]) -> Spread:
-    """At least one sample; the 95th percentile is the nearest of them from above."""
+    """The spread of at least one sample; the 95th percentile is the nearest sample from above."""
     ordered = sorted(samples)
     count = len(ordered)
     middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
@@ -57,7 +57,7 @@ class Part:
 
     @property
     def is_complete(self) -> bool:
-        """Everything was measured."""
+        """Whether everything planned was measured."""
         return self.ended is not None and self.ended.is_complete
 
     @property
@@ -75,7 +75,7 @@ class Part:
         return f"{measured} points" if is_all else f"{measured} of {self.planned} points"
 
     def of(self, figure: str, **case: Any) -> list[BenchPoint]:
-        """Points of this figure, in whose case all of these stand."""
+        """The points of this figure whose case contains all of these values."""
         return [
             point
             for point in self.points
@@ -83,7 +83,7 @@ class Part:
         ]
 
     def values(self, figure: str, **case: Any) -> list[BenchFigure]:
-        """The same of figures from elsewhere."""
+        """The same for figures that were not measured here."""
         return [
             one
             for one in self.figures
@@ -110,7 +110,7 @@ class Bench:
 
 
 def read_bench(path: Path) -> Bench:
-    """Raises PerfError for what is no run file. A point without a sample is left out, like lines that are no
+    """Raises PerfError if it is not a run file. Points without a sample are left out, like lines that are no
     records.
     """
     run = RunFile(path)
@@ -143,6 +143,6 @@ def _part(parts: dict[str, Part], name: str) -> Part:
 
 
 def case_text(case: Mapping[str, Any]) -> str:
-    """`all_reduce, ranks 2, size_bytes 1024`: what it is first, then its conditions."""
+    """For example `all_reduce, ranks 2, size_bytes 1024`: the operation first, then its conditions."""
     words = [str(case["op"])] if "op" in case else []
     return ", ".join([*words, *(f"{key} {value}" for key, value in case.items() if key != "op")])

@@ -1,1 +1,1 @@
-"""What memory, links and collectives move in a second."""
+"""How many bytes per second memory, links and collectives move."""

@@ -1,4 +1,4 @@
-"""`flagscale-perf bench bandwidth`: its options, checked, and what follows from them."""
+"""`flagscale-perf bench bandwidth`: its options, checked, and the plan that follows from them."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ def prepare(args: Namespace) -> Plan:
     port = ranks.port_of(args.port)
 
     def measure(part: Part) -> None:
-        """Point by point."""
+        """Measures point by point."""
 
         def put(point: Measured) -> None:
-            """Into the run file."""
+            """Writes a point to the run file."""
             part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
 
         put_ceilings(part, topology)
@@ -92,7 +92,7 @@ def _follow(is_joined: bool) -> Callable[[], None] | None:
 
 
 def put_ceilings(part: Part, topology: Topology) -> None:
-    """What each card can do at best, by its driver, or why that is not known."""
+    """Writes what each card can do at best, by its driver, or why that is unknown."""
     for card in topology.cards:
         for of, value in card.ceilings.items():
             part.value("ceiling", "GB/s", {"of": of, "gpu": card.index}, value, card.source[of])
@@ -105,13 +105,13 @@ def put_ceilings(part: Part, topology: Topology) -> None:
 
 
 def visible() -> set[int] | None:
-    """Cards that torch is going to use; None for all of them, or where that is not said by numbers."""
+    """Cards that torch is going to use; None for all of them, or if they are not given as numbers."""
     words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return {int(word) for word in words} if all(word.strip().isdecimal() for word in words) else None
 
 
 def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
-    """What is measured, and how it came to that. Raises PerfError."""
+    """What is measured, and the remarks on how that was chosen. Raises PerfError."""
     if importlib.util.find_spec("torch") is None:
         raise missing("torch", ModuleNotFoundError(name="torch"), "bench bandwidth")
     devices = _devices()
@@ -147,7 +147,7 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
 
 
 def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
-    """How many there are, and on this machine. Raises PerfError."""
+    """The number of ranks in all, and on this machine. Raises PerfError."""
     if not args.joined:
         count = args.ranks or usual
         return count, count
@@ -162,7 +162,7 @@ def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
 
 
 def _devices() -> int:
-    """GPUs that torch can use; without the driver's files, torch is not asked."""
+    """GPUs that torch can use; torch is not imported if the driver's files are missing."""
     if not any(os.path.exists(path) for path in ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")):
         return 0
     import torch
@@ -171,7 +171,7 @@ def _devices() -> int:
 
 
 def free_bytes() -> int:
-    """Memory that is available, with what the system would give back."""
+    """Available memory, including what the system would release."""
     try:
         with open("/proc/meminfo", encoding="utf-8") as file:
             found = {line.split(":")[0]: line.split()[1] for line in file}
@@ -181,7 +181,7 @@ def free_bytes() -> int:
 
 
 def size_of(text: str) -> int:
-    """Bytes of `64M`. Raises ArgumentTypeError."""
+    """Number of bytes for `64M`. Raises ArgumentTypeError."""
     number, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not number.isdecimal() or int(number) * unit < KB:
         raise ArgumentTypeError(f"{text!r} is no size of 1K or more; write for example 64M or 2G")

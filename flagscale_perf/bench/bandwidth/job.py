@@ -1,4 +1,4 @@
-"""What the ranks of a bandwidth test are to measure, and what they say of it, as JSON lines."""
+"""What the ranks of a bandwidth test are to measure, and the points they send back, as JSON lines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KB, MB, GB = 1 << 10, 1 << 20, 1 << 30
 
 @dataclass(frozen=True)
 class Job:
-    """All that is measured.
+    """Everything to be measured.
 
     Attributes:
         ranks: how many.
@@ -37,7 +37,7 @@ class Job:
 
     @property
     def device(self) -> str:
-        """Where the data is."""
+        """The torch device that holds the data."""
         return "cuda" if self.backend == "nccl" else "cpu"
 
     @property
@@ -48,18 +48,18 @@ class Job:
 
     @property
     def planned(self) -> int:
-        """Points."""
+        """Number of points."""
         collectives = len(self.operations) * len(self.sizes) if self.ranks > 1 else 0
         messages = 3 * len(self.pairs) // 2 * len(self.message_sizes)  # both ways of a pair together, too
         return collectives + messages + len(locals_of(self.device)) * self.ranks
 
     def encode(self) -> str:
-        """One line."""
+        """The value as one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def decode(cls, line: str) -> Job:
-        """What `encode` made."""
+        """The value that `encode` made the line of."""
         content = json.loads(line)
         lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
         return cls(**content | lists)

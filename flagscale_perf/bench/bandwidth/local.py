@@ -1,4 +1,4 @@
-"""What one rank moves by itself: in its own memory, and between host and device."""
+"""What one rank moves by itself: within its own memory, and between host and device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _triad(world: World, count: int) -> Run:
 
 
 def _transfer(is_pinned: bool, to_device: bool, to_host: bool) -> Callable[[World, int], Run]:
-    """Both ways at once are on two streams."""
+    """Both ways at once run on two streams."""
 
     def make(world: World, count: int) -> Run:
         torch, dtype = world.torch, getattr(world.torch, DTYPE)
@@ -43,7 +43,7 @@ def _transfer(is_pinned: bool, to_device: bool, to_host: bool) -> Callable[[Worl
         streams = [torch.cuda.Stream() for _ in copies]
 
         def run() -> None:
-            """Each copy on its own stream."""
+            """Runs each copy on its own stream."""
             for stream, (target, source) in zip(streams, copies, strict=True):
                 with torch.cuda.stream(stream):
                     target.copy_(source, non_blocking=True)
@@ -66,10 +66,10 @@ HOST_DEVICE: Mapping[str, Local] = {
 
 
 def locals_of(device: str) -> dict[str, Local]:
-    """All that a rank on this device measures."""
+    """All local measurements of a rank on this device."""
     return dict(MEMORY) | (dict(HOST_DEVICE) if device.startswith("cuda") else {})
 
 
 def run_of(local: Local, world: World, size_bytes: int) -> Run:
-    """On buffers of this size."""
+    """The measurement on buffers of this size."""
     return local.make(world, size_bytes // ITEM_BYTES)

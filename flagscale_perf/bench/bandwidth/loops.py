@@ -1,4 +1,5 @@
-"""How long one operation takes: several loops of many runs, with one barrier before a loop and none in it.
+"""How long one operation takes: several loops of many runs, with a barrier before each loop and none within
+it.
 
 A barrier for each run would measure the barrier where messages are small, and hide how ranks drift apart.
 """
@@ -16,7 +17,7 @@ MAX_RUNS = 100_000
 
 @dataclass(frozen=True)
 class Loops:
-    """How often.
+    """How many loops, and how long each lasts.
 
     Attributes:
         count: loops, each of them a repetition.
@@ -29,7 +30,7 @@ class Loops:
 
 @dataclass(frozen=True)
 class Timer:
-    """What times on this device.
+    """How to time on this device.
 
     Attributes:
         wait: until the device has done all that it was given.
@@ -43,7 +44,9 @@ class Timer:
 
 
 def timer_of(torch: Any, dist: Any, device: str, group: Any) -> Timer:
-    """For ranks of a group that works on the processor, so that it does not disturb what is measured."""
+    """A timer for the ranks of a group that communicates through the processor, so that it does not disturb
+    what is measured.
+    """
 
     def longest(values: list[float]) -> list[float]:
         """By a collective."""
@@ -57,13 +60,13 @@ def timer_of(torch: Any, dist: Any, device: str, group: Any) -> Timer:
 
 
 def alone(torch: Any, device: str) -> Timer:
-    """For what one rank does by itself."""
+    """A timer for what one rank does by itself."""
     wait = torch.cuda.synchronize if device.startswith("cuda") else _nothing
     return Timer(wait, _nothing, list)
 
 
 def seconds_per_run(run: Callable[[], Any], timer: Timer, loops: Loops) -> list[float]:
-    """Of each loop: that of the slowest rank. All ranks call it with the same operation."""
+    """For each loop, the time of the slowest rank. All ranks call it with the same operation."""
     for _ in range(WARMUP):
         run()
     timer.wait()
@@ -72,7 +75,7 @@ def seconds_per_run(run: Callable[[], Any], timer: Timer, loops: Loops) -> list[
 
 
 def _enough(run: Callable[[], Any], timer: Timer, seconds: float) -> int:
-    """Runs of a loop that takes long enough, the same on all ranks."""
+    """Number of runs that make a loop long enough, the same on all ranks."""
     runs = 1
     while True:
         took = timer.longest([_loop(run, timer, runs)])[0]
@@ -93,4 +96,4 @@ def _loop(run: Callable[[], Any], timer: Timer, runs: int) -> float:
 
 
 def _nothing() -> None:
-    """Where there is nothing to wait for."""
+    """For devices where there is nothing to wait for."""

@@ -1,4 +1,4 @@
-"""The collectives that are measured, each with its buffers and a check of what it has done.
+"""The collectives that are measured, each with its buffers and a check of its result.
 
 A size is counted as nccl-tests does: a rank's buffer, or, where each rank has a share of it, all shares.
 Each run is on the same buffers; the data is checked before the loops that are timed.
@@ -17,7 +17,7 @@ EXECUTED = {("gloo", "reduce_scatter"): "all_reduce"}
 
 @dataclass(frozen=True)
 class World:
-    """Where a rank is.
+    """Which rank this is, and torch's modules.
 
     Attributes:
         torch, dist: the modules.
@@ -32,13 +32,13 @@ class World:
     device: str
 
     def full(self, count: int, value: float) -> Any:
-        """A buffer of so many elements, all of them this value."""
+        """A buffer of so many elements, all with this value."""
         return self.torch.full((count,), value, device=self.device, dtype=getattr(self.torch, DTYPE))
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A collective of one size, ready to be run.
+    """A collective of one size, ready to run.
 
     Attributes:
         run: once, and in its order with what follows.
@@ -125,7 +125,7 @@ COLLECTIVES: Mapping[str, Make] = {
 
 
 def message(world: World, count: int, ends: tuple[int, int], both_ways: bool) -> Operation:
-    """Data from the first of the two ranks to the second, or both ways at once."""
+    """Sends data from the first of the two ranks to the second, or both ways at once."""
     source, target = ends
     peer = target if world.rank == source else source
     sends, receives = both_ways or world.rank == source, both_ways or world.rank == target

@@ -1,4 +1,6 @@
-"""One rank of a bandwidth test; run as a module, its process: the job on stdin, points on a descriptor."""
+"""One rank of a bandwidth test. Run as a module it is the rank's process: the job on stdin, points on a file
+descriptor.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,14 @@ from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 
-TIMEOUT = timedelta(seconds=120)  # of one operation; a rank that died would be waited for so long
+TIMEOUT = timedelta(seconds=120)  # of one operation; so long the others wait for a rank that died
 JOB = "flagscale_perf job"  # its key in the store
 Send = Callable[[Measured], None]
 
 
 @dataclass(frozen=True)
 class Place:
-    """Which rank this is, on its machine and of all, and torch's store where the ranks meet."""
+    """This rank's number on its machine and in the job, and torch's store where the ranks meet."""
 
     rank: int
     local_rank: int
@@ -42,15 +44,15 @@ class Place:
 
 
 class Rank:
-    """Measures, together with the other ranks, everything in the same order."""
+    """Measures everything together with the other ranks, in the same order on all."""
 
     def __init__(self, world: World, job: Job, timer: Timer, send: Send) -> None:
-        """`send` takes the points; it is called on every rank with the same ones."""
+        """`send` takes the points; every rank calls it with the same ones."""
         self._world, self._job, self._timer, self._send = world, job, timer, send
         self._loops = Loops(job.loops, job.loop_s)
 
     def measure(self) -> None:
-        """All of the job. Raises PerfError for data that arrived wrong."""
+        """Measures the whole job. Raises PerfError if wrong data arrived."""
         self._local()
         if self._job.ranks > 1:
             self._messages()
@@ -79,7 +81,7 @@ class Rank:
                     self._timed(case, operation if self._world.rank in pair else None)
 
     def _local(self) -> None:
-        """Each rank in turn, while the others wait."""
+        """Measures each rank in turn, while the others wait."""
         world, size = self._world, self._job.copy_bytes
         for rank in range(self._job.ranks):
             for name, local in locals_of(world.device).items():
@@ -91,7 +93,7 @@ class Rank:
                 self._put(case, start_ns, self._timer.longest(samples))
 
     def _timed(self, case: dict[str, Any], operation: Operation | None) -> None:
-        """A rank that takes no part has no operation; it waits with the others."""
+        """Measures an operation; a rank that takes no part has none and waits with the others."""
         start_ns = monotonic_ns()
         run, is_right = (_nothing, _yes) if operation is None else (operation.run, operation.is_right)
         run()
@@ -131,8 +133,8 @@ def measure(torch: Any, job: Job, place: Place, send: Send) -> None:
 
 
 def measure_joined(job: Job | None, send: Send) -> None:
-    """The same on a rank that torchrun has started: what the first one is given is measured by all. Raises
-    PerfError.
+    """The same on a rank that torchrun started: all ranks measure the job that the first one was given.
+    Raises PerfError.
     """
     torch = import_torch()
     rank = int(os.environ["RANK"])
@@ -151,7 +153,7 @@ def measure_joined(job: Job | None, send: Send) -> None:
 
 
 def import_torch() -> Any:
-    """Raises PerfError without it."""
+    """Raises PerfError if torch is missing."""
     try:
         torch: Any = importlib.import_module("torch")
         importlib.import_module("torch.distributed")
@@ -161,13 +163,15 @@ def import_torch() -> Any:
 
 
 def main(words: Sequence[str]) -> int:
-    """The process of a rank that `ranks.run` has started: rank, address, descriptor; the job on stdin."""
+    """The process of a rank started by `ranks.run`. Arguments: rank, address, descriptor; the job on
+    stdin.
+    """
     rank, address, fd = int(words[0]), words[1], int(words[2])
     job = Job.decode(sys.stdin.readline())
     with os.fdopen(fd, "w", encoding="utf-8", buffering=1) as out:
 
         def send(point: Measured) -> None:
-            """All ranks have the same points; the first one says them."""
+            """Only the first rank sends: all have the same points."""
             if rank == 0:
                 out.write(json.dumps(point._asdict()) + "\n")
 

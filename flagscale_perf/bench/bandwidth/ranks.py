@@ -1,4 +1,4 @@
-"""The processes of a bandwidth test on this machine, and what they say."""
+"""Starts the processes of a bandwidth test on this machine and reads their points."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from flagscale_perf.spine.errors import PerfError
 
 MODULE = "flagscale_perf.bench.bandwidth.rank"
 HOST = "127.0.0.1"
-END_S = 5.0  # that a rank may take to end by itself
-MAX_LINES = 3  # of a rank's stderr that are shown
+END_S = 5.0  # for a rank to exit by itself
+MAX_LINES = 3  # shown of a rank's stderr
 _ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
 
 
@@ -40,8 +40,8 @@ def port_of(given: int | None) -> int:
 
 
 def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:
-    """Starts the ranks and gives their points as they come. Raises PerfError where a rank fails; whatever
-    ends it ends the ranks, too.
+    """Starts the ranks and yields their points as they come. Raises PerfError if a rank fails; however it
+    ends, the ranks are stopped.
     """
     read_fd, write_fd = os.pipe()
     with contextlib.ExitStack() as ends:

@@ -1,1 +1,1 @@
-"""Latency and parallel efficiency of a model that serves: vLLM's own bench run, arm beside arm."""
+"""Latency and parallel efficiency of a serving model, by vLLM's own bench, with all arms interleaved."""

@@ -1,4 +1,6 @@
-"""What a step of vLLM is made of, read from a profiled arm's run file. `losses` says what follows from it."""
+"""The parts of a vLLM step, read from the run file of a profiled arm; `losses` computes the losses from
+them.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from flagscale_perf.profile.analysis.source import Rank
 from flagscale_perf.profile.analysis.waits import waits_of
 from flagscale_perf.spine.clock import NS_PER_S
 
-WRITER_S, POLL_S = 20.0, 0.1  # the writer of a profile is a process of its own
+WRITER_S, POLL_S = 20.0, 0.1  # a separate process writes the profile
 
 
 def step_of(found: ProfileReport, phase: str) -> Step | None:
-    """None where the profile has no such step."""
+    """None if the profile has no such step."""
     sums = found.sums.get(phase)
     if sums is None:
         return None
@@ -40,7 +42,7 @@ def step_of(found: ProfileReport, phase: str) -> Step | None:
 
 
 def _communication(found: ProfileReport, total: float, phase: str) -> tuple[float, float, float]:
-    """Waiting, transferring, and what is neither: collectives of which not all ranks were recorded."""
+    """Waiting, transfer, and the rest: collectives of which not all ranks were recorded."""
     steps = sum(one.steps for one in found.sums[phase].books.values())
     waits = waits_of(operations_of([_collectives(rank, phase) for rank in found.profile.ranks]))
     wait = sum(one.wait_ns for one in waits) / steps
@@ -64,7 +66,9 @@ def _clean(found: ProfileReport, phase: str) -> float | None:
 
 
 def read_steps(directory: Path) -> Mapping[str, Step]:
-    """By phase, of the profile in a directory, once its writer has ended. Raises PerfError for none."""
+    """Steps by phase from the profile in a directory, once its writer has ended. Raises PerfError if there is
+    none.
+    """
     path = find_run_file(directory)
     end_s = time.monotonic() + WRITER_S
     while RunFile(path).is_live() and time.monotonic() < end_s:

@@ -1,4 +1,4 @@
-"""What is measured: sizes, arms, repetitions, in a shuffled order."""
+"""What is measured: sizes, arms and repetitions, in a shuffled order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = 1234
 
 
 class Case(NamedTuple):
-    """A batch: `batch` requests of `seq` tokens each, at a time; each makes `output` tokens."""
+    """A batch: `batch` concurrent requests with prompts of `seq` tokens, each generating `output` tokens."""
 
     batch: int
     seq: int
@@ -24,7 +24,7 @@ class Case(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of one request at its end."""
+        """Length of a finished request."""
         return self.seq + self.output
 
 
@@ -43,12 +43,12 @@ class Arm:
 
     @property
     def devices(self) -> int:
-        """That it takes."""
+        """Number of devices that it needs."""
         return self.tensor * self.pipeline
 
     @property
     def key(self) -> tuple[int, int]:
-        """Arms with one key are run by one server."""
+        """Arms with the same key share a server."""
         return self.tensor, self.pipeline
 
     @property
@@ -66,7 +66,7 @@ class Turn(NamedTuple):
 
 
 def arms_of(tensor: Iterable[int], pipeline: Iterable[int]) -> list[Arm]:
-    """One device, the same again, and those asked for."""
+    """A single device, the same again, and the arms asked for."""
     asked = [Arm(f"TP {size}", tensor=size) for size in dict.fromkeys(tensor) if size > 1]
     asked += [Arm(f"PP {size}", pipeline=size) for size in dict.fromkeys(pipeline) if size > 1]
     return [Arm(SINGLE), Arm(AGAIN), *asked]
@@ -78,8 +78,8 @@ def grid(batches: Iterable[int], seqs: Iterable[int], outputs: Iterable[int]) ->
 
 
 def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn]:
-    """Every arm measures every case so often. Arms and cases are shuffled within a repetition, so that what
-    drifts over the run meets all of them alike; the order is the same in every run.
+    """Every arm measures every case in each repetition. Arms and cases are shuffled within a repetition, so
+    that drift over the run affects all of them alike; the order is the same in every run.
     """
     dice = random.Random(SEED)
     made: list[Turn] = []
@@ -93,8 +93,8 @@ def turns(arms: Sequence[Arm], cases: Sequence[Case], repeats: int) -> list[Turn
 def fitting(
     cases: Sequence[Case], model: Model, is_chosen: bool
 ) -> tuple[list[Case], list[tuple[Case, str]]]:
-    """Cases that the model can do, and the others, each with the reason. Raises PerfError where the user has
-    chosen one that it cannot do, or where none is left.
+    """The cases that the model can run, and the others, each with the reason. Raises PerfError if the user
+    chose one that it cannot run, or if none is left.
     """
     longest = model.longest
     if longest is None:
@@ -114,7 +114,7 @@ def _too_long(case: Case, model: Model) -> str:
 
 
 def check_devices(arms: Iterable[Arm], count: int, what: str) -> None:
-    """Raises PerfError for an arm that needs more than there are."""
+    """Raises PerfError for an arm that needs more devices than there are."""
     for arm in arms:
         if arm.devices > count:
             option = "--tp" if arm.tensor > 1 else "--pp"
@@ -125,7 +125,7 @@ def check_devices(arms: Iterable[Arm], count: int, what: str) -> None:
 
 
 def numbers(least: int = 1) -> Callable[[str], list[int]]:
-    """A reader of `128,512`, whole numbers from `least` on."""
+    """A parser of lists such as `128,512`, of whole numbers from `least` on."""
 
     def read(text: str) -> list[int]:
         """Raises ArgumentTypeError."""
@@ -138,7 +138,7 @@ def numbers(least: int = 1) -> Callable[[str], list[int]]:
 
 
 def case_of(turn: Turn, engine: str) -> Mapping[str, Any]:
-    """The point's case."""
+    """The case of a point."""
     return {
         **turn.arm.case, "engine": engine, "batch": turn.case.batch, "seq": turn.case.seq,
         "output": turn.case.output, "repetition": turn.repetition,

@@ -1,5 +1,4 @@
-"""Runs vLLM's own `bench serve` as often as it is told to. This file is started by itself, with the Python
-that has vLLM, and imports nothing else of this package; vLLM is imported once for all runs.
+"""Runs vLLM's own `bench serve` for each request on stdin.
 
 It reads a line of JSON for each run: the options of `vllm bench serve` as a list. It answers with a line of
 JSON: an empty object for one whose result is in its file, else an object with `error`.
@@ -15,9 +14,9 @@ from typing import Any, TextIO
 
 
 def main() -> None:
-    """Until the input ends."""
+    """Runs until the input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what vLLM prints is no answer
+    os.dup2(2, 1)  # keeps vLLM's own prints out of the answers
     serve = importlib.import_module("vllm.benchmarks.serve")
     parser = importlib.import_module("vllm.utils.argparse_utils").FlexibleArgumentParser()
     serve.add_cli_args(parser)
@@ -29,7 +28,7 @@ def main() -> None:
 def _run(serve: Any, parser: Any, options: list[str]) -> dict[str, str]:
     try:
         serve.main(parser.parse_args(options))
-    except (Exception, SystemExit) as error:  # the one who asked says what it means
+    except (Exception, SystemExit) as error:  # the caller explains it to the user
         return {"error": f"{type(error).__name__}: {error}"}
     return {}
 

@@ -1,4 +1,4 @@
-"""Arms of vLLM, all alive at once, and the one client that measures them by vLLM's own bench."""
+"""Servers of all arms, alive at once, and the one client that measures them by vLLM's own bench."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True)
 class Setup:
-    """What all arms have in common.
+    """What all arms share.
 
     Attributes:
         python: that has vLLM.
@@ -104,7 +104,7 @@ class Client:
     """The process that runs vLLM's bench; see `client`."""
 
     def __init__(self, setup: Setup) -> None:
-        """Starts it; `ready` waits until it has imported vLLM."""
+        """Starts the process; `ready` waits until it has imported vLLM."""
         self._log = setup.directory / "client.log"
         self._directory = setup.directory
         self._made = 0
@@ -115,11 +115,11 @@ class Client:
             )  # fmt: skip
 
     def ready(self) -> None:
-        """Raises PerfError where it ends instead."""
+        """Raises PerfError if the process ends instead."""
         self._answer()
 
     def run(self, server: Server, served: Path, load: Load) -> Result:
-        """One run of `vllm bench serve`. Raises PerfError where a request fails, or the client does."""
+        """Runs `vllm bench serve` once. Raises PerfError if a request or the client fails."""
         self._made += 1
         path = self._directory / f"bench_{self._made:04}.json"
         case = load.case
@@ -156,7 +156,7 @@ class Client:
         return pipe
 
     def stop(self) -> None:
-        """Ends it, whatever it does."""
+        """Ends the process, whatever it is doing."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
@@ -165,10 +165,10 @@ class Client:
 
 
 class Driver:
-    """Servers and client; a context manager that ends them, whatever happens."""
+    """Servers and client; a context manager that stops them in any case."""
 
     def __init__(self, setup: Setup, arms: Sequence[Arm]) -> None:
-        """Nothing runs yet."""
+        """Starts nothing yet."""
         self._setup, self._arms = setup, arms
         self._servers: dict[tuple[int, int], Server] = {}
         self._client: Client | None = None
@@ -176,8 +176,8 @@ class Driver:
         self.failed: dict[str, str] = {}
 
     def __enter__(self) -> Driver:
-        """Starts all of them together. Raises PerfError where the single one does not come up; another arm
-        that does not is in `failed`, with the reason.
+        """Starts all servers together. Raises PerfError if that of the single device does not come up; any
+        other arm that does not is in `failed`, with the reason.
         """
         setup = self._setup
         setup.directory.mkdir(parents=True, exist_ok=True)
@@ -208,11 +208,13 @@ class Driver:
                 self.failed[arm.name] = str(error)
 
     def server(self, arm: Arm) -> Server:
-        """Of an arm that has not failed."""
+        """The server of an arm that has not failed."""
         return self._servers[arm.key]
 
     def run(self, arm: Arm, load: Load) -> Result:
-        """One measurement. Raises PerfError where it fails; the server's own reason if that is over."""
+        """Makes one measurement. Raises PerfError if it fails, with the server's own reason if that has
+        ended.
+        """
         if self._client is None:
             raise PerfError("nothing has been started")
         server = self._servers[arm.key]
@@ -224,7 +226,7 @@ class Driver:
             raise PerfError(f"vLLM's server has failed: {server.reason()} ({server.log})") from error
 
     def stop_servers(self) -> None:
-        """Before what they have written is read."""
+        """Stops the servers so that the files they write are complete."""
         while self._servers:
             self._servers.popitem()[1].stop()
 

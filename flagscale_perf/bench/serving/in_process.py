@@ -1,4 +1,5 @@
-"""Latency without vLLM: transformers' `generate` in this process, a streamer noting when each token comes.
+"""Latency without vLLM: transformers' `generate` in this process, with a streamer noting when each token
+comes.
 
 A streamer is given the tokens on the host, so that each of its times is after the device's work, and nothing
 has to be synchronised here.
@@ -24,21 +25,21 @@ ENGINE = "torch"
 
 
 class Streamer:
-    """What `generate` hands tokens to: first the prompt, then each step's."""
+    """Receives tokens from `generate`: first the prompt, then those of each step."""
 
     def __init__(self) -> None:
         self.marks_ns: list[int] = []
 
     def put(self, tokens: Any) -> None:
-        """A step's tokens have come."""
+        """Notes the time of a step's tokens."""
         self.marks_ns.append(monotonic_ns())
 
     def end(self) -> None:
-        """There are no more."""
+        """Called after the last token."""
 
 
 def measure(part: Part, chosen: Chosen, order: Sequence[Turn]) -> None:
-    """Every turn. Raises PerfError for a model that cannot be made here."""
+    """Measures every turn. Raises PerfError if the model cannot be built here."""
     import torch
 
     torch.manual_seed(SEED)
@@ -60,7 +61,7 @@ def measure(part: Part, chosen: Chosen, order: Sequence[Turn]) -> None:
 
 
 def _keep(part: Part, turn: Turn, marks: Sequence[int], clock: Any) -> None:
-    """A batch is one request here: all its sequences begin and end together."""
+    """Writes the result; a batch counts as one request, as all its sequences begin and end together."""
     case, output, batch = (
         {**case_of(turn, ENGINE), "in_flight": turn.case.batch},
         turn.case.output,
@@ -77,7 +78,7 @@ def _keep(part: Part, turn: Turn, marks: Sequence[int], clock: Any) -> None:
 
 
 def _generate(torch: Any, model: Any, case: Case) -> list[int]:
-    """Marks: the begin, then each token. Raises PerfError where the model stops before the last one."""
+    """Times of the start and of each token. Raises PerfError if the model stops early."""
     ids = torch.randint(0, model.config.vocab_size, (case.batch, case.seq), device=model.device)
     streamer = Streamer()
     start_ns = monotonic_ns()

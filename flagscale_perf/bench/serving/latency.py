@@ -1,4 +1,4 @@
-"""`flagscale-perf bench latency`: time to the first token and for each further one, by length and batch."""
+"""`flagscale-perf bench latency`: time to the first and to each further token, by length and batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAIR = 2
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Model, sizes, engine."""
+    """Adds the options for model, sizes and engine."""
     options.add_model(parser)
     options.add_sizes(parser)
     options.add_arms(parser)
@@ -50,7 +50,7 @@ def prepare(args: Namespace) -> Plan:
     }  # fmt: skip
 
     def run(part: Part) -> None:
-        """Point by point."""
+        """Measures point by point."""
         for case, why in chosen.left_out:
             part.value(LATENCY, "s", case._asdict(), None, why)
         if engine == TORCH:

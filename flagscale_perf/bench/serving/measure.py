@@ -1,4 +1,4 @@
-"""Turns run one after another, each kept as it comes."""
+"""Runs the measurements one after another and writes each as it comes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WARM_OUTPUT = 8
 
 
 def setup_of(chosen: Chosen, in_flight: int, args: Any, profiled: dict[str, dict[str, str]]) -> Setup:
-    """For servers that can do every case."""
+    """Settings for servers that can run every case."""
     return Setup(
         python=chosen.python or "", model=chosen.model, devices=chosen.devices,
         longest=chosen.model.longest or max(case.tokens for case in chosen.cases) + 1, in_flight=in_flight,
@@ -43,14 +43,14 @@ def setup_of(chosen: Chosen, in_flight: int, args: Any, profiled: dict[str, dict
 
 
 def warm(driver: Driver, arm: Arm, cases: Sequence[Case]) -> None:
-    """Each size once, not measured: the first step of a size compiles and allocates. Raises PerfError."""
+    """Runs each size once unmeasured: its first step compiles and allocates. Raises PerfError."""
     for case in {(case.batch, case.seq): case for case in cases}.values():
         short = Case(case.batch, case.seq, min(WARM_OUTPUT, case.output))
         driver.run(arm, Load(short, case.batch, case.batch, 0, 1))
 
 
 def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> None:
-    """A result as points."""
+    """Writes a result as points."""
     for figure, unit, samples in (
         (TTFT, "s", result.ttft), (TPOT, "s", result.tpot), (LATENCY, "s", result.latency),
         (DURATION, "s", [result.duration_s]), (THROUGHPUT, "tokens/s", [result.output_per_s]),
@@ -67,8 +67,8 @@ def keep(part: Part, case: Mapping[str, Any], result: Result, clock: Clock) -> N
 def run_turns(
     part: Part, driver: Driver, turns: Sequence[Turn], load: Callable[[Turn], Load], more: Mapping[str, Any]
 ) -> None:
-    """Every turn. An arm that fails is said once, and left out from then on. Raises PerfError where the
-    single one does.
+    """Runs every turn. An arm that fails is reported once and left out from then on. Raises PerfError if the
+    single device fails.
     """
     for number, turn in enumerate(turns, 1):
         arm = turn.arm
@@ -93,14 +93,14 @@ def run_turns(
 
 
 def fail(part: Part, driver: Driver, arm: Arm, why: str) -> None:
-    """An arm that was not measured, or not to its end."""
+    """Records that an arm was not measured, or not to the end."""
     driver.failed[arm.name] = why
     part.value(DURATION, "s", {**arm.case, "engine": VLLM}, None, why)
     say(f"{arm.name} is not measured: {why}")
 
 
 def keep_memory(part: Part, driver: Driver, arms: Sequence[Arm]) -> None:
-    """What each arm's server holds, and whether its cache was large enough."""
+    """Writes how much memory each arm's server holds, and whether its cache was large enough."""
     for arm in arms:
         if arm.name in driver.failed or arm.name == AGAIN:
             continue
@@ -114,7 +114,7 @@ def keep_memory(part: Part, driver: Driver, arms: Sequence[Arm]) -> None:
 
 
 def points_of(turns: Sequence[Turn]) -> int:
-    """How many points they make."""
+    """Number of points that the turns make."""
     return sum(6 if turn.case.output > 1 else 5 for turn in turns)
 
 

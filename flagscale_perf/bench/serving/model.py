@@ -1,4 +1,4 @@
-"""The model that is measured: its configuration, its limits, and a directory that vLLM can serve.
+"""The measured model: its configuration, its limits, and a directory that vLLM can serve.
 
 Prompts are random token ids. vLLM's bench makes text of them, so the directory has a tokenizer in which token
 `n` is the word `tn`: a prompt has exactly the tokens that were drawn, which many tokenizers do not give.
@@ -24,12 +24,12 @@ SMALL_QWEN3: dict[str, Any] = {
 }  # fmt: skip
 SMALL_NAME = "a small Qwen3 (built in)"
 _LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")
-CACHE_BYTES = 2  # of a key's or a value's element
+CACHE_BYTES = 2  # per element of a key or value
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is measured.
+    """The model that is measured.
 
     Attributes:
         directory: of its configuration and weights; None for the one that is built in.
@@ -45,17 +45,17 @@ class Model:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The name for messages."""
         return SMALL_NAME if self.directory is None else str(self.directory)
 
     @property
     def weights(self) -> str:
-        """For people."""
+        """A description of the weights for messages."""
         return "its own" if self.has_weights else "random"
 
     @property
     def vocabulary(self) -> int:
-        """Token ids are below. Raises PerfError where the configuration does not say."""
+        """Upper limit of token ids. Raises PerfError if the configuration has none."""
         size = self.text.get("vocab_size")
         if not isinstance(size, int) or size < 1:
             raise PerfError(f"--model {self.name}: its config.json has no vocab_size; add it")
@@ -63,12 +63,12 @@ class Model:
 
     @property
     def text(self) -> Mapping[str, Any]:
-        """The configuration's part about text, where it has several."""
+        """The text part of the configuration, if it has several parts."""
         part = self.config.get("text_config")
         return part if isinstance(part, dict) else self.config
 
     def cache_bytes(self, tokens: int) -> int | None:
-        """That the keys and values of so many tokens take; None where the configuration does not say."""
+        """Size of the KV cache for so many tokens; None if the configuration does not tell."""
         text = self.text
         layers = text.get("num_hidden_layers") or text.get("n_layer")
         heads = text.get("num_attention_heads") or text.get("n_head")
@@ -81,8 +81,8 @@ class Model:
 
 
 def read_model(path: str | None, longest: int | None = None) -> Model:
-    """Of a local directory; of the built-in configuration where there is none. `longest`: a limit of the
-    user's. Raises PerfError for what is no such directory, or a limit above the model's own.
+    """The model of a local directory, or the built-in one. `longest`: the user's limit. Raises PerfError if
+    there is no model in the directory, or for a limit above the model's own.
     """
     config = dict(SMALL_QWEN3) if path is None else _config(Path(path))
     directory = None if path is None else Path(path).absolute()
@@ -118,7 +118,7 @@ def _has_weights(directory: Path | None) -> bool:
 
 
 def write_served(model: Model, directory: Path) -> Path:
-    """A directory with the configuration and the tokenizer of numbered words."""
+    """Writes a directory with the configuration and the tokenizer of numbered words."""
     directory.mkdir(parents=True, exist_ok=True)
     vocabulary = {f"t{number}": number for number in range(model.vocabulary)}
     tokenizer: dict[str, Any] = {

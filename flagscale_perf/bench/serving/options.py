@@ -1,4 +1,4 @@
-"""Options that latency and parallelism have in common; those of one name mean the same in both."""
+"""Options shared by latency and parallelism; options of one name mean the same in both."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from flagscale_perf.bench.serving.model import Model, read_model
 from flagscale_perf.bench.serving.vllm_python import GPU, Devices, devices, find_python
 
 START_S = 600.0
-RAW = "vllm"  # folder of what vLLM's bench writes, beside the run file
+RAW = "vllm"  # folder for the files of vLLM's bench, beside the run file
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is measured where nothing is said."""
+    """What is measured by default."""
 
     batches: tuple[int, ...]
     seqs: tuple[int, ...]
@@ -26,7 +26,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is measured, checked.
+    """The checked choice of what is measured.
 
     Attributes:
         python: that has vLLM; None for none.
@@ -50,7 +50,7 @@ class Chosen:
 
 
 def add_model(parser: ArgumentParser) -> None:
-    """Model and vLLM."""
+    """Adds the options for model and vLLM."""
     parser.add_argument(
         "--model", metavar="DIR",
         help="a local directory with a config.json; without weights in it they are random (default: a small"
@@ -76,7 +76,7 @@ def add_model(parser: ArgumentParser) -> None:
 
 
 def add_arms(parser: ArgumentParser) -> None:
-    """How often, and beside one device."""
+    """Adds the options for repetitions and for the arms besides the single device."""
     parser.add_argument("--repeats", type=whole, metavar="N", help="how often each is measured (default: 3)")
     for name, what in (("--tp", "tensor-parallel sizes"), ("--pp", "pipeline sizes")):
         parser.add_argument(
@@ -88,14 +88,14 @@ def add_arms(parser: ArgumentParser) -> None:
 
 
 def add_sizes(parser: ArgumentParser) -> None:
-    """What is measured; lists are written as 128,512."""
+    """Adds the options for sizes; lists are written as 128,512."""
     parser.add_argument("--batch-sizes", type=numbers(), metavar="N,...", help="requests at a time")
     parser.add_argument("--seq-lens", type=numbers(), metavar="N,...", help="tokens of a prompt")
     parser.add_argument("--output-lens", type=numbers(), metavar="N,...", help="tokens that a request makes")
 
 
 def cases_of(args: Namespace, usual: Sizes) -> list[Case]:
-    """Every combination of the sizes given, or of the usual ones."""
+    """Every combination of the given sizes, or of the default ones."""
     return grid(
         args.batch_sizes or usual.batches, args.seq_lens or usual.seqs, args.output_lens or usual.outputs
     )
@@ -121,12 +121,12 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
 
 
 def is_cpu(found: Devices) -> bool:
-    """Whether a rank is a core."""
+    """Whether each rank runs on a core rather than a GPU."""
     return found.what != GPU
 
 
 def whole(text: str) -> int:
-    """A whole number, 1 or more. Raises ArgumentTypeError."""
+    """Parses a whole number, 1 or more. Raises ArgumentTypeError."""
     if not text.isdecimal() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
     return int(text)

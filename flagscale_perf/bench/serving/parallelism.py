@@ -32,7 +32,10 @@ QUICK_CASES = (Case(1, 128, 16),)
 REPEATS = 3
 FLOWS = 4  # requests in flight for each device, so that a pipeline is full
 WAVES = 2  # of them
-PROFILED, PROFILED_STEPS = 10, "1-3"  # requests, one after another; of their prefills and decodes
+PROFILED, PROFILED_STEPS = (
+    10,
+    "1-3",
+)  # requests, one at a time, of whose prefills and decodes the steps are profiled
 CPU_PIPELINE = (
     "vLLM's CPU backend has no pipeline that works (0.32.0 ends with an assertion: no intermediate tensors"
     " come from the stage before); --try-pipeline starts it all the same"
@@ -40,7 +43,7 @@ CPU_PIPELINE = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Model, cases, arms."""
+    """Adds the options for model, cases and arms."""
     options.add_model(parser)
     options.add_arms(parser)
     parser.add_argument(
@@ -78,7 +81,7 @@ def prepare(args: Namespace) -> Plan:
     }  # fmt: skip
 
     def run(part: Part) -> None:
-        """Point by point."""
+        """Measures point by point."""
         for case, why in chosen.left_out:
             part.value(DURATION, "s", case._asdict(), None, why)
         for arm, why in out.values():
@@ -102,7 +105,7 @@ def _case(text: str) -> Case:
 
 
 def _not_here(chosen: Chosen, is_tried: bool) -> Mapping[str, tuple[Arm, str]]:
-    """Arms that are known not to work on this machine."""
+    """Arms that are known to fail on this machine."""
     if is_tried or not options.is_cpu(chosen.devices):
         return {}
     return {arm.name: (arm, CPU_PIPELINE) for arm in chosen.arms if arm.pipeline > 1}
@@ -130,18 +133,20 @@ def _measure(part: Part, chosen: Chosen, args: Namespace, order: Sequence[Turn])
 
 
 def _job(turn: Turn) -> Load:
-    """A batch, from its first request sent to its last token: a fixed job."""
+    """A fixed job: one batch, from its first request sent to its last token."""
     case = turn.case
     return Load(case, case.batch, case.batch, 0, SEED + turn.repetition)
 
 
 def _flow(turn: Turn, in_flight: int) -> Load:
-    """More requests than a pipeline has stages, all the time."""
+    """A continuous load: always more requests in flight than a pipeline has stages."""
     return Load(turn.case, WAVES * in_flight, in_flight, 0, SEED + turn.repetition)
 
 
 def _profiles(chosen: Chosen) -> dict[str, tuple[Path, dict[str, str]]]:
-    """Of the single arm and the tensor-parallel ones: directory, and the environment that profiles."""
+    """For the single arm and the tensor-parallel ones: the directory of the profile and the environment that
+    switches it on.
+    """
     made = {}
     for arm in chosen.arms:
         if arm.name == AGAIN or arm.pipeline > 1:
@@ -155,8 +160,8 @@ def _profiles(chosen: Chosen) -> dict[str, tuple[Path, dict[str, str]]]:
 
 
 def _begin(part: Part, driver: Driver, arm: Arm, cases: Sequence[Case], is_profiled: bool) -> None:
-    """Warms up; in a profiled arm the window lies in requests that are not measured, and before those that
-    are. An arm that fails is said.
+    """Warms up. In a profiled arm, the profiled window falls into these unmeasured requests. An arm that
+    fails is reported.
     """
     try:
         if is_profiled:
@@ -175,7 +180,7 @@ def _alone(cases: Sequence[Case]) -> Case:
 
 
 def _attribute(part: Part, chosen: Chosen, profiles: Mapping[str, Path], failed: Mapping[str, str]) -> None:
-    """What a step of each phase is made of, in every profiled arm."""
+    """Writes the parts of a step of each phase, for every profiled arm."""
     from flagscale_perf.bench.serving import attribution  # loads numpy
 
     case = _alone(chosen.cases)

@@ -1,4 +1,4 @@
-"""What vLLM's `bench serve` has measured, read from its JSON file."""
+"""Reads the results of vLLM's `bench serve` from its JSON file."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ class Result:
 
     @property
     def output_per_s(self) -> float:
-        """Tokens that were made."""
+        """Tokens generated per second."""
         return self.output_tokens / self.duration_s
 
     @property
     def tokens_per_s(self) -> float:
-        """With those that were read."""
+        """Tokens per second, including those of the prompts."""
         return (self.prompt_tokens + self.output_tokens) / self.duration_s
 
 
 def read_result(path: Path, requests: int, output: int) -> Result:
-    """Raises PerfError for a file that is none, a request that failed, or one with another number of tokens
-    than was asked for: its times would mean something else.
+    """Raises PerfError for an invalid file, a failed request, or a request with another number of tokens than
+    asked for: its times would mean something else.
     """
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

