@@ -1,3 +1,3 @@
-"""The third instrument: what goes through a queue between processes (TransferQueue), who made it, who took
+"""The third instrument: what passes between processes through a queue (TransferQueue), who put it, who got
 it, and how long that took.
 """

@@ -1,6 +1,6 @@
-"""What a batch says of itself: its trace id, its step, its rows, and how many bytes its values take.
+"""What a batch tells about itself: its trace id, its step, its rows, and the bytes of its values.
 
-Nothing here imports torch or TransferQueue: what a value is, is told by what it has.
+Nothing here imports torch or TransferQueue: values are recognised by their attributes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ _DEPTH = 5  # of wrappers and lists around a value
 
 
 def trace_id_of(batch: Any) -> str:
-    """The id in the batch's own information, else the one that its first sample is tagged with; "" if there
-    is none.
-    """
+    """The id in the batch's own metadata, otherwise the tag of its first sample; "" if there is none."""
     info = batch.extra_info
     if info and TRACE_ID in info and (found := _text(info[TRACE_ID])):
         return found
@@ -26,13 +24,13 @@ def trace_id_of(batch: Any) -> str:
 
 
 def stamp(batch: Any, trace_id: str) -> None:
-    """Tags every sample that has no trace id yet with this one."""
+    """Tags every sample without a trace id with this one."""
     for tags in batch.custom_meta:
         tags.setdefault(TRACE_ID, trace_id)
 
 
 def step_of(batch: Any) -> int | None:
-    """The step of the training that the batch says it belongs to."""
+    """The training step that the batch says it belongs to."""
     info = batch.extra_info
     if not info or STEP not in info:
         return None
@@ -42,20 +40,20 @@ def step_of(batch: Any) -> int | None:
 
 def fields_of(batch: Any) -> Mapping[str, Any]:
     """The fields of a TensorDict and their values."""
-    # a TensorDict's own views of what it holds cost more than all the rest that is done with them here
+    # a TensorDict's own views of its content cost more than everything else done here
     held = getattr(batch, "_tensordict", None)
     return held if type(held) is dict else dict(batch.items())
 
 
 def payload_bytes(fields: Mapping[str, Any]) -> int | None:
-    """Bytes of the values of all fields, without what says where a sample ends. None where one holds Python
-    objects whose size nobody knows.
+    """Bytes of the values of all fields, without the offsets of samples. None if a field holds Python objects
+    of unknown size.
     """
     total = 0
     for value in fields.values():
-        # by the type's name: to ask a tensor for what it has not costs more than all the rest here
+        # by the type's name: asking a tensor for a missing attribute costs more than everything else here
         if type(value).__name__ == "Tensor":
-            total += value.nbytes  # of a nested one, too, which has its samples one behind another
+            total += value.nbytes  # of a nested one, too, whose samples are stored one after another
             continue
         size = _other_bytes(value)
         if size is None:
@@ -65,7 +63,7 @@ def payload_bytes(fields: Mapping[str, Any]) -> int | None:
 
 
 def ranges_of(rows: Sequence[int]) -> tuple[int, ...]:
-    """First index and count of each run of indexes that follow one another; `rows` in any order."""
+    """First index and count of each run of consecutive indexes; `rows` in any order."""
     ranges: list[int] = []
     end: int | None = None
     for row in sorted(set(rows)):
@@ -78,8 +76,8 @@ def ranges_of(rows: Sequence[int]) -> tuple[int, ...]:
 
 
 def extent_of(rows: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
-    """The lowest and the highest index, and all ranges where the rows are not all from one to the other, each
-    once. `rows` not empty.
+    """The lowest and the highest index, and all ranges if the rows are not exactly those between the two,
+    each once. `rows` must not be empty.
     """
     first, last, is_one_range = span(rows if type(rows) is list else list(rows))
     if is_one_range:
@@ -115,8 +113,8 @@ def _objects_bytes(objects: Any) -> int | None:
 
 
 def _single(value: Any) -> Any:
-    """Information comes as it was given, wrapped for a TensorDict, or as a list of one for each part that was
-    put together. None for what is none of these, such as a tensor, which may be on a device.
+    """Unwraps metadata, which comes as it was given, wrapped for a TensorDict, or as a list of one for each
+    part that was joined. None for anything else, such as a tensor, which may be on a device.
     """
     for _ in range(_DEPTH):
         if value is None or isinstance(value, str | bytes | int):

@@ -1,4 +1,6 @@
-"""The figures of an operation and of a call: the two tables from which CSV, reports and the docs are made."""
+"""The figures of an operation and of a call: the two tables from which CSV, reports and docs are
+generated.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ OPERATION_STAGES = (
 
 
 def throughput(operation: OperationRecord) -> float | None:
-    """Bytes a second."""
+    """Bytes per second."""
     if operation.size_bytes is None or not operation.total_ns:
         return None
     return operation.size_bytes * NS_PER_S / operation.total_ns
@@ -45,7 +47,7 @@ def stages_ns(operation: OperationRecord) -> dict[str, int]:
 
 
 def other_ns(operation: OperationRecord) -> int:
-    """What the stages leave of the whole."""
+    """The time outside of the stages."""
     return operation.total_ns - sum(stages_ns(operation).values())
 
 
@@ -55,7 +57,7 @@ def queue_ns(call: CallRecord) -> int:
 
 
 def share_of(part_ns: int | None, call: CallRecord) -> float | None:
-    """Of the whole call."""
+    """Share of the whole call."""
     return None if part_ns is None or not call.total_ns else part_ns / call.total_ns
 
 

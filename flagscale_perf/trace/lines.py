@@ -1,6 +1,4 @@
-"""The lines of a log, made of records: eight `[TQ-TRACE]` lines of a call, two `[TQ-DETAIL]` lines of an
-operation. Fields are separated by ` | `; what others than the users' scripts look for stands to the right.
-"""
+"""Log lines from records: eight `[TQ-TRACE]` lines for a call, two `[TQ-DETAIL]` lines for an operation."""
 
 from __future__ import annotations
 
@@ -18,7 +16,9 @@ _MARKS = ("[TQ-", "[repeated ")
 
 
 def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int | None = None) -> list[str]:
-    """Without line ends; none for a record of another type. `names` and `pid` of the record's process."""
+    """The record's lines without line ends; none for a record of another type. `names` and `pid` are those of
+    the record's process.
+    """
     if isinstance(record, CallRecord):
         return list(_Call(record, names, anchor, pid).lines())
     if isinstance(record, OperationRecord):
@@ -27,8 +27,8 @@ def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int 
 
 
 def escaped(text: str) -> str:
-    """As the value of a field: nothing in it ends the field or the line, is obeyed by a terminal, or is taken
-    for another line, or for what Ray writes of lines that it has left out.
+    """The text as the value of a field: nothing in it ends the field or the line, is interpreted by a
+    terminal, or can be mistaken for another line or for Ray's note about lines that it left out.
     """
     value = printable(text).replace("|", "\\x7c")
     for mark in _MARKS:
@@ -47,7 +47,7 @@ class _Call:
         self._tail = _tail(call, pid)
 
     def lines(self) -> Iterator[str]:
-        """In their order; a stage that has begun has its end."""
+        """The lines in order; every stage that began also has its end."""
         call = self._call
         at_ns = call.start_ns
         yield self._line("FUNCTION_START", at_ns)
@@ -105,7 +105,7 @@ def _error(names: Mapping[int, str], record: CallRecord | OperationRecord) -> st
 
 
 def _tail(record: CallRecord | OperationRecord, pid: int | None) -> str:
-    """Which record of which process this is, and how many it stands for."""
+    """Number and process of this record, and how many it stands for."""
     process = "" if pid is None else f" | pid={pid}"
     weight = "" if record.weight_milli == ONE else f" | weight={record.weight_milli / ONE:g}"
     step = "" if record.step is None else f" | step={record.step}"
@@ -113,7 +113,7 @@ def _tail(record: CallRecord | OperationRecord, pid: int | None) -> str:
 
 
 def _timestamp(anchor: Anchor, at_ns: int) -> str:
-    """Unix time: processes and machines can be laid side by side."""
+    """Unix time, so that processes and machines can be compared."""
     wall_us = anchor.wall_of(at_ns) // 1000
     return f"timestamp={wall_us // 1_000_000}.{wall_us % 1_000_000:06d}"
 

@@ -1,4 +1,4 @@
-"""`tq_trace_<pid>.log`: the lines of each process in a file of its own, made for `tail -f` and grep."""
+"""`tq_trace_<pid>.log`: each process's lines in a file of its own, for `tail -f` and grep."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Log:
     """
 
     def __init__(self, path: Path, pid: int, head: bytes, resumed: bool) -> None:
-        """Raises OSError where a log to be gone on with cannot be read."""
+        """Raises OSError if an existing log to be continued cannot be read."""
         self.pid = pid
         self.names: dict[int, str] = {}
         self.there: frozenset[int] = frozenset()
@@ -48,7 +48,9 @@ class _Log:
         self.file = AppendFile(path, self._open, lambda fresh: head if fresh or not begun else b"")
 
     def _open(self, path: Path) -> int:
-        """Locked; where a process of another machine has the same pid, a log beside it. Raises OSError."""
+        """Opens and locks the file; another one beside it if a process of another machine has the same pid.
+        Raises OSError.
+        """
         try:
             return open_locked(path)
         except BlockingIOError:
@@ -57,7 +59,7 @@ class _Log:
 
 
 class LinesSink:
-    """One file a process, live; older parts end in `.1.log` (the newest of them), `.2.log` ..."""
+    """One live file per process; older parts end in `.1.log` (the newest of them), `.2.log` ..."""
 
     name: ClassVar[str] = "trace logs"
     cost: ClassVar[str] = "no new lines in them; `flagscale-perf report` reads the run file"
@@ -77,7 +79,7 @@ class LinesSink:
 
     @classmethod
     def open(cls, context: SinkContext) -> LinesSink | None:
-        """Unless the level of verl's logging hides the lines, which is said."""
+        """Opens nothing if verl's logging level hides the lines, which is reported."""
         reason = hidden_by(printable(str(context.header.config.get(LEVEL) or "")))
         if reason:
             context.complain(
@@ -88,7 +90,7 @@ class LinesSink:
         return cls(context)
 
     def write(self, record: Record) -> None:
-        """Keeps the record's lines, unless an earlier writer of the session has brought them to the log."""
+        """Keeps the record's lines, unless an earlier writer of the session wrote them to the log."""
         if isinstance(record, ProcessRecord):
             self._process(record)
         elif isinstance(record, NameRecord):
@@ -103,7 +105,7 @@ class LinesSink:
                         self._context.emit(line, log.pid)
 
     def flush(self) -> None:
-        """Brings the lines to their files and begins a new part before one gets too large. Raises OSError."""
+        """Writes the lines to their files and begins a new part before one gets too large. Raises OSError."""
         for log in self._logs.values():
             if log.file.waiting_bytes:
                 if log.file.size() and log.file.size() + log.file.waiting_bytes > self._max_bytes:
@@ -113,7 +115,7 @@ class LinesSink:
             self._logs.pop(self._over.pop()).file.close()
 
     def close(self) -> None:
-        """Gives the descriptors back."""
+        """Closes the files."""
         for log in self._logs.values():
             log.file.close()
 
@@ -134,17 +136,19 @@ class LinesSink:
 
 
 def log_name(pid: int) -> str:
-    """`tq_trace_123.log`."""
+    """For example `tq_trace_123.log`."""
     return f"tq_trace_{pid}.log"
 
 
 def part_of(path: Path, number: int) -> Path:
-    """An older part of a log; part 1 is the newest of them."""
+    """Path of an older part of a log; part 1 is the newest."""
     return path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
 def _rotate(path: Path) -> None:
-    """Moves each part up by one; the file sees that its path is free and begins anew. Raises OSError."""
+    """Renames each part to the next number; the log file then finds its path free and begins anew. Raises
+    OSError.
+    """
     parts = [path]
     while (older := part_of(path, len(parts))).is_file():
         parts.append(older)
@@ -154,7 +158,7 @@ def _rotate(path: Path) -> None:
 
 
 class _Left(NamedTuple):
-    """What an earlier writer of a session has left in a log.
+    """What an earlier writer of a session left in a log.
 
     Attributes:
         numbers: of the records whose lines are whole.
@@ -166,7 +170,7 @@ class _Left(NamedTuple):
 
 
 def _left_in(path: Path, head: bytes) -> _Left | None:
-    """None where the session is not in this log. Raises OSError."""
+    """None if the session is not in this log. Raises OSError."""
     numbers: set[int] = set()
     size: int | None = None
     at = 0

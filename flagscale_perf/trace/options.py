@@ -1,4 +1,6 @@
-"""What is traced, by the environment: workers on other machines and in other processes get nothing else."""
+"""What is traced, set by environment variables, as these are all that workers on other machines and in other
+processes receive.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 @dataclass(frozen=True)
 class TraceOptions:
-    """What is traced, and where it goes.
+    """What is traced and where it goes.
 
     Attributes:
         trace: functions (`TQ_TRACE_ENABLED`).
@@ -48,7 +50,7 @@ class TraceOptions:
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment that says the same to another process."""
+        """Environment variables that give another process the same options."""
         said = {
             "TQ_TRACE_ENABLED": str(int(self.trace)),
             "TQ_TRACE_DETAIL_ENABLED": str(int(self.detail)),
@@ -64,7 +66,7 @@ class TraceOptions:
 
     @classmethod
     def of(cls, environment: Mapping[str, str] = os.environ) -> TraceOptions:
-        """Raises PerfError for a value that cannot be meant."""
+        """Raises PerfError for an invalid value."""
         every, ratio = environment.get("TQ_SAMPLE_EVERY", "1"), environment.get("TQ_SAMPLE_RATIO", "1")
         if not every.isdigit() or int(every) < 1:
             raise PerfError(f"TQ_SAMPLE_EVERY={every!r} is not a whole number from 1 on")
@@ -83,8 +85,8 @@ class TraceOptions:
 
 
 def hidden_by(level: str) -> str:
-    """What hides the lines, as the begin of a sentence; "" where they are shown. `level`: of verl's logging,
-    which is WARN where nobody has set one.
+    """What hides the lines, as the beginning of a sentence; "" if they are shown. `level`: of verl's logging,
+    WARN by default.
     """
     if level.strip().upper() in SHOWING:
         return ""

@@ -1,4 +1,4 @@
-"""The `Instrument` of traced processes; run as a module, the writer process of a job on this machine."""
+"""The `Instrument` of traced processes; run as a module, it is the job's writer process on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flagscale_perf.writer.processes import ProcessesPipeline
 
 
 class TracePipeline(ProcessesPipeline):
-    """Calls and operations."""
+    """Passes on calls and operations."""
 
     name = "trace"
     presentation = PRESENTATION

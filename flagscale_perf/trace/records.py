@@ -17,7 +17,7 @@ ONE = 1000  # of `weight_milli`: the record stands for itself alone
 
 
 class Kind(IntEnum):
-    """What a client did."""
+    """Kind of a client's operation."""
 
     PUT = 0
     GET = 1
@@ -131,8 +131,8 @@ class CallRecord(NamedTuple):
 
 @record("tq_rows", slot=18)
 class RowsRecord(NamedTuple):
-    """Which samples an operation had, where they are not all of those from its first to its last. There may
-    be several for one operation, one behind another; they come before it.
+    """The samples of an operation, if they are not all of those from its first to its last. An operation may
+    have several, one after another; they come before it.
 
     Attributes:
         process, number: of the operation.
@@ -148,9 +148,9 @@ class RowsRecord(NamedTuple):
 
 @record("tq_clear", slot=20, start="start_ns", duration="total_ns")
 class ClearRecord(NamedTuple):
-    """Samples of one partition that a client took out of the queue, which then gives their indexes to others:
-    what is put of these after `start_ns` is a new sample. There may be several for one clear, alike but for
-    `is_cut` and `ranges`, one behind another. Sampling leaves none out, and they have no number.
+    """Samples of one partition that a client took out of the queue, which then reuses their indexes: what is
+    put at these after `start_ns` is a new sample. One clear may have several records in a row that differ
+    only in `is_cut` and `ranges`. Sampling never leaves any out, and they have no number.
 
     Attributes:
         process, call, start_ns, total_ns, partition: as of an operation.

@@ -1,5 +1,5 @@
-"""What is not over: calls of functions, the client's operations, clears; and which of them it is now that
-the code that runs belongs to.
+"""What is in progress: function calls, the client's operations and clears, and which of them the code now
+running belongs to.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PUT, GET = int(Kind.PUT), int(Kind.GET)
 
 
 class Call:
-    """A call of a function that is not over. The tracer fills in what it needs of it.
+    """A function call in progress. The tracer fills in what it needs.
 
     Args:
         function: its name.
@@ -58,7 +58,7 @@ class Call:
 
 
 class Operation:
-    """A put or get that is not over, and the stages of it that have been measured so far.
+    """A put or get in progress, with its stages measured so far.
 
     Args:
         kind: `PUT` or `GET`.
@@ -112,7 +112,7 @@ class Operation:
 
 
 class Clear:
-    """A clear that is not over.
+    """A clear in progress.
 
     Args:
         partition: that is cleared; None where only some samples are.
@@ -136,12 +136,12 @@ _STEP: ContextVar[int | None] = ContextVar("flagscale_perf_step", default=None)
 
 
 def step(number: int) -> None:
-    """Says which step of the training what follows belongs to, where the batches do not say so."""
+    """Sets the training step of everything that follows, for batches that do not carry one."""
     _STEP.set(number)
 
 
 def identity_of(batch: Any, call: Call | None) -> tuple[str, int | None]:
-    """Trace id and step: of the batch, or else of the call it is dealt with in."""
+    """Trace id and step, of the batch or else of the call that handles it."""
     trace_id, training_step = "", None
     if batch is not None:
         trace_id = trace_id_of(batch)

@@ -1,5 +1,5 @@
-"""Which operations and calls are kept where not all are. The decision follows from the batch alone, so that
-who made it and who took it decide alike without a word between them.
+"""Which operations and calls are kept under sampling. The decision follows from the batch alone, so that
+producer and consumer agree without communicating.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True)
 class Sampling:
-    """A share of the batches, evenly over all.
+    """A share of the batches, spread evenly.
 
     Attributes:
         share: of the batches that are kept; 1 keeps all.
@@ -30,24 +30,25 @@ class Sampling:
 
     @classmethod
     def of(cls, options: TraceOptions) -> Sampling:
-        """The ratio and every N-th of that."""
+        """Combines the ratio with every N-th."""
         share = options.ratio / options.every
         return cls(share, round(ONE / share), int(share * _RANGE))
 
     @property
     def keeps_all(self) -> bool:
-        """Whether there is nothing to decide."""
+        """Whether nothing is left out."""
         return self.below >= _RANGE
 
     def keeps(self, trace_id: str, partition: str, first_row: int | None) -> bool:
-        """Whether the batch is among those kept. Where it has an id, that decides; else where it lies."""
+        """Whether the batch is kept: decided by its id, otherwise by its partition and first row."""
         text = trace_id or f"{partition}\0{first_row}"
         return position(text) < self.below
 
 
 def position(text: str) -> int:
-    """Where the text lies among all, as 64 bits. Of a trace id as OpenTelemetry makes it: the low 64 bits,
-    as its sampler by ratio has it; of a random UUID, which has a fixed bit among these: the low 62 of them.
+    """The text's position in the sample space, as 64 bits. For a trace id as OpenTelemetry makes it: the low
+    64 bits, as in its ratio-based sampler; for a random UUID, which has a fixed bit among these: the low 62
+    of them.
     """
     digits = text.replace("-", "") if len(text) == 36 else text
     if len(digits) == 32 and _HEX.issuperset(digits):

@@ -35,7 +35,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class ServerMetrics:
-    """What TransferQueue has measured.
+    """What TransferQueue measured.
 
     Attributes:
         units: by operation (`put`, `get`) and storage unit.
@@ -48,7 +48,7 @@ class ServerMetrics:
 
 @dataclass(frozen=True)
 class Client:
-    """What the clients have measured of one operation.
+    """What the clients measured of one kind of operation.
 
     Attributes:
         count: of operations.
@@ -61,7 +61,7 @@ class Client:
 
 @dataclass(frozen=True)
 class CrossCheck:
-    """One operation, measured from both sides.
+    """One kind of operation, measured from both sides.
 
     Attributes:
         operation: `put` or `get`.
@@ -87,13 +87,13 @@ class CrossCheck:
 
 
 def beside(run_file: Path) -> Path | None:
-    """The file with TransferQueue's metrics that belongs to the run file; None if there is none."""
+    """The file with TransferQueue's metrics beside the run file; None if there is none."""
     path = run_file.with_name(FILE)
     return path if path.is_file() else None
 
 
 def read(path: Path) -> ServerMetrics:
-    """The metrics of a file as TransferQueue serves them. Raises PerfError for one that is not like that."""
+    """The metrics in a file as TransferQueue serves them. Raises PerfError if it is not in that format."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -127,7 +127,7 @@ def read(path: Path) -> ServerMetrics:
 
 
 def cross_check(server: ServerMetrics, clients: Mapping[str, Client]) -> list[CrossCheck]:
-    """Those operations that both sides have measured."""
+    """The kinds of operation that both sides measured."""
     found = []
     for operation, client in clients.items():
         units = server.units.get(operation)

@@ -1,4 +1,4 @@
-"""A session of traced processes summed up as it goes: its summary, and Prometheus' metrics."""
+"""Sums up a session of traced processes as it goes: its summary, and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TraceSummary:
         self._end: RunEnd | None = None
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         self._totals.add(record)
         if isinstance(record, ProcessRecord):
             self._processes[record.number] = record
@@ -92,7 +92,7 @@ _metric = partial(Metric, prefix="")
 
 
 class TraceMetrics:
-    """Counters and histograms; rates and quantiles are the query's."""
+    """Counters and histograms; rates and quantiles are left to the query."""
 
     table: Mapping[str, Metric] = {
         metric.name: metric
@@ -116,7 +116,7 @@ class TraceMetrics:
         self._lost = 0
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         self._totals.add(record)
         if isinstance(record, ProcessRecord):
             if record.end is None:
@@ -126,7 +126,7 @@ class TraceMetrics:
                 self._lost += record.lost or 0
 
     def values(self) -> Series:
-        """All metrics as they are now."""
+        """The current values of all metrics."""
         kinds = {KINDS[kind]: totals for kind, totals in self._totals.operations.items()}
         functions = self._totals.functions
         return {

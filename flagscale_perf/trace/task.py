@@ -1,4 +1,4 @@
-"""What the writer of a traced job is to do."""
+"""The task of a traced job's writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TRACE, DETAIL, STDOUT, LEVEL = "trace_functions", "trace_operations", "trace_std
 
 
 def job_of(options: TraceOptions) -> Job:
-    """What the processes traced with these options join."""
+    """The job that processes traced with these options join."""
     return Job(
         instrument="trace",
         writer=WRITER,
@@ -30,7 +30,7 @@ def job_of(options: TraceOptions) -> Job:
 
 
 def trace_task(options: TraceOptions) -> WriterTask:
-    """Raises PerfError for an option of the monitor in the environment that cannot be meant."""
+    """Raises PerfError for an invalid monitor option in the environment."""
     config = replace(PerfConfig.from_args({}), perf_log_dir=str(options.directory)).as_dict()
     config |= {
         TRACE: options.trace,

@@ -1,4 +1,4 @@
-"""Operations and calls summed up, in bounded memory, each as many times as its weight says."""
+"""Operations and calls summed up in bounded memory, each counted by its weight."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from flagscale_perf.trace.figures import other_ns, stages_ns
 from flagscale_perf.trace.lines import escaped
 from flagscale_perf.trace.records import ONE, CallRecord, OperationRecord
 
-MAX_FUNCTIONS = 64  # told apart; the others are summed under one name
+MAX_FUNCTIONS = 64  # kept apart; the others are summed under one name
 OTHER_FUNCTIONS = "(other functions)"
-PER_DOUBLING = 8  # bins of a histogram: a quantile is known to 9 %
+PER_DOUBLING = 8  # bins of a histogram: quantiles are accurate to 9 %
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Histogram:
-    """Durations in bins whose width is a fixed share of where they are."""
+    """Durations in bins whose width is a fixed share of their value."""
 
     def __init__(self) -> None:
         self._bins: dict[int, float] = {}
         self._count = 0.0
 
     def add(self, took_ns: int, count: float) -> None:
-        """So many more of this duration."""
+        """Adds this many of a duration."""
         place = round(PER_DOUBLING * math.log2(max(took_ns, 1)))
         self._bins[place] = self._bins.get(place, 0.0) + count
         self._count += count
 
     def quantile(self, share: float) -> float | None:
-        """In seconds; None of nothing."""
+        """The quantile in seconds; None if the histogram is empty."""
         seen = 0.0
         for place in sorted(self._bins):
             seen += self._bins[place]
@@ -41,7 +41,9 @@ class Histogram:
         return None
 
     def below(self, bounds_s: Sequence[float]) -> list[float]:
-        """How many are at most each bound; how many there are, at the end. Bins are taken whole."""
+        """For each bound, how many durations are at most as long; last, their total number. Bins are counted
+        whole.
+        """
         counts = [0.0] * len(bounds_s)
         for place, count in self._bins.items():
             middle_s = 2 ** (place / PER_DOUBLING) / NS_PER_S
@@ -51,7 +53,7 @@ class Histogram:
 
 
 class _Totals:
-    """Sums of what has a duration.
+    """Sums of records with a duration.
 
     Attributes:
         recorded: records.
@@ -67,7 +69,7 @@ class _Totals:
         self.histogram = Histogram()
 
     def _add(self, record: OperationRecord | CallRecord) -> float:
-        """One more. Returns its weight."""
+        """Adds a record and returns its weight."""
         weight = record.weight_milli / ONE
         self.recorded += 1
         self.count += weight
@@ -78,7 +80,7 @@ class _Totals:
 
 
 class OperationTotals(_Totals):
-    """Of one kind.
+    """Operations of one kind.
 
     Attributes:
         stages_ns: by stage, those that were measured, and `other`.
@@ -92,7 +94,7 @@ class OperationTotals(_Totals):
         self.size_bytes = self.rows = 0.0
 
     def add(self, operation: OperationRecord) -> None:
-        """One more operation."""
+        """Adds an operation."""
         weight = self._add(operation)
         for stage, took_ns in (stages_ns(operation) | {"other": other_ns(operation)}).items():
             self.stages_ns[stage] = self.stages_ns.get(stage, 0.0) + weight * took_ns
@@ -101,7 +103,7 @@ class OperationTotals(_Totals):
 
 
 class CallTotals(_Totals):
-    """Of one function.
+    """Calls of one function.
 
     Attributes:
         get_ns, compute_ns, put_ns: of all; 0 for a stage that never began.
@@ -112,14 +114,14 @@ class CallTotals(_Totals):
         self.get_ns = self.compute_ns = self.put_ns = 0.0
 
     def add(self, call: CallRecord) -> None:
-        """One more call."""
+        """Adds a call."""
         weight = self._add(call)
         self.get_ns += weight * call.get_ns
         self.compute_ns += weight * (call.compute_ns or 0)
         self.put_ns += weight * (call.put_ns or 0)
 
     def stages(self) -> dict[str, float]:
-        """By name."""
+        """Time by stage name."""
         return {"get": self.get_ns, "compute": self.compute_ns, "put": self.put_ns}
 
 
@@ -137,7 +139,7 @@ class TraceTotals:
         self._names: dict[tuple[int, int], str] = {}
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         if isinstance(record, NameRecord):
             self._names[record.process, record.number] = record.text
         elif isinstance(record, OperationRecord):

@@ -1,8 +1,8 @@
-"""Makes the records of one process: what a client of the queue did, and the calls that it did it for.
+"""Makes the records of one process: what a client of the queue did, and the calls it did it for.
 
-What is wrapped around the queue's own code (`flagscale_perf/hosts/transfer_queue`) makes an `Operation` or a
-`Call` at its start, and gives it to the tracer when it has ended; the decision whether to keep it falls then,
-and one record is all that is made. `active` is the tracer of this process: None while nothing is traced.
+The wrappers around the queue's own code (`flagscale_perf/hosts/transfer_queue`) make an `Operation` or a
+`Call` at its start and pass it to the tracer at its end. Only then is it decided whether to keep it, and at
+most one record is made. `active` is the tracer of this process: None while nothing is traced.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flagscale_perf.trace.sampling import Sampling
 
 
 def _ranges_room(kind: type) -> int:
-    """How many integers of ranges a record holds."""
+    """Number of integers that a record's ranges may hold."""
     layout = TYPES[kind].layout
     return 0 if layout is None else layout.room // 2 * 2
 
@@ -44,7 +44,7 @@ _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
 
 
 class Tracer:
-    """The records of this process.
+    """Makes the records of this process.
 
     Args:
         options: what is traced, and how much of it.
@@ -62,13 +62,13 @@ class Tracer:
         self.begin()
 
     def begin(self) -> None:
-        """Numbers and names begin anew: what a forked child does."""
+        """Restarts numbers and names, as a forked child must."""
         self._numbers = itertools.count(1)
         self._name_numbers = itertools.count(1)
         self._names: dict[str, int] = {}
 
     def begin_call(self, function: str, batch: Any) -> Call | None:
-        """A call, from now on the one that what follows is done for; None where tracing has just failed."""
+        """Begins a call, to which everything that follows belongs; None if tracing has just failed."""
         try:
             call = Call(function, batch, CALL.get(), monotonic_ns())
         except Exception as failure:
@@ -78,8 +78,8 @@ class Tracer:
         return call
 
     def stamp(self, batch: Any) -> None:
-        """A put is about to store the tags of its samples: with the trace id of the batch, or with a new one,
-        where `options.stamp` asks for that.
+        """Called when a put is about to store its samples' tags; adds the batch's trace id, or a new one, if
+        `options.stamp` asks for it.
         """
         operation = OPERATION.get()
         if not self.options.stamp or operation is None or operation.kind != PUT:
@@ -90,7 +90,7 @@ class Tracer:
             fail(failure)
 
     def end_operation(self, operation: Operation, batch: Any, data: Any, error: BaseException | None) -> None:
-        """The operation is over.
+        """Ends an operation.
 
         Args:
             operation: what it was.
@@ -113,7 +113,7 @@ class Tracer:
             fail(failure)
 
     def end_clear(self, clear: Clear, error: BaseException | None) -> None:
-        """The clear is over."""
+        """Ends a clear."""
         total_ns = monotonic_ns() - clear.start_ns
         if not self._detail:
             return
@@ -123,7 +123,7 @@ class Tracer:
             fail(failure)
 
     def end_call(self, call: Call, error: BaseException | None) -> None:
-        """The call has returned, or has failed."""
+        """Ends a call that returned or failed."""
         total_ns = monotonic_ns() - call.start_ns
         CALL.set(call.parent)
         if not self._trace:
@@ -134,13 +134,13 @@ class Tracer:
             fail(failure)
 
     def _count(self, operation: Operation, call: Call, batch: Any) -> None:
-        """In the sums of its call."""
+        """Adds the operation to the sums of its call."""
         _add_to_call(call, operation)
         if call.is_kept is None and not self._keeps_all:
             self._is_kept(call, _place(batch))
 
     def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
-        """Most of what tracing costs: so nothing is called here that is not needed."""
+        """Makes the record. Most of tracing's cost is here, so it avoids every call that it can."""
         rows: Sequence[int] = _NO_ROWS if batch is None else batch.global_indexes
         first, last, ranges = extent_of(rows) if rows else _NOWHERE
         partition = batch.partition_ids[0] if rows else ""
@@ -169,7 +169,7 @@ class Tracer:
         )  # fmt: skip
 
     def _weight(self, operation: Operation, batch: Any, place: _Place, error: BaseException | None) -> int:
-        """Of a sampled operation; 0 where it is not kept."""
+        """Weight of a sampled operation; 0 if it is not kept."""
         if error is not None or operation.total_ns >= self._slow_ns:
             return ONE
         is_kept = self._sampling.keeps("" if batch is None else trace_id_of(batch), *place)
@@ -211,7 +211,7 @@ class Tracer:
         )  # fmt: skip
 
     def _number_of(self, call: Call, place: _Place) -> int:
-        """What a record refers to the call by, which ends later; 0 where that is not kept."""
+        """The number by which records refer to the call, which ends later; 0 if the call is not kept."""
         return self._take_number(call) if self._is_kept(call, place) else 0
 
     def _take_number(self, call: Call) -> int:
@@ -221,8 +221,8 @@ class Tracer:
         return call.number
 
     def _is_kept(self, call: Call, place: _Place) -> bool:
-        """Decided once: by the call's batch; where that has neither an id nor rows, as a batch of keys, by
-        the place of the first that was got for it.
+        """Decided once: by the call's batch or, if that has neither an id nor rows, as a batch of keys, by
+        the first batch got for it.
         """
         if call.is_kept is None and not self._keeps_all:
             own = _place(call.batch)
@@ -252,7 +252,9 @@ _has_failed = False
 
 
 def fail(error: Exception) -> None:
-    """Tracing ends in this process, and says so, once. What a signal's handler raised is the program's."""
+    """Ends tracing in this process and reports it once. An exception raised by a signal handler belongs to
+    the program.
+    """
     global active, _has_failed
     if raised_by_signal(error):
         raise error
@@ -263,14 +265,14 @@ def fail(error: Exception) -> None:
 
 
 def note(text: str) -> None:
-    """A line on stderr, if that takes one."""
+    """Prints a line to stderr, if that can be written to."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stderr.write(f"flagscale_perf: {text}\n")
         sys.stderr.flush()
 
 
 def _begin_in_child() -> None:
-    """Of the parent's numbers and names, the writer knows nothing here."""
+    """Restarts in a forked child: the writer does not know the parent's numbers and names here."""
     if active is not None:
         active.begin()
     CALL.set(None)
@@ -293,7 +295,7 @@ def _add_to_call(call: Call, operation: Operation) -> None:
 
 
 def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
-    """Get, compute, put."""
+    """Durations of get, compute and put."""
     began, ended = call.compute_start_ns, call.compute_end_ns
     if began is None or ended is None:
         return total_ns, None, None
@@ -302,13 +304,13 @@ def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
 
 
 def _place(batch: Any) -> _Place:
-    """Its partition and its lowest row."""
+    """The batch's partition and lowest row."""
     rows = getattr(batch, "global_indexes", None)
     return (batch.partition_ids[0], min(rows)) if rows else ("", None)
 
 
 def _by_partition(batch: Any) -> dict[str, list[int]]:
-    """Rows of the batch, each with those of its partition."""
+    """Rows of the batch, grouped by partition."""
     found: dict[str, list[int]] = {}
     if batch is not None:
         for partition, row in zip(batch.partition_ids, batch.global_indexes, strict=True):
@@ -317,7 +319,9 @@ def _by_partition(batch: Any) -> dict[str, list[int]]:
 
 
 def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """What goes into one record each, and whether there would have been more behind it; one part at least."""
+    """Splits ranges into parts of one record each, and tells whether some were left out; at least one
+    part.
+    """
     end = min(len(ranges), MOST_RANGES)
     for at in range(0, end or 1, room):
         yield ranges[at : min(at + room, end)], int(at + room >= end < len(ranges))

@@ -107,7 +107,7 @@ class Rank:
 
 
 def _nothing() -> None:
-    """A rank that takes no part."""
+    """The operation of a rank that takes no part."""
 
 
 def _yes() -> bool:

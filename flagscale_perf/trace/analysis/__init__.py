@@ -1,1 +1,1 @@
-"""Traces of a queue read back: from run files, or from the lines that any log has of them."""
+"""Traces of a queue, read back from run files or from their lines in any log."""

@@ -1,4 +1,4 @@
-"""What to change against the part of an operation's cost that is largest, and what that would gain."""
+"""What to change to reduce the largest part of an operation's cost, and what that would gain."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Gain:
 
 
 def best_gain(kind: Kind, one: OperationSums, model: Model) -> Gain | None:
-    """Against the largest part of the operations that take most of the time; None without a model."""
+    """The gain against the largest part of the operations that take the most time; None without a model."""
     shape = one.shapes.usual()
     if not model or shape is None:
         return None
@@ -76,7 +76,7 @@ def best_gain(kind: Kind, one: OperationSums, model: Model) -> Gain | None:
 
 
 def _after(model: Model, bound: str, rows: float, fields: float, size: float) -> float:
-    """What the same rows take once this part has been halved."""
+    """Time for the same rows once this part has been halved."""
     if bound == FIXED:
         return model.predict(2 * rows, fields, 2 * size) / 2
     return model.predict(rows, fields / 2, size) if bound == CELLS else model.predict(rows, fields, size / 2)

@@ -1,4 +1,4 @@
-"""Traces as blocks, which every format shows."""
+"""Traces as blocks, the same for every output format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_PROCESSES = 64
 
 
 def report_of(found: TraceReport) -> Report:
-    """What every format shows."""
+    """The report as blocks."""
     traces, sums = found.traces, found.sums
     pairs = Pairs([
         ("begun", traces.begun),
@@ -311,7 +311,7 @@ def _lineage(lineage: Lineage | None) -> list[Block]:
 
 
 def _rows(found: TraceReport) -> list[Sequence[object]]:
-    """For CSV: a row for each function in each process."""
+    """Rows of the CSV: one for each function in each process."""
     head = ["process", "function", "calls", "failed", "total_s", "get_s", "compute_s", "put_s", "mean_s",
             "p50_s", "p95_s", "p99_s"]  # fmt: skip
     rows: list[Sequence[object]] = [head]

@@ -1,7 +1,7 @@
-"""What lines of a log say, in columns: those of one process that are alike in all but their figures.
+"""Columns from the lines of a log: of the lines of one process that differ only in their figures.
 
-Lines that end something and look as they usually do are read many at a time. One that is not exactly of its
-shape is left to `lines`, which makes columns of one line.
+End lines of the usual shape are parsed many at a time. A line of any other shape is left to `lines`, which
+makes columns from a single line.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _operation_end(kind: Kind) -> Shape:
 
 
 def _start(begin: bytes, *fields: tuple[bytes, Value]) -> Shape:
-    """Of any begin. A stage that there is not, or an end that says nothing, looks so, too."""
+    """Pattern for any begin line. An unknown stage, or an end without figures, matches too."""
     behind = [(key, value | Value.LEFT_OUT) for key, value in _BEHIND]
     return Shape(begin, [(b"", _LEFT_OUT), *fields, (b" | stage=", Value.TEXT), *behind, _PARTITION])
 
@@ -150,7 +150,7 @@ Column = Stages | Calls | Operations
 
 
 class Usual(NamedTuple):
-    """What the usual lines of a text say.
+    """The content of a text's lines of the usual shape.
 
     Attributes:
         lines: how many these are.
@@ -166,7 +166,7 @@ class Usual(NamedTuple):
 
 
 def columns_of(text: bytes, whose: Whose) -> Usual:
-    """Of whole lines. `whose` says of what stands before the mark, and of `pid`, which process it is."""
+    """Columns from whole lines. `whose` tells the process from the text before the mark and from `pid`."""
     taken, rest = _LINES.take(text)
     count = sum(len(heads) for heads, *_ in taken)
     owner = _Whose(whose)
@@ -182,7 +182,7 @@ def columns_of(text: bytes, whose: Whose) -> Usual:
 
 
 class _Whose:
-    """The process of each line, asked for once of all lines that say the same."""
+    """The process of each line, looked up once for all lines that name it alike."""
 
     def __init__(self, whose: Whose) -> None:
         self._whose = whose

@@ -1,4 +1,4 @@
-"""Runs compared, round by round: the n-th call of every function, and the n-th operations where there are no
+"""Compares runs round by round: the n-th call of every function, or the n-th operations if there are no
 calls.
 """
 
@@ -43,7 +43,7 @@ REMARK = "a round is the n-th call of every function; all intervals of its parts
 
 @dataclass
 class Round:
-    """The n-th calls. Times in nanoseconds, means over the processes.
+    """The n-th calls. Times in nanoseconds, averaged over the processes.
 
     Attributes:
         total_ns: of all functions.
@@ -58,7 +58,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Rounds:
-    """Those of one run.
+    """The rounds of one run.
 
     Attributes:
         path: of the run file.
@@ -76,24 +76,26 @@ class Rounds:
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Name of the run in the comparison."""
         return self.path.stem
 
 
 class _Columns:
-    """Calls by function and process, and in each the stages in the order of calls."""
+    """Calls by function and process, each with its stages, in the order of the calls."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, list[dict[str, float]]]] = defaultdict(lambda: defaultdict(list))
 
     def add(self, name: str, process: str, parts: dict[str, float]) -> None:
-        """The next call."""
+        """Adds the next call."""
         column = self.kept[name][process]
         if len(column) < 2 * MAX_ROUNDS:
             column.append(parts)
 
     def rounds(self) -> Iterator[Round]:
-        """As many as the functions have that are called throughout: half as often as the most called one."""
+        """As many rounds as the functions called throughout allow: those with at least half the calls of the
+        most called one.
+        """
         lengths = {
             name: min(map(len, processes.values()), default=0) for name, processes in self.kept.items()
         }
@@ -114,12 +116,12 @@ class _Columns:
 
 
 def report_of(result: Comparison) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     return comparison.report_of(result, LABELS, [REMARK], (ROUND, f"a {ROUND}"))
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the runs of one side with those of the other. Raises PerfError for what cannot be compared."""
+    """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
     runs = [_read(path, options.warmup) for path in (*base, *new)]
     cut, count = len(base), min(len(run.rounds) for run in runs)
     rows = [run.rounds[:count] for run in runs]
@@ -151,7 +153,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 
 def _read(path: Path, warmup: int) -> Rounds:
-    """Raises PerfError for a file that is no run file, or has too little to compare."""
+    """Raises PerfError if the file is not a run file or has too little to compare."""
     run = RunFile(path)
     reader = RunReader(Traces("", ""))
     calls, operations = _Columns(), _Columns()

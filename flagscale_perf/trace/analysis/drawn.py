@@ -1,4 +1,6 @@
-"""Traces in pictures: who did what when, how full the queue was, how long samples stayed in it."""
+"""Traces as pictures: the processes' activity over time, how full the queue was, how long samples stayed in
+it.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ LAYERS = ("compute", "get", "put")
 
 
 def drawn(found: TraceReport) -> list[Section]:
-    """The sections that are mostly pictures; none of text, which has no times of day and no indexes."""
+    """The sections that are mostly pictures; empty for text, which has no indexes."""
     moves, lineage = found.traces.moves, found.lineage
     if moves is None or lineage is None or not (moves.moves or moves.works):
         return []
@@ -43,7 +45,7 @@ def drawn(found: TraceReport) -> list[Section]:
 
 
 class _Axis:
-    """Seconds since the first start, in bins of one width."""
+    """Seconds since the first start, in bins of equal width."""
 
     def __init__(self, moves: Moves) -> None:
         spans = [(one.start_ns, one.end_ns) for one in moves.moves]
@@ -56,11 +58,11 @@ class _Axis:
         self.span = (self.edges[0], self.edges[-1])
 
     def bin_of(self, at_ns: int) -> int:
-        """In which bin a moment lies."""
+        """The bin that contains this time."""
         return min(BINS - 1, max(0, (at_ns - self.begin_ns) // self.width_ns))
 
     def shares(self, start_ns: int, took_ns: int) -> Iterator[tuple[int, float]]:
-        """Bins that a stretch covers, and how much of each."""
+        """The bins that an interval covers, and how much of each."""
         at_ns, end_ns = start_ns, start_ns + took_ns
         while at_ns < end_ns:
             place = self.bin_of(at_ns)
@@ -72,7 +74,7 @@ class _Axis:
 
 
 def _colours(moves: Moves) -> dict[str, str]:
-    """Of functions, the same in every picture; those with most samples have one of their own."""
+    """Colours of functions, the same in every picture; those with the most samples have one of their own."""
     samples: Counter[str] = Counter()
     for move in moves.moves:
         samples[moves.function_of(move)] += move.rows
@@ -105,7 +107,7 @@ def _flow(axis: _Axis, moves: Moves, lineage: Lineage, colours: Mapping[str, str
 
 
 def _depth(axis: _Axis, changes: Sequence[tuple[int, int]]) -> list[float | None]:
-    """How many are waiting at the end of each bin."""
+    """Number of samples waiting at the end of each bin."""
     ordered = sorted(changes)
     times, counts = [at_ns for at_ns, _ in ordered], [0, *accumulate(count for _, count in ordered)]
     ends = (axis.begin_ns + (place + 1) * axis.width_ns for place in range(BINS))
@@ -113,7 +115,7 @@ def _depth(axis: _Axis, changes: Sequence[tuple[int, int]]) -> list[float | None
 
 
 def _processes(axis: _Axis, moves: Moves) -> list[Block]:
-    """Which part of its time each process computes, gets and puts."""
+    """The share of its time that each process spends on compute, get and put."""
     busy: dict[tuple[str, str], list[float]] = defaultdict(lambda: [0.0] * BINS)
     seen: dict[str, int] = {}
     for work in moves.works.values():
@@ -143,7 +145,9 @@ def _processes(axis: _Axis, moves: Moves) -> list[Block]:
 
 
 def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
-    """A histogram for each producer of the last consumer's samples, and the age of these step by step."""
+    """For the last consumer's samples: a histogram of their residence by producer, and their age step by
+    step.
+    """
     flows = {
         source: flow for (source, target), flow in lineage.flows.items() if target == lineage.last_consumer
     }
@@ -169,7 +173,7 @@ def _residence(lineage: Lineage, colours: Mapping[str, str]) -> list[Block]:
 
 
 def _histogram(spread: Spread, high: float, bins: int = 40) -> tuple[list[float], list[float | None]]:
-    """As the outline of bars: x in milliseconds, and the share of the weight."""
+    """The outline of bars: x in milliseconds, and the share of the weight."""
     counts, width = [0.0] * bins, 1.05 * high / bins
     for value, weight in spread.steps():
         counts[min(bins - 1, int(value / width))] += weight

@@ -1,4 +1,6 @@
-"""What holds the queue back, with what each change would gain by this run's own operations."""
+"""Rules for what slows the queue, each with the gain that a change would bring by this run's own
+operations.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,18 @@ _MIN = Limit(30, "", "ours: of fewer operations nothing is said")
 
 @dataclass(frozen=True)
 class TraceCase(Case):
-    """What the rules look into: the traces."""
+    """What the rules examine."""
 
     report: TraceReport
 
     @property
     def whole_ns(self) -> float:
-        """What times are a share of: that of all calls, or of all operations where there are no calls."""
+        """The time that shares refer to: that of all calls, or of all operations if there are no calls."""
         calls = self.report.sums.overall()[0]
         return calls or sum(one.total.total for one in self.report.sums.operations.values())
 
     def operations(self) -> Iterator[tuple[Kind, str, OperationSums]]:
-        """Those kinds of which there are enough."""
+        """The kinds with enough operations to judge."""
         for kind, one in self.report.sums.operations.items():
             if one.total.count >= _MIN.count:
                 yield kind, kind.name.lower(), one
@@ -57,7 +59,7 @@ TraceRule = Rule[TraceCase]
 def _takes(
     this: TraceRule, case: TraceCase, title: str, saved_ns: float, evidence: Sequence[Evidence]
 ) -> Finding:
-    """With what it costs, and what is gained without it."""
+    """The cost as a share, and what would be gained without it."""
     whole = case.whole_ns
     left = whole - saved_ns
     return replace(
@@ -87,7 +89,7 @@ def _within(spread: Spread) -> str:
     ],
 )
 def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
-    """One function works much longer than the others. Medians: the first calls start things up."""
+    """One function works much longer than the others. Medians, as the first calls include start-up."""
     busiest: dict[str, float] = {}
     for (_, name), one in case.report.sums.by_process.items():
         works = (one.compute.percentile(0.5) or 0.0) * one.compute.weight
@@ -145,7 +147,7 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
     explains={"low_throughput"},
 )
 def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """What most of an operation's time is for, and what less of it would gain."""
+    """What most of an operation's time is spent on, and what reducing it would gain."""
     found = []
     for kind, name, one in case.operations():
         model = case.report.models[kind]
@@ -178,7 +180,7 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
     ],
 )
 def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """Most operations wait longest for one and the same storage unit."""
+    """Most operations wait longest for the same storage unit."""
     found = []
     for _, name, one in case.operations():
         count = sum(spread.count for spread in one.units.values())
@@ -242,7 +244,7 @@ def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
     ],
 )
 def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
-    """Making one batch of the replies takes most of a get."""
+    """Building one batch from the replies takes most of a get."""
     one = case.report.sums.operations[Kind.GET]
     parts = {name: share for name, _, share in one.waterfall()}
     share = parts.get("decode", 0.0) + parts.get("pack", 0.0)
@@ -266,7 +268,7 @@ def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
     changes=[Change([], "see in the waterfall which stage has the long p95, and what else runs then")],
 )
 def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """Operations of one shape take now long and now short."""
+    """The time of operations of one shape varies a lot."""
     found = []
     for _, name, one in case.operations():
         shapes = max(one.shapes.kept.values(), key=lambda shape: shape.times.count, default=None)
@@ -296,7 +298,7 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     ],
 )
 def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """Most operations are below 100 MB/s, and bytes are what they take their time for, as far as is known."""
+    """Most operations are below 100 MB/s and, as far as is known, bound by their bytes."""
     found = []
     for kind, name, one in case.operations():
         share = one.slow / one.speed.weight if one.speed.weight else 0.0
@@ -344,7 +346,7 @@ def errors(this: TraceRule, case: TraceCase) -> Finding | None:
     changes=[Change([], "let producers wait: fewer samples in flight, or a limit on how old they may be")],
 )
 def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
-    """The last consumer works on samples of steps long past."""
+    """The last consumer works on samples from many steps ago."""
     lineage = case.report.lineage
     age = None if lineage is None else lineage.mean_age
     if lineage is None or age is None or not this.exceeds(age, "age"):
@@ -371,7 +373,7 @@ def stale_samples(this: TraceRule, case: TraceCase) -> Finding | None:
     changes=[Change([], "look at this process: machine, length of its samples; spread them more evenly")],
 )
 def slow_producer(this: TraceRule, case: TraceCase) -> Finding | None:
-    """Batches wait for the samples of one and the same process."""
+    """Batches wait for the samples of one particular process."""
     lineage, wall = case.report.lineage, case.report.wall_ns
     if lineage is None or not lineage.holders or not wall:
         return None
@@ -421,7 +423,7 @@ RULES: tuple[TraceRule, ...] = (
 
 
 def judge(report: TraceReport) -> TraceReport:
-    """With its findings, the costliest first."""
+    """The report with its findings, the costliest first."""
     if not report.sums.calls and not report.sums.count:
         return report
     unjudged = [

@@ -1,4 +1,4 @@
-"""A number for each sample of each partition, by its index: what the lineage knows of it."""
+"""A number for each sample of each partition, by its index: the lineage's state of that sample."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = 4096
 
 
 class Piece:
-    """Samples of one page.
+    """Samples within one page.
 
     Attributes:
         base: index of the page's first one.
@@ -24,14 +24,14 @@ class Piece:
         self._page, self.base, self.places = page, base, places
 
     def read(self) -> list[int]:
-        """Their numbers."""
+        """The numbers of these samples."""
         page, places = self._page, self.places
         if isinstance(places, range):
             return page[places.start : places.stop]
         return [page[place] for place in places]
 
     def write(self, numbers: list[int]) -> None:
-        """Sets them."""
+        """Sets the numbers of these samples."""
         page, places = self._page, self.places
         if isinstance(places, range):
             page[places.start : places.stop] = numbers
@@ -41,13 +41,13 @@ class Piece:
 
 
 class Indexes:
-    """A number for each index of each partition, 0 at first, in pages as they are needed."""
+    """A number for each index of each partition, initially 0, in pages allocated as needed."""
 
     def __init__(self) -> None:
         self._pages: dict[tuple[str, int], list[int]] = {}
 
     def pieces(self, move: Move | Clear) -> Iterator[Piece]:
-        """All samples of a move, or that were cleared; single ones of a page together."""
+        """The samples of a move or clear, page by page."""
         if isinstance(move, Clear) and move.ranges is None:
             yield from self._partition(move.partition)
         single: dict[int, list[int]] = {}

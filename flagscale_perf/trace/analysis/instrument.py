@@ -1,4 +1,4 @@
-"""What the commands that read run files and logs call for traces of a queue."""
+"""The `analysis.Instrument` of queue traces: what the commands that read run files and logs call."""
 
 from __future__ import annotations
 

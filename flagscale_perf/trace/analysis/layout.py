@@ -1,4 +1,4 @@
-"""The requirement's report, in its layout and its words."""
+"""The report in the requirement's layout and wording."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NOTHING = "no TQ-TRACE line in it: is TQ_TRACE_ENABLED=1 set, and VERL_LOGGING_L
 
 
 def layout(traces: Traces) -> str:
-    """The whole text, newline at the end."""
+    """The whole text, ending with a newline."""
     sums = traces.sums
     rows = ["=" * WIDTH, TITLE, "=" * WIDTH, "", f"Total Traces: {sums.trace_count}", ""]
     ordered = sorted(sums.functions.items(), key=lambda item: -item[1].total.total)
@@ -48,7 +48,7 @@ def _function(name: str, one: FunctionSums) -> list[str]:
 
 
 def _line(label: str, value: str) -> str:
-    """The value begins in one column, where a Chinese character is as wide as two others."""
+    """Aligns the values in one column, counting a Chinese character as two columns."""
     wide = sum(2 if ord(letter) > 0x2E80 else 1 for letter in label) + 1
     return f"  {label}:{' ' * max(1, _VALUE_AT - wide)}{value}"
 

@@ -1,9 +1,9 @@
-"""Every consumed sample joined to the put that made it, by partition, index and time alone.
+"""Joins every consumed sample to the put that made it, by partition, index and time alone.
 
-Puts and gets are gone through in the order of time. Each index has a node: the put that came last, and the
-node before it, so that samples that went the same way share their nodes. Where it is recorded what is cleared
-of a partition, a clear ends the life of an index. Elsewhere a put begins a new one where the function of the
-life's first put puts it once more, or after the function that consumes last has had it.
+Puts and gets are processed in time order. Each index has a node: the last put, and the node before it, so
+that samples with the same history share their nodes. If clears of a partition are recorded, a clear ends the
+life of an index. Otherwise a put begins a new life if it comes from the function that made the life's first
+put, or after the last consumer got the sample.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Flow:
 
     @property
     def mean_steps(self) -> float | None:
-        """None where steps are not known."""
+        """None if the steps are unknown."""
         count = sum(self.steps.values())
         return sum(steps * samples for steps, samples in self.steps.items()) / count if count else None
 
@@ -58,7 +58,7 @@ class Holder:
 
 @dataclass
 class Lineage:
-    """The join.
+    """The result of the join.
 
     Attributes:
         consumed: samples got, whose indexes are known.
@@ -101,12 +101,12 @@ class Lineage:
 
     @property
     def joined_share(self) -> float | None:
-        """None where nothing was got."""
+        """None if nothing was got."""
         return self.joined / self.consumed if self.consumed else None
 
     @property
     def mean_age(self) -> float | None:
-        """In steps; None where there are none."""
+        """Age in steps; None if no ages are known."""
         count = sum(self.age.values())
         return sum(age * samples for age, samples in self.age.items()) / count if count else None
 
@@ -140,7 +140,7 @@ class Lineage:
 
 
 class _Nodes:
-    """What has happened to samples in this life, from 1 on.
+    """The history of samples within their current life; numbered from 1.
 
     Attributes:
         put: the last put, a place in the moves.
@@ -154,11 +154,11 @@ class _Nodes:
         self._over: dict[int, int] = {}
 
     def begins(self, node: int, put: int, functions: Sequence[str]) -> bool:
-        """Whether a put of samples with this node begins a new life of them, as far as puts and gets say."""
+        """Whether a put of samples with this node begins a new life, as far as puts and gets tell."""
         return self.is_over[node] or functions[self.first[node]] == functions[put]
 
     def after_put(self, node: int, put: int) -> int:
-        """The node of samples with this node, 0 where a life begins, once they have been put."""
+        """The node after a put of samples with this node; 0 where a life begins."""
         self.put.append(put)
         self.before.append(node)
         self.first.append(self.first[node] if node else put)
@@ -166,7 +166,7 @@ class _Nodes:
         return len(self.put) - 1
 
     def after_last_get(self, node: int) -> int:
-        """The same, once the last consumer has had them."""
+        """The node after the last consumer got samples with this node."""
         if self.is_over[node]:
             return node
         over = self._over.get(node)
@@ -179,7 +179,7 @@ class _Nodes:
         return over
 
     def puts(self, node: int) -> Iterator[int]:
-        """Every put of the life, the last one first."""
+        """Every put of this life, the last one first."""
         while node:
             yield self.put[node]
             node = self.before[node]
@@ -202,7 +202,7 @@ class _Steps:
             ends.sort()
 
     def number(self, get: Move) -> int:
-        """Of the step that the get is of, from 1; as recorded, where it is."""
+        """Number of the step that the get belongs to, from 1; as recorded, if it is."""
         if get.step is not None:
             return get.step
         return self._at(get.process, self._begin(get)) + 1
@@ -222,7 +222,7 @@ class _Steps:
 
 
 class _Join:
-    """Goes through the moves once."""
+    """Processes the moves in one pass."""
 
     def __init__(self, moves: Moves, each: Callable[[int, int, int], None]) -> None:
         self._moves, self._all, self._each = moves, moves.moves, each
@@ -241,7 +241,7 @@ class _Join:
         self._by_step: dict[int, list[float]] = {}
 
     def _in_turn(self) -> Iterator[int | Clear]:
-        """Puts and gets, by their place, and clears, as they came."""
+        """Puts and gets by their index, and clears, in time order."""
         clears = deque(self._clears)
         for place in self._order:
             while clears and clears[0].at_ns <= self._all[place].ready_ns:
@@ -250,8 +250,8 @@ class _Join:
         yield from clears
 
     def _last_consumer(self) -> str:
-        """The function that gets most samples for the last time: before they are cleared, where any are, as
-        a run may end between two consumers; else before the end.
+        """The function that is the last to get most samples: before they are cleared if any are, as a run may
+        end between two consumers; otherwise before the end.
         """
         indexes, names = Indexes(), list(dict.fromkeys(self._functions))
         numbers = {name: place for place, name in enumerate(names, 1)}
@@ -270,7 +270,7 @@ class _Join:
         return names[last[0][0] - 1] if last else ""
 
     def run(self) -> Lineage:
-        """The join."""
+        """Runs the join."""
         for one in self._in_turn():
             if isinstance(one, Clear):
                 self._clear(one)
@@ -300,7 +300,7 @@ class _Join:
             self.found.depth.append((clear.at_ns, -gone))
 
     def _unconsumed(self, counts: Counter[int]) -> int:
-        """Samples that the last consumer has not had."""
+        """Counts the samples that the last consumer did not get."""
         return sum(count for node, count in counts.items() if node and not self._nodes.is_over[node])
 
     def _put(self, place: int) -> None:
@@ -327,7 +327,7 @@ class _Join:
             self.found.depth.append((move.ready_ns, born))
 
     def _join_late(self, partition: str, indexes: Sequence[int], node: int) -> None:
-        """Samples of this put that had been got before it was done, by the clocks."""
+        """Joins samples of this put that, by the clocks, were got before it was done."""
         late: Counter[int] = Counter()
         for index in indexes:
             get = self._waiting.pop((partition, index), None)
@@ -417,7 +417,7 @@ def _nothing(get: int, put: int, samples: int) -> None:
 
 
 def join(moves: Moves, each: Callable[[int, int, int], None] = _nothing) -> Lineage:
-    """The lineage of the samples that were got. `each` is told of every get, put before it (places in
-    `Moves.moves`) and number of samples, of one pair perhaps in parts.
+    """The lineage of the samples that were got. `each` is called with a get, a put before it (indexes into
+    `Moves.moves`) and a number of samples; for one pair possibly several times.
     """
     return _Join(moves, each).run()

@@ -1,8 +1,8 @@
-"""Trace lines found in text: whatever stands before and behind them, whoever wrote into the same line.
+"""Finds trace lines in text, whatever else is written before and after them on the same line.
 
 A line is read by itself: nothing is paired, so that interleaved, repeated and missing lines, calls that share
-an id and calls without one all count as what they are. Lines of the usual shape are taken apart many at a
-time (`columns`), every other one by itself; either way the same comes out.
+an id and calls without one all count as what they are. Lines of the usual shape are parsed many at a time
+(`columns`), every other one by itself, with the same result.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TraceLines:
     """
 
     def __init__(self, name: str = "") -> None:
-        """`name` of the file: it may say whose lines these are."""
+        """`name`: of the file, which may tell whose lines these are."""
         match = _FILE_PID.search(name)
         self._own = match[1] if match else ""
         self._workers: dict[bytes, str] = {}
@@ -53,7 +53,7 @@ class TraceLines:
         self.lossy: set[str] = set()
 
     def read(self, chunks: Iterable[bytes]) -> Iterator[Column]:
-        """What they say of ends: of stages, of calls and of the client's operations."""
+        """The ends that the lines report: of stages, of calls and of the client's operations."""
         for chunk in chunks:
             found = columns_of(chunk, self._process)
             self.lines += found.lines + found.rest.count(MARK)
@@ -64,7 +64,7 @@ class TraceLines:
                 yield from self._close(found.rest.split(b"\n"))
 
     def _close(self, lines: Iterable[bytes]) -> Iterator[Column]:
-        """A coloured line, one that stands for others, several in one, or one that is cut."""
+        """Parses a coloured line, one that stands for others, several in one, or a cut one."""
         for line in lines:
             before, *found = _ANSI.sub(b"", line).split(MARK)
             for text in found:
@@ -76,7 +76,7 @@ class TraceLines:
                 yield from self._line(text.rstrip(), before)
 
     def _line(self, text: bytes, before: bytes) -> Iterator[Column]:
-        """What stands behind the mark: fields in any order."""
+        """Parses the text after the mark: fields in any order."""
         kind, _, rest = text.partition(b"] trace_id=")
         trace, *others = rest.split(b" | ")
         stage = next((one for one in others if one in _ENDS), None)
@@ -97,8 +97,8 @@ class TraceLines:
             yield column
 
     def _process(self, before: bytes, pid: bytes) -> str:
-        """Whose line it is: as it says itself, as Ray or a logger put it before it, or as the file's name
-        has it.
+        """The process that wrote the line: as the line itself says, as Ray or a logger put before it, or as
+        in the file's name.
         """
         known = ""
         if b"pid=" in before:
@@ -112,7 +112,7 @@ class TraceLines:
 
 
 def _of_call(stage: bytes, process: str, trace: bytes, fields: dict[bytes, bytes]) -> Column | None:
-    """None for a line that is cut."""
+    """None if the line is cut."""
     function, weight = fields[b"func"].decode("utf-8", "replace"), _weight(fields)
     if stage != _FUNCTION_END:
         took = _behind(fields, b"duration", b"s")
@@ -143,7 +143,7 @@ def _operation(kind: int, process: str, fields: dict[bytes, bytes]) -> Operation
 
 
 def _behind(fields: dict[bytes, bytes], name: bytes, unit: bytes) -> float | None:
-    """Of a field such as `duration=0.060000s`; None where it is missing or cut."""
+    """The value of a field such as `duration=0.060000s`; None if it is missing or cut."""
     value = fields.get(name, b"")
     return _value(value[:-1]) if value.endswith(unit) else None
 

@@ -1,4 +1,4 @@
-"""Traces while they are made: the screen of `watch`."""
+"""Traces while they are being recorded: the screen of `watch`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LiveTraces:
     """One session as far as it has been read, in bounded memory."""
 
     def __init__(self, header: RunHeader) -> None:
-        """Raises PerfError for a header whose session id is none."""
+        """Raises PerfError for a header without a valid session id."""
         labels_of(header)
         self._header = header
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
@@ -52,7 +52,7 @@ class LiveTraces:
         return self._traces.sums
 
     def add(self, record: Any) -> None:
-        """The next record."""
+        """Adds the next record."""
         self._reader.add(record)
         if isinstance(record, CallRecord | OperationRecord):
             self._last_ns = max(self._last_ns, record.start_ns + record.total_ns)
@@ -66,7 +66,7 @@ class LiveTraces:
             now[3] += weight * (record.size_bytes or 0)
 
     def report(self, has_writer: bool, now_wall_ns: int) -> Report:
-        """The screen."""
+        """The content of the screen."""
         state = self._reader.end or (RUNNING if has_writer else KILLED)
         return Report(
             title=f"{self._sums.calls:,} calls, {self._sums.count:,} operations of the queue",
@@ -82,11 +82,11 @@ class LiveTraces:
         return {"session": self._header.session_id, "calls": self._sums.calls, "operations": self._sums.count}
 
     def before(self) -> str:
-        """One line about it when a newer session follows."""
+        """A one-line summary, shown when a newer session follows."""
         return f"before: session {self._header.session_id}, {self._sums.calls:,} calls"
 
     def _quiet(self, state: str, now_wall_ns: int) -> list[Note]:
-        """How long there has been nothing, where that is long."""
+        """How long nothing has come, if that is long."""
         quiet_s = (now_wall_ns - self._anchor.wall_of(self._last_ns)) / NS_PER_S
         if state != RUNNING or quiet_s < 2:
             return []
@@ -109,7 +109,7 @@ class LiveTraces:
         return blocks + [Note(line, "warn") for line in remarks_of(self._traces)[:SHOWN_REMARKS]]
 
     def _series(self) -> Series:
-        """Second by second; the last one may not be over."""
+        """Second by second; the last second may be incomplete."""
         seconds = list(self._seconds)
         if len(seconds) > 1 and not self._reader.end:
             seconds.pop()

@@ -1,4 +1,4 @@
-"""Lines of logs summed up."""
+"""Sums up the trace lines of logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NO_TRACE = b"N/A"
 
 
 class LogReader:
-    """Takes lines of text into the sums.
+    """Adds lines of text to the sums.
 
     Attributes:
         lines: trace lines that have been read.
@@ -26,7 +26,7 @@ class LogReader:
         self._numbers: dict[str, Numbers] = defaultdict(Numbers)
 
     def read(self, chunks: LogChunks) -> None:
-        """One file. Raises PerfError where it cannot be read at all."""
+        """Reads one file. Raises PerfError if it cannot be read at all."""
         found, losses = TraceLines(chunks.path.name), self._losses
         for column in found.read(chunks):
             self._add(column)
@@ -39,7 +39,7 @@ class LogReader:
             losses.troubles.append(f"{chunks.path}: {chunks.trouble}")
 
     def finish(self) -> None:
-        """What is missing, once all is read."""
+        """Works out what is missing, once everything is read."""
         losses = self._losses
         losses.unfinished = max(0, self._started - self._sums.calls)
         losses.lost += sum(max(0, one.missing) for one in self._numbers.values())
@@ -72,7 +72,7 @@ class LogReader:
 
 
 class Numbers:
-    """Numbers of calls and operations in one process, which have no gaps where nothing is missing.
+    """Numbers of calls and operations in one process, which have no gaps if nothing is missing.
 
     Attributes:
         count: how many were read.
@@ -83,7 +83,7 @@ class Numbers:
         self._low: int | None = None
 
     def add(self, numbers: list[int]) -> None:
-        """The next ones."""
+        """Adds the next numbers."""
         if numbers:
             self.count += len(numbers)
             self._low = min(numbers) if self._low is None else min(self._low, min(numbers))
@@ -91,5 +91,7 @@ class Numbers:
 
     @property
     def missing(self) -> int:
-        """How many are not there, from the first one read to the last; below 0: some are there twice."""
+        """How many numbers are missing between the first and the last one read; negative if some occur
+        twice.
+        """
         return 0 if self._low is None else self._high - self._low + 1 - self.count

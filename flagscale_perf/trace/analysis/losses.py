@@ -1,4 +1,4 @@
-"""What is missing of traces that were read."""
+"""What is missing from the traces that were read."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass
 class Losses:
-    """What is not there, as far as anybody knows.
+    """What is missing, as far as it can be known.
 
     Attributes:
         repeated: lines that Ray left out as repetitions, and of which processes.

@@ -1,7 +1,7 @@
-"""What an operation costs by its shape: a fixed part, one for each cell (row x field), one for each byte.
+"""The cost model of an operation by its shape: a fixed part, one per cell (row x field), one per byte.
 
-Fitted to the operations of the run itself, by relative least squares to the middle of each shape. Nothing is
-said of too few of them, or of shapes that cannot tell the three parts apart.
+Fitted to the operations of the run itself, by relative least squares to the middle of each shape. There is no
+model for too few operations, or for shapes that cannot tell the three parts apart.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ class Shape:
 
     @property
     def terms(self) -> tuple[float, float, float]:
-        """What the three parts are multiplied by."""
+        """The factors of the three parts."""
         return 1.0, float(self.rows * self.fields), self.size_bytes / self.times.count
 
 
 class Shapes:
-    """Operations by shape; sizes within 10 % are one. Those beyond `MAX_SHAPES` are not kept."""
+    """Operations by shape; sizes within 10 % count as one. Shapes beyond `MAX_SHAPES` are dropped."""
 
     def __init__(self) -> None:
         self.kept: dict[tuple[int, int, int], Shape] = {}
         self.left_out = 0
 
     def add(self, rows: int, fields: int, size_bytes: int, took_ns: int) -> None:
-        """One operation that succeeded."""
+        """Adds one successful operation."""
         self.extend([(rows, fields, size_bytes, took_ns)])
 
     def extend(self, operations: Iterable[tuple[int, int, int, int]]) -> None:
-        """Rows, fields, bytes and time of each."""
+        """Adds operations given by rows, fields, bytes and time of each."""
         found: dict[tuple[int, int, int], list[tuple[int, int]]] = {}
         for rows, fields, size_bytes, took_ns in operations:
             key = (rows, fields, round(math.log(size_bytes + 1) / _SIZES_ALIKE))
@@ -71,12 +71,12 @@ class Shapes:
             shape.times.extend([took_ns for _, took_ns in alike])
 
     def usual(self) -> Shape | None:
-        """The one that takes most of the time; None where nothing is kept."""
+        """The shape that takes the most time; None if there is none."""
         return max(self.kept.values(), key=lambda shape: shape.times.total, default=None)
 
     @property
     def calls(self) -> int:
-        """Operations that are kept."""
+        """Number of operations kept."""
         return sum(shape.times.count for shape in self.kept.values())
 
 
@@ -101,15 +101,15 @@ class Model:
     reason: str = ""
 
     def __bool__(self) -> bool:
-        """Whether there is one."""
+        """Whether a model was fitted."""
         return not self.reason
 
     def parts(self, rows: float, fields: float, size_bytes: float) -> tuple[float, float, float]:
-        """Fixed, cells and bytes of one operation."""
+        """The fixed, cell and byte parts of one operation."""
         return self.fixed_ns, self.cell_ns * rows * fields, self.byte_ns * size_bytes
 
     def predict(self, rows: float, fields: float, size_bytes: float) -> float:
-        """What an operation of this shape takes."""
+        """Predicted time for an operation of this shape."""
         return sum(self.parts(rows, fields, size_bytes))
 
     def bound(self, rows: float, fields: float, size_bytes: float) -> str:
@@ -119,7 +119,7 @@ class Model:
 
 
 def fit(shapes: Shapes) -> Model:
-    """The model, or why there is none."""
+    """The model, or one with the reason why there is none."""
     found = list(shapes.kept.values())
     empty = Model(calls=shapes.calls, shapes=len(found))
     if shapes.calls < MIN_CALLS or len(found) < MIN_SHAPES:
@@ -153,9 +153,7 @@ def _products(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> list
 
 
 def _independence(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> float:
-    """Determinant of the terms' correlations: 1 where they are independent, 0 where one follows from the
-    others.
-    """
+    """Determinant of the terms' correlations: 1 if they are independent, 0 if one follows from the others."""
     made = _products(rows, weights)
     scale = [math.sqrt(made[i][i]) for i in range(3)]
     if not all(scale):
@@ -167,7 +165,7 @@ def _independence(rows: Sequence[Sequence[float]], weights: Sequence[float]) -> 
 def _least_squares(
     rows: Sequence[Sequence[float]], values: Sequence[float], weights: Sequence[float]
 ) -> list[float]:
-    """Three costs that are not below 0: of all choices of terms the one that fits best."""
+    """Three non-negative costs: the best fit over all subsets of the terms."""
     made = _products(rows, weights)
     right = [
         sum(weight * row[i] * value for row, value, weight in zip(rows, values, weights, strict=True))
@@ -192,7 +190,7 @@ def _least_squares(
 
 
 def _solved(matrix: list[list[float]], right: list[float]) -> list[float] | None:
-    """By Gauss, the columns scaled first; None for a matrix without an answer."""
+    """Gaussian elimination with scaled columns; None for a singular matrix."""
     count = len(right)
     scale = [math.sqrt(matrix[i][i]) or 1.0 for i in range(count)]
     table = [

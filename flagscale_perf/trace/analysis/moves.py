@@ -1,4 +1,4 @@
-"""Puts and gets of samples, and the calls they were made in, as the lineage joins them."""
+"""Puts and gets of samples, and the calls they were made in, as the input of the lineage."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord
 
-MAX_KEPT = 1_000_000  # puts and gets, and calls: what comes after them is summed up, but not joined
+MAX_KEPT = 1_000_000  # puts and gets, and calls: later ones are summed up but not joined
 
 Ranges = tuple[tuple[int, int], ...]  # first index and count of each
 
@@ -42,7 +42,7 @@ class Move(NamedTuple):
 
 
 class Clear(NamedTuple):
-    """Samples taken out of the queue: what is put of these indexes from then on are others.
+    """Samples taken out of the queue: later puts of these indexes are other samples.
 
     Attributes:
         at_ns: on the same clock.
@@ -72,7 +72,7 @@ class Work(NamedTuple):
 
 
 class Moves:
-    """What has been kept.
+    """The moves kept for the lineage.
 
     Attributes:
         moves: puts and gets.
@@ -90,7 +90,7 @@ class Moves:
     def add(
         self, one: OperationRecord, process: str, partition: str, ranges: Ranges | None, offset_ns: int
     ) -> None:
-        """The next operation; `ranges` where it has a record of its own, `offset_ns` from its clock to the
+        """Adds the next operation; `ranges` if it has a record of its own, `offset_ns` from its clock to the
         common one.
         """
         if one.error:
@@ -112,7 +112,7 @@ class Moves:
         )  # fmt: skip
 
     def add_call(self, call: CallRecord, process: str, function: str, offset_ns: int) -> None:
-        """The next call."""
+        """Adds the next call."""
         if len(self.works) < MAX_KEPT:
             start_ns = call.start_ns + offset_ns
             self.works[process, call.number] = Work(
@@ -121,24 +121,24 @@ class Moves:
             )  # fmt: skip
 
     def add_clear(self, one: ClearRecord, partition: str, offset_ns: int) -> None:
-        """The next clear, or the next part of one."""
+        """Adds the next clear, or the next part of one."""
         ranges = None if one.is_partition else pairs_of(one.ranges)
         is_known = not one.error and (bool(one.is_partition) or not one.is_cut)
         self.clears.append(Clear(one.start_ns + offset_ns, partition, ranges, is_known))
 
     def function_of(self, move: Move) -> str:
-        """In which function it was made; its process's label outside of any."""
+        """The function in which the move was made; outside of any, the label of its process."""
         work = self.works.get((move.process, move.call))
         return work.function if work is not None else move.process
 
 
 def pairs_of(ranges: Sequence[int]) -> Ranges:
-    """Of first indexes and counts, one after another."""
+    """Pairs from alternating first indexes and counts."""
     return tuple(zip(ranges[::2], ranges[1::2], strict=False))
 
 
 def _span(one: OperationRecord) -> Ranges | None:
-    """All samples from the first to the last; None where they are others."""
+    """All samples from the first to the last; None if the rows are not contiguous."""
     if not one.rows:
         return ()
     if one.first_row is None or one.last_row is None or one.last_row - one.first_row + 1 != one.rows:

@@ -1,4 +1,4 @@
-"""What a reader has to know of the figures: what is missing, and where it is."""
+"""What a reader must know before the figures: what is missing, and where it can be found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WHERE_COMPLETE = "tq_trace_<pid>.log in TQ_TRACE_DIR, or worker-*-<pid>.out in t
 
 
 def remarks_of(traces: Traces) -> list[str]:
-    """One sentence each."""
+    """One sentence per remark."""
     losses, said = traces.losses, []
     if losses.repeated:
         complete = ", ".join(traces.complete[:MOST]) or WHERE_COMPLETE

@@ -1,4 +1,4 @@
-"""What is found in traces: sums, the cost model, the lineage, and what holds the queue back."""
+"""The report of traces: sums, the cost model, the lineage, and what slows the queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REPORT_VERSION = 1
 
 @dataclass(frozen=True)
 class TraceReport:
-    """Everything.
+    """The whole report of traces.
 
     Attributes:
         traces: what was read.
@@ -38,12 +38,12 @@ class TraceReport:
 
     @property
     def sums(self) -> Sums:
-        """Of calls and operations."""
+        """Sums over calls and operations."""
         return self.traces.sums
 
     @property
     def wall_ns(self) -> int | None:
-        """From the first start to the last end; None where times of day are not known."""
+        """From the first start to the last end; None if times of day are unknown."""
         first = self.sums.first_ns
         return None if first is None else self.sums.last_ns - first
 
@@ -95,13 +95,13 @@ class TraceReport:
 
 
 def bound_of(one: OperationSums, model: Model) -> str | None:
-    """What most of a usual operation's time is for; None without a model."""
+    """What most of a usual operation's time is spent on; None without a model."""
     shape = usual(one)
     return model.bound(*shape) if model and shape is not None else None
 
 
 def usual(one: OperationSums) -> tuple[float, float, float] | None:
-    """Rows, fields and bytes of the operations that take most of the time; None where no shape is known."""
+    """Rows, fields and bytes of the operations that take the most time; None if no shape is known."""
     shape = one.shapes.usual()
     return None if shape is None else (shape.rows, shape.fields, shape.size_bytes / shape.times.count)
 
@@ -123,13 +123,13 @@ def _function(one: FunctionSums) -> dict[str, Any]:
 
 
 def read_report(paths: Sequence[Path]) -> TraceReport:
-    """Of run files, logs or directories. Raises PerfError for what is neither."""
+    """The report of run files, logs or directories. Raises PerfError for anything else."""
     from flagscale_perf.trace.analysis.findings import judge  # it needs the report that it completes
 
     return judge(report_of(read_traces(paths)))
 
 
 def report_of(traces: Traces) -> TraceReport:
-    """Without findings."""
+    """The report without findings."""
     models = {kind: fit(traces.sums.operations[kind].shapes) for kind in Kind}
     return TraceReport(traces, models, None if traces.moves is None else join(traces.moves))

@@ -1,4 +1,4 @@
-"""What TransferQueue's storage units say of the operations that their clients waited for."""
+"""What TransferQueue's storage units measured of the operations that their clients waited for."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MS_PER_S = 1000
 
 
 def section_of(run_file: Path, sums: Sums) -> Section | None:
-    """Of TransferQueue's own metrics, where a file beside the run file has them."""
+    """A section on TransferQueue's own metrics, if they are in a file beside the run file."""
     path = beside(run_file)
     if path is None:
         return None

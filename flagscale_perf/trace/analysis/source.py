@@ -1,4 +1,4 @@
-"""Where traces are read from: run files of one job, or lines in logs, both summed up alike."""
+"""Reads traces from run files of one job or from lines in logs, summed up alike."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_EVENTS = 20
 
 @dataclass
 class Traces:
-    """All that was read.
+    """Everything that was read.
 
     Attributes:
         title: one line.
@@ -54,12 +54,14 @@ class Traces:
 
     @property
     def is_text(self) -> bool:
-        """Whether they are lines of a log."""
+        """Whether the traces are lines of a log."""
         return self.moves is None
 
 
 def read_traces(paths: Sequence[Path]) -> Traces:
-    """Of run files, logs or directories. Raises PerfError for what is not there or mixes both."""
+    """Reads run files, logs or directories. Raises PerfError for a missing path or a mixture of both
+    kinds.
+    """
     runs = [path for path in paths if _is_run(path)]
     if not runs:
         return _of_logs(paths)
@@ -113,7 +115,7 @@ def _versions(header: RunHeader) -> str:
 
 
 class RunReader:
-    """Takes the records of one run file into the traces.
+    """Adds the records of one run file to the traces.
 
     Attributes:
         kinds: how many records of each kind.
@@ -121,7 +123,7 @@ class RunReader:
     """
 
     def __init__(self, traces: Traces, offset_ns: int = 0, host: str | None = None) -> None:
-        """`host` where those of processes have to be told apart."""
+        """`host`: given if processes of several hosts must be told apart."""
         self._traces, self._offset_ns = traces, offset_ns
         self._host = f"@{host}" if host else ""
         self._names: dict[tuple[int, int], str] = {}
@@ -132,7 +134,7 @@ class RunReader:
         self.end = ""
 
     def add(self, record: Any) -> None:
-        """The next record."""
+        """Adds the next record."""
         self.kinds[type(record).__name__] += 1
         match record:
             case OperationRecord():
@@ -155,11 +157,11 @@ class RunReader:
                 self._traces.losses.dropped += record.dropped
 
     def name(self, process: int, number: int) -> str:
-        """Of what stands behind a number."""
+        """The name with this number."""
         return self._names.get((process, number), f"name {number}") if number else ""
 
     def label(self, process: int) -> str:
-        """Of a process."""
+        """The label of a process."""
         return self._labels.get(process, f"process {process}{self._host}")
 
     def _operation(self, one: OperationRecord) -> None:
@@ -171,7 +173,7 @@ class RunReader:
             self._traces.moves.add(one, process, partition, self._ranges(one), self._offset_ns)
 
     def _ranges(self, one: OperationRecord) -> Ranges | None:
-        """Of the records right before it; None where there are none, or more ranges than are kept."""
+        """The ranges recorded just before this operation; None if there are none, or more than are kept."""
         parts = [part for part in self._rows.pop(one.process, ()) if part.number == one.number]
         if not parts or parts[-1].is_cut:
             return None
@@ -215,8 +217,8 @@ def _of_logs(paths: Sequence[Path]) -> Traces:
 
 
 def _chosen(files: list[Path]) -> list[Path]:
-    """Of a directory's logs those that have every line once: ours of each process, or Ray's of each worker,
-    if there are any; what a driver prints repeats them.
+    """The logs of a directory that have every line once: our own of each process, otherwise Ray's of each
+    worker, if there are any; the driver's output repeats them.
     """
     if len(files) == 1:
         return files
@@ -226,7 +228,7 @@ def _chosen(files: list[Path]) -> list[Path]:
 
 
 def _complete(files: Sequence[Path], pids: set[str]) -> list[str]:
-    """Files that have the lines that Ray left out, as far as they lie where they usually do."""
+    """Files that contain the lines that Ray left out, if they are in their usual place."""
     found = []
     for directory in dict.fromkeys(file.parent for file in files):
         for below in (directory, directory / "logs" / "trace", directory / "trace"):

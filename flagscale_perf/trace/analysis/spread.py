@@ -1,4 +1,4 @@
-"""Sums, percentiles and intervals of figures that may stand for others, in constant memory."""
+"""Sums, percentiles and intervals of weighted figures in constant memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 
-EXACT = 1024  # values that are kept as they are; of more the percentiles are right to 0.5 %
+EXACT = 1024  # values kept exactly; beyond them percentiles are accurate to 0.5 %
 _PER_E = 100.0  # buckets for each factor of e: 1 % wide
-_ZERO_AT = 1_000_000  # bucket of the value 1; of 0 it is 0
-_Z = 1.96  # standard deviations that hold 95 %
+_ZERO_AT = 1_000_000  # bucket of the value 1; that of 0 is 0
+_Z = 1.96  # standard deviations of a 95 % interval
 
 
 class Spread:
-    """Values of one figure, each with its weight: how many it stands for.
+    """Values of one figure, each weighted by how many it stands for.
 
     Attributes:
         count: values seen.
@@ -35,11 +35,11 @@ class Spread:
         self._drawn = (0.0, 0.0, 0.0)  # of weight x (weight - 1): itself, with the value, with its square
 
     def add(self, value: float, weight: float = 1.0) -> None:
-        """The next value, 0 or more."""
+        """Adds a value, 0 or more."""
         self.extend((value,), weight)
 
     def extend(self, values: Sequence[float], weight: float = 1.0) -> None:
-        """The next values, each of this weight."""
+        """Adds values, all with this weight."""
         if not values:
             return
         count, total, squares = len(values), sum(values), sum([value * value for value in values])
@@ -56,7 +56,7 @@ class Spread:
         self._keep(values, array("d", (weight,)) * count)
 
     def merge(self, other: Spread) -> None:
-        """What the other has seen, too."""
+        """Adds the values of another spread."""
         self.count += other.count
         self.weight += other.weight
         self.total += other.total
@@ -72,7 +72,7 @@ class Spread:
             self._keep(other._values, other._weights)
 
     def _keep(self, values: Sequence[float] | array[float], weights: array[float] | None) -> None:
-        """As they are, or in buckets once they are many; `weights` are theirs, None for 1."""
+        """Keeps values exactly, or in buckets once there are many; `weights` are theirs, None for 1."""
         if self._buckets or len(self._values) + len(values) > EXACT:
             self._spill()
             self._fill(values, weights)
@@ -97,19 +97,19 @@ class Spread:
 
     @property
     def mean(self) -> float | None:
-        """None where there are no values."""
+        """None if there are no values."""
         return self.total / self.weight if self.weight else None
 
     @property
     def variation(self) -> float | None:
-        """Standard deviation over the mean; None of fewer than two values."""
+        """Standard deviation over the mean; None for fewer than two values."""
         if self.count < 2 or not self.total:
             return None
         middle = self.total / self.weight
         return math.sqrt(max(0.0, self.squares / self.weight - middle * middle)) / middle
 
     def percentile(self, share: float) -> float | None:
-        """The lowest value that so much of the weight does not exceed; None where there are no values."""
+        """The lowest value that this share of the weight does not exceed; None if there are no values."""
         if not self.count:
             return None
         wanted, seen = share * self.weight * (1 - 1e-12), 0.0
@@ -120,7 +120,7 @@ class Spread:
         return self.high
 
     def steps(self) -> list[tuple[float, float]]:
-        """Values in ascending order, each with its weight; of many the middles of buckets."""
+        """Values in ascending order, each with its weight; bucket centres once there are many."""
         if self._buckets:
             return [
                 (min(self.high, math.exp((key - _ZERO_AT + 0.5) / _PER_E)) if key else 0.0, weight)
@@ -129,7 +129,8 @@ class Spread:
         return sorted(zip(self._values, self._weights or [1.0] * len(self._values), strict=True))
 
     def mean_within(self) -> float:
-        """How far the mean may be from that of everything that was not sampled, 95 %; 0 where all is there.
+        """Half-width of the mean's 95 % interval due to sampling; 0 if nothing was left out. Each value is
+        taken as chosen independently with probability 1 / weight (Horvitz and Thompson 1952).
 
         Each value is taken as chosen by itself with the chance 1 / weight (Horvitz and Thompson 1952).
         """
@@ -140,7 +141,7 @@ class Spread:
         return _Z * math.sqrt(max(0.0, square - 2 * middle * value + middle * middle * one)) / self.weight
 
     def weight_within(self) -> float:
-        """The same of how many there are."""
+        """The same for the total weight."""
         return _Z * math.sqrt(self._drawn[0])
 
     def as_dict(self) -> dict[str, float | int | None]:
@@ -160,7 +161,8 @@ class Spread:
 
 
 class Distinct:
-    """How many different texts there were: exact up to `KEPT`, from there on right to about 1 %.
+    """Counts distinct texts: exactly up to `KEPT`, beyond that to about 1 %. The smallest hashes are kept;
+    their density gives the number (Bar-Yossef et al. 2002).
 
     The smallest hashes are kept; how close they lie says how many there are (Bar-Yossef et al. 2002).
     """
@@ -172,7 +174,7 @@ class Distinct:
         self._limit = 1 << 64
 
     def add(self, hashed: int) -> None:
-        """The next one's 64-bit hash."""
+        """Adds a text's 64-bit hash."""
         if hashed < self._limit:
             self._hashes.add(hashed)
             if len(self._hashes) > 2 * self.KEPT:
@@ -181,12 +183,12 @@ class Distinct:
 
     @property
     def is_exact(self) -> bool:
-        """Whether every one has been kept."""
+        """Whether all hashes have been kept."""
         return self._limit == 1 << 64
 
     @property
     def count(self) -> int:
-        """How many."""
+        """The number of distinct texts."""
         if self.is_exact:
             return len(self._hashes)
         kept = sorted(self._hashes)[: self.KEPT]

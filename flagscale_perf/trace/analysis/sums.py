@@ -1,4 +1,4 @@
-"""What is summed up of calls and operations, whether they come from records or from lines of text."""
+"""Sums over calls and operations, whether they come from records or from lines of text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STAGES = {
 }
 OTHER = "other"
 NS = 1_000_000_000
-MAX_FUNCTIONS = 10_000  # of all processes together; more are no functions but something's ids
+MAX_FUNCTIONS = 10_000  # over all processes; more than these are ids rather than functions
 MANY = "(more)"
 _SLOW = 100 * MIB  # bytes a second
 
@@ -43,7 +43,7 @@ class FunctionSums:
     rows: int = 0
 
     def merge(self, other: FunctionSums) -> None:
-        """The other's calls, too."""
+        """Adds the other's calls."""
         self.errors.update(other.errors)
         for name in ("total", "get", "compute", "put"):
             getattr(self, name).merge(getattr(other, name))
@@ -51,7 +51,7 @@ class FunctionSums:
         self.rows += other.rows
 
     def add_shares(self, total_ns: float, percents: Sequence[float], weight: float = 1.0) -> None:
-        """What the last line of a call says of its stages."""
+        """Adds the shares of stages in a call's last line."""
         kept = self.by_ratio
         for place, percent in enumerate(percents):
             kept[place] += percent / 100 * total_ns * weight
@@ -59,11 +59,13 @@ class FunctionSums:
 
     @property
     def calls(self) -> int:
-        """Those that have been recorded."""
+        """Number of calls recorded."""
         return self.total.count
 
     def parts(self) -> tuple[float, float, float]:
-        """Get, compute and put of all calls: their own lines, or the shares where lines are missing."""
+        """Get, compute and put over all calls: from their own lines, or from the shares if lines are
+        missing.
+        """
         own = (self.get, self.compute, self.put)
         if self.by_ratio[3] and any(part.count < self.by_ratio[3] for part in own):
             return self.by_ratio[0], self.by_ratio[1], self.by_ratio[2]
@@ -71,24 +73,24 @@ class FunctionSums:
 
     @property
     def queue(self) -> float:
-        """Get and put."""
+        """Get and put together."""
         get, _, put = self.parts()
         return get + put
 
     @property
     def queue_share(self) -> float | None:
-        """Of the calls' time; None where there are no calls."""
+        """Share of get and put in the calls' time; None if there are no calls."""
         return self.queue / self.total.total if self.total.total else None
 
     @property
     def compute_share(self) -> float | None:
-        """The same of the function's own work."""
+        """Share of the function's own work."""
         return self.parts()[1] / self.total.total if self.total.total else None
 
 
 @dataclass
 class OperationSums:
-    """Operations of the client of one kind. Times in nanoseconds.
+    """The client's operations of one kind. Times in nanoseconds.
 
     Attributes:
         errors: by name.
@@ -115,7 +117,9 @@ class OperationSums:
     shapes: Shapes = field(default_factory=Shapes)
 
     def waterfall(self) -> list[tuple[str, float, float]]:
-        """Stage, time of all operations that were measured, share of it; last what the stages leave."""
+        """For each stage: its name, the time of all operations in which it was measured, and its share of
+        that; last, the time outside of the stages.
+        """
         rows = [(name, spread.total, spread.total / self.staged) for name, spread in self.stages.items()]
         if not rows or not self.staged:
             return []
@@ -124,7 +128,7 @@ class OperationSums:
 
 
 class Sums:
-    """Everything that is summed up, in memory that depends on how many functions and processes there are.
+    """All sums, in memory that depends on the number of functions and processes.
 
     Attributes:
         by_process: of calls, by (process, function).
@@ -146,7 +150,7 @@ class Sums:
 
     @property
     def functions(self) -> dict[str, FunctionSums]:
-        """Of calls, in all processes; the longest first."""
+        """Calls by function over all processes, the longest first."""
         functions: dict[str, FunctionSums] = {}
         for (_, name), one in self.by_process.items():
             functions.setdefault(name, FunctionSums()).merge(one)
@@ -154,21 +158,21 @@ class Sums:
 
     @property
     def calls(self) -> int:
-        """Calls that ended."""
+        """Number of calls that ended."""
         return sum(one.calls for one in self.by_process.values())
 
     @property
     def count(self) -> int:
-        """Operations."""
+        """Number of operations."""
         return sum(one.total.count for one in self.operations.values())
 
     @property
     def trace_count(self) -> int:
-        """Different ids; each call that has none is a trace of its own."""
+        """Number of distinct ids; each call without one counts as a trace of its own."""
         return self.traces.count + self.without_id
 
     def overall(self) -> tuple[float, float, float, float]:
-        """Total, get, compute and put of all calls."""
+        """Total, get, compute and put over all calls."""
         parts = [one.parts() for one in self.by_process.values()]
         total = sum(one.total.total for one in self.by_process.values())
         return total, sum(p[0] for p in parts), sum(p[1] for p in parts), sum(p[2] for p in parts)
@@ -183,14 +187,14 @@ class Sums:
         return one
 
     def trace(self, trace_id: bytes) -> None:
-        """A call's id."""
+        """Counts a call's id."""
         if trace_id:
             self.traces.add(int.from_bytes(blake2b(trace_id, digest_size=8).digest()))
         else:
             self.without_id += 1
 
     def add_call(self, call: CallRecord, process: str, function: str, error: str) -> None:
-        """One record, with its names."""
+        """Adds a call record, with its names resolved."""
         weight = call.weight_milli / 1000
         one = self.of(process, function)
         one.total.add(call.total_ns, weight)
@@ -206,7 +210,7 @@ class Sums:
         self._seen(call.start_ns, call.total_ns)
 
     def add_operation(self, one: OperationRecord, process: str, unit: str, error: str) -> None:
-        """One record, with its names."""
+        """Adds an operation record, with its names resolved."""
         kind, weight = Kind(one.operation), one.weight_milli / 1000
         sums = self.operations[kind]
         self._add(sums, kind, process, (one.total_ns,), weight)
@@ -245,7 +249,7 @@ class Sums:
         sums.slow += weight * sum([speed < _SLOW for speed in speeds])
 
     def add_text(self, process: str, told: Operations) -> None:
-        """Operations of which lines of text tell."""
+        """Adds operations read from lines of text."""
         kind = Kind(told.kind)
         sums, times = self.operations[kind], [took * NS for took in told.seconds]
         self._add(sums, kind, process, times, told.weight)

@@ -21,14 +21,14 @@ MOST_ARROWS = 200_000
 
 
 def timeline(header: RunHeader) -> Timeline:
-    """Of the session with this header."""
+    """The timeline of the session with this header."""
     drawn = _Drawn(header)
     own = dict.fromkeys((CallRecord, OperationRecord, ProcessRecord, NameRecord, RowsRecord), drawn.items)
     return Timeline(header, own, rest=drawn.arrows)
 
 
 class _Drawn:
-    """Spans as records come, and the arrows at the end."""
+    """Makes spans as records come, and the arrows at the end."""
 
     def __init__(self, header: RunHeader) -> None:
         self._traces = Traces("", "", moves=Moves())
@@ -40,7 +40,7 @@ class _Drawn:
     def items(
         self, record: CallRecord | OperationRecord | ProcessRecord | NameRecord | RowsRecord
     ) -> Iterator[Item]:
-        """Of one record."""
+        """The spans of one record."""
         kept = self._traces.moves
         before = len(kept.moves) if kept is not None else 0
         self._reader.add(record)
@@ -77,7 +77,7 @@ class _Drawn:
         self, record: CallRecord | OperationRecord, group: tuple[int, str], name: str,
         args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
     ) -> Iterator[Item]:  # fmt: skip
-        """The record, and its stages end to end in it."""
+        """The record's span, with its stages end to end within it."""
         first, title = group
         end_ns = record.start_ns + record.total_ns
         lanes = self._ends.setdefault((record.process, first), [])
@@ -100,14 +100,14 @@ class _Drawn:
                 at_ns = until_ns
 
     def arrows(self) -> Iterator[Item]:
-        """From each put to the gets of its samples."""
+        """Arrows from each put to the gets of its samples."""
         moves = self._traces.moves
         if moves is None:
             return
         pairs: Counter[tuple[int, int]] = Counter()
 
         def count(get: int, put: int, samples: int) -> None:
-            """One pair of a get and a put."""
+            """Counts one pair of a get and a put."""
             if len(pairs) < MOST_ARROWS:
                 pairs[put, get] += samples
 

@@ -1,4 +1,4 @@
-"""The requirement's thresholds, what a figure is by them, and to which side a limit itself belongs."""
+"""The requirement's thresholds, the verdict on each figure, and which side of the limit counts as met."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ TONES = {"good": "good", "suspect": "bad", "anomaly": "bad"}
 
 
 def of_queue(share: float | None) -> str | None:
-    """Of the share of get and put in a function's time."""
+    """Verdict on the share of get and put in a function's time."""
     if share is None:
         return None
     return "good" if share < QUEUE_GOOD else "anomaly" if share > QUEUE_BAD else "watch"
 
 
 def of_compute(share: float | None) -> str | None:
-    """Of the share of a function's own work."""
+    """Verdict on the share of a function's own work."""
     if share is None:
         return None
     return "good" if share > COMPUTE_GOOD else "watch"
 
 
 def of_speed(bytes_per_s: float | None) -> str | None:
-    """Of a throughput."""
+    """Verdict on a throughput."""
     if bytes_per_s is None:
         return None
     return "good" if bytes_per_s > FAST else "suspect" if bytes_per_s < SLOW else "fair"

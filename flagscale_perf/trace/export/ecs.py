@@ -18,7 +18,7 @@ VERSION = "8.17"
 
 
 def ecs_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
-    """A line for each span."""
+    """One line per span."""
     for span in spans:
         yield json.dumps(_document(header, span), separators=(",", ":")) + "\n"
 
@@ -59,6 +59,6 @@ def _document(header: RunHeader, span: TraceSpan) -> dict[str, Any]:
 
 
 def _time(unix_ns: int) -> str:
-    """With all its nanoseconds, which a datetime has not."""
+    """ISO time with nanoseconds, which datetime lacks."""
     seconds, ns = divmod(unix_ns, NS_PER_S)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{ns:09d}Z"

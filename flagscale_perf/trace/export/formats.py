@@ -1,4 +1,4 @@
-"""The formats that a run of this instrument can be exported to, and where spans can be sent."""
+"""The formats to which a run of this instrument can be exported, and where spans can be sent."""
 
 from __future__ import annotations
 

@@ -6,15 +6,15 @@ from flagscale_perf.trace.export.spans import SpanId, TraceSpan
 
 
 def trace_hex(each: SpanId) -> str:
-    """The trace's, in 32 digits."""
+    """A trace's id in 32 hexadecimal digits."""
     return f"{each.trace:032x}"
 
 
 def span_hex(each: SpanId) -> str:
-    """The span's, in 16 digits."""
+    """A span's id in 16 hexadecimal digits."""
     return f"{each.span:016x}"
 
 
 def service_of(span: TraceSpan) -> str:
-    """What its process is called."""
+    """The service name of the span's process."""
     return span.process.title if span.process is not None and span.process.title else "transfer_queue"

@@ -1,4 +1,4 @@
-"""Which puts made what a get got: links of spans, by the lineage of the report."""
+"""Which puts made the samples of a get, as span links, by the report's lineage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[int, int]  # number of the process, and of the operation in it
 
 
 def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:
-    """Of each get of what puts of this run made, those puts, oldest first."""
+    """For each get of samples put in this run, these puts, oldest first."""
     moves, keys = Moves(), list[Key]()
     reader = RunReader(Traces("", "", moves=moves))
     for record in records:

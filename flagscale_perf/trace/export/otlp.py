@@ -1,5 +1,5 @@
-"""Spans in OpenTelemetry's own protocol, by its own exporter: to a collector, or as the lines of its file
-format (a request in JSON each, which the collector's `otlpjsonfile` receiver reads).
+"""Spans in OpenTelemetry's own protocol (OTLP), through its own exporter: sent to a collector, or as lines of
+its file format (one JSON request each, as the collector's `otlpjsonfile` receiver reads them).
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _CONVENTIONS = {"partition": "messaging.destination.name", "rows": "messaging.ba
 
 
 def otlp_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
-    """A request of up to `BATCH` spans a line."""
+    """One request of up to `BATCH` spans per line."""
     for batch in _batches(header, spans):
         yield json.dumps(_with_hex_ids(MessageToDict(encode_spans(batch))), separators=(",", ":")) + "\n"
 
 
 def send(header: RunHeader, spans: Iterable[TraceSpan], endpoint: str) -> int:
-    """Sends the spans to a collector's address and returns how many. Raises PerfError where a request is not
-    taken.
+    """Sends the spans to a collector's address and returns their number. Raises PerfError if a request is
+    rejected.
     """
     exporter, sent = OTLPSpanExporter(endpoint=endpoint, timeout=10), 0
     try:
@@ -74,7 +74,7 @@ def _batches(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[list[Rea
 
 
 def _resource(header: RunHeader, span: TraceSpan) -> Resource:
-    """What a span's process is."""
+    """The resource: a span's process."""
     values: dict[str, str | int] = {"service.name": service_of(span), "tq.session": header.session_id}
     if span.process is not None:
         values |= {"process.pid": span.process.pid, "service.instance.id": str(span.process.pid)}
@@ -114,7 +114,7 @@ def _context(each: SpanId) -> SpanContext:
 
 
 def _with_hex_ids(value: Any) -> Any:
-    """The protocol in JSON has ids in hexadecimal digits, where protobuf's own JSON has them in base 64."""
+    """Converts ids to hexadecimal, as OTLP's JSON encoding has them; protobuf's own JSON uses base 64."""
     if isinstance(value, list):
         return [_with_hex_ids(each) for each in value]
     if isinstance(value, dict):

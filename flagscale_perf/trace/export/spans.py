@@ -1,6 +1,6 @@
 """The calls and operations of a run file as spans, each with its ids, its parent and its links.
 
-A span's id is made of its session, process and number, so that a run that is exported twice has the same ids.
+A span's id derives from its session, process and number, so that exporting a run twice gives the same ids.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Value = str | int | float
 
 @dataclass(frozen=True)
 class SpanId:
-    """Which span: 128 bits of its trace and 64 of its own, as OpenTelemetry has them."""
+    """Identity of a span: 128 bits of its trace and 64 of its own, as in OpenTelemetry."""
 
     trace: int
     span: int
@@ -64,14 +64,14 @@ class TraceSpan:
 
 
 def spans_of(run: RunFile) -> Iterator[TraceSpan]:
-    """Each call and operation of the run once, a call after what was made in it. Reads the file twice: memory
+    """Each call and operation of the run once, a call after what was made in it. Reads the file twice; memory
     grows with the number of operations.
     """
     return _Spans(run.header, links_of(run)).of(run)
 
 
 class _Spans:
-    """Keeps what was made in a call until the call's own record comes, which says the trace."""
+    """Keeps what was made in a call until the call's own record arrives, which has the trace id."""
 
     def __init__(self, header: RunHeader, links: dict[Key, tuple[Key, ...]]) -> None:
         self._session = header.session_id
@@ -84,7 +84,7 @@ class _Spans:
         self._linking: list[tuple[OperationRecord, SpanId | None, int]] = []
 
     def of(self, run: RunFile) -> Iterator[TraceSpan]:
-        """Those whose links are not known yet come at the end."""
+        """The spans as they become complete; those whose links are still unknown come at the end."""
         for record in run:
             yield from self._take(record)
         for process, call in list(self._waiting):  # the call's own record never came
@@ -164,8 +164,8 @@ class _Spans:
 
 
 def trace_number(text: str) -> int:
-    """A trace id of 128 bits: the same number where the text is one in hexadecimal digits, such as a UUID;
-    else a digest of it.
+    """A trace id of 128 bits: the value itself if the text is one in hexadecimal digits, such as a UUID;
+    otherwise a digest of it.
     """
     digits = text.replace("-", "")
     number = int(digits, 16) if _HEX.fullmatch(digits) else 0

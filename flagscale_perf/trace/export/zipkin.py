@@ -1,4 +1,4 @@
-"""Spans as Zipkin's JSON, version 2: one array, as its POST /api/v2/spans takes it.
+"""Spans as Zipkin's JSON, version 2: one array, as its POST /api/v2/spans accepts it.
 
 Zipkin knows microseconds and no links; the nanoseconds and the linked spans are among a span's tags.
 """
@@ -17,7 +17,7 @@ _NS_PER_US = 1000
 
 
 def zipkin_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
-    """The whole array, a span a line."""
+    """The whole array, one span per line."""
     separator = "[\n"
     for span in spans:
         yield separator + json.dumps(_zipkin(header, span), separators=(",", ":"))
