@@ -1,4 +1,4 @@
-"""Arrays as calls carry them: type, shape and bytes. `tensors` has the way to and from torch."""
+"""Arrays as calls carry them: type, shape and bytes. `tensors` converts them to and from torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class DType(IntEnum):
-    """What an array's items are; the numbers are those on the wire."""
+    """The type of an array's items; the numbers are those on the wire."""
 
     FLOAT32 = 1
     FLOAT16 = 2
@@ -21,7 +21,7 @@ class DType(IntEnum):
 
     @property
     def bytes(self) -> int:
-        """Of one item."""
+        """Size of one item."""
         return _BYTES[self]
 
 
@@ -38,7 +38,7 @@ _BYTES = {
 
 
 class Array(NamedTuple):
-    """Items in the order of C, without gaps.
+    """Items in C order, without gaps.
 
     Attributes:
         dtype: of an item.
@@ -52,5 +52,5 @@ class Array(NamedTuple):
 
 
 def byte_count(dtype: DType, shape: tuple[int, ...]) -> int:
-    """How many bytes such an array has."""
+    """Size of such an array in bytes."""
     return dtype.bytes * math.prod(shape)

@@ -1,4 +1,4 @@
-"""What can go wrong with a call; each error knows the `Status` it leaves in the record."""
+"""The errors of calls; each knows the `Status` for its record."""
 
 from __future__ import annotations
 

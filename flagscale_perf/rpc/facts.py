@@ -1,4 +1,4 @@
-"""What is known of a session of calls when it begins."""
+"""What is known of a session of calls at its beginning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLIENT, SERVER, PROBE = "client", "server", "probe"  # who records
 
 @dataclass(frozen=True)
 class RpcFacts:
-    """The facts of a run header. None for what is not known.
+    """The facts of a run header. None for what is unknown.
 
     Attributes:
         role: `CLIENT`, `SERVER` or `PROBE`: somebody else's sockets.
@@ -53,14 +53,14 @@ class RpcFacts:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RpcFacts:
-        """From a run header of any version: what is missing there is not known."""
+        """From a run header of any version; fields missing there are unknown."""
         return cls(
             **{each.name: facts[each.name] for each in fields(cls) if facts.get(each.name) is not None}
         )
 
     @classmethod
     def of_hello(cls, hello: Hello) -> RpcFacts:
-        """What a client knows of its server after they met."""
+        """What a client knows of its server after the handshake."""
         return cls(
             transport=hello.transport,
             endpoint=hello.endpoint,
@@ -82,7 +82,7 @@ class RpcFacts:
 
 
 def copy_speed() -> int:
-    """Bytes a second of one copy in this machine's memory, the best of some; takes some milliseconds."""
+    """Bytes per second of one copy in this machine's memory, the best of several; takes some milliseconds."""
     source, target = bytes(_COPY_BYTES), memoryview(bytearray(_COPY_BYTES))
     best = min(_copied_ns(source, target) for _ in range(_COPIES))
     return round(_COPY_BYTES * NS_PER_S / best)
@@ -95,7 +95,7 @@ def _copied_ns(source: bytes, target: memoryview) -> int:
 
 
 def _object(text: str) -> dict[str, Any] | None:
-    """What a server says about its model, if that is an object of JSON."""
+    """What a server says about its model, if it is a JSON object."""
     try:
         content = json.loads(text)
     except ValueError:

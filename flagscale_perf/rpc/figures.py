@@ -1,4 +1,4 @@
-"""The figures of a call: the one table from which the log, CSV, reports and the docs are made.
+"""The figures of a call: the one table from which the log, CSV, reports and docs are generated.
 
 The first ten have the names, titles and widths of the log that others write, too.
 """
@@ -16,7 +16,7 @@ from flagscale_perf.spine.figures import PLAIN, Column, Figure, Table, Unit, Val
 from flagscale_perf.spine.session import Starts
 from flagscale_perf.spine.units import UNKNOWN, printable
 
-KB, MB = 1024, 1 << 20  # as the log means them
+KB, MB = 1024, 1 << 20  # units of the log
 
 _MS = Unit("ms", 1e6, 3, base=1e9)
 _KB = Unit("KB", KB, 2)
@@ -34,17 +34,17 @@ def method_name(text: str) -> str:
 
 
 def status_name(status: int) -> str:
-    """`OK`, `TIMEOUT` ..."""
+    """For example `OK` or `TIMEOUT`."""
     return _STATUS.get(status, str(status))
 
 
 def dtype_name(dtype: int) -> str | None:
-    """`bfloat16`; None for a call without arrays."""
+    """For example `bfloat16`; None for a call without arrays."""
     return _DTYPES.get(dtype)
 
 
 def throughput(call: CallRecord) -> float | None:
-    """Bytes of arrays a second, both ways together."""
+    """Bytes of arrays per second, both directions together."""
     moved = call.sent_bytes + call.received_bytes
     return moved * NS_PER_S / call.total_ns if call.total_ns else None
 

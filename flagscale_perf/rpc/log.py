@@ -1,5 +1,5 @@
-"""`zmq_performance.log`: a call a line, in the columns of the log that others write, too, and more of ours
-to the right. A view of the run file, made for `tail -f`.
+"""`zmq_performance.log`: one line per call, in the columns that other programs' logs have, followed by our
+own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MAX_NAMES = 99  # zmq_performance.log, zmq_performance_2.log ... where other cli
 
 
 class LogFormat:
-    """Makes the lines of one session."""
+    """Formats the lines of one session."""
 
     def __init__(self, header: RunHeader) -> None:
         self._header = header
@@ -44,12 +44,12 @@ class LogFormat:
 
     @property
     def mark(self) -> str:
-        """The line by which a log is known as this session's."""
+        """The line that identifies a log as this session's."""
         header = self._header
         return f"# format {FORMAT}, session {header.session_id} of process {header.pid}, KB = 1024 bytes"
 
     def heading(self) -> str:
-        """What a session begins with."""
+        """The lines at the beginning of a session."""
         facts = RpcFacts.of(self._header.facts)
         lines = [f"{TITLE} - Transport: {printable(facts.transport)}", RULER, self._head, RULER, self.mark]
         known = (facts.payload, facts.control, facts.device, facts.dtype)
@@ -63,7 +63,7 @@ class LogFormat:
         return "".join(f"{line}\n" for line in lines)
 
     def line(self, call: CallRecord) -> str:
-        """The call's line, newline included."""
+        """The call's line, including its newline."""
         cells = []
         for value_of, divisor, pattern, unknown in self._cells:
             value = value_of(call, self._starts)
@@ -75,7 +75,7 @@ class LogFormat:
         return "".join(cells)
 
     def footer(self, totals: Totals, end: RunEnd) -> str:
-        """What a session ends with."""
+        """The lines at the end of a session."""
         moved = totals.sent_bytes + totals.received_bytes
         speed = f"{moved / MB * NS_PER_S / totals.total_ns:.2f} MB/s" if totals.total_ns else UNKNOWN
         shares = zip(ALL_STAGES, tenths(totals.stages_ns), strict=True)
@@ -99,15 +99,15 @@ def _pattern(figure: Figure[Any, Any], width: int) -> str:
 
 
 class _There(NamedTuple):
-    """What an earlier writer of the session has left in the log."""
+    """What an earlier writer of the session left in the log."""
 
     rows: int
     has_footer: bool
 
 
 class PerformanceLogSink:
-    """The log; asked for by a name for it. A session begins it anew, or goes on behind earlier ones with
-    `append`. A log that another client writes is left alone: the next free name is taken, and said.
+    """The log, enabled by naming a file for it. A session empties the log first, or continues it with
+    `append`. A log that another client is writing is left alone: the next free name is taken and reported.
     """
 
     name: ClassVar[str] = "performance log"
@@ -127,11 +127,11 @@ class PerformanceLogSink:
 
     @classmethod
     def open(cls, context: SinkContext) -> PerformanceLogSink | None:
-        """Only with a name for it."""
+        """Only if a file was named for it."""
         return cls(context) if context.header.config.get(LOG_FILE) else None
 
     def write(self, record: Record) -> None:
-        """Keeps the call's line, unless an earlier writer of the session has brought it to the log."""
+        """Keeps the call's line, unless an earlier writer of the session wrote it to the log."""
         if isinstance(record, CallRecord):
             there = self._there or self._look()
             self._totals.add(record)
@@ -143,15 +143,15 @@ class PerformanceLogSink:
                 self._file.write(self._format.footer(self._totals, record).encode())
 
     def flush(self) -> None:
-        """Brings the lines to the file. Raises OSError."""
+        """Writes the lines to the file. Raises OSError."""
         self._file.flush()
 
     def close(self) -> None:
-        """Gives the descriptor back."""
+        """Closes the file."""
         self._file.close()
 
     def _look(self) -> _There:
-        """What is there of this session; nothing where no log has its mark."""
+        """What the log has of this session; nothing if no log has its mark."""
         self._there = _There(0, False)
         for path in self._names():
             if (there := _left_in(path, self._format.mark)) is not None:
@@ -166,7 +166,7 @@ class PerformanceLogSink:
             yield self._wanted.with_stem(f"{self._wanted.stem}_{number}")
 
     def _open(self, path: Path) -> int:
-        """The log, locked. Raises OSError, also for a file that is something else."""
+        """Opens and locks the log. Raises OSError, also if the file is something else."""
         if self._has_begun:
             fd = open_locked(path)
             if _left_in(path, self._format.mark) is not None:
@@ -182,7 +182,9 @@ class PerformanceLogSink:
         raise BlockingIOError(f"{path} and {MAX_NAMES - 1} more are written by other clients")
 
     def _begin(self, fd: int, path: Path) -> None:
-        """The first time: empties an old log unless it is to be kept. Raises OSError for another file."""
+        """On first use, empties an old log unless it is to be kept. Raises OSError if it is another kind of
+        file.
+        """
         try:
             first = _first_line(path)[: len(TITLE)]
             if not TITLE.encode().startswith(first):
@@ -209,7 +211,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _whole_lines(path: Path) -> int:
-    """How many bytes of the file are whole lines."""
+    """Size of the file up to its last complete line."""
     with os.fdopen(open_regular(path), "rb") as file:
         size = file.seek(0, os.SEEK_END)
         start = max(0, size - 4096)
@@ -218,7 +220,7 @@ def _whole_lines(path: Path) -> int:
 
 
 def _left_in(path: Path, mark: str) -> _There | None:
-    """The session's whole lines in the log; None where it is not there."""
+    """The session's complete lines in the log; None if it is not there."""
     there: _There | None = None
     try:
         with os.fdopen(open_regular(path), "rb") as file:

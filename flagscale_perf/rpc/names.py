@@ -1,4 +1,4 @@
-"""Names of methods as users write them."""
+"""Method names as users write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,23}", re.ASCII)
 
 
 def check_method(name: str) -> str:
-    """The name. Raises PerfError for one that no method can have."""
+    """Returns the name. Raises PerfError if it is not a valid method name."""
     if METHOD.fullmatch(name) is None:
         raise PerfError(
             f"{name!r} is no name of a method; letters, digits and _ are, 24 at most, such as BatchLinear"
@@ -20,6 +20,6 @@ def check_method(name: str) -> str:
 
 
 def methods_of(given: Sequence[str] | str) -> list[str]:
-    """`BatchLinear,Matmul` or a list of names. Raises PerfError."""
+    """Names from `BatchLinear,Matmul` or from a list. Raises PerfError."""
     names = [each.strip() for each in given.split(",")] if isinstance(given, str) and given else list(given)
     return [check_method(name) for name in dict.fromkeys(names)]

@@ -1,4 +1,4 @@
-"""What a client and a server are told, and what they tell each other when they meet."""
+"""The options of a client and a server, and what they tell each other in the handshake."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ MOST_DESCRIPTION_BYTES = 32768
 
 
 class Hello(NamedTuple):
-    """What a client knows of its server after they met.
+    """What a client knows of its server after the handshake.
 
     Attributes:
         endpoint: the actual one.

@@ -1,6 +1,6 @@
-"""The server's records on their way to its client's session: the server keeps a ring for each client, and the
-client's writer, of the same user on the same machine, finds its own among them and drains it. No socket, no
-file, and nothing that the calls have to carry.
+"""Carries the server's records into its client's session: the server keeps a ring for each client, and the
+client's writer, of the same user on the same machine, finds its own among them and drains it. This needs no
+socket, no file, and nothing in the calls.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from flagscale_perf.spine.peers.node import Node
 from flagscale_perf.spine.peers.own import OwnRing, new_ring
 from flagscale_perf.spine.peers.search import Search
 
-MAX_RINGS = 16  # of 1 MiB each; the client that was served longest ago gives its up
+MAX_RINGS = 16  # of 1 MiB each; the least recently served client loses its ring
 _NAME = "server"
 
 
 class Serving(NamedTuple):
-    """Who serves whom.
+    """Which server serves which client.
 
     Attributes:
         pid: of the server.
@@ -47,7 +47,7 @@ def _record_of(content: Any) -> ServedRecord:
 
 
 class ServedFold:
-    """Every record is kept as it is.
+    """Keeps every record as it is.
 
     Attributes:
         position: number of the last one.
@@ -64,14 +64,14 @@ class ServedFold:
         return served
 
     def request(self, content: Any) -> None:
-        """Nothing is asked of a server."""
+        """A server is never asked for anything."""
 
     def notes(self) -> list[str]:
-        """It has nothing to report."""
+        """There is nothing to report."""
         return []
 
     def close(self) -> list[ServedRecord]:
-        """Nothing is held back."""
+        """Nothing is pending."""
         return []
 
 
@@ -92,7 +92,7 @@ def _member(serving: Serving) -> Member:
 
 
 class ServedRings:
-    """The server's end: `observe` takes its records, on its one thread."""
+    """The server's end: its single thread passes records to `observe`."""
 
     def __init__(self, pid: int) -> None:
         """`pid`: of this process."""
@@ -100,14 +100,14 @@ class ServedRings:
         self._rings: OrderedDict[int, OwnRing] = OrderedDict()
 
     def observe(self, record: ServedRecord) -> None:
-        """Keeps the record for its client; without memory for a ring it is lost."""
+        """Stores the record for its client; it is lost if there is no memory for a ring."""
         ring = self._rings.get(record.client)
         if ring is None:
             ring = self._new(record.client)
         ring.put(record)
 
     def close(self) -> None:
-        """No more records follow; what is stored can be found until the process ends."""
+        """No more records follow; those stored can be read until the process ends."""
         for ring in self._rings.values():
             ring.end("completed")
         self._rings.clear()
@@ -126,8 +126,8 @@ class ServedRings:
 
 
 def server_of(facts: RpcFacts, writers_pid: int, watch: Callable[[int], None]) -> Node[Serving, ServedRecord]:
-    """The client's writer's end: the ring of the server that these facts name. It is there from the first
-    call on.
+    """The end of the client's writer: the ring of the server that these facts name, which exists from the
+    first call on.
     """
     serving = Serving(facts.server_pid or 0, facts.client or 0)
     search = Search(SERVED, _member(serving).key, writers_pid, 1, 0)

@@ -1,4 +1,4 @@
-"""Calls of somebody else's pyzmq code, recorded in three lines and without a change to what it does.
+"""Records the calls of existing pyzmq code, with three added lines and no change to what it does.
 
     probe = Probe.start("ipc:///tmp/server.ipc")    # 1: a session begins
     socket = probe.wrap(socket)                     # 2: sends and receives are timed
@@ -39,7 +39,7 @@ class Probe:
     """Records calls; `wrap` as many sockets as take part in them."""
 
     def __init__(self, observe: Callable[[CallRecord], None], close: Callable[[str], object]) -> None:
-        """Use `start`. `observe` takes each call, `close` the reason why there are no more."""
+        """Use `start`. `observe` takes each call, `close` the reason of the end."""
         self._close = close
         self._marks = _NOTHING.copy()
         self._calls: dict[str, _Call] = {}
@@ -47,7 +47,7 @@ class Probe:
 
     @classmethod
     def start(cls, endpoint: str, options: RecordingOptions | None = None) -> Probe:
-        """Begins a session of calls to this endpoint. Raises PerfError for wrong options."""
+        """Begins a session of calls to this endpoint. Raises PerfError for invalid options."""
         facts = RpcFacts(
             role=PROBE, transport=transport_of(endpoint), endpoint=endpoint, receive_has_wait=True
         )
@@ -55,18 +55,18 @@ class Probe:
         return cls(recorder.observe, recorder.close)
 
     def wrap(self, socket: zmq.Socket[bytes]) -> Any:
-        """The same socket, whose sends and receives are timed inside of a call."""
+        """The same socket, with its sends and receives timed within a call."""
         return _Socket(socket, self._marks)
 
     def call(self, method: str) -> _Call:
-        """A context: one call of this method. Raises PerfError for what no method is called."""
+        """A context manager around one call of this method. Raises PerfError for an invalid method name."""
         found = self._calls.get(method)
         if found is None:
             found = self._calls[method] = _Call(self._marks, self._record, check_method(method))
         return found
 
     def close(self, reason: str = "completed") -> None:
-        """Ends the session, and waits a moment for its files."""
+        """Ends the session, and waits briefly for its files."""
         self._close(reason)
 
     def __enter__(self) -> Self:
@@ -80,7 +80,7 @@ def _recorder(marks: list[int], observe: Callable[[CallRecord], None]) -> Callab
     number = 0
 
     def record(method: str, status: int) -> None:
-        """The call that ends now."""
+        """Makes the record of the call that ends now."""
         nonlocal number
         number += 1
         end_ns = _now_ns()
@@ -98,7 +98,7 @@ def _recorder(marks: list[int], observe: Callable[[CallRecord], None]) -> Callab
 
 
 class _Call:
-    """One for each method: a call at a time."""
+    """One per method; handles one call at a time."""
 
     __slots__ = ("_marks", "_method", "_record")
 
@@ -116,7 +116,7 @@ class _Call:
 
 
 class _Socket:
-    """A socket of pyzmq; everything but sending and receiving is the socket's own."""
+    """A pyzmq socket; everything except sending and receiving is passed through."""
 
     def __init__(self, socket: Any, marks: list[int]) -> None:
         self.__dict__.update(
@@ -124,7 +124,7 @@ class _Socket:
         )
 
     def __getattr__(self, name: str) -> Any:
-        """Of the socket; `send_json`, `recv_multipart` and the like go through `send` and `recv` here."""
+        """Passed through; `send_json`, `recv_multipart` and the like go through `send` and `recv` here."""
         socket = self._socket
         function = getattr(type(socket), name, None) if name.startswith(("send_", "recv_")) else None
         return MethodType(function, self) if isinstance(function, FunctionType) else getattr(socket, name)
@@ -142,7 +142,7 @@ class _Socket:
 
 def _timed_send(socket_send: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
     def send(data: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the socket's."""
+        """As the socket's method."""
         begin_ns = _now_ns()
         result = socket_send(data, *args, **kwargs)
         marks[_SEND] += _now_ns() - begin_ns
@@ -156,7 +156,7 @@ def _timed_send(socket_send: Callable[..., Any], marks: list[int]) -> Callable[.
 
 def _timed_receive(socket_receive: Callable[..., Any], marks: list[int]) -> Callable[..., Any]:
     def recv(*args: Any, **kwargs: Any) -> Any:
-        """As the socket's."""
+        """As the socket's method."""
         begin_ns = _now_ns()
         data = socket_receive(*args, **kwargs)
         marks[_LAST_RECEIVE] = end_ns = _now_ns()

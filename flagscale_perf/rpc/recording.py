@@ -1,4 +1,4 @@
-"""Calls recorded: the face that a client, a server or a probe uses and, run as a module, the writer process.
+"""Records calls: the interface for a client, a server or a probe and, run as a module, the writer process.
 
 recorder = RpcRecorder.start(facts, RecordingOptions(log_file="zmq_performance.log"))
 recorder.observe(record)        # of every call, on the calling thread
@@ -58,7 +58,7 @@ class RecordingOptions:
         return replace(self.monitor or PerfConfig.from_args({}), perf_log_dir=self.directory)
 
     def as_dict(self) -> dict[str, object]:
-        """For the run header. Raises PerfError for what cannot be meant."""
+        """For the run header. Raises PerfError for invalid values."""
         log_file = None if self.log_file is None else Path(self.log_file).absolute()
         if log_file is not None and log_file.is_dir():
             raise PerfError(f"log_file {self.log_file!r} is a directory; name a file in it")
@@ -71,7 +71,7 @@ class RecordingOptions:
 
 
 class RpcRecorder(Recorder):
-    """One session of calls; nothing but `start` raises, and nothing blocks the caller.
+    """One session of calls; only `start` raises, and nothing blocks the caller.
 
     Attributes:
         observe: takes one record; those of methods that are not asked for are left out.
@@ -86,7 +86,7 @@ class RpcRecorder(Recorder):
         options: RecordingOptions | None = None,
         say: Callable[[str], None] = print,
     ) -> Self:
-        """Begins a session and returns at once; the files appear a moment later. Raises PerfError for wrong
+        """Begins a session and returns at once; the files appear shortly after. Raises PerfError for invalid
         options.
 
         Args:
@@ -98,7 +98,7 @@ class RpcRecorder(Recorder):
         content, config = options.as_dict(), options.config()
 
         def task() -> WriterTask:
-            """What the writer needs to know, in JSON types."""
+            """What the writer needs to know, as JSON types."""
             return WriterTask.of(content, facts.as_dict(), config.perf_log_dir, None)
 
         recorder = cls.begin(Writing(WRITER, RpcPipeline), task, say, config.perf_debug)
@@ -115,17 +115,17 @@ class RpcRecorder(Recorder):
 
 
 class ServerSource:
-    """The server's records; a failure in here is said once and ends them, not the caller's."""
+    """The server's records; a failure here is reported once and ends them, but not the caller's records."""
 
     def __init__(self, node: Node[Serving, ServedRecord]) -> None:
         self._node: Node[Serving, ServedRecord] | None = node
 
     def take(self) -> list[Entry]:
-        """What is new."""
+        """The new records."""
         return self._guarded(lambda node: node.cycle(counts_dead=True))
 
     def close(self) -> list[Entry]:
-        """What is left."""
+        """The remaining records."""
         entries = self._guarded(lambda node: node.close())
         self._node = None
         return entries
@@ -137,7 +137,7 @@ class ServerSource:
             return []
         try:
             news = action(self._node)
-        except Exception as error:  # whatever it is: the caller's records go on without the server's
+        except Exception as error:  # whatever went wrong: the caller's records go on without the server's
             self._node = None
             why = f"{type(error).__name__}: {error}"
             return [Remark("note", f"nothing is recorded of the server any more: {why}")]
@@ -146,7 +146,7 @@ class ServerSource:
 
 
 class RpcPipeline:
-    """The `Instrument` of calls: what is in the ring is what is written.
+    """The `Instrument` of calls: records are written as they are in the ring.
 
     Attributes:
         position: number of the last call.
@@ -158,7 +158,7 @@ class RpcPipeline:
     period_s = 0.1  # so that `tail -f` shows a call within 0.2 s
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:
-        """A thread of the caller's process, without `parent`, does not look for the server's records."""
+        """Without `parent`, a thread of the caller's process that does not collect the server's records."""
         facts = RpcFacts.of(task.facts)
         self._server: ServerSource | None = None
         if parent is not None and facts.server_pid is not None and facts.client is not None:
@@ -170,19 +170,19 @@ class RpcPipeline:
         self.position = 0
 
     def replay(self, record: Record, dropped: int) -> None:
-        """Takes a record that the session's earlier writer has written."""
+        """Takes a record that an earlier writer of the session wrote."""
         self.fold(record, dropped)
 
     def owed(self) -> list[Entry]:
-        """Nothing follows from the records."""
+        """No further records follow from these."""
         return []
 
     def join(self, slots: Sequence[Record], is_full: bool) -> Joined:
-        """A slot is a record."""
+        """Each slot is one record."""
         return Joined(list(slots), len(slots))
 
     def fold(self, record: Record, dropped: int) -> list[Entry]:
-        """Nothing follows; the last number is the position."""
+        """No further records follow; the last number is the position."""
         if isinstance(record, CallRecord | ServedRecord):
             self.position = max(self.position, record.number)
         return []
@@ -192,7 +192,7 @@ class RpcPipeline:
         return [] if self._server is None or not self.position else self._server.take()
 
     def close(self, dropped: int) -> list[Entry]:
-        """What is left of them."""
+        """The remaining records of the server."""
         return [] if self._server is None or not self.position else self._server.close()
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of calls, on the side that calls and on the side that serves."""
+"""The records of calls, on the caller's side and on the server's."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Status(IntEnum):
 
 @record("rpc_call", slot=8, start="start_ns", duration="total_ns")
 class CallRecord(NamedTuple):
-    """One call, as the caller saw it. The stages follow one another; what is left of `total_ns` is the
-    caller's own work between them.
+    """One call, as the caller saw it. The stages follow one another; the rest of `total_ns` is the caller's
+    own work between them.
 
     Attributes:
         number: of the session, from 1, without gaps.

@@ -10,7 +10,7 @@ OTHER = "other"  # the caller's own work between the stages
 
 
 class Stage(NamedTuple):
-    """A stage.
+    """A stage of a call.
 
     Attributes:
         name: its field in `CallRecord`, without "_ns".
@@ -37,7 +37,7 @@ ALL_STAGES = (*STAGES, OTHER_STAGE)
 
 
 def stage_times(call: CallRecord) -> tuple[int, ...]:
-    """Nanoseconds of each of `ALL_STAGES`; what the server did not say is 0, and in `wait`."""
+    """Nanoseconds of each of `ALL_STAGES`; what the server does not report is 0, and contained in `wait`."""
     queue, server = call.queue_ns or 0, call.server_ns or 0
     known = (
         *(call.serialize_ns, call.send_ns, call.wait_ns, queue, server),

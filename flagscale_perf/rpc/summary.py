@@ -1,4 +1,4 @@
-"""A session of calls summed up as it goes: its summary, and Prometheus' metrics."""
+"""Sums up a session of calls as it goes: its summary, and Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class RpcSummary:
         self._end: RunEnd | None = None
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         if isinstance(record, CallRecord):
             self._totals.add(record)
         elif isinstance(record, ServedRecord):
@@ -72,7 +72,7 @@ def _totals(totals: Totals) -> dict[str, Any]:
 
 
 class RpcMetrics:
-    """Counters; rates and means are the query's."""
+    """Counters; rates and means are left to the query."""
 
     table: Mapping[str, Metric] = {
         metric.name: metric
@@ -89,7 +89,7 @@ class RpcMetrics:
         self._ended: dict[tuple[str, ...], float] = {}
 
     def add(self, record: Record) -> None:
-        """The next record of the session."""
+        """Adds the next record of the session."""
         if isinstance(record, CallRecord):
             self._totals.add(record)
             key = (method_name(record.method), status_name(record.status))
@@ -97,7 +97,7 @@ class RpcMetrics:
                 self._ended[key] = self._ended.get(key, 0) + 1
 
     def values(self) -> Series:
-        """All metrics as they are now."""
+        """The current values of all metrics."""
         methods = {method_name(name): totals for name, totals in self._totals.methods.items()}
         times: dict[tuple[str, ...], float] = {
             (name, stage.name): took_ns / NS_PER_S

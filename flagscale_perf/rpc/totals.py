@@ -1,4 +1,4 @@
-"""Calls summed up, all together and by method, in bounded memory."""
+"""Calls summed up in bounded memory, all together and by method."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.rpc.stages import ALL_STAGES, stage_times
 
-MAX_METHODS = 64  # told apart; the others are summed under one name
+MAX_METHODS = 64  # kept apart; the others are summed under one name
 OTHER_METHODS = "(other methods)"
 
 
@@ -30,7 +30,7 @@ class Totals:
         self.sent_bytes = self.received_bytes = self.socket_bytes = self.shared_bytes = 0
 
     def add(self, call: CallRecord) -> None:
-        """One more call."""
+        """Adds a call."""
         self.calls += 1
         self.failed += call.status != Status.OK
         self.total_ns += call.total_ns
@@ -42,7 +42,7 @@ class Totals:
         self.shared_bytes += call.shared_sent_bytes + call.shared_received_bytes
 
     def merge(self, other: Totals) -> None:
-        """The calls that others sum up, too."""
+        """Adds the calls of other totals."""
         self.calls += other.calls
         self.failed += other.failed
         self.total_ns += other.total_ns
@@ -54,7 +54,7 @@ class Totals:
 
 
 class CallTotals:
-    """Sums of all calls and of each method's.
+    """Sums over all calls and over each method's.
 
     Attributes:
         overall: of all.
@@ -66,7 +66,7 @@ class CallTotals:
         self.methods: dict[str, Totals] = {}
 
     def add(self, call: CallRecord) -> None:
-        """One more call."""
+        """Adds a call."""
         self.overall.add(call)
         self.of(call.method).add(call)
 
@@ -81,7 +81,7 @@ class CallTotals:
 
 def tenths(parts: Sequence[float]) -> list[float]:
     """The parts as shares of their sum, rounded to tenths of a percent so that they add to 100.0 %: the
-    largest rests are rounded up. All 0 where the sum is.
+    largest remainders are rounded up. All 0 if the sum is.
     """
     whole = sum(parts)
     if whole <= 0:

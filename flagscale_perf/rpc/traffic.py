@@ -1,7 +1,7 @@
 """What a split LLaMA or Qwen forward pass sends and receives, call by call, in closed form.
 
-The protected side calls; the GPU side multiplies. Pure arithmetic on the model's sizes: a log is checked
-against it to the byte, and a diagnosis says what another split, type or length would move.
+The protected side calls; the GPU side multiplies. This is pure arithmetic on the model's sizes: a log is
+checked against it to the byte, and a diagnosis uses it to tell what another split, type or length would move.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ TOKEN_ID_BYTES = 8  # int64
 
 
 class Stage(StrEnum):
-    """How a layer is cut into calls; each next one moves more of the layer to the GPU side."""
+    """How a layer is split into calls; each value moves more of the layer to the GPU side than the one
+    before.
+    """
 
     CALLS6 = "calls6"  # qkv; Q K^T; P V; o; gate and up; down
     CALLS4 = "calls4"  # qkv; Q K^T; P V and o; the MLP
@@ -25,7 +27,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class ModelSizes:
-    """Of a decoder with (grouped) multi-head attention and a gated MLP."""
+    """Sizes of a decoder with (grouped) multi-head attention and a gated MLP."""
 
     layers: int
     hidden: int
@@ -65,7 +67,7 @@ class CallTraffic(NamedTuple):
 
 
 def pass_traffic(model: ModelSizes, run: Pass) -> list[CallTraffic]:
-    """The calls of one pass, in order: Embedding, the layers, LMHead (of the last token)."""
+    """The calls of one pass in order: Embedding, the layers, LMHead (of the last token)."""
     row = run.batch * model.hidden * run.item_bytes
     embedding = CallTraffic("Embedding", run.batch * run.tokens * TOKEN_ID_BYTES, run.tokens * row)
     head = CallTraffic("LMHead", row, run.batch * model.vocab * run.item_bytes)
@@ -73,7 +75,7 @@ def pass_traffic(model: ModelSizes, run: Pass) -> list[CallTraffic]:
 
 
 def total(calls: list[CallTraffic]) -> CallTraffic:
-    """All of them as one."""
+    """All calls as one."""
     return CallTraffic(
         "total", sum(call.sent_bytes for call in calls), sum(call.received_bytes for call in calls)
     )

@@ -1,1 +1,3 @@
-"""Sessions of calls read back: from their run file, or from a performance log alone, whoever wrote it."""
+"""Sessions of calls read back: from their run file, or from a performance log alone, whichever program wrote
+it.
+"""

@@ -1,4 +1,4 @@
-"""A session of calls as blocks, which every format shows."""
+"""A session of calls as blocks, the same for every output format."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ _GOOD = ("completed", "")
 
 
 class Rows:
-    """Every call, read again when it is asked for: millions are not kept."""
+    """Iterates over every call, reading the file again each time: millions of calls are not kept in
+    memory.
+    """
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -49,7 +51,7 @@ class Rows:
 
 
 def report_of(found: CallsReport) -> Report:
-    """What every format shows."""
+    """The report as blocks."""
     state = found.source.state()
     facts = found.facts
     where = ", ".join(filter(None, (facts.transport, facts.endpoint)))
@@ -78,7 +80,7 @@ def report_of(found: CallsReport) -> Report:
 
 
 def complaint_of(found: CallsReport) -> str:
-    """What is wrong with a log, as a run file's own reader does not say it; "" where nothing is."""
+    """What is wrong with a log, which unlike a run file has no reader that reports it; "" if nothing is."""
     reading = found.reading
     if isinstance(found.source, RunSource):
         return ""
@@ -90,7 +92,7 @@ def complaint_of(found: CallsReport) -> str:
 
 
 def _remarks(found: CallsReport) -> list[Note]:
-    """What a reader has to know of the figures."""
+    """What a reader must know before the figures."""
     notes = []
     overall = found.overall
     if not overall.calls and not found.served.methods:
@@ -221,8 +223,8 @@ def _boxes(found: CallsReport) -> Boxes:
 
 
 def _five(values: list[float]) -> tuple[float, float, float, float, float]:
-    """Whiskers, quartiles and median as box plots have them: the whiskers end at the last value within 1.5
-    of the quartiles' distance.
+    """The five values of a box plot: whiskers, quartiles and median. The whiskers end at the last value
+    within 1.5 interquartile ranges.
     """
     ordered = sorted(values)
     low, middle, high = (_quantile(ordered, share) for share in (0.25, 0.5, 0.75))

@@ -1,6 +1,6 @@
-"""Calls in columns: batches of some thousand calls, a list of values for each field of `CallRecord`.
+"""Calls in columns: batches of a few thousand calls, a list of values for each field of `CallRecord`.
 
-Sums over a list are several times as fast as sums call by call, and millions of calls are read.
+Summing a list is several times as fast as summing call by call, and millions of calls are read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Columns: TypeAlias = dict[str, Sequence[Any]]
 
 
 def gathered(parts: Iterable[Sequence[Sequence[Any]]]) -> Iterator[Columns]:
-    """Columns in the order of the fields, `BATCH` calls at least at a time."""
+    """Merges columns, in the order of the fields, into batches of at least `BATCH` calls."""
     held: Sequence[list[Any]] = [[] for _ in CallRecord._fields]
     for part in parts:
         if not held[0] and len(part[0]) >= BATCH:
@@ -38,7 +38,7 @@ def _named(columns: Sequence[Sequence[Any]]) -> Columns:
 
 
 def columns_of(calls: Sequence[CallRecord]) -> Columns:
-    """Of one call at least."""
+    """The columns of at least one call."""
     return _named(list(zip(*calls, strict=True)))
 
 

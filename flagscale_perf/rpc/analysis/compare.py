@@ -1,4 +1,4 @@
-"""Sessions of calls compared: what a change gained, by stage and by method, and whether that is more than
+"""Compares sessions of calls: what a change gained, by stage and by method, and whether that is more than
 noise.
 """
 
@@ -36,7 +36,7 @@ _STAGE, _METHOD = "stage ", "method "
 
 
 def report_of(result: Comparison) -> Report:
-    """What every format shows."""
+    """The report as blocks, the same for every output format."""
     noun = result.basis
     a_noun = f"a {noun}"
     remarks = [f"stages and methods are of {a_noun}: all intervals together hold with 95 %"]
@@ -46,7 +46,7 @@ def report_of(result: Comparison) -> Report:
 
 
 def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) -> Comparison:
-    """Compares the sessions of one side with those of the other. Raises PerfError for what cannot be read or
+    """Compares the sessions of one side with those of the other. Raises PerfError if one cannot be read or
     compared.
     """
     runs = [read_units(path, options.warmup) for path in (*base, *new)]
@@ -88,7 +88,7 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
 
 
 def _parts(rows: Sequence[Sequence[Unit]]) -> Mapping[str, list[list[float | None]]]:
-    """Stages and methods in the units of each run; None where a run has no such method."""
+    """Stages and methods in the units of each run; None if a run lacks the method."""
     methods = sorted({name for row in rows for unit in row for name in unit.methods_ns})
     parts: dict[str, list[list[float | None]]] = {}
     for place, stage in enumerate(ALL_STAGES):
@@ -112,7 +112,7 @@ def _side(rows: Sequence[Sequence[Unit]]) -> dict[str, float | None]:
 
 
 def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
-    """Facts that differ; how fast the machine was at the start is a measurement, and so is the latency."""
+    """Facts that differ, except measurements: the machine's speed at the start, and the latency."""
     one, other = base.facts.as_dict(), new.facts.as_dict()
     measured = ("latency_ns", "copy_bytes_per_s", "epoch", "client")
     return [
@@ -123,7 +123,7 @@ def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
 
 
 def _charts(rows: Sequence[Sequence[Unit]], cut: int, parts: Sequence[Row]) -> list[Section]:
-    """The runs over each other, and the stages side by side."""
+    """The runs superimposed, and the stages side by side."""
     times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
     trend = sides.trend(times, cut, "Time", LAYER if rows[0][0].calls > 1 else CALL)
     bars = [_bar(side, parts) for side in ("base", "new")]

@@ -1,4 +1,4 @@
-"""What the bytes of a session's calls cost, by the calls themselves."""
+"""What the bytes of a session's calls cost, estimated from the calls themselves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from flagscale_perf.rpc.records import CallRecord, Status
 if TYPE_CHECKING:
     from flagscale_perf.rpc.analysis.report import CallsReport
 
-SMALL_BYTES = 64 << 10  # below it a call costs the same whatever its size: waking up
+SMALL_BYTES = 64 << 10  # smaller calls all cost the same: waking up the other process
 _WIDE = (0, DType.FLOAT32, DType.FLOAT64)  # 0: the log does not say
 
 
 class Costs:
-    """Overhead of a call by its bytes: what it takes without the server's own time and the caller's other
-    work.
+    """The overhead of a call by its bytes: its time without the server's work and the caller's other work.
 
     Attributes:
         cost: of a call and of each byte, fitted to the calls where these have several sizes; None where it is
@@ -71,7 +70,7 @@ class Costs:
         return copies + call.wait_ns + call.receive_ns if self._splits else copies
 
     def saved_by_halving(self) -> float | None:
-        """Half of the bytes of every wide array not sent; None where there are no large calls."""
+        """Time saved by halving the bytes of every wide array; None if there are no large calls."""
         if self.cost is None:
             return None
         wide = (call for call in self._calls if call.dtype in _WIDE)
@@ -80,11 +79,13 @@ class Costs:
         )
 
     def saved_by_bytes(self, sent: float, received: float) -> float | None:
-        """So many bytes less; None like `saved_by_halving`."""
+        """Time saved by sending this many bytes less; None as in `saved_by_halving`."""
         return None if self.cost is None else self.cost.of_bytes(sent, received)
 
     def saved_by_sharing(self) -> float | None:
-        """Every byte copied once, and nothing else done with it; None where that is so, or not known."""
+        """Time saved if every byte were copied once and nothing more; None if that is so already, or
+        unknown.
+        """
         totals = self._report.overall
         is_shared = self._report.facts.payload == "shared" or totals.shared_bytes > totals.socket_bytes
         if is_shared or self.cost is None:
@@ -101,7 +102,7 @@ class Costs:
         return sum(left) * self._scale
 
     def _copy_ns_per_byte(self) -> float | None:
-        """Of one copy on the machine of the calls."""
+        """Cost of one copy on the machine of the calls."""
         known = self._report.facts.copy_bytes_per_s
         if known is None:
             self.unknown.append("what shared memory would gain: how fast this machine copies is not known")

@@ -1,4 +1,4 @@
-"""Where the time of calls goes, and what another way of carrying them would change: as a report."""
+"""A report on where the time of calls goes, and what another transport would change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flagscale_perf.rpc.costs.listeners import EndpointState, Listener
 from flagscale_perf.rpc.costs.model import Calibration, Curve, PathCost, Prediction, Traffic
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
-MATTERS = 0.1  # a path that saves less of the whole is not worth changing
+MATTERS = 0.1  # a path that saves a smaller share of the whole is not worth changing to
 _MOSTLY = 0.5
 _NOTHING = 0.02
 _US = 1000
@@ -22,7 +22,7 @@ _US = 1000
 
 @dataclass(frozen=True)
 class Places:
-    """Who was asked and who listens.
+    """Which endpoint the client would use, and who listens where.
 
     Attributes:
         state: of the client's endpoint.
@@ -41,7 +41,7 @@ class Places:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All of it, for programs."""
+    """The whole diagnosis, for programs."""
 
     here: Calibration
     observed: Observed | None = None
@@ -59,12 +59,12 @@ class Diagnosis:
         }
 
     def conclusions(self) -> list[tuple[str, str]]:
-        """Sentences and their tone, the verdict first."""
+        """Sentences with their tone, the verdict first."""
         found = [] if self.observed is None else _conclude(self.here, self.observed)
         return found + ([] if self.places is None else _wrong_places(self.places))
 
     def report(self) -> Report:
-        """As blocks."""
+        """The diagnosis as blocks."""
         head = [
             Pairs([("machine", self.here.machine), ("measured", f"{self.here.rounds} interleaved rounds")])
         ]
@@ -87,12 +87,12 @@ class Diagnosis:
 def diagnose(
     here: Calibration, observed: Observed | None, places: Places | None, reported: Reported | None = None
 ) -> Diagnosis:
-    """What `diagnose_transport.py` prints."""
+    """The diagnosis that `diagnose_transport.py` prints."""
     return Diagnosis(here, observed, places, judge_all(reported.claim, here) if reported else ())
 
 
 def predictions(here: Calibration, traffic: Traffic) -> dict[str, Prediction]:
-    """Of every path, by its name."""
+    """The prediction for every path, by its name."""
     return {path.name: path.predict(traffic) for path in here.paths}
 
 
@@ -168,7 +168,7 @@ def _headline(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]
 
 
 def _transport_alone(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
-    """What TCP instead of IPC costs, and what latency costs."""
+    """What TCP would cost over IPC, and what latency costs."""
     ipc, tcp = here.path(seen.payload, "IPC"), here.path(seen.payload, "TCP")
     if ipc is None or tcp is None:
         return []
@@ -187,7 +187,7 @@ def _transport_alone(here: Calibration, seen: Observed) -> list[tuple[str, str]]
 
 
 def _codec(used: PathCost, seen: Observed) -> list[tuple[str, str]]:
-    """What serializing took on the caller's side, beside what it takes here."""
+    """Serialization time on the caller's side, compared with what it takes here."""
     if seen.serialize_s is None or seen.deserialize_s is None:
         return []
     there, back = used.codec_ns(seen.traffic)
@@ -330,7 +330,7 @@ def _claims(verdicts: Sequence[Verdict]) -> list[Block]:
 
 
 def _rate(path: PathCost, curve: Curve) -> Cell:
-    """None for a stage that takes next to nothing of a large call: it has no speed."""
+    """None for a stage whose cost hardly depends on the bytes: it has no speed."""
     size, whole_ns = path.there.points[-1]
     return None if curve.at(size) - curve.fixed_ns < _NOTHING * whole_ns else _gb_per_s(curve)
 

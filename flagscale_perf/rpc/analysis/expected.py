@@ -1,4 +1,6 @@
-"""What the forward passes of a split model must send and receive, in closed form, beside what they did."""
+"""What the forward passes of a split model must send and receive, in closed form, compared with what they
+did.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from flagscale_perf.rpc.traffic import (
 )
 
 _FIRST, _LAST = "Embedding", "LMHead"
-# A method that no other way of cutting a layer has; the first that is there counts.
+# A method that occurs in one way of splitting a layer only; the first one found decides.
 _CUT = {
     "fused_layer": Stage.FUSED_LAYER,
     "AttentionLinear": Stage.FUSED_BLOCKS,
@@ -35,14 +37,14 @@ class Volume(NamedTuple):
     received: int
 
     def __add__(self, other: object) -> Volume:
-        """Of both."""
+        """The sum of both."""
         assert isinstance(other, Volume)
         return Volume(self.sent + other.sent, self.received + other.received)
 
 
 @dataclass(frozen=True)
 class Expected:
-    """The passes of a session.
+    """The forward passes of a session.
 
     Attributes:
         passes: how many.
@@ -71,7 +73,9 @@ class Expected:
 def expected(
     described: Mapping[str, Any] | None, dtype: str | None, calls: Sequence[Call]
 ) -> Expected | None:
-    """None where the server says nothing of its model, or the calls are no passes of it one after another."""
+    """None if the server does not describe its model, or if the calls are not passes over it one after
+    another.
+    """
     names = [each.name for each in fields(ModelSizes)]
     if described is None or not all(isinstance(described.get(name), int) for name in names):
         return None
@@ -102,7 +106,7 @@ class _Run(NamedTuple):
 
 
 def _passes(model: ModelSizes, calls: Sequence[Call]) -> Iterator[_Run | None]:
-    """Each pass; None for calls that begin one and are none."""
+    """Each pass; None for calls that begin like a pass but are not one."""
     cached, held = 0, list[Call]()
     for call in calls:
         if call[0] == _FIRST:

@@ -1,4 +1,6 @@
-"""What holds the calls back, and what each change would gain, by arithmetic on this session's own calls."""
+"""Rules for what slows the calls, each with the gain that a change would bring, calculated from this
+session's own calls.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
 
 @dataclass(frozen=True)
 class CallsCase(Case):
-    """What the rules look into.
+    """What the rules examine.
 
     Attributes:
         report: the calls.
@@ -33,22 +35,22 @@ class CallsCase(Case):
     costs: Costs
 
     def share(self, stage: str) -> float:
-        """Of the calls' time."""
+        """Share of the calls' time."""
         totals = self.report.overall
         return totals.stages_ns[_PLACE[stage]] / totals.total_ns if totals.total_ns else 0.0
 
     @property
     def is_local(self) -> bool:
-        """Whether the processes are known to share a machine, and their calls not to go through TCP."""
+        """Whether the processes are known to share a machine and their calls do not use TCP."""
         return self.report.facts.transport in ("IPC", "INPROC")
 
     @property
     def is_shared(self) -> bool:
-        """Whether large arrays travel in shared memory already."""
+        """Whether large arrays already travel in shared memory."""
         return self.report.facts.payload == "shared"
 
     def saved(self, saved_ns: float) -> float:
-        """As a share of the calls' time."""
+        """The saving as a share of the calls' time."""
         whole = self.report.overall.total_ns
         return min(1.0, saved_ns / whole) if whole else 0.0
 
@@ -59,7 +61,7 @@ CallsRule = Rule[CallsCase]
 def _gains(
     this: CallsRule, case: CallsCase, title: str, saved_ns: float, evidence: Sequence[Evidence]
 ) -> Finding:
-    """With what it costs, and what is gained without it."""
+    """The cost as a share, and what would be gained without it."""
     whole, wall = case.report.overall.total_ns, case.report.wall_ns
     left = whole - saved_ns
     return replace(
@@ -75,7 +77,7 @@ def _percent(share: float) -> str:
 
 
 def _share_of(case: CallsCase, stage: str) -> str:
-    """The figure's name, with the call among the slowest in which the stage took longest."""
+    """The figure's name, with the one of the slowest calls in which the stage took longest."""
     place = _PLACE[stage]
     call = max(case.report.slowest, key=lambda one: stage_times(one)[place])
     took, whole = stage_times(call)[place] / NS_PER_MS, call.total_ns / NS_PER_MS
@@ -129,7 +131,7 @@ def serialization(this: CallsRule, case: CallsCase) -> Finding | None:
     ],
 )
 def transport(this: CallsRule, case: CallsCase) -> Finding | None:
-    """Sending, waiting for the way there and back, or receiving takes more than 30 % of the calls' time."""
+    """Sending, waiting for transport, or receiving takes more than 30 % of the calls' time."""
     over = [(case.share(stage), stage) for stage in ("send", "wait", "receive")]
     broken = sorted((each for each in over if this.exceeds(each[0], "transport")), reverse=True)
     if not broken:
@@ -142,7 +144,7 @@ def transport(this: CallsRule, case: CallsCase) -> Finding | None:
 
 
 def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
-    """What is left of the rule's causes in this session, and first what an empty call shows."""
+    """The causes of the rule that this session does not rule out, preceded by what an empty call shows."""
     tcp, copies, server = this.causes
     facts, calls = case.report.facts, case.report.overall.calls
     empty_ns = facts.latency_ns
@@ -168,7 +170,7 @@ def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
     ],
 )
 def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
-    """More than 50 calls: what they cost without a byte could be saved."""
+    """More than 50 calls: their cost independent of their bytes could be saved."""
     calls = case.report.overall.calls
     if not this.exceeds(calls, "calls"):
         return None
@@ -255,7 +257,7 @@ def unfused_attention(this: CallsRule, case: CallsCase) -> Finding | None:
 
 
 class Saved(NamedTuple):
-    """Calls, and bytes of them, that a change makes needless."""
+    """Calls and bytes that a change makes unnecessary."""
 
     calls: int = 0
     sent_bytes: float = 0.0
@@ -263,7 +265,7 @@ class Saved(NamedTuple):
 
 
 def _fewer_bytes(this: CallsRule, case: CallsCase, title: str, saved: Saved) -> Finding | None:
-    """A change after which so many bytes and calls are not sent."""
+    """A change that saves this many bytes and calls."""
     totals, saved_bytes = case.report.overall, saved.sent_bytes + saved.received_bytes
     of_all = saved_bytes / max(1, totals.sent_bytes + totals.received_bytes)
     saved_ns = case.costs.saved_by_bytes(saved.sent_bytes, saved.received_bytes)
@@ -286,7 +288,7 @@ RECOMMENDED = frozenset({"serialization", "transport", "many_calls", "half_preci
 
 
 def judge(report: CallsReport) -> CallsReport:
-    """With its findings, the costliest first."""
+    """The report with its findings, the costliest first."""
     if not report.overall.calls:
         return report
     costs = Costs(report)

@@ -1,4 +1,4 @@
-"""What a call costs by its bytes, fitted to calls of several sizes."""
+"""The cost of a call by its bytes, fitted to calls of several sizes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from flagscale_perf.analysis.compare.bootstrap import median
 MIN_SIZES = 3
 _SINGULAR = 1e-9
 Size: TypeAlias = tuple[float, float]  # bytes sent and received
-# Which of a call itself, its bytes sent and those received cost something; 2: a byte the same both ways.
+# Terms of the fit: the call, a byte sent, a byte received; 2: a byte costs the same both ways.
 _KINDS = ((1, 1, 1), (1, 1, 0), (1, 0, 1), (0, 1, 1), (1, 2, 2), (0, 2, 2), (1, 0, 0))
 
 
 class CallCost(NamedTuple):
-    """Nanoseconds: of a call without bytes, and of each byte more."""
+    """Nanoseconds of a call without bytes, and of each further byte."""
 
     fixed_ns: float
     sent_ns: float
     received_ns: float
 
     def of_bytes(self, sent: float, received: float) -> float:
-        """What so many bytes cost."""
+        """The cost of this many bytes."""
         return self.sent_ns * sent + self.received_ns * received
 
 
 def fit(costs: Mapping[Size, Sequence[float]]) -> CallCost | None:
-    """The costs of no less than 0 that come closest to the medians of calls of each size, relative to these;
-    None for calls of too few sizes.
+    """The non-negative costs that come closest to the median of each size, in relative terms; None for calls
+    of too few sizes.
     """
     medians = {size: (median(found), len(found)) for size, found in costs.items()}
     medians = {size: each for size, each in medians.items() if each[0] > 0}
@@ -46,7 +46,7 @@ def _error(cost: CallCost, medians: Mapping[Size, tuple[float, int]]) -> float:
 
 
 def _solved(kind: tuple[int, int, int], medians: Mapping[Size, tuple[float, int]]) -> Iterator[CallCost]:
-    """By weighted least squares; nothing where a cost is below 0, or the sizes do not tell them apart."""
+    """Weighted least squares; None if a cost is negative or the sizes do not tell the costs apart."""
     places = sorted({place for place, each in enumerate(kind) if each} - ({2} if kind[1] == 2 else set()))
     rows = []
     for (sent, received), (measured, count) in medians.items():
@@ -65,7 +65,7 @@ def _solved(kind: tuple[int, int, int], medians: Mapping[Size, tuple[float, int]
 
 
 def _eliminated(left: list[list[float]], right: list[float]) -> list[float] | None:
-    """The solution of these equations, whose matrix is symmetric; None where there are several."""
+    """The solution of these equations, whose matrix is symmetric; None if it is not unique."""
     size = len(right)
     scales = [left[place][place] ** 0.5 or 1.0 for place in range(size)]
     rows = [

@@ -1,4 +1,4 @@
-"""What the commands that read run files call for calls."""
+"""The `analysis.Instrument` of calls: what the commands that read run files call."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What the sequence of calls shows of the model behind it: the calls of a layer, which are repeated layer by
-layer, and the two products of attention.
+"""What the sequence of calls shows of the model behind it: the pattern of calls repeated layer by layer, and
+the two products of attention.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Layer:
-    """Calls that are repeated, and the repetition whose time is in the middle of all.
+    """The repeated calls, represented by the repetition of median duration.
 
     Attributes:
         steps: its calls.
@@ -46,7 +46,7 @@ class Layer:
 
     @property
     def total_ns(self) -> int:
-        """From its first call's start to the last one's end."""
+        """From the start of its first call to the end of the last."""
         last = self.steps[-1]
         return last.start_ns + last.call.total_ns
 
@@ -57,16 +57,16 @@ class Layer:
 
 
 def methods_of_a_layer(calls: Sequence[CallRecord]) -> list[str]:
-    """The methods of the pattern that is repeated, whatever their bytes, which grow with each token; empty
-    for none.
+    """The methods of the repeated pattern, regardless of bytes, which grow with each token; empty if there is
+    none.
     """
     period, begins = _cycles([call.method for call in calls])
     return [call.method for call in calls[begins[0] : begins[0] + period]] if period else []
 
 
 def cycles(calls: Sequence[CallRecord]) -> tuple[int, list[int]]:
-    """How many calls the pattern has that covers most of these, and where its repetitions begin; (0, []) for
-    none. Of patterns that cover equally many the shortest counts.
+    """The length of the pattern that covers the most calls, and where its repetitions begin; (0, []) if there
+    is none. Of patterns with equal coverage the shortest is chosen.
     """
     return _cycles([(call.method, round(call.sent_bytes), round(call.received_bytes)) for call in calls])
 
@@ -95,7 +95,7 @@ def _longest(kinds: Sequence[Any], period: int) -> tuple[int, int]:
 
 
 def find_layer(calls: Sequence[CallRecord], starts_known: bool) -> Layer | None:
-    """None where no pattern is repeated."""
+    """None if no pattern is repeated."""
     period, begins = cycles(calls)
     if not period:
         return None
@@ -136,11 +136,11 @@ class Attention:
 
     @property
     def repeats(self) -> int | None:
-        """The usual one."""
+        """The usual number of repeats."""
         return self._repeats.most_common(1)[0][0] if self._repeats else None
 
     def add(self, columns: Columns) -> None:
-        """The next calls."""
+        """Adds the next calls."""
         fields = (columns[name] for name in ("method", "sent_bytes", "received_bytes"))
         methods, sent, received = ([*held, *more] for held, more in zip(self._last, fields, strict=True))
         moved = [*map(add, sent, received)]  # by both products alike: q, k and the scores

@@ -20,7 +20,7 @@ _FIRST = ("serialize", "send", "receive", "deserialize")  # what every log has, 
 
 
 def layout(found: CallsReport, words: Words) -> str:
-    """The whole page; recommendations in these words."""
+    """The whole page, with recommendations in these words."""
     lines = [
         _RULE,
         f"{'':30}ZeroMQ Performance Analysis Report{'':36}",
@@ -53,7 +53,7 @@ def _overall(totals: Totals) -> Iterator[str]:
 
 
 def _breakdown(totals: Totals) -> Iterator[tuple[str, int, float]]:
-    """Title, time and share of each stage, which add to 100.0 %: first those that every log has."""
+    """Title, time and share of each stage, adding to 100.0 %: first the stages that every log has."""
     shares = tenths(totals.stages_ns)
     stages = {
         stage.name: (stage.name.capitalize(), totals.stages_ns[place], shares[place])

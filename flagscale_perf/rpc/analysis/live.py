@@ -1,4 +1,4 @@
-"""Calls while they are made: the last minutes, second by second, and the screen they make."""
+"""Calls while they are being recorded: the last minutes second by second, for the screen of `watch`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LiveCalls:
     """
 
     def __init__(self, header: RunHeader) -> None:
-        """Raises PerfError for a header whose session id is none."""
+        """Raises PerfError for a header without a valid session id."""
         self._labels = labels_of(header)
         self.header, self.facts = header, RpcFacts.of(header.facts)
         self.totals = CallTotals()
@@ -56,7 +56,7 @@ class LiveCalls:
         self._last_ns = header.start_mono_ns
 
     def add(self, record: Any) -> None:
-        """The next record."""
+        """Adds the next record."""
         if isinstance(record, CallRecord):
             self._call(record)
         elif isinstance(record, EventRecord):
@@ -78,13 +78,13 @@ class LiveCalls:
             self._failed = call
 
     def state(self, has_writer: bool) -> str:
-        """The end's reason, or "running", or "killed"."""
+        """The reason of the end, or "running", or "killed"."""
         if self.end is not None:
             return self.end.reason
         return RUNNING if has_writer else KILLED
 
     def report(self, has_writer: bool, now_wall_ns: int) -> Report:
-        """The screen."""
+        """The content of the screen."""
         state = self.state(has_writer)
         return Report(
             title=f"{self.totals.overall.calls:,} calls, {self.facts.transport} {self.facts.endpoint}",
@@ -100,7 +100,7 @@ class LiveCalls:
         return {"session": self.header.session_id, "calls": self.totals.overall.calls}
 
     def before(self) -> str:
-        """One line about it when a newer session follows."""
+        """A one-line summary, shown when a newer session follows."""
         return f"before: session {self.header.session_id}, {self.totals.overall.calls:,} calls"
 
     def _about(self) -> str:
@@ -109,7 +109,7 @@ class LiveCalls:
         return ", ".join([f"session {self.header.session_id}", *filter(None, parts)])
 
     def _quiet(self, state: str, now_wall_ns: int) -> list[Note]:
-        """How long there has been no call, where that is long."""
+        """How long there has been no call, if that is long."""
         quiet_s = (now_wall_ns - self._anchor.wall_of(self._last_ns)) / NS_PER_S
         if state != RUNNING or quiet_s < 2:
             return []
@@ -130,7 +130,7 @@ class LiveCalls:
         return blocks + [Note(f"{event.name}: {event.text}", "warn") for event in self._events]
 
     def _series(self) -> Series:
-        """Second by second; one that is not over yet counts only where it is the only one."""
+        """Second by second; an incomplete second is only shown if it is the only one."""
         seconds = list(self._seconds)
         if len(seconds) > 1 and self.end is None:
             seconds.pop()

@@ -1,4 +1,4 @@
-"""A performance log read back: ours, and what others write in the same columns."""
+"""Reads a performance log: ours, and those that other programs write in the same columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Convert = Callable[[Sequence[str]], Sequence[Any]]
 
 
 def _numbers(cells: Iterable[str], scale: int) -> list[float]:
-    """Raises ValueError for what is no number, infinite or below 0."""
+    """Raises ValueError for cells that are not finite numbers of 0 or more."""
     values = [number * scale for number in map(float, cells)]
     if values and not (min(values) >= 0 and math.isfinite(sum(values))):
         raise ValueError("not a number of 0 or more")
@@ -71,12 +71,12 @@ _READ: dict[str, tuple[str, Convert]] = {
     "Wait(ms)": ("wait_ns", _times),
     "Queue(ms)": ("queue_ns", _known_times),
     "Server(ms)": ("server_ns", _known_times),
-    "Socket(KB)": ("socket_sent_bytes", _sizes),  # both ways: their sum is all that is used
+    "Socket(KB)": ("socket_sent_bytes", _sizes),  # both ways; only their sum is used
     "Shared(KB)": ("shared_sent_bytes", _sizes),
     "DType": ("dtype", lambda cells: [_DTYPE[cell] for cell in cells]),
     "Status": ("status", lambda cells: [_STATUS[cell] for cell in cells]),
 }
-_ABSENT = {"queue_ns": None, "server_ns": None}  # everything else that a log does not have is 0
+_ABSENT = {"queue_ns": None, "server_ns": None}  # anything else that a log lacks is 0
 
 
 class Part(NamedTuple):
@@ -92,7 +92,7 @@ class Part(NamedTuple):
 
 
 class LogFile:
-    """One log, read from front to back in bounded memory; of several sessions in it the last one counts.
+    """One log, read from start to end in bounded memory; of several sessions in it the last one counts.
 
     Attributes:
         path: of the file.
@@ -107,7 +107,7 @@ class LogFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Reads the first line. Raises PerfError for a file that is no such log."""
+        """Reads the first line. Raises PerfError if the file is not such a log."""
         self.path = path
         self._reset()
         self.facts = RpcFacts()
@@ -132,7 +132,9 @@ class LogFile:
         self._readers: list[tuple[str, int, Convert]] = []
 
     def parts(self, begin: Callable[[], None]) -> Iterator[Part]:
-        """The calls; `begin` is called where a session begins, the first one included. Raises PerfError."""
+        """The calls; `begin` is called at the start of each session, the first one included. Raises
+        PerfError.
+        """
         self._reset()
         try:
             with os.fdopen(open_regular(self.path), "rb") as file:
@@ -154,7 +156,7 @@ class LogFile:
             number += len(lines)
 
     def _quickly(self, lines: list[bytes]) -> Part | None:
-        """Lines that are nothing but good rows; None for others."""
+        """Parses lines that are all valid rows; None if they are not."""
         if not self.columns or self._doubtful_count or not lines[-1].endswith(b"\n"):
             return None
         # All cells at once, and one behind each row's last that shows where it ends.
@@ -169,7 +171,7 @@ class LogFile:
             return None
 
     def _closely(self, lines: list[bytes], before: int, begin: Callable[[], None]) -> Iterator[Part]:
-        """Line by line; rows before another session's heading come apart from those behind it."""
+        """Parses line by line; rows before another session's heading are separate from those after it."""
         good: list[list[str]] = []
         for number, line in enumerate(lines, before + 1):
             text = line.decode("utf-8", "replace").rstrip("\n")
@@ -222,7 +224,7 @@ class LogFile:
         self.first_skipped += lines[: MAX_BAD_LINES - len(self.first_skipped)]
 
     def _other(self, text: str, number: int) -> None:
-        """A line that is no row."""
+        """Handles a line that is not a row."""
         if text.startswith("#"):
             self._remark(text, number)
         elif not self._has_rows and text.startswith("ID "):
@@ -235,7 +237,7 @@ class LogFile:
                 self._doubtful.append(SkippedLine(number, "between the rows, and no row"))
 
     def _head(self, text: str, number: int) -> None:
-        """Raises PerfError where a column is missing."""
+        """Raises PerfError if a column is missing."""
         titles = text.split()
         missing = [title for title in _TITLES[:REQUIRED] if title not in titles]
         if missing:
@@ -260,7 +262,7 @@ class LogFile:
             self.facts = replace(self.facts, receive_has_wait=True)
 
     def _part(self, cells: list[Sequence[str]]) -> Part:
-        """Raises ValueError and KeyError for cells that are none."""
+        """Raises ValueError or KeyError for invalid cells."""
         columns: Columns = {name: convert(cells[place]) for name, place, convert in self._readers}
         for name in CallRecord._fields:
             if name not in columns:
@@ -269,7 +271,7 @@ class LogFile:
 
 
 def _facts(facts: RpcFacts, role: str, text: str) -> RpcFacts:
-    """What `LogFormat.heading` says of a session."""
+    """Parses what `LogFormat.heading` writes about a session."""
     endpoint, *known = text.split(", ")
     about = dict(each.partition(" ")[::2] for each in known)
     return replace(

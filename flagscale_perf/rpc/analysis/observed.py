@@ -1,4 +1,4 @@
-"""What is known of a program's calls: from its log or run file, or from figures that somebody reported."""
+"""What is known of a program's calls: from its log or run file, or from reported figures."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Observed:
 
     @classmethod
     def of_figures(cls, reported: Reported, source: str) -> Observed | None:
-        """None where the file has no [run]."""
+        """None if the file has no [run]."""
         run = reported.run
         if run is None:
             return None
@@ -90,8 +90,8 @@ class Observed:
 
     @classmethod
     def of_session(cls, path: Path) -> Observed:
-        """Of a run file or a performance log: the calls that came to their end. Raises PerfError without
-        one.
+        """Reads a run file or a performance log: the calls that completed. Raises PerfError if there is
+        none.
         """
         source = open_source(path)
         found: dict[str, list[Any]] = {name: [] for name in _NEEDED}
@@ -131,6 +131,6 @@ class Observed:
 
 
 def _sum_s(times_ns: Sequence[float | None]) -> float | None:
-    """None where one of them is not known."""
+    """None if one of them is unknown."""
     known = [time for time in times_ns if time is not None]
     return sum(known) / NS_PER_S if len(known) == len(times_ns) else None

@@ -1,4 +1,4 @@
-"""What is found in the calls of a session: one pass over them, in bounded memory."""
+"""The report of a session's calls: one pass over them, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.rpc.totals import CallTotals, Totals, tenths
 
 REPORT_VERSION = 1
-FIRST = 1024  # calls in which a repeated pattern is looked for
+FIRST = 1024  # calls searched for a repeated pattern
 
 
 @dataclass(frozen=True)
 class CallsReport:
-    """Everything.
+    """The whole report of a session.
 
     Attributes:
         source: where the calls are from.
@@ -58,12 +58,12 @@ class CallsReport:
 
     @property
     def overall(self) -> Totals:
-        """Of all calls."""
+        """Sums over all calls."""
         return self.totals.overall
 
     @property
     def served(self) -> Served:
-        """The server's own records of them."""
+        """The server's own records of the calls."""
         return self.source.served
 
     @property
@@ -72,7 +72,7 @@ class CallsReport:
         return self.source.reading()
 
     def by_method(self) -> list[tuple[str, Totals, float]]:
-        """Name, sums and share of the time, which add to 1; the longest first."""
+        """Name, sums and share of the time, the longest first; the shares add to 1."""
         methods = sorted(self.totals.methods.items(), key=lambda item: -item[1].total_ns)
         shares = tenths([totals.total_ns for _, totals in methods])
         return [(name, totals, share) for (name, totals), share in zip(methods, shares, strict=True)]
@@ -117,7 +117,7 @@ def _sums(totals: Totals) -> dict[str, Any]:
 
 
 class Fold:
-    """Takes batches of calls."""
+    """Folds batches of calls."""
 
     def __init__(self) -> None:
         self.begin()
@@ -134,7 +134,7 @@ class Fold:
         self.end_ns = 0
 
     def add(self, columns: Columns) -> None:
-        """The next calls."""
+        """Adds the next calls."""
         add_batch(self.totals, columns)
         self.slowest.add(columns, columns["total_ns"])
         self.largest.add(columns, list(map(add, columns["sent_bytes"], columns["received_bytes"])))
@@ -152,7 +152,7 @@ class Fold:
 
 
 def read_calls(path: Path) -> CallsReport:
-    """Of a run file or a log. Raises PerfError for a file that is neither."""
+    """The report of a run file or a log. Raises PerfError if the file is neither."""
     from flagscale_perf.rpc.analysis.findings import judge  # it needs the report that it completes
 
     source = open_source(path)
@@ -180,5 +180,5 @@ def read_calls(path: Path) -> CallsReport:
 
 
 def rows_of(source: Source) -> Iterator[Sequence[Any]]:
-    """For CSV."""
+    """The rows for CSV."""
     return source.rows()

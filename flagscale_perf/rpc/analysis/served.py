@@ -1,4 +1,4 @@
-"""What the server has recorded of the calls, summed by method."""
+"""What the server recorded of the calls, summed by method."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PARTS = ("queue", "read", "compute", "write", "send")
 
 
 class ServedTotals:
-    """Sums of one method at the server.
+    """Sums over one method at the server.
 
     Attributes:
         calls, failed: how many.
@@ -22,7 +22,7 @@ class ServedTotals:
         self.parts_ns = [0] * (len(PARTS) + 1)
 
     def add(self, record: ServedRecord) -> None:
-        """One more call."""
+        """Adds a call."""
         self.calls += 1
         self.failed += record.status != Status.OK
         self.total_ns += record.total_ns
@@ -32,7 +32,7 @@ class ServedTotals:
 
 
 class Served:
-    """All methods at the server.
+    """Sums over all methods at the server.
 
     Attributes:
         methods: by their names, `MAX_METHODS` at most.
@@ -42,7 +42,7 @@ class Served:
         self.methods: dict[str, ServedTotals] = {}
 
     def add(self, record: ServedRecord) -> None:
-        """One more call."""
+        """Adds a call."""
         name = record.method
         if name not in self.methods and len(self.methods) >= MAX_METHODS:
             name = OTHER_METHODS

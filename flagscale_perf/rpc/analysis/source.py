@@ -1,4 +1,4 @@
-"""Where calls are read from: a session's run file, or a performance log alone."""
+"""Reads calls from a session's run file, or from a performance log alone."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RUNNING = "running"
 
 
 class Source(Protocol):
-    """The calls of one session. What it says about them is right once they have been read.
+    """The calls of one session. Its properties are final once the calls have been read.
 
     Attributes:
         path: of the file.
@@ -39,28 +39,28 @@ class Source(Protocol):
     starts_known: bool
 
     def read(self, begin: Callable[[], None]) -> Iterator[Columns]:
-        """The calls, a batch at a time; `begin` is called where they begin anew. Raises PerfError."""
+        """The calls, a batch at a time; `begin` is called when they start over. Raises PerfError."""
 
     def rows(self) -> Iterator[list[Value]]:
-        """A head and a row for each call, for `--format csv`: of a log the values that stand there."""
+        """A header, then a row for each call, for `--format csv`; for a log, the values as written there."""
 
     def facts(self) -> RpcFacts:
         """What is known about the session."""
 
     def title(self) -> str:
-        """Which session it is."""
+        """The session's title."""
 
     def begun(self) -> str | None:
-        """When, and by whom; None where that is not known."""
+        """When it began and in which process; None if unknown."""
 
     def state(self) -> str:
-        """How it ended; `RUNNING` as long as it is written, empty where that is not known."""
+        """How it ended; `RUNNING` while it is being written, "" if unknown."""
 
     def selected(self) -> list[str]:
-        """The methods that were recorded; empty for all."""
+        """The methods that were recorded; empty if all were."""
 
     def reading(self) -> Reading:
-        """What has been read, and what could not be."""
+        """What was read, and what could not be."""
 
 
 class RunSource:
@@ -69,7 +69,7 @@ class RunSource:
     starts_known = True
 
     def __init__(self, path: Path) -> None:
-        """Raises PerfError for a file that is no run file."""
+        """Raises PerfError if the file is not a run file."""
         self.path = path
         self._run = RunFile(path)
         labels_of(self._run.header)
@@ -88,7 +88,7 @@ class RunSource:
         return gathered(self._calls())
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
-        """In columns."""
+        """The calls in columns."""
         calls = others = 0
         for block in self._run.blocks():
             if isinstance(block, CallRecord):
@@ -103,7 +103,7 @@ class RunSource:
         self._kinds = {"rpc_call": calls, "other": others}
 
     def _add(self, record: Record) -> None:
-        """What is no call."""
+        """Takes a record that is not a call."""
         if isinstance(record, ServedRecord):
             self.served.add(record)
         elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
@@ -112,7 +112,7 @@ class RunSource:
             self._end = record
 
     def rows(self) -> Iterator[list[Value]]:
-        """Exact values, in the figures' units."""
+        """Exact values, in the units of the figures."""
         figures = Rows(TABLE, self._run.header)
         yield [*TABLE.csv_keys()]
         for record in self._run:
@@ -120,32 +120,32 @@ class RunSource:
                 yield [*figures.csv(record).values()]
 
     def facts(self) -> RpcFacts:
-        """Of the header."""
+        """From the header."""
         return RpcFacts.of(self._run.header.facts)
 
     def title(self) -> str:
-        """By its session."""
+        """Names the session."""
         return f"Calls of session {self._run.header.session_id}"
 
     def begun(self) -> str | None:
-        """By its header."""
+        """From the header."""
         header = self._run.header
         start = labels_of(header).at(header.start_wall_ns).isoformat(sep=" ")
         return f"{start} by process {header.pid}"
 
     def state(self) -> str:
-        """By its end."""
+        """From the end record."""
         if self._end is not None:
             return self._end.reason
         return RUNNING if self._run.is_live() else KILLED
 
     def selected(self) -> list[str]:
-        """By its options."""
+        """From the recorded options."""
         chosen = self._run.header.config.get(METHODS)
         return [str(each) for each in chosen] if isinstance(chosen, list) else []
 
     def reading(self) -> Reading:
-        """With the lines that are no records."""
+        """Includes the lines that are no records."""
         bad = [SkippedLine(line.number, line.reason) for line in self._run.bad_lines]
         return Reading(str(self.path), self._kinds, self._run.skipped, bad)
 
@@ -156,7 +156,7 @@ class LogSource:
     starts_known = False
 
     def __init__(self, path: Path) -> None:
-        """Raises PerfError for a file that is no such log."""
+        """Raises PerfError if the file is not such a log."""
         self.path = path
         self.served = Served()
         self.events: list[str] = []
@@ -176,7 +176,7 @@ class LogSource:
             yield part.columns
 
     def rows(self) -> Iterator[list[Value]]:
-        """What stands there, of every session; the head has the names of our figures."""
+        """The values as written, of every session; the header has the names of our figures."""
         keys = {figure.as_column().title: figure.key for figure in TABLE.figures}
         has_head = False
         for part in self._log.parts(lambda: None):
@@ -187,28 +187,28 @@ class LogSource:
                 yield ["" if cell == "-" else cell for cell in row]
 
     def facts(self) -> RpcFacts:
-        """Of its heading."""
+        """From the heading."""
         return self._log.facts
 
     def title(self) -> str:
-        """By its file."""
+        """Names the file."""
         session = f"session {self._log.session} in " if self._log.session else ""
         return f"Calls of {session}{self.path}"
 
     def begun(self) -> str | None:
-        """It stands beside each call only."""
+        """None: a log has the time beside each call only."""
         return None
 
     def state(self) -> str:
-        """By its foot."""
+        """From the foot of the log."""
         return self._log.ended
 
     def selected(self) -> list[str]:
-        """By its heading."""
+        """From the heading."""
         return self._log.selected
 
     def reading(self) -> Reading:
-        """With the lines that are no rows."""
+        """Includes the lines that are not rows."""
         log = self._log
         return Reading(str(self.path), {"rpc_call": self._calls}, log.skipped, log.first_skipped)
 
@@ -223,5 +223,5 @@ def is_log(path: Path) -> bool:
 
 
 def open_source(path: Path) -> Source:
-    """The calls in this file. Raises PerfError for one that is neither a run file nor a log."""
+    """The calls in this file. Raises PerfError if it is neither a run file nor a log."""
     return LogSource(path) if is_log(path) else RunSource(path)

@@ -1,4 +1,4 @@
-"""Calls in columns folded into sums, samples and rows of interest, in bounded memory."""
+"""Folds calls in columns into sums, samples and extremes, in bounded memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMED = [
 
 
 def add_columns(totals: Totals, columns: Columns) -> None:
-    """All calls of a batch."""
+    """Adds all calls of a batch."""
     statuses = columns["status"]
     totals.calls += len(statuses)
     totals.failed += len(statuses) - statuses.count(Status.OK)
@@ -42,7 +42,7 @@ def add_columns(totals: Totals, columns: Columns) -> None:
 
 
 def _sum(values: Sequence[Any]) -> int:
-    """Of numbers, some of which may not be known."""
+    """Sum of numbers, some of which may be unknown."""
     try:
         return int(round(sum(values)))
     except TypeError:
@@ -50,7 +50,7 @@ def _sum(values: Sequence[Any]) -> int:
 
 
 def add_batch(totals: CallTotals, columns: Columns) -> None:
-    """All calls of a batch, each to its method's sums, which add to those of all."""
+    """Adds all calls of a batch, each to its method's sums, which add up to those of all calls."""
     for method, part in _by_method(columns).items():
         sums = Totals()
         add_columns(sums, part)
@@ -77,7 +77,7 @@ def _picked(values: Sequence[Any], places: list[int]) -> Sequence[Any]:
 
 @dataclass
 class Bin:
-    """Some calls one after the other.
+    """Consecutive calls.
 
     Attributes:
         first, last: numbers of the calls.
@@ -90,8 +90,8 @@ class Bin:
 
 
 class Bins:
-    """The calls in order, in at most `MAX_BINS` stretches of equally many: first of one call each, then of
-    two, four ...
+    """The calls in order, in at most `MAX_BINS` bins of equal size: first one call each, then two, four
+    ...
     """
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Bins:
         self.bins: list[Bin] = []
 
     def add(self, columns: Columns) -> None:
-        """The next calls."""
+        """Adds the next calls."""
         numbers = columns["number"]
         place = 0
         while place < len(numbers):
@@ -110,7 +110,7 @@ class Bins:
             place = end
 
     def _open_bin(self, number: int) -> Bin:
-        """The one that the call with this number goes into."""
+        """The bin for the call with this number."""
         if self.bins and self.bins[-1].totals.calls < self.width:
             return self.bins[-1]
         if len(self.bins) == MAX_BINS:
@@ -127,17 +127,19 @@ def _joined(one: Bin, other: Bin) -> Bin:
 
 
 class Sample:
-    """A uniform choice of `SAMPLE` calls, all where there are no more; the same for the same calls."""
+    """A uniform sample of `SAMPLE` calls, or all if there are fewer; deterministic for the same calls."""
 
     def __init__(self) -> None:
         self.calls: list[CallRecord] = []
         self._random = random.Random(0)
         self._seen = 0
         self._weight = 1.0
-        self._next: int | None = None  # place in the stream of the next call to keep, once this is full
+        self._next: int | None = (
+            None  # position in the stream of the next call to keep, once the sample is full
+        )
 
     def add(self, columns: Columns) -> None:
-        """The next calls; those not kept are skipped at once (Li 1994, algorithm L)."""
+        """Adds the next calls; those not sampled are skipped at once (Li 1994, algorithm L)."""
         count = len(columns["number"])
         room = min(count, SAMPLE - len(self.calls))
         self.calls += calls_in(columns, 0, room)
@@ -162,7 +164,7 @@ class Tops:
     rows: list[tuple[float, int, CallRecord]] = field(default_factory=list)
 
     def add(self, columns: Columns, figures: Sequence[float]) -> None:
-        """The next calls and their figures."""
+        """Adds the next calls and their figures."""
         numbers = columns["number"]
         places: Iterable[int] = range(len(figures))
         if len(self.rows) == TOP:
@@ -175,5 +177,5 @@ class Tops:
         self.rows = heapq.nlargest(TOP, [*self.rows, *new], key=lambda row: row[:2])
 
     def calls(self) -> list[CallRecord]:
-        """Those calls."""
+        """The calls kept."""
         return [call for *_, call in self.rows]

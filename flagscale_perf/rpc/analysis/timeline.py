@@ -17,7 +17,7 @@ _CALLS, _STAGES, _SERVED = Track(CALLER, 1), Track(CALLER, 2), Track(SERVER, 1)
 
 
 def timeline(header: RunHeader) -> Timeline:
-    """Of the session with this header."""
+    """The timeline of the session with this header."""
     facts = RpcFacts.of(header.facts)
     calls = _Calls()
     own: dict[type, Callable[[Any], Iterable[Item]]] = {CallRecord: calls.call, ServedRecord: _served}
@@ -32,7 +32,7 @@ def timeline(header: RunHeader) -> Timeline:
 
 
 class _Calls:
-    """The spans of calls; of those that overlap with one before, the stages are not drawn."""
+    """The spans of calls; stages are left out for calls that overlap an earlier one."""
 
     def __init__(self) -> None:
         self._end_ns = 0
@@ -58,7 +58,7 @@ class _Calls:
 
 
 def _served(served: ServedRecord) -> Iterator[Item]:
-    """The call at the server, from its turn on."""
+    """The call at the server, from the start of its processing."""
     args = served._asdict()
     begin_ns = served.start_ns + served.queue_ns
     yield Span(_SERVED, method_name(served.method), begin_ns, served.start_ns + served.total_ns, args)

@@ -1,4 +1,4 @@
-"""What is compared of a session of calls: its layers one by one, or its calls where there are no layers."""
+"""The units of comparison of a session: its layers, or its calls if there are no layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from flagscale_perf.spine.errors import PerfError
 LAYER, CALL = "layer", "call"
 MIN_UNITS, MAX_UNITS = 8, 4096
 WARMUP_SHARE = 4  # at most every fourth unit is left out as warm-up
-FIRST = 1024  # calls in which the pattern is looked for
+FIRST = 1024  # calls searched for the pattern
 OUTSIDE = "calls outside of layers"
 WARM = "at the start"
 BEYOND = f"beyond the first {MAX_UNITS}"
@@ -70,7 +70,7 @@ class SessionUnits:
 
 
 def read_units(path: Path, warmup: int) -> SessionUnits:
-    """Raises PerfError for a file that is no session, or has too little to compare."""
+    """Raises PerfError if the file is not a session or has too little to compare."""
     source = open_source(path)
     pattern = methods_of_a_layer([*islice(_calls(source), FIRST)])
     left_out: Counter[str] = Counter()
@@ -97,7 +97,7 @@ def _calls(source: Source) -> Iterator[CallRecord]:
 
 
 def _units(calls: Iterator[CallRecord], pattern: Sequence[str], left_out: Counter[str]) -> Iterator[Unit]:
-    """In bounded memory; counts what it leaves out."""
+    """The units, in bounded memory; counts what it leaves out."""
     made, held = 0, []
     for call in calls:
         held.append(call)

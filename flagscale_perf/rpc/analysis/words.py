@@ -1,4 +1,4 @@
-"""The recommendations of the page of text, in English and in Chinese, as the requirement has them."""
+"""The recommendations on the page of text, in English and in Chinese, as the requirement words them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flagscale_perf.spine.units import percent
 
 @dataclass(frozen=True)
 class Words:
-    """Of one language.
+    """The wording in one language.
 
     Attributes:
         advice, evidence, gain, unjudged, nothing: what stands before or instead of a recommendation.
@@ -28,7 +28,7 @@ class Words:
     changes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def of(self, finding: Finding) -> tuple[str, Sequence[str]]:
-        """Title and what to do."""
+        """Title and changes of a finding."""
         first = finding.evidence[0]
         figure = percent(first.value).replace(" ", "") if first.unit == "share" else f"{first.value:.4g}"
         title = self.titles.get(finding.name, finding.title).format(figure)

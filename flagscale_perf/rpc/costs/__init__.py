@@ -1,1 +1,1 @@
-"""What calls cost on this machine: measured, predicted, and held against what somebody reports."""
+"""What calls cost on this machine: measured, predicted, and compared with reported figures."""

@@ -1,5 +1,5 @@
-"""The way of carrying calls that the others are compared with: arrays as bytes within one message of msgpack,
-through a REQ and a REP socket of ZeroMQ that copy it. Not meant for anything else.
+"""The baseline that other transports are compared with: arrays as bytes within one msgpack message, sent
+through ZeroMQ's REQ and REP sockets, which copy it. Not meant for anything else.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from flagscale_perf.spine.clock import monotonic_ns
 
 
 class BaselineClient:
-    """Calls methods of a `BaselineServer`, as `Client` does those of a `Server`: one call at a time."""
+    """Calls methods of a `BaselineServer`, as `Client` does for a `Server`: one call at a time."""
 
     def __init__(self, options: ClientOptions, observe: Callable[[CallRecord], None] | None = None) -> None:
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REQ)
-        # Without these a REQ socket is of no use after one reply that did not come.
+        # Without these a REQ socket is unusable after one missing reply.
         for option in (zmq.REQ_RELAXED, zmq.REQ_CORRELATE):
             self._socket.setsockopt(option, 1)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -43,7 +43,7 @@ class BaselineClient:
         arguments: Arguments | None = None,
         timeout_s: float | None = None,
     ) -> Reply:
-        """Raises an RpcError: CallTimeout, RemoteFailure, InvalidMessage."""
+        """Calls a method. Raises an RpcError: CallTimeout, RemoteFailure, InvalidMessage."""
         self._number += 1
         start = monotonic_ns()
         message = _pack(arrays, {"method": method, "arguments": dict(arguments or {})})
@@ -73,7 +73,7 @@ class BaselineClient:
         return Reply(found, rest["arguments"])
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._socket.close()
         self._context.term()
 
@@ -105,7 +105,7 @@ class BaselineServer:
         self.endpoint: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def serve(self) -> None:
-        """Until `stop`, SIGINT or SIGTERM; closes the socket."""
+        """Runs until `stop`, SIGINT or SIGTERM, then closes the socket."""
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._wake.descriptor, zmq.POLLIN)
@@ -123,18 +123,18 @@ class BaselineServer:
             self._wake.close()
 
     def stop(self) -> None:
-        """From any thread, or a handler of signals."""
+        """Ends `serve`; may be called from any thread or signal handler."""
         self._stopping = True
         self._wake.ring()
 
     def _answer(self, message: bytes) -> bytes:
-        """The reply; what a method raises goes to the caller."""
+        """The reply; an exception of the method is sent to the caller."""
         start = monotonic_ns()
         try:
             arrays, rest = _unpack(message)
             request = Request(rest["method"], arrays, rest["arguments"], 0)
             found = self._methods[request.method](request)
-        except Exception as raised:  # a method may raise anything, and its caller must hear of it
+        except Exception as raised:  # a method may raise anything; it is reported to the caller
             return _pack((), _reply({}, f"{type(raised).__name__}: {raised}", start))
         return _pack(found, _reply(request.results, "", start))
 
@@ -151,7 +151,7 @@ def _pack(arrays: Sequence[Array], rest: Mapping[str, Any]) -> bytes:
 
 
 def _unpack(message: bytes) -> tuple[list[Array], dict[str, Any]]:
-    """Its arrays, copied once more, and what else it holds. Raises InvalidMessage."""
+    """The arrays of a message, copied once more, and its other content. Raises InvalidMessage."""
     try:
         content = msgpack.unpackb(message)
         arrays = [

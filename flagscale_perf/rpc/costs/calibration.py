@@ -1,5 +1,5 @@
-"""Measures what calls cost on this machine: every way of carrying them, by bytes and direction, in rounds in
-which all take their turn, so that what else the machine does falls on all alike.
+"""Measures what calls cost on this machine: every transport, by bytes and direction, interleaved in rounds so
+that other load on the machine affects all alike.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, monotonic_ns
 
 KIB, MIB = 1024, 1024**2
 LADDER = tuple(n * KIB for n in (1, 16, 64, 256)) + tuple(n * MIB for n in (1, 2, 4, 8, 16, 32, 64, 128))
-_MIXED_FROM = 512 * KIB  # calls of programs that are larger hardly ever find the caches as they left them
+_MIXED_FROM = 512 * KIB  # larger calls of real programs rarely find their data still in the caches
 _CYCLES, _MOST_CYCLES = 2, 10  # of the sizes that are mixed, in a round
 _CYCLE_BYTES = 64 * MIB  # so much of the largest size in all cycles of a round, within these
 _CELL_NS = 3 * NS_PER_MS  # a smaller size is called this long in a round, and at least once
@@ -56,13 +56,13 @@ WAYS = (
 
 
 class Caller(Protocol):
-    """What a `Client` and a `BaselineClient` have in common."""
+    """The common interface of `Client` and `BaselineClient`."""
 
     def call(self, method: str, arrays: Sequence[Array], arguments: Arguments) -> Reply:
         """Calls and waits."""
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
 
 
 @dataclass(frozen=True)
@@ -81,19 +81,19 @@ class Plan:
 
     @classmethod
     def up_to(cls, largest_bytes: int, rounds: int = 3, ways: Sequence[Way] = WAYS) -> Plan:
-        """With the sizes that traffic with such a largest message asks for."""
+        """The plan with sizes for traffic whose largest message is this large."""
         sizes = tuple(size for size in LADDER if size < largest_bytes)
         return cls((*sizes, max(largest_bytes, LADDER[0])), rounds, ways)
 
     @property
     def largest_bytes(self) -> int:
-        """Of a message."""
+        """Size of the largest message."""
         return self.sizes[-1]
 
 
 @dataclass
 class Times:
-    """What a way took: medians of each round, by size; nanoseconds."""
+    """Times of one transport: the medians of each round, by size, in nanoseconds."""
 
     idle: list[float] = field(default_factory=list)
     there: dict[int, list[float]] = field(default_factory=dict)
@@ -102,12 +102,12 @@ class Times:
     deserialize: dict[int, list[float]] = field(default_factory=dict)
 
     def curve(self, times: dict[int, list[float]], beyond_ns: float = 0.0) -> Curve:
-        """Medians over the rounds, without what a call takes anyway."""
+        """Medians over the rounds, less the fixed cost of a call."""
         return Curve.through({size: max(0.0, statistics.median(t) - beyond_ns) for size, t in times.items()})
 
 
 class Line:
-    """A connection to a partner, and what it costs.
+    """A connection to a partner, and its measured cost.
 
     Attributes:
         times: what `measure` has found, and `cost` goes by; another one for another plan.
@@ -127,22 +127,24 @@ class Line:
         self.times = Times()
 
     def is_as_asked(self) -> bool:
-        """Whether calls really go this way: a server without shared memory, say, offers another."""
+        """Whether calls really use this transport: a server without shared memory, for example, offers
+        another.
+        """
         if not isinstance(self.caller, Client):
             return True
         hello = self.caller.hello
         return (hello.transport, hello.payload, hello.control) == self.way[1:]
 
     def exchange(self, sent: memoryview, received_bytes: int) -> CallRecord:
-        """One call that sends these bytes and receives so many."""
+        """One call that sends and receives this many bytes."""
         arrays = [Array(DType.UINT8, (len(sent),), sent)] if len(sent) else []
         self._records.clear()
         self.caller.call(EXCHANGE, arrays, {"bytes": received_bytes})
         return self._records[-1]
 
     def measure(self, source: memoryview, sizes: Sequence[int]) -> None:
-        """One round, in both directions: small sizes again and again, large ones in turn, as programs send
-        them. Caches and the allocator of memory then do no better here than there.
+        """One round in both directions: small sizes repeatedly, large ones in turn, as programs send them, so
+        that caches and the allocator do no better here than there.
         """
         self.times.idle.append(_median([r.total_ns for r in self._some(source[:0], 0)]))
         for size in sizes:
@@ -171,7 +173,7 @@ class Line:
             into.setdefault(size, []).append(_median(found))
 
     def _some(self, sent: memoryview, received_bytes: int) -> list[CallRecord]:
-        """The first call is not counted: memory is new to it."""
+        """Times calls; the first is not counted, as its memory is new."""
         self.exchange(sent, received_bytes)
         records, end = [self.exchange(sent, received_bytes)], monotonic_ns() + _CELL_NS
         while monotonic_ns() < end and len(records) < _MOST_CALLS:
@@ -179,14 +181,14 @@ class Line:
         return records
 
     def replay(self, source: memoryview, calls: Iterable[tuple[int, int]]) -> int:
-        """Nanoseconds that calls of these sizes (bytes sent and received) take, one after another."""
+        """Nanoseconds that calls of these sizes (bytes sent and received) take one after another."""
         begin = monotonic_ns()
         for sent, received in calls:
             self.exchange(source[:sent], received)
         return monotonic_ns() - begin
 
     def cost(self) -> PathCost:
-        """Of the rounds so far."""
+        """The cost by the rounds so far."""
         times, idle = self.times, statistics.median(self.times.idle)
         return PathCost(
             *self.way,
@@ -199,7 +201,7 @@ class Line:
 
 
 class Memory:
-    """Copies of memory."""
+    """Times copies of memory."""
 
     def __init__(self, largest_bytes: int) -> None:
         self.source = memoryview(bytearray(b"\x5a") * largest_bytes)
@@ -208,13 +210,13 @@ class Memory:
         self._fresh: dict[int, list[float]] = {}
 
     def warm_ns(self, size: int) -> float:
-        """One copy into memory that is in use."""
+        """One copy into memory that is already in use."""
         begin = monotonic_ns()
         self._target[:size] = self.source[:size]
         return monotonic_ns() - begin
 
     def fresh_ns(self, size: int) -> float:
-        """One copy into pages that the process did not have."""
+        """One copy into pages that are new to the process."""
         begin = monotonic_ns()
         with mmap.mmap(-1, size) as pages, memoryview(pages) as target:
             target[:] = self.source[:size]
@@ -226,7 +228,7 @@ class Memory:
             times.setdefault(size, []).append(_median(_repeated(measure, size)))
 
     def cost(self) -> MemoryCost:
-        """Of the rounds so far."""
+        """The cost by the rounds so far."""
         return MemoryCost(
             *(Curve.through({n: _median(t) for n, t in each.items()}) for each in (self._warm, self._fresh))
         )
@@ -234,7 +236,7 @@ class Memory:
 
 @contextmanager
 def connected(plan: Plan) -> Iterator[list[Line]]:
-    """A line for each way, and the processes at their other ends."""
+    """A line for each transport, with the processes at their other ends."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="rpc_calibration_")))
         endpoints: dict[tuple[str, str], str] = {}
@@ -253,7 +255,7 @@ def connected(plan: Plan) -> Iterator[list[Line]]:
 
 
 def calibrate(plan: Plan) -> Calibration:
-    """Measures all of it: some seconds."""
+    """Measures everything; takes some seconds."""
     memory = Memory(plan.largest_bytes)
     with connected(plan) as lines:
         for line in lines:  # memory that is used for the first time costs more
@@ -267,12 +269,12 @@ def calibrate(plan: Plan) -> Calibration:
 
 
 def copies_ns(memory: Memory, calls: Iterable[tuple[int, int]]) -> float:
-    """Nanoseconds that one copy of the same bytes takes."""
+    """Nanoseconds for one copy of the same bytes."""
     return sum(memory.warm_ns(size) for call in calls for size in call if size)
 
 
 def machine() -> str:
-    """One line about this machine."""
+    """A one-line description of this machine."""
     load = os.getloadavg()[0]
     return (
         f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, load {load:.1f}"
@@ -280,7 +282,7 @@ def machine() -> str:
 
 
 def _cycles(sizes: Sequence[int]) -> int:
-    """Calls of some MiB are quick, and so differ more: they are measured more often."""
+    """Number of repetitions: calls of a few MiB are quick and vary more, so they are measured more often."""
     return min(_MOST_CYCLES, max(_CYCLES, _CYCLE_BYTES // max(sizes, default=_CYCLE_BYTES)))
 
 

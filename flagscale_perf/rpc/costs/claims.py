@@ -1,4 +1,4 @@
-"""Figures somebody reports or expects of calls, held against arithmetic and against this machine.
+"""Checks reported or expected figures of calls against arithmetic and against this machine.
 
 A file of them is TOML: what was measured under [run], then one [[claim]] each with its `kind`.
 """
@@ -18,8 +18,8 @@ from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
 
 MIB = 1024 * 1024
-_OFF = 0.005  # what rounding and a unit of 1000 instead of 1024 in a last digit do not explain
-_TIMES = 20.0  # a round trip so many times what was measured is no round trip of that transport
+_OFF = 0.005  # deviation that rounding, or 1000 for 1024 in the last digit, does not explain
+_TIMES = 20.0  # a figure this many times the measured round trip is not one of that transport
 _UNITS = {
     1024.0: "1024 times too large: the unit is wrong",
     1000.0: "1000 times too large: the unit is wrong",
@@ -27,7 +27,7 @@ _UNITS = {
 
 
 class Verdict(NamedTuple):
-    """What is to be said of one figure.
+    """The verdict on one figure.
 
     Attributes:
         says: the figure, as it was given.
@@ -52,7 +52,7 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     note: str = ""
 
     def judge(self, here: Calibration) -> Verdict:
-        """Whether it can be."""
+        """The verdict on the figure."""
         can_be, because = self.held(here)
         return Verdict(self.says, can_be, "; ".join(filter(None, (because, self.note))))
 
@@ -62,14 +62,14 @@ class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Rate(Claim, tag="rate", frozen=True, kw_only=True):
-    """So many MiB in so many ms: no message is faster than the copies it needs at least."""
+    """A transfer of so many MiB in so many ms: no message is faster than the copies it needs."""
 
     mib: float
     ms: float
     copies: int = 1
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """Against the copies of this machine."""
+        """Compared with the copy speed of this machine."""
         claimed, copy = self.mib * MIB / (self.ms / 1e3), here.memory.warm.bytes_per_s
         text = f"{self.mib:,g} MiB in {self.ms:,g} ms is {_gb(claimed)}"
         if copy is None:
@@ -81,14 +81,14 @@ class Rate(Claim, tag="rate", frozen=True, kw_only=True):
 
 
 class Parts(Claim, tag="parts", frozen=True, kw_only=True):
-    """Parts, and the whole (or the range of it) that they should add up to."""
+    """Parts, and the whole (or its range) that they should add up to."""
 
     parts: list[float]
     whole: float | tuple[float, float]
     unit: str = ""
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """By adding."""
+        """By addition."""
         made = math.fsum(self.parts)
         low, high = self.whole if isinstance(self.whole, tuple) else (self.whole, self.whole)
         slack = _OFF * max(abs(low), abs(high))
@@ -101,7 +101,7 @@ class Parts(Claim, tag="parts", frozen=True, kw_only=True):
 
 
 class Product(Claim, tag="product", frozen=True, kw_only=True):
-    """Factors and what their product was given as, in the same unit; `within` is the share it may be off."""
+    """Factors and their claimed product in the same unit; `within` is the relative tolerance."""
 
     factors: list[float]
     claimed: float
@@ -110,7 +110,7 @@ class Product(Claim, tag="product", frozen=True, kw_only=True):
     within: float = _OFF
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """By multiplying."""
+        """By multiplication."""
         made = math.prod(self.factors) / math.prod(self.divided_by)
         text = " x ".join(f"{factor:,g}" for factor in self.factors)
         text += "".join(f" / {each:,g}" for each in self.divided_by)
@@ -123,13 +123,13 @@ class Product(Claim, tag="product", frozen=True, kw_only=True):
 
 
 class RoundTrip(Claim, tag="round_trip", frozen=True, kw_only=True):
-    """What a call without data takes over one of ZeroMQ's transports ("IPC", "TCP")."""
+    """The claimed time of a call without data over one of ZeroMQ's transports ("IPC", "TCP")."""
 
     transport: str
     ms: float
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """Against the round trips of this machine."""
+        """Compared with the round trips of this machine."""
         name = self.transport.upper()
         times = [
             p.round_trip_ns / NS_PER_MS for p in here.paths if (p.transport, p.control) == (name, "zeromq")
@@ -146,21 +146,23 @@ class RoundTrip(Claim, tag="round_trip", frozen=True, kw_only=True):
 
 
 class Overlap(Claim, tag="overlap", frozen=True, kw_only=True):
-    """A gain (a part of 1) promised by doing something of `shorter_s` beside the rest of `whole_s`."""
+    """A claimed gain (a part of 1) from running something of `shorter_s` concurrently with the rest of
+    `whole_s`.
+    """
 
     gain: float
     shorter_s: float
     whole_s: float
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """What runs beside something else saves no more than itself."""
+        """Overlapping saves at most the overlapped part."""
         most = self.shorter_s / self.whole_s
         text = f"what overlaps is {self.shorter_s:g} of {self.whole_s:g} s: at most {100 * most:.2f} %"
         return self.gain <= most, text
 
 
 class Rows(Claim, tag="rows", frozen=True, kw_only=True):
-    """A table that should have so many rows, by falling value."""
+    """A table that should have this many rows, in falling order."""
 
     values: list[float]
     rows: int
@@ -173,12 +175,12 @@ class Rows(Claim, tag="rows", frozen=True, kw_only=True):
 
 
 class Remark(Claim, tag="remark", frozen=True, kw_only=True):
-    """Nothing that can be calculated: the note says it; `can_be` is whether it holds all the same."""
+    """A claim that cannot be calculated: `note` explains it, `can_be` tells whether it holds."""
 
     can_be: bool | None = None
 
     def held(self, here: Calibration) -> tuple[bool | None, str]:
-        """As it was given."""
+        """As given."""
         return self.can_be, ""
 
 
@@ -186,7 +188,7 @@ AnyClaim = Rate | Parts | Product | RoundTrip | Overlap | Rows | Remark
 
 
 class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What was measured of a run; None where it is not known.
+    """What was measured of a run; None if unknown.
 
     Attributes:
         calls: how many.
@@ -215,7 +217,7 @@ class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_figures(path: Path) -> Reported:
-    """Raises PerfError where the file cannot be read or says something that is not understood."""
+    """Raises PerfError if the file cannot be read or its content is invalid."""
     try:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Reported)
     except OSError as error:
@@ -225,7 +227,7 @@ def read_figures(path: Path) -> Reported:
 
 
 def judge_all(claims: Sequence[Claim], here: Calibration) -> list[Verdict]:
-    """In their order."""
+    """The verdicts in the order of the claims."""
     return [claim.judge(here) for claim in claims]
 
 

@@ -1,5 +1,5 @@
-"""Who listens at an endpoint, and which ZeroMQ programs of this user listen where: from Linux' /proc, without
-connecting to anybody.
+"""Who listens at an endpoint, and where this user's ZeroMQ programs listen: from Linux' /proc, without
+connecting.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COMMAND_LENGTH = 100
 
 @dataclass(frozen=True)
 class Listener:
-    """A process that listens.
+    """A listening process.
 
     Attributes:
         pid: None where the process is not this user's.
@@ -41,7 +41,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class EndpointState:
-    """What stands at an endpoint.
+    """What is found at an endpoint.
 
     Attributes:
         endpoint: as it was given.
@@ -59,7 +59,7 @@ class EndpointState:
 
 
 def look_at(endpoint: str) -> EndpointState:
-    """What stands at `ipc://PATH` or `tcp://HOST:PORT`. Raises PerfError for any other text."""
+    """The state of `ipc://PATH` or `tcp://HOST:PORT`. Raises PerfError for any other text."""
     transport, _, address = endpoint.partition("://")
     if transport == "ipc" and address:
         return _look_at_path(endpoint, address)
@@ -133,7 +133,7 @@ def _rows(path: str, fields: int) -> Iterator[list[str]]:
 
 
 def _owners(inodes: list[int]) -> tuple[Listener, ...]:
-    """Who has them open."""
+    """The processes that have them open."""
     wanted, found = set(inodes), []
     for pid in own_pids() if wanted else ():
         if mine := _inodes(pid) & wanted:
@@ -143,7 +143,7 @@ def _owners(inodes: list[int]) -> tuple[Listener, ...]:
 
 
 def _inodes(pid: int) -> set[int]:
-    """Of the sockets that a process has open."""
+    """Inodes of the sockets that a process has open."""
     found = set()
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{pid}/fd"):

@@ -1,4 +1,4 @@
-"""What a call costs by its bytes: measured at some sizes, and what follows for other traffic."""
+"""The cost model of a call by its bytes: measured at some sizes, and predicted for other traffic."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ class Load(NamedTuple):
 
 @dataclass(frozen=True)
 class Traffic:
-    """The calls of a program, by size. Only totals are known of calls that are all taken to be alike."""
+    """The calls of a program by size. If only totals are known, all calls are assumed to be alike."""
 
     loads: tuple[Load, ...]
 
     @classmethod
     def alike(cls, calls: int, sent_bytes: float, received_bytes: float) -> Traffic:
-        """So many calls with so many bytes in all."""
+        """This many equal calls with this many bytes in all."""
         return cls((Load(calls, sent_bytes / calls, received_bytes / calls),) if calls else ())
 
     @classmethod
     def of(cls, calls: Iterable[tuple[int, int]]) -> Traffic:
-        """Of calls as (bytes sent, bytes received)."""
+        """Traffic from calls given as (bytes sent, bytes received)."""
         sizes = Counter(calls)
         return cls(tuple(Load(count, *size) for size, count in sorted(sizes.items())))
 
     @property
     def calls(self) -> int:
-        """All of them."""
+        """Number of calls."""
         return sum(load.calls for load in self.loads)
 
     @property
     def sent_bytes(self) -> int:
-        """Of all calls."""
+        """Bytes sent by all calls."""
         return round(sum(load.calls * load.sent_bytes for load in self.loads))
 
     @property
     def received_bytes(self) -> int:
-        """Of all calls."""
+        """Bytes received by all calls."""
         return round(sum(load.calls * load.received_bytes for load in self.loads))
 
     @property
     def largest_bytes(self) -> int:
-        """Of the largest message in either direction."""
+        """Size of the largest message in either direction."""
         return round(max((max(load[1:]) for load in self.loads), default=0))
 
     def scaled(self, factor: float) -> Traffic:
-        """The same calls with so much of their bytes."""
+        """The same calls with their bytes multiplied by this factor."""
         return Traffic(tuple(Load(n, sent * factor, back * factor) for n, sent, back in self.loads))
 
 
@@ -81,14 +81,16 @@ class Curve:
 
     @classmethod
     def through(cls, measured: Mapping[int, float]) -> Curve:
-        """Through measured times. Where a larger size came out cheaper, that was noise: the time stays."""
+        """Interpolates measured times. If a larger size came out cheaper, that is noise, and the time stays
+        level.
+        """
         points: list[tuple[float, float]] = []
         for size, cost_ns in sorted(measured.items()):
             points.append((size, max(cost_ns, points[-1][1]) if points else cost_ns))
         return cls(tuple(points))
 
     def at(self, size: float) -> float:
-        """Nanoseconds for so many bytes."""
+        """Nanoseconds for this many bytes."""
         if len(self.points) == 1 or size <= self.points[0][0]:
             return self.points[0][1]
         place = min(bisect_left(self.points, size, key=lambda point: point[0]), len(self.points) - 1)
@@ -97,19 +99,21 @@ class Curve:
 
     @property
     def fixed_ns(self) -> float:
-        """Of the smallest size: what a message costs however small it is."""
+        """Time of the smallest size: the fixed cost of a message."""
         return self.points[0][1]
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Of the largest size, from what it costs beyond the smallest; None where that is nothing."""
+        """Speed at the largest size, from its time beyond that of the smallest; None if there is no
+        difference.
+        """
         (x0, y0), (x1, y1) = self.points[0], self.points[-1]
         return None if y1 <= y0 else (x1 - x0) / (y1 - y0) * NS_PER_S
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Times of some traffic on one path, in nanoseconds.
+    """Predicted times of some traffic on one path, in nanoseconds.
 
     Attributes:
         fixed_ns: of it, what the calls would cost without a byte: waking up, headers, system calls.
@@ -123,13 +127,13 @@ class Prediction:
 
     @property
     def transfer_ns(self) -> float:
-        """What is left: carrying the bytes, and waiting for that."""
+        """The rest: moving the bytes, and waiting for that."""
         return max(0.0, self.total_ns - self.fixed_ns - self.serialize_ns - self.deserialize_ns)
 
 
 @dataclass(frozen=True)
 class PathCost:
-    """What one way of carrying calls costs.
+    """What one transport costs.
 
     Attributes:
         name: as it is shown.
@@ -153,7 +157,7 @@ class PathCost:
     deserialize: Curve
 
     def predict(self, traffic: Traffic) -> Prediction:
-        """The time of all calls, one after another, without what the methods themselves take."""
+        """The time of all calls one after another, without the methods' own time."""
         total = fixed = serialize = deserialize = 0.0
         for calls, sent, received in traffic.loads:
             fixed += calls * self.round_trip_ns
@@ -163,7 +167,7 @@ class PathCost:
         return Prediction(total, fixed, serialize, deserialize)
 
     def codec_ns(self, traffic: Traffic) -> tuple[float, float]:
-        """Serializing and deserializing on the caller's side alone."""
+        """Serialization and deserialization on the caller's side alone."""
         return (
             sum(calls * self.serialize.at(sent) for calls, sent, _ in traffic.loads),
             sum(calls * self.deserialize.at(received) for calls, _, received in traffic.loads),
@@ -172,19 +176,19 @@ class PathCost:
 
 @dataclass(frozen=True)
 class MemoryCost:
-    """A copy by its bytes: into memory that is in use, and into memory that is new to the process."""
+    """The cost of a copy by its bytes: into memory already in use, and into memory new to the process."""
 
     warm: Curve
     fresh: Curve
 
     def floor_ns(self, traffic: Traffic) -> float:
-        """One warm copy of every byte: less is not possible where bytes are copied at all."""
+        """One warm copy of every byte: the lower limit if bytes are copied at all."""
         return sum(n * (self.warm.at(sent) + self.warm.at(back)) for n, sent, back in traffic.loads)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What this machine was measured to do.
+    """What was measured on this machine.
 
     Attributes:
         machine: one line.
@@ -198,6 +202,6 @@ class Calibration:
     paths: Sequence[PathCost]
 
     def path(self, payload: str, transport: str, control: str = "zeromq") -> PathCost | None:
-        """None where it was not measured."""
+        """None if it was not measured."""
         asked = (transport, payload, control)
         return next((p for p in self.paths if (p.transport, p.payload, p.control) == asked), None)

@@ -1,4 +1,4 @@
-"""The other end of a measurement: a process of its own that takes and gives bytes.
+"""The other end of a measurement: a separate process that receives and returns bytes.
 
 `python -m flagscale_perf.rpc.costs.partner` is told by `start` what to serve; it ends when its standard input
 does, so it never outlives who started it.
@@ -25,7 +25,7 @@ _ENDS_WITHIN_S = 10
 
 @contextmanager
 def start(kind: str, endpoint: str, largest_bytes: int) -> Iterator[str]:
-    """Runs one of `kind` "server" or "baseline" and says where it listens.
+    """Starts one of `kind` "server" or "baseline" and returns its endpoint.
 
     `Exchange` takes arrays and gives as many bytes as its argument `bytes` says; `Echo` gives what it took;
     `InPlace` gives as many bytes as it took, of memory that it did not write to.
@@ -51,7 +51,7 @@ def start(kind: str, endpoint: str, largest_bytes: int) -> Iterator[str]:
 
 class _Methods:
     def __init__(self, largest_bytes: int) -> None:
-        # Written to, so that it has pages of its own: those of untouched memory are all one page of zeros.
+        # Written to, so that it has its own pages: untouched memory is all one shared page of zeros.
         self._source = memoryview(bytearray(b"\x5a") * largest_bytes)
 
     def exchange(self, request: Request) -> Sequence[Array]:

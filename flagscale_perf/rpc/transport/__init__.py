@@ -1,1 +1,1 @@
-"""Calls carried: client and server, over ZeroMQ, a unix socket and sealed shared memory."""
+"""The transport of calls: client and server, over ZeroMQ, a unix socket and sealed shared memory."""

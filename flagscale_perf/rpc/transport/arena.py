@@ -1,8 +1,8 @@
-"""Shared memory that the server makes, seals, and hands to one client as a descriptor.
+"""Shared memory that the server allocates, seals, and passes to one client as a file descriptor.
 
-No name exists that somebody could guess, attach or leave behind. The seals forbid every process to resize it,
-so no access can meet a page that is gone; what the server writes replies into can be mapped by others for
-reading only. The pages are touched when it is made: the first call costs as much as any other.
+It has no name that could be guessed, attached to or left behind. The seals forbid every process to resize it,
+so no access can hit a missing page; the memory for replies can be mapped read-only by others. All pages are
+touched at creation, so the first call costs as much as any other.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from flagscale_perf.rpc.errors import InvalidMessage, Refused
 
 SLOT_ALIGNMENT = 4096
 ALIGNMENT = 64
-F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; the module fcntl does not have it
+F_SEAL_FUTURE_WRITE = 0x10  # Linux 5.1; missing from the module fcntl
 SIZE_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 KEEP_FREE_BYTES = 256 * 2**20
 
 
 class Slot:
-    """A share of an arena: what one call, or one reply, has for its arrays.
+    """A share of an arena: the memory for the arrays of one call or one reply.
 
     Attributes:
         size: in bytes.
@@ -38,12 +38,12 @@ class Slot:
         self._address = 0
 
     def begin(self, call: int) -> None:
-        """For the next message: all of it is free."""
+        """Frees the whole slot for the next message."""
         self._used = 0
         self.plain = True
 
     def lend(self, size: int) -> memoryview | None:
-        """Memory to write an array into, in place; None where it does not fit."""
+        """Memory to write an array into in place; None if it does not fit."""
         room = self.reserve(size)
         if room is None:
             return None
@@ -51,7 +51,7 @@ class Slot:
         return room[1]
 
     def find(self, data: memoryview) -> int | None:
-        """Where an array lies that was written in place; None for any other."""
+        """The offset of an array that was written in place; None for any other array."""
         if self.plain or data.readonly or not len(data):
             return None
         if not self._address:
@@ -60,7 +60,7 @@ class Slot:
         return offset if 0 <= offset <= self._used - len(data) else None
 
     def store(self, data: memoryview) -> int | None:
-        """Copies an array in and says where; None where it does not fit."""
+        """Copies an array in and returns its offset; None if it does not fit."""
         room = self.reserve(len(data))
         if room is None:
             return None
@@ -68,11 +68,11 @@ class Slot:
         return room[0]
 
     def put(self, offset: int, data: memoryview) -> None:
-        """Copies an array to where `store` has put such a one."""
+        """Copies an array to an offset from an earlier `store` of the same layout."""
         self._view[offset : offset + len(data)] = data
 
     def view(self, offset: int, size: int) -> memoryview:
-        """What the other side wrote. Raises `InvalidMessage` where it is not all inside."""
+        """What the other side wrote. Raises `InvalidMessage` if it is not entirely inside."""
         if offset < 0 or offset + size > self.size:
             raise InvalidMessage(
                 f"an array of {size} bytes at {offset} of {self.size} bytes of shared memory"
@@ -80,7 +80,7 @@ class Slot:
         return self._view[offset : offset + size].toreadonly()
 
     def reserve(self, size: int) -> tuple[int, memoryview] | None:
-        """Where the next array goes, and the memory there; None where it does not fit."""
+        """The offset of the next array, and its memory; None if it does not fit."""
         offset = self._used
         if offset + size > self.size:
             return None
@@ -88,12 +88,12 @@ class Slot:
         return offset, self._view[offset : offset + size]
 
     def release(self) -> None:
-        """Lets the memory go."""
+        """Unmaps the memory."""
         self._view.release()
 
 
 class Arena:
-    """A piece of shared memory, mapped, in slots.
+    """A piece of mapped shared memory, divided into slots.
 
     Attributes:
         descriptor: to be handed over; -1 once it is closed.
@@ -108,13 +108,13 @@ class Arena:
         self.slots = [Slot(self._view[n * share : (n + 1) * share]) for n in range(slots)]
 
     def close_descriptor(self) -> None:
-        """The mapping stays."""
+        """Closes the descriptor; the mapping stays."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
     def close(self) -> None:
-        """The memory goes with the last array that lies in it."""
+        """Closes the arena; the memory is freed with the last array in it."""
         self.close_descriptor()
         for slot in self.slots:
             slot.release()
@@ -122,11 +122,11 @@ class Arena:
             self._view.release()
             self._memory.close()
         except BufferError:
-            pass  # somebody still holds an array of it
+            pass  # an array in it is still in use
 
 
 def make_arena(size: int, slots: int, peer_writes: bool) -> Arena:
-    """New memory, all of it there. Raises `Refused` where the machine does not have so much.
+    """Allocates new memory with all its pages. Raises `Refused` if the machine does not have enough.
 
     Args:
         size: in bytes.
@@ -152,9 +152,7 @@ def make_arena(size: int, slots: int, peer_writes: bool) -> Arena:
 
 
 def open_arena(descriptor: int, size: int, slots: int, writable: bool) -> Arena:
-    """Maps what was received. Raises `InvalidMessage` where it could be resized or is smaller than it is said
-    to be.
-    """
+    """Maps received memory. Raises `InvalidMessage` if it could be resized or is smaller than announced."""
     try:
         held = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
     except OSError:
@@ -167,12 +165,12 @@ def open_arena(descriptor: int, size: int, slots: int, writable: bool) -> Arena:
 
 
 def arena_bytes(asked: int, slots: int) -> int:
-    """What is asked for, in whole slots."""
+    """The size asked for, in whole slots."""
     return -(-asked // slots // SLOT_ALIGNMENT) * SLOT_ALIGNMENT * slots
 
 
 def free_bytes() -> int:
-    """What can be had without swapping, by the machine and by the control group."""
+    """Memory available without swapping, on the machine and in the control group."""
     rows = dict(row.split(":") for row in Path("/proc/meminfo").read_text().splitlines())
     free = int(rows["MemAvailable"].split()[0]) * 1024
     try:

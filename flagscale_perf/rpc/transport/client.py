@@ -1,4 +1,4 @@
-"""The calling side. Not for several threads: one client a thread."""
+"""The calling side. A client is not thread-safe: use one per thread."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Reply:
         self.arguments = arguments
 
     def release(self) -> None:
-        """Lets the arrays go, before the next call does."""
+        """Releases the arrays early; otherwise the next call does."""
         self.arrays = []
 
 
 class Pending:
-    """A call under way."""
+    """A call in flight."""
 
     message: Message | None = None
     prefix: Prefix | None = None
@@ -65,7 +65,7 @@ class Pending:
         self.start_ns = self.ready_ns = self.sent_ns = start_ns
 
     def result(self) -> Reply:
-        """Waits for the reply. Raises an `RpcError`, `RemoteFailure` where the method failed."""
+        """Waits for the reply. Raises an `RpcError`; `RemoteFailure` if the method failed."""
         return self.client._result(self)
 
 
@@ -101,7 +101,8 @@ class Client:
 
     @classmethod
     def connect(cls, options: ClientOptions, observe: Observe | None = None) -> Client:
-        """Meets the server, waiting `connect_timeout_s` for it to be there. Raises `RpcError`.
+        """Connects to the server, waiting up to `connect_timeout_s` for it to appear. Raises `RpcError`.
+        `observe` gets the record of each call, on the calling thread.
 
         `observe` gets the record of each call, on the calling thread.
         """
@@ -121,7 +122,7 @@ class Client:
         arguments: Arguments = NO_ARGUMENTS,
         timeout_s: float | None = None,
     ) -> Reply:
-        """Calls and waits. Raises an `RpcError`: of `errors`, the one that says what happened."""
+        """Calls and waits. Raises the fitting `RpcError` of `errors`."""
         return self._result(self.submit(method, arrays, arguments, timeout_s))
 
     def submit(
@@ -131,8 +132,8 @@ class Client:
         arguments: Arguments = NO_ARGUMENTS,
         timeout_s: float | None = None,
     ) -> Pending:
-        """Sends a call and returns at once; as many as `hello.slots` may be under way. The arrays must not
-        change until its result is there. Raises an `RpcError`.
+        """Sends a call and returns at once; up to `hello.slots` calls may be in flight. The arrays must not
+        change until the result has arrived. Raises an `RpcError`.
         """
         start = now()
         limit = self._timeout_ns if timeout_s is None else int(timeout_s * 1e9)
@@ -192,7 +193,7 @@ class Client:
         return reply
 
     def _receive(self, pending: Pending) -> None:
-        """Takes replies until this one is there."""
+        """Receives replies until this one has arrived."""
         while pending.message is None:
             if pending.number not in self._in_flight:
                 raise Refused("the result of this call was taken already, or its time was over")
@@ -257,7 +258,7 @@ class Client:
             self._read_slots.clear()
 
     def loan(self, dtype: DType, shape: tuple[int, ...]) -> Array:
-        """Writable memory for an array of the next call. Where it lies in shared memory, which has room for
+        """Writable memory for an array of the next call. If it is in shared memory, which must have room for
         it, the call copies nothing.
         """
         if self._next is None:
@@ -314,7 +315,7 @@ class Client:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Ends the connection. Calls under way fail; what replies hold in shared memory stays readable."""
+        """Closes the connection. Calls in flight fail; arrays of replies in shared memory stay readable."""
         if self._broken is None:
             self._broken = "this client is closed"
             with contextlib.suppress(RpcError):

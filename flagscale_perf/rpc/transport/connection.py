@@ -1,4 +1,4 @@
-"""One client, as the server sees it, and what a method is given."""
+"""One client as the server sees it, and the request that a method receives."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 
 
 class Request:
-    """A call, as a method gets it.
+    """A call, as passed to a method.
 
     Attributes:
         method: its name.
@@ -57,7 +57,7 @@ class Request:
         self._slot = slot
 
     def reply(self, dtype: DType, shape: tuple[int, ...]) -> Array:
-        """Writable memory for a result. Where it lies in shared memory, which has room for it, replying
+        """Writable memory for a result. If it is in shared memory, which must have room for it, replying
         copies nothing.
         """
         size = byte_count(dtype, shape)
@@ -71,7 +71,7 @@ Send = Callable[[bytes, list[memoryview]], bool]
 
 @dataclass
 class Connection:
-    """What the server keeps of a client.
+    """The server's state of one client.
 
     Attributes:
         number: of the connection.
@@ -98,7 +98,7 @@ class Connection:
     side: UnixLink | None = None
 
     def slot_of(self, number: int) -> tuple[Slot | None, Slot | None]:
-        """For the arrays of a call, and of its reply. Raises `Refused`."""
+        """The slot for the arrays of a call and its reply. Raises `Refused`."""
         if number >= self.slots:
             raise Refused(f"slot {number} of {self.slots}")
         if not self.shared.requests:
@@ -106,14 +106,14 @@ class Connection:
         return self.shared.requests[number], self.shared.replies[number]
 
     def close(self) -> None:
-        """Its memory and its socket."""
+        """Frees its memory and closes its socket."""
         self.shared.close()
         if self.side is not None:
             self.side.close()
 
 
 class _Marks:
-    """Of one call, for its record: what is not reached stays 0."""
+    """Times within one call, for its record; 0 for those not reached."""
 
     queue_ns = read_ns = compute_ns = write_ns = received_bytes = sent_bytes = status = 0
     method = ""
@@ -123,7 +123,7 @@ class _Marks:
 
 
 class Caller:
-    """Carries out calls by the methods of a server."""
+    """Runs calls by a server's methods."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Caller:
         self._free_since_ns = now()
 
     def ping(self, connection: Connection, prefix: Prefix, message: Message) -> bytes:
-        """The answer to a PING, whose arrays must be as good as those of a call."""
+        """The answer to a PING, whose arrays are checked like those of a call."""
         slot, _ = connection.slot_of(prefix.slot)
         if slot is not None:
             slot.begin(0)
@@ -152,7 +152,7 @@ class Caller:
     def call(
         self, connection: Connection, send: Send, prefix: Prefix, message: Message, begun_ns: int
     ) -> bool:
-        """Answers a call; False where the answer could not be delivered."""
+        """Answers a call; False if the answer could not be delivered."""
         marks = _Marks(begun_ns)
         sent_ns, free_since_ns = prefix[6], self._free_since_ns
         # A call waited for others since it was sent, until the server had answered the one before. What the
@@ -161,7 +161,7 @@ class Caller:
             marks.queue_ns = free_since_ns - sent_ns
         try:
             first, frames = self._carry_out(connection, prefix, message, marks)
-        except Exception as error:  # a method may raise anything, and its caller must hear of it
+        except Exception as error:  # a method may raise anything; it is reported to the caller
             marks.status = error.status if isinstance(error, RpcError) else Status.FAILED
             body = failure_body(error)
             first, frames = self._prefix(prefix, marks, FAILURE, len(body)) + body, []
@@ -221,6 +221,6 @@ class Caller:
 
 
 def failure_body(error: Exception) -> bytes:
-    """Of a FAILURE: what went wrong, with the traceback where a method failed."""
+    """The body of a FAILURE: what went wrong, with the traceback if a method failed."""
     told = "" if isinstance(error, RpcError) else "".join(traceback.format_exception(error))
     return header.encode((type(error).__name__[:200], str(error)[:MOST_TEXT], told[-MOST_TRACEBACK:]))

@@ -1,7 +1,8 @@
-"""Where a server listens, and that nobody else does.
+"""Where a server listens, and the guarantee that no other process does.
 
-A path is claimed by a lock, which the system lets go of when the process ends, however it ends. Only who
-holds it removes a socket there: one of this user, to which nothing answers. Nothing else is ever removed.
+A path is claimed by a lock, which the system releases when the process ends, however it ends. Only the lock's
+holder removes a socket there, and only one of this user that nothing answers at. Nothing else is ever
+removed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def path_of(endpoint: str) -> Path | None:
 
 
 def private_directory() -> Path:
-    """Of this user alone, made where it is missing. Raises `Refused` where it is not that."""
+    """A directory accessible to this user only, created if missing. Raises `Refused` if it is not that."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     path = (
         Path(base, "flagscale_perf") if base else Path(tempfile.gettempdir(), f"flagscale_perf-{os.getuid()}")
@@ -57,12 +58,12 @@ def private_directory() -> Path:
 
 
 def default_endpoint() -> str:
-    """The one of this user's server where no other is named."""
+    """The endpoint of this user's server if none is named."""
     return f"ipc://{private_directory()}/rpc.ipc"
 
 
 def client_endpoint(options: ClientOptions) -> str:
-    """The one to connect to. Raises `Refused`."""
+    """The endpoint to connect to. Raises `Refused`."""
     endpoint = options.endpoint or default_endpoint()
     if transport_of(endpoint) == "TCP" and not options.allow_remote:
         _check_loopback(endpoint)
@@ -70,7 +71,7 @@ def client_endpoint(options: ClientOptions) -> str:
 
 
 def server_endpoint(options: ServerOptions) -> str:
-    """The one to bind. Raises `Refused`."""
+    """The endpoint to bind. Raises `Refused`."""
     endpoint = options.endpoint or default_endpoint()
     if transport_of(endpoint) == "TCP" and not options.allow_remote:
         _check_loopback(endpoint)
@@ -99,7 +100,7 @@ def clock_domain() -> str:
 
 def side_socket(endpoint: str) -> str:
     """Path of the unix socket that belongs to an ipc endpoint: beside it in a private directory, otherwise in
-    this user's own.
+    this user's own directory.
     """
     path = path_of(endpoint)
     assert path is not None
@@ -116,8 +117,8 @@ class Claim:
     """The right to listen at a path and its side socket, until `release` or the end of the process."""
 
     def __init__(self, endpoint: str) -> None:
-        """Raises `Refused` where somebody else listens there, or where something lies there that is no socket
-        of this user.
+        """Raises `Refused` if another process listens there, or if anything other than a socket of this user
+        is there.
         """
         path = path_of(endpoint)
         assert path is not None
@@ -148,7 +149,7 @@ class Claim:
 
 
 def clear_after(endpoint: str, process: int, patience_s: float) -> None:
-    """Removes what a server left that was killed. Does nothing where another one lives.
+    """Removes what a killed server left. Does nothing if another one is running there.
 
     Args:
         endpoint: of the server.
@@ -170,7 +171,7 @@ def clear_after(endpoint: str, process: int, patience_s: float) -> None:
 
 
 def check_owner(endpoint: str) -> bool:
-    """Whether a client may try this path; False where nothing is there yet. Raises `Refused` where it is no
+    """Whether a client may try this path; False if nothing is there yet. Raises `Refused` if it is not a
     socket of this user.
     """
     path = path_of(endpoint)

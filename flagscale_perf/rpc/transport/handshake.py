@@ -1,6 +1,4 @@
-"""How a client meets its server: who is it, what may be sent, over what, and in what sizes is each way
-best.
-"""
+"""The handshake of client and server: identity, limits, transports, and the sizes at which each is best."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from flagscale_perf.spine.packages import missing
 
 PINGS = 9
 TRIES = 5
-CLEARLY = 0.9  # less than that is within what measurements differ by
+CLEARLY = 0.9  # smaller differences are within the noise of measurements
 
 MEASURED_SIZES = (1024, 4096, 16384, 65536, 262144, 1048576)
 NEVER = 2**53
@@ -32,7 +30,7 @@ NEVER = 2**53
 
 @dataclass
 class Shared:
-    """The shared memory of a connection, and the slots in it.
+    """The shared memory of a connection, and its slots.
 
     Attributes:
         requests, replies: the slots of calls, and those of what comes back.
@@ -43,13 +41,13 @@ class Shared:
     replies: list[Slot] = field(default_factory=list)
 
     def close(self) -> None:
-        """The memory goes with the last array that lies in it."""
+        """The memory is freed with the last array in it."""
         for arena in self.arenas:
             arena.close()
 
 
 def seal_slots(shared: Shared, key: bytes) -> None:
-    """From now on ciphertext only. Raises PerfError where the package for it is missing."""
+    """Switches the slots to ciphertext only. Raises PerfError if the package for it is missing."""
     try:
         from flagscale_perf.rpc.transport.seal import REPLY, REQUEST, SealedSlot
     except ImportError as error:
@@ -60,7 +58,7 @@ def seal_slots(shared: Shared, key: bytes) -> None:
 
 
 class Session:
-    """A connection that is being made, and then what calls need of it.
+    """A connection during the handshake, and afterwards what calls need of it.
 
     Attributes:
         link: what carries calls.
@@ -161,7 +159,7 @@ class Session:
     def _exchange(
         self, kind: Kind, body: bytes, wanted: Kind, packed: Packed | None = None
     ) -> tuple[Prefix, bytes | memoryview]:
-        """Sends a message that is no call and returns what comes back."""
+        """Sends a message that is not a call and returns the reply."""
         size = len(body) if packed is None else packed.body_bytes
         prefix = header.pack_prefix(Prefix(kind, size, self.epoch, 0, 0, 0, 0, 0))
         first = prefix + body if packed is None else first_frame(prefix, packed)
@@ -240,7 +238,7 @@ class Session:
         return base._replace(inline_bytes=min(inline, header.MOST_INLINE_BYTES), arena_from_bytes=arena)
 
     def _measure(self) -> list[tuple[int, int, int | None, int | None]]:
-        """For each size what it costs inline, as a frame and in shared memory: best of some."""
+        """For each size the cost inline, as a frame and in shared memory: the best of several."""
         slot = self.shared.requests[0] if self.shared.requests else None
         rows = []
         for size in MEASURED_SIZES:
@@ -269,7 +267,7 @@ class Session:
         return min(times)
 
     def close(self) -> None:
-        """Everything of it."""
+        """Closes all of it."""
         if self._side is not None:
             self._side.close()
         self._zeromq.close()
@@ -277,7 +275,7 @@ class Session:
 
 
 def _reach(rows: list[tuple[int, int, int | None, int | None]]) -> int:
-    """Up to which size inline is as good as any other way; the smallest that is measured in any case."""
+    """The largest size up to which inline is as good as any other way; at least the smallest measured."""
     reach = MEASURED_SIZES[0]
     for size, inline, *others in rows[1:]:
         if any(other is not None and other < CLEARLY * inline for other in others):
@@ -287,7 +285,7 @@ def _reach(rows: list[tuple[int, int, int | None, int | None]]) -> int:
 
 
 def _start(rows: list[tuple[int, int, int | None, int | None]]) -> int:
-    """From which size on shared memory beats frames, at that size and all larger ones."""
+    """The size from which on shared memory beats frames at all larger sizes, too."""
     start = NEVER
     for size, _, frame, shared in reversed(rows):
         if shared is None or (frame is not None and frame < shared):
@@ -297,7 +295,7 @@ def _start(rows: list[tuple[int, int, int | None, int | None]]) -> int:
 
 
 def error_of(what: str, prefix: Prefix, first: bytes | memoryview) -> RpcError:
-    """The error that a FAILURE stands for."""
+    """The error that a FAILURE represents."""
     if prefix.kind != Kind.FAILURE:
         return InvalidMessage(f"the server answered with a message of kind {prefix.kind}")
     body = header.FAILURE.decode(first, prefix)
@@ -312,5 +310,5 @@ def error_of(what: str, prefix: Prefix, first: bytes | memoryview) -> RpcError:
 
 
 def _printable(text: str) -> str:
-    """Without escape codes: it goes to somebody's terminal."""
+    """Strips escape codes, as the text goes to a terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)

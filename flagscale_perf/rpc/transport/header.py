@@ -3,9 +3,9 @@
     prefix (48 bytes) | body (msgpack, typed) | padding to 16 | inline arrays, each padded to 16
 
 That is the first frame; over ZeroMQ larger arrays follow, one a frame, and those in shared memory do not
-travel at all. What differs in every call is in the prefix, so bodies repeat: a checked one is remembered, and
-the same bytes need no second check. Nothing of a body is believed before msgspec found it to have the
-declared types and bounds, and `check` found every array inside the memory it names.
+travel at all. What differs in every call is in the prefix, so bodies repeat: a checked one is cached, and the
+same bytes need no second check. A body is trusted only after msgspec has validated its types and bounds and
+`check` has found every array inside the memory it names.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 class Kind(IntEnum):
     """What a message is."""
 
-    HELLO = 1  # client: who it is and what it wants
-    WELCOME = 2  # server: what it is and what it allows
+    HELLO = 1  # client: its identity and its wishes
+    WELCOME = 2  # server: its identity and its limits
     ATTACH = 3  # client, on the unix socket: which connection it belongs to
     ATTACHED = 4  # server: the descriptors come with it
     SETTLE = 5  # client: sizes from which arrays are inline or shared
@@ -48,7 +48,7 @@ class Kind(IntEnum):
     CALL = 7
     REPLY = 8
     FAILURE = 9  # server: the method failed, or the message was refused
-    BYE = 10  # client: it ends
+    BYE = 10  # client: closes the connection
 
 
 LAST_KIND = int(Kind.BYE)
@@ -63,7 +63,7 @@ class Place(IntEnum):
 
 
 class Prefix(NamedTuple):
-    """What differs in every message.
+    """The part of a message that differs in every call.
 
     Attributes:
         kind: a `Kind`.
@@ -106,14 +106,14 @@ Parts = Annotated[tuple[Part, ...], Meta(max_length=MOST_PARTS)]
 
 
 class CallBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of CALL, REPLY and PING."""
+    """Body of CALL, REPLY and PING."""
 
     parts: Parts
     arguments: Annotated[dict[Text, Received], Meta(max_length=256)]
 
 
 class FailureBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of FAILURE."""
+    """Body of FAILURE."""
 
     kind: Text
     text: LongText
@@ -121,7 +121,7 @@ class FailureBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_f
 
 
 class HelloBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of HELLO."""
+    """Body of HELLO."""
 
     protocol: Count
     byte_order: Text
@@ -134,7 +134,7 @@ class HelloBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
 
 class WelcomeBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of WELCOME."""
+    """Body of WELCOME."""
 
     protocol: Count
     byte_order: Text
@@ -154,35 +154,35 @@ class WelcomeBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_f
 
 
 class AttachBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of ATTACH: the secret that WELCOME held."""
+    """Body of ATTACH: the secret from WELCOME."""
 
     client: Count
     token: Annotated[bytes, Meta(max_length=32)]
 
 
 class AttachedBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of ATTACHED."""
+    """Body of ATTACHED."""
 
     arena_bytes: Count
     key: Annotated[bytes, Meta(max_length=64)]
 
 
 class SettleBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of SETTLE."""
+    """Body of SETTLE."""
 
     inline_bytes: Annotated[int, Meta(ge=0, le=MOST_INLINE_BYTES)]
     arena_from_bytes: Count
 
 
 class NoBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Of BYE."""
+    """Body of BYE."""
 
 
 B = TypeVar("B", bound=msgspec.Struct)
 
 
 class Codec(Generic[B]):
-    """Bodies of one type, to bytes and back."""
+    """Encodes and decodes bodies of one type."""
 
     def __init__(self, body: type[B]) -> None:
         self._decoder = msgspec.msgpack.Decoder(body)
@@ -210,23 +210,25 @@ EMPTY_BODY = encode(((), {}))
 
 
 def padding(size: int) -> int:
-    """How many bytes are missing to the next aligned place."""
+    """Number of bytes up to the next aligned offset."""
     return -size % ALIGNMENT
 
 
 def message(prefix: Prefix, body: bytes) -> bytes:
-    """A first frame without arrays; `prefix.body_bytes` does not matter."""
+    """A first frame without arrays; `prefix.body_bytes` is ignored."""
     return pack_prefix(prefix._replace(body_bytes=len(body))) + body
 
 
 def pack_prefix(prefix: Prefix) -> bytes:
-    """Its bytes on the wire."""
+    """The prefix as bytes on the wire."""
     kind, body_bytes, epoch, call, code, slot, first_ns, second_ns = prefix
     return PREFIX.pack(MAGIC, PROTOCOL, kind, body_bytes, epoch, call, code, slot, 0, first_ns, second_ns)
 
 
 def read_prefix(first: bytes | memoryview) -> Prefix:
-    """Raises `InvalidMessage` where it is none of ours, or claims more than the frame has."""
+    """Raises `InvalidMessage` if the message is not of this protocol, or claims more bytes than the frame
+    has.
+    """
     there = len(first)
     if PREFIX_BYTES <= there <= MOST_FIRST_BYTES:
         magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = _unpack(first)
@@ -251,7 +253,7 @@ def _what_is_wrong(first: bytes | memoryview) -> str:
 
 
 class Checked(NamedTuple):
-    """A body that may be used.
+    """A body that has been validated.
 
     Attributes:
         parts: with the size of each.
@@ -274,8 +276,8 @@ class Checked(NamedTuple):
 
 
 def check(body: CallBody, body_bytes: int) -> Checked:
-    """Where the arrays are, by arithmetic alone; whoever uses it compares with the memory there is. Raises
-    `InvalidMessage`.
+    """Where the arrays are, by arithmetic alone; the user of the result compares it with the actual memory.
+    Raises `InvalidMessage`.
     """
     parts, total, shared, inline_end, frames, shared_end = [], 0, 0, 0, 0, 0
     for part in body.parts:

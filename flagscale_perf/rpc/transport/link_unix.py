@@ -1,6 +1,5 @@
-"""Messages over a unix socket of the kind SEQPACKET: several times faster than ZeroMQ, between processes of
-one user on one machine. It also hands over the descriptors of shared memory, and tells at once when the other
-process ends.
+"""Messages over a SEQPACKET unix socket: several times faster than ZeroMQ, between processes of one user on
+one machine.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from flagscale_perf.rpc.transport.header import MOST_FIRST_BYTES
 from flagscale_perf.rpc.transport.link_zeromq import Message
 from flagscale_perf.rpc.transport.spin import Spin
 
-SEND_DEADLINE = struct.pack("ll", 0, 250_000)  # timeval: for a peer that takes nothing
+SEND_DEADLINE = struct.pack("ll", 0, 250_000)  # timeval: for a peer that does not receive
 LOOK_EVERY = struct.pack("ll", 0, 100_000)
 BUFFER_BYTES = 1 << 20
 CREDENTIALS = struct.Struct("3i")
@@ -45,7 +44,7 @@ class UnixLink:
 
     @classmethod
     def connect(cls, path: str) -> UnixLink:
-        """Raises `Refused` where nobody of this user listens there."""
+        """Raises `Refused` if no process of this user listens there."""
         connected = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
             connected.connect(path)
@@ -59,7 +58,7 @@ class UnixLink:
         return cls(connected)
 
     def send(self, first: bytes, frames: list[memoryview], deadline_ns: int) -> None:
-        """Raises `PeerGone` where the peer has ended, `CallTimeout` where it takes nothing."""
+        """Raises `PeerGone` if the peer has ended, `CallTimeout` if it does not receive."""
         try:
             self.socket.send(first)
         except BlockingIOError:
@@ -70,7 +69,7 @@ class UnixLink:
             raise
 
     def receive(self, deadline_ns: int) -> Message:
-        """Waits for one. Raises `CallTimeout` or `PeerGone`."""
+        """Waits for a message. Raises `CallTimeout` or `PeerGone`."""
         begun = self._spin.wait()
         while True:
             try:
@@ -91,7 +90,7 @@ class UnixLink:
             return _new(Message, (bytes(self._view[:size]), [], there))
 
     def receive_now(self) -> Message | None:
-        """What is there, valid until the next one is received; None where the peer has ended."""
+        """The next message, valid until another one is received; None if the peer has ended."""
         try:
             size = self.socket.recv_into(self._buffer, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -101,11 +100,13 @@ class UnixLink:
         return _new(Message, (self._view[:size], [], 0)) if size else None
 
     def send_descriptors(self, first: bytes, descriptors: list[int]) -> None:
-        """A message with open files."""
+        """Sends a message with open files."""
         socket.send_fds(self.socket, [first], descriptors)
 
     def receive_descriptors(self, most: int, deadline_ns: int) -> tuple[bytes, list[int]]:
-        """A message with open files, which the caller must close. Raises `CallTimeout` or `PeerGone`."""
+        """Receives a message with open files, which the caller must close. Raises `CallTimeout` or
+        `PeerGone`.
+        """
         while True:
             try:
                 first, descriptors, _, _ = socket.recv_fds(self.socket, MOST_FIRST_BYTES, most)
@@ -120,13 +121,13 @@ class UnixLink:
         return first, descriptors
 
     def close(self) -> None:
-        """Seen by the peer at once."""
+        """Closes the link, which the peer notices at once."""
         self._view.release()
         self.socket.close()
 
 
 def check_peer(connected: socket.socket) -> None:
-    """Raises `Refused` where the other process belongs to another user."""
+    """Raises `Refused` if the other process belongs to another user."""
     packed = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
     process, user, _ = CREDENTIALS.unpack(packed)
     if user != os.getuid():

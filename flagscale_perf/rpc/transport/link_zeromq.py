@@ -1,7 +1,7 @@
 """Messages over ZeroMQ: DEALER at the client, ROUTER at the server.
 
-What libzmq leaves open is closed here: the size of a message is limited, queues are short, nothing lingers at
-the end, an unroutable reply is an error, and the end of the other process is noticed.
+It restricts what libzmq leaves open: messages are limited in size, queues are short, nothing lingers at the
+end, an unroutable reply is an error, and the end of the other process is noticed.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from flagscale_perf.rpc.transport.header import MOST_FIRST_BYTES, MOST_PARTS
 QUEUE = 8  # messages; credits keep it shorter
 SEND_DEADLINE_MS = 250  # of a reply to a client that takes nothing
 GONE = "the server ended, or the connection to it broke"
-LOOK_EVERY_MS = 10  # while waiting: how often the end of the peer is looked for
+LOOK_EVERY_MS = 10  # interval of checks whether the peer has ended
 COPY_BELOW = 65536  # a copy of a small frame costs less than the bookkeeping of sharing it
 
 
 POLLIN, SNDMORE = int(zmq.POLLIN), int(zmq.SNDMORE)
-# Without what zmq.Socket puts around them. A frame knows whether more follow: asking the socket takes longer.
+# The methods of zmq.Socket's base class. A frame knows whether more follow; asking the socket is slower.
 _send, _receive = _Plain.send, _Plain.recv
 _new = tuple.__new__  # half the time of a NamedTuple's own constructor
 
 
 class Message(NamedTuple):
-    """As it came: the first frame, those behind it, and when it was there."""
+    """A received message: its first frame, the further ones, and its arrival time."""
 
     first: bytes | memoryview
     frames: list[memoryview]
@@ -40,14 +40,14 @@ class Message(NamedTuple):
 
 
 def context_for(endpoint: str) -> tuple[zmq.Context[zmq.Socket[bytes]], bool]:
-    """The context, and whether it belongs to the caller: inproc works within one context only."""
+    """The context, and whether it belongs to the caller: inproc only works within one context."""
     if endpoint.startswith("inproc:"):
         return zmq.Context.instance(), False
     return zmq.Context(), True
 
 
 class ClientLink:
-    """One DEALER. Not for several threads."""
+    """One DEALER socket; not thread-safe."""
 
     carries_frames = True
     name = "zeromq"
@@ -65,10 +65,12 @@ class ClientLink:
         if not endpoint.startswith("inproc:"):
             self._monitor = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._socket.connect(endpoint)
-        self.greeted = False  # until then a lost connection is only a server that is not there yet
+        self.greeted = False  # until then a lost connection only means that the server is not there yet
 
     def send(self, first: bytes, frames: list[memoryview], deadline_ns: int) -> None:
-        """Hands it to ZeroMQ, which sends it behind our back. Raises `CallTimeout` or `PeerGone`."""
+        """Hands the message to ZeroMQ, which sends it in the background. Raises `CallTimeout` or
+        `PeerGone`.
+        """
         more = zmq.SNDMORE if frames else 0
         while True:
             try:
@@ -83,7 +85,7 @@ class ClientLink:
             send_frames(self._socket, frames)
 
     def receive(self, deadline_ns: int) -> Message:
-        """Waits for one. Raises `CallTimeout` or `PeerGone`."""
+        """Waits for a message. Raises `CallTimeout` or `PeerGone`."""
         first = self._first(deadline_ns)
         there = time.monotonic_ns()
         return _new(Message, (first.bytes, receive_frames(self._socket) if first.more else [], there))
@@ -113,7 +115,7 @@ class ClientLink:
         return bool(event["event"] == zmq.EVENT_DISCONNECTED)
 
     def close(self) -> None:
-        """Drops what is not sent."""
+        """Drops unsent messages."""
         if self._monitor is not None:
             self._socket.disable_monitor()
             self._monitor.close(0)
@@ -123,7 +125,7 @@ class ClientLink:
 
 
 class ServerLink:
-    """One ROUTER, and what a poll needs of it."""
+    """One ROUTER socket, and what a poll needs of it."""
 
     def __init__(self, endpoint: str, max_message_bytes: int) -> None:
         self._context, self._own_context = context_for(endpoint)
@@ -132,7 +134,7 @@ class ServerLink:
         self._socket.set_hwm(QUEUE)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.MAXMSGSIZE, max(max_message_bytes, MOST_FIRST_BYTES))
-        # Not 0: without waiting, libzmq takes a queue for full that was emptied just now.
+        # Not 0: without waiting, libzmq considers a queue full that has just been emptied.
         self._socket.setsockopt(zmq.SNDTIMEO, SEND_DEADLINE_MS)
         if endpoint.startswith("ipc:"):
             self._socket.setsockopt(zmq.IPC_FILTER_UID, os.getuid())
@@ -148,22 +150,24 @@ class ServerLink:
         self.descriptor = int(self._socket.getsockopt(zmq.FD))
 
     def has_news(self) -> bool:
-        """Whether a message is here. It costs as much as receiving one, but less than an exception."""
+        """Whether a message has arrived. It costs as much as receiving one, but less than an exception."""
         return bool(int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
     def receive(self) -> tuple[bytes, Message]:
-        """Who sent, and what. Only where a message is here."""
+        """The sender and the message. Call it only if one has arrived."""
         who: bytes = _receive(self._socket)  # never without a frame behind it
         first = _receive(self._socket, 0, False)
         return who, _new(Message, (first.bytes, receive_frames(self._socket) if first.more else [], 0))
 
     def wait(self, also: int) -> bool:
-        """Until a message is here, or `also`, a descriptor, can be read. Whether it is that."""
+        """Waits until a message has arrived or the descriptor `also` is readable, and returns whether it is
+        the latter.
+        """
         ready = zmq_poll([(self._socket, POLLIN), (also, POLLIN)], -1)
         return len(ready) != 1 or ready[0][0] == also
 
     def send(self, who: bytes, first: bytes, frames: list[memoryview]) -> bool:
-        """Whether it could be queued: False where the peer has gone, or takes nothing more."""
+        """Whether it could be queued: False if the peer has gone or accepts no more."""
         socket = self._socket
         try:
             _send(socket, who, SNDMORE)
@@ -179,21 +183,21 @@ class ServerLink:
         return True
 
     def close(self) -> None:
-        """Drops what is not sent. Removes the socket's file, as libzmq does."""
+        """Drops unsent messages. Removes the socket's file, as libzmq does."""
         self._socket.close(0)
         if self._own_context:
             self._context.term()
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: list[memoryview]) -> None:
-    """The rest of a message."""
+    """Sends the rest of a message."""
     last = len(frames) - 1
     for n, frame in enumerate(frames):
         socket.send(frame, 0 if n == last else zmq.SNDMORE, copy=len(frame) < COPY_BELOW)
 
 
 def receive_frames(socket: zmq.Socket[bytes]) -> list[memoryview]:
-    """The rest of a message, without a copy; what is above the number allowed is dropped."""
+    """Receives the rest of a message without copying; frames above the allowed number are dropped."""
     frames: list[memoryview] = []
     while True:
         frame = socket.recv(copy=False)

@@ -1,4 +1,4 @@
-"""Arrays into a message and out of it: one path for all, which puts each where its size says."""
+"""Arrays into messages and back: one code path, which places each array by its size."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ class Slot(Protocol):
 
     @property
     def plain(self) -> bool:
-        """Whether arrays are only to be copied in, one behind the other."""
+        """Whether arrays are simply copied in, one after another."""
         ...
 
     def begin(self, call: int) -> None:
-        """For the arrays of this call."""
+        """Prepares for the arrays of this call."""
         ...
 
     def put(self, offset: int, data: memoryview) -> None:
-        """Copies an array to where `store` has put such a one."""
+        """Copies an array to an offset from an earlier `store` of the same layout."""
         ...
 
     def lend(self, size: int) -> memoryview | None:
-        """Memory for an array that is written in place; None where there is none."""
+        """Memory for an array that is written in place; None if there is none."""
         ...
 
     def find(self, data: memoryview) -> int | None:
-        """Where it lies in this slot already; None where it does not."""
+        """Its offset if it is in this slot already; otherwise None."""
         ...
 
     def store(self, data: memoryview) -> int | None:
-        """Copies it in and says where; None where it does not fit."""
+        """Copies it in and returns its offset; None if it does not fit."""
         ...
 
     def view(self, offset: int, size: int) -> memoryview:
-        """The bytes there. Raises `InvalidMessage` where they are not all inside."""
+        """The bytes there. Raises `InvalidMessage` if they are not entirely inside."""
         ...
 
     def release(self) -> None:
-        """Lets the memory go."""
+        """Unmaps the memory."""
         ...
 
 
 class Sizes(NamedTuple):
-    """Where arrays go.
+    """Where arrays of which size go.
 
     Attributes:
         inline_bytes: up to this size into the first frame.
@@ -83,7 +83,7 @@ class Sizes(NamedTuple):
 
 
 class Packed(NamedTuple):
-    """A message but for its prefix.
+    """A message without its prefix.
 
     Attributes:
         body_bytes: of the header's body.
@@ -106,7 +106,7 @@ class Packed(NamedTuple):
 
 
 class _Layout:
-    """Places of the arrays of one message."""
+    """The offsets of the arrays of one message."""
 
     def __init__(self, sizes: Sizes, slot: Slot | None) -> None:
         self.sizes = sizes
@@ -147,7 +147,7 @@ class _Layout:
 
 
 def pack(arrays: Sequence[Array], arguments: Arguments, sizes: Sizes, slot: Slot | None) -> Packed:
-    """Raises `Refused` where limits forbid it, `RpcError` where an array is wrong in itself."""
+    """Raises `Refused` if limits forbid it, `RpcError` if an array is invalid in itself."""
     layout = _Layout(sizes, slot)
     parts = []
     total = 0
@@ -191,8 +191,8 @@ def _padded(body: bytes) -> bytes:
 
 
 class Packer:
-    """Packs the messages of one connection. Where arrays go follows from their types and shapes, so it is
-    worked out once for each combination.
+    """Packs the messages of one connection. The layout follows from types and shapes, so it is worked out
+    once for each combination.
 
     Attributes:
         sizes: that decide.
@@ -203,7 +203,7 @@ class Packer:
         self._known: dict[tuple[tuple[DType, tuple[int, ...]], ...], tuple[Packed, list[_Step]]] = {}
 
     def pack(self, arrays: Sequence[Array], arguments: Arguments, slot: Slot | None) -> Packed:
-        """As `pack` does."""
+        """As the function `pack`."""
         if slot is not None and not slot.plain:
             return pack(arrays, arguments, self.sizes, slot)
         key = tuple([array[:2] for array in arrays])
@@ -260,7 +260,7 @@ def _wrong_size(array: Array) -> str:
 
 
 def too_large(size: int, most: int) -> str:
-    """What to say of a message above the limit."""
+    """The error text for a message above the limit."""
     return (
         f"{size} bytes of arrays in one message; at most {most} are allowed here: raise max_message_bytes, "
         "or send less at once"
@@ -274,7 +274,7 @@ def first_frame(prefix: bytes, packed: Packed) -> bytes:
 
 
 class Unpacker:
-    """Reads what `pack` wrote, and believes nothing of it."""
+    """Reads what `pack` wrote, and validates all of it."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -289,7 +289,7 @@ class Unpacker:
         checked = check(CALL.decode(first, prefix), len(raw))
         if checked.total > self._most_bytes:
             raise Refused(too_large(checked.total, self._most_bytes))
-        # Arguments are handed out, and may be changed by who gets them.
+        # Arguments are passed on, and may be changed by their receiver.
         if not checked.arguments and len(raw) <= 1024:
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()
@@ -299,8 +299,8 @@ class Unpacker:
     def arrays(
         self, checked: Checked, first: bytes | memoryview, frames: Sequence[memoryview], slot: Slot | None
     ) -> list[Array]:
-        """Views of the message, which is read-only, and of the slot. Raises `InvalidMessage` where one is not
-        wholly inside.
+        """Views of the message, which is read-only, and of the slot. Raises `InvalidMessage` if one is not
+        entirely inside.
         """
         parts, _, _, _, start, inline_bytes, behind, shared_end = checked
         if behind != len(frames):

@@ -1,4 +1,4 @@
-"""The server's side of meeting a client: what is agreed, and the shared memory it gets."""
+"""The server's side of the handshake: what is agreed with a client, and the shared memory it gets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from flagscale_perf.rpc.transport.packing import Packer, Sizes
 
 TOKEN_BYTES = 16
 KEY_BYTES = 32
-PROBE = 1  # code of a PING that only asks whether the client is still there
+PROBE = 1  # code of a PING that only checks whether the client is still alive
 INLINE_AT_FIRST = 4096
 
 
 class Reception:
-    """Knows who is connected.
+    """Keeps the connected clients.
 
     Attributes:
         epoch: of this server.
@@ -45,7 +45,7 @@ class Reception:
         self._count = 0
 
     def find(self, who: bytes) -> Connection | None:
-        """By its identity at ZeroMQ."""
+        """The connection with this ZeroMQ identity."""
         return self._connections.get(who)
 
     def greet(self, who: bytes, prefix: Prefix, message: Message) -> None:
@@ -88,7 +88,7 @@ class Reception:
             raise Refused(f"{self._options.max_clients} clients are connected already; raise max_clients")
 
     def attach(self, side: UnixLink, message: Message) -> Connection:
-        """Answers an ATTACH: from now on the socket belongs to a connection. Raises `Refused`,
+        """Answers an ATTACH: from then on the socket belongs to a connection. Raises `Refused`,
         `InvalidMessage`.
         """
         prefix = header.read_prefix(message.first)
@@ -121,7 +121,7 @@ class Reception:
             arena.close_descriptor()
 
     def _share(self, connection: Connection) -> bytes:
-        """Makes its shared memory; the key, where it is to be sealed."""
+        """Allocates its shared memory and returns the key if it is to be sealed."""
         if not connection.wants_shared or not self._arena_bytes:
             return b""
         shared = connection.shared
@@ -136,7 +136,7 @@ class Reception:
         return key
 
     def settle(self, connection: Connection, prefix: Prefix, message: Message) -> bytes:
-        """Answers a SETTLE: replies take the sizes that the client has measured."""
+        """Answers a SETTLE: replies use the sizes that the client measured."""
         body = header.SETTLE.decode(message.first, prefix)
         inline = -1 if connection.sealed else body.inline_bytes
         sizes = connection.packer.sizes
@@ -152,7 +152,7 @@ class Reception:
             connection.close()
 
     def all(self) -> Iterator[Connection]:
-        """Everybody who is connected."""
+        """Every connected client."""
         return iter(list(self._connections.values()))
 
     def _message(self, kind: Kind, body: bytes) -> bytes:

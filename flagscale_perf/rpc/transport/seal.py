@@ -1,8 +1,8 @@
-"""Arrays in shared memory, encrypted: AES-256-GCM, written straight into the slot.
+"""Encrypted arrays in shared memory: AES-256-GCM, written straight into the slot.
 
-Each connection has a key of its own, which the server makes and hands over on the unix socket once the peer's
-credentials are checked. A nonce is never used twice: it holds the direction, the number of the call, and that
-of the array in the message. Who changes a byte, or moves an array, makes the call fail.
+Each connection has its own key, which the server generates and passes over the unix socket once the peer's
+credentials are checked. A nonce is never reused: it contains the direction, the number of the call, and that
+of the array in the message. Changing a byte or moving an array makes the call fail.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class SealedSlot:
         self._plain = NOTHING
 
     def begin(self, call: int) -> None:
-        """For the arrays of this call."""
+        """Prepares for the arrays of this call."""
         self._slot.begin(call)
         self._call = call
         self._count = 0
 
     def lend(self, size: int) -> memoryview | None:
-        """None: plaintext never lies in shared memory."""
+        """None: plaintext is never in shared memory."""
         return None
 
     def find(self, data: memoryview) -> int | None:
-        """None, likewise."""
+        """None, for the same reason."""
         return None
 
     def store(self, data: memoryview) -> int | None:
-        """Encrypts an array into the slot and says where; None where it does not fit."""
+        """Encrypts an array into the slot and returns its offset; None if it does not fit."""
         size = len(data)
         room = self._slot.reserve(size + TAG_BYTES)
         if room is None:
@@ -61,15 +61,15 @@ class SealedSlot:
         return offset
 
     def put(self, offset: int, data: memoryview) -> None:
-        """Never asked for: the slot is not plain."""
+        """Never called, as the slot is not plain."""
         raise NotImplementedError
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Decrypted, in memory that the next message is decrypted into. Raises `InvalidMessage` where it is
-        not what the other side wrote.
+        """Decrypts into memory that the next message reuses. Raises `InvalidMessage` if it is not what the
+        other side wrote.
         """
         sealed = self._slot.view(offset, size + TAG_BYTES)
-        if not self._plain:  # as large as the slot, of which the system gives only what is used
+        if not self._plain:  # as large as the slot; the system allocates only what is used
             self._plain = memoryview(bytearray(self._slot.size))
         plain = self._plain[offset : offset + size]
         try:
@@ -83,5 +83,5 @@ class SealedSlot:
         return NONCE.pack(self._direction, 0, self._count, self._call)
 
     def release(self) -> None:
-        """Lets the memory go."""
+        """Unmaps the memory."""
         self._slot.release()

@@ -41,7 +41,9 @@ class Server:
         options: ServerOptions,
         observe: Callable[[ServedRecord], None] | None = None,
     ) -> None:
-        """Binds; `serve` answers. `observe` gets the record of each call, on the serving thread."""
+        """Binds the endpoint; `serve` answers calls. `observe` gets the record of each call, on the serving
+        thread.
+        """
         _check(methods, options)
         self._options = options
         self._stopping = False
@@ -72,7 +74,7 @@ class Server:
             self._poll.register(self._listener, select.EPOLLIN)
 
     def serve(self) -> None:
-        """Until `stop`, SIGINT or SIGTERM; closes everything at its end."""
+        """Runs until `stop`, SIGINT or SIGTERM, then closes everything."""
         try:
             with self._wake.rung_by_signals(self.stop):
                 while not self._stopping:
@@ -102,25 +104,27 @@ class Server:
                 self._serve_stranger(descriptor)
 
     def _wait_by(self, unix: bool) -> None:
-        """Every way of waiting hears of everything, and is quicker for one of them: the one used last."""
+        """All ways of waiting notice every event, but each is quickest for one kind: this uses the one for
+        the last event.
+        """
         if unix == self._by_unix:
             return
         self._by_unix = unix
         if unix:
             self._poll.register(self._link.descriptor, select.EPOLLIN)
-            self._serve_zeromq()  # its descriptor tells of news once, and that may have been just now
+            self._serve_zeromq()  # its descriptor signals only once, and may have done so just now
         else:
             self._poll.unregister(self._link.descriptor)
 
     def stop(self) -> None:
-        """Ends `serve` after the call that is being served. From any thread, or a handler of signals."""
+        """Ends `serve` after the current call; may be called from any thread or signal handler."""
         self._stopping = True
         self._wake.ring()
 
     # --- who speaks
 
     def _serve_zeromq(self) -> None:
-        # ZeroMQ's descriptor tells of news once: everything that is there must be taken.
+        # ZeroMQ's descriptor signals only once: all waiting messages must be taken.
         while not self._stopping and self._link.has_news():
             self._serve_one()
 
@@ -183,7 +187,7 @@ class Server:
     # --- what is said
 
     def _answer(self, connection: Connection | None, send: Send, message: Message, who: bytes | None) -> bool:
-        """False where the client has gone, and is to be forgotten."""
+        """False if the client has gone and is to be forgotten."""
         begun = time.monotonic_ns()
         call = 0
         try:
@@ -224,7 +228,7 @@ class Server:
         self._reception.forget(who)
 
     def close(self) -> None:
-        """For a server that is not to serve; `serve` does it at its end."""
+        """For a server that will not serve; `serve` calls it at its end."""
         if self._wake.descriptor < 0:
             return
         for connection in self._reception.all():

@@ -1,9 +1,8 @@
-"""A wait that looks for news for a while before it sleeps.
+"""A wait that polls for a while before it sleeps.
 
-To wake a process up takes tens of microseconds, more than a small call does. Whoever had a short wait the
-last time looks again and again for `SPIN_NS` and sleeps only then; whoever had a long one sleeps at once. So
-nobody keeps a core busy while a method computes or while nobody calls; nor on a machine of one core, or whose
-cores have more to do than they can.
+Waking a process up takes tens of microseconds, more than a small call. After a short wait, the next one polls
+for up to `SPIN_NS` before sleeping; after a long wait, the next one sleeps at once. So no core is kept busy
+while a method computes or while there are no calls, nor on a machine with one core or with overloaded cores.
 """
 
 from __future__ import annotations
@@ -13,27 +12,27 @@ import time
 from collections.abc import Callable
 
 SPIN_NS = 50_000
-SHORT_NS = 2 * SPIN_NS  # a wait with two wake-ups in it, which looking would have made shorter
-LOAD_FOR_NS = 10**9  # so long what the machine has to do is taken to be the same
-FULL = 1.25  # runnable processes a core: both ends of a connection that look are two of them
+SHORT_NS = 2 * SPIN_NS  # a wait that includes two wake-ups, which polling would have saved
+LOAD_FOR_NS = 10**9  # for so long the machine's load is assumed to stay the same
+FULL = 1.25  # runnable processes per core; two polling ends of a connection are two of them
 now = time.monotonic_ns
-yield_core = os.sched_yield  # to the other process, which may have to run on this very core
+yield_core = os.sched_yield  # yields to the other process, which may need this very core
 
 
 class Spin:
-    """Of one place where a thread waits."""
+    """The state of one place where a thread waits."""
 
     __slots__ = ("_cores", "_has_room", "_is_worth_it", "_look", "_load_until_ns")
 
     def __init__(self, look: Callable[[int], object]) -> None:
-        """`look(0)` says at once whether there is something, as `poll` of the objects of `select` does."""
+        """`look(0)` tells at once whether something is there, as `poll` of the objects in `select` does."""
         self._look = look
         self._cores = len(os.sched_getaffinity(0))
         self._has_room = self._is_worth_it = False
         self._load_until_ns = 0
 
     def wait(self) -> int:
-        """Returns once there is something, or when it is time to sleep; the mark at which it began."""
+        """Returns the start time of the wait, once something is there or it is time to sleep."""
         begun = now()
         if self._is_worth_it:
             if begun > self._load_until_ns:
@@ -46,5 +45,5 @@ class Spin:
         return begun
 
     def ended(self, waited_ns: int) -> None:
-        """There is something. How long that took, sleep included."""
+        """Something has arrived. Notes how long that took, including sleep."""
         self._is_worth_it = waited_ns < SHORT_NS

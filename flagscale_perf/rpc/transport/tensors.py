@@ -1,4 +1,4 @@
-"""Arrays as tensors of torch and back, without a copy on the CPU."""
+"""Arrays as torch tensors and back, without a copy on the CPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = {theirs: ours for ours, theirs in TORCH.items()}
 
 
 def dtype_of(dtype: torch.dtype) -> DType:
-    """Raises `RpcError` for one that calls do not carry."""
+    """Raises `RpcError` for a type that calls do not carry."""
     try:
         return OURS[dtype]
     except KeyError:
@@ -32,7 +32,7 @@ def dtype_of(dtype: torch.dtype) -> DType:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """The tensor's own memory where it is contiguous and on the CPU; a copy otherwise."""
+    """The tensor's own memory if it is contiguous and on the CPU; otherwise a copy."""
     dtype = dtype_of(tensor.dtype)
     # Flat first: one with a last dimension of 1 counts as contiguous with any stride there, and cannot be
     # viewed as another type then.
@@ -41,7 +41,9 @@ def array_of(tensor: torch.Tensor) -> Array:
 
 
 def tensor_of(array: Array) -> torch.Tensor:
-    """Of the array's own memory, and valid as long as that is. Not to be written where that is read-only."""
+    """A tensor on the array's own memory, valid as long as that is. It must not be written to if that is
+    read-only.
+    """
     dtype = TORCH[array.dtype]
     if not len(array.data):
         return torch.empty(array.shape, dtype=dtype)
@@ -53,7 +55,7 @@ def _from_buffer(data: memoryview, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _warn_once() -> None:
-    """Torch warns once a process of memory that is read-only, as replies in shared memory are by intent."""
+    """Suppresses torch's warning about read-only memory, which replies in shared memory have on purpose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         _from_buffer(memoryview(b"\0"), torch.uint8)

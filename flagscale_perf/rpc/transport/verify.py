@@ -1,4 +1,4 @@
-"""Whether a product that somebody else computed is right, for a small part of what it costs to compute it.
+"""Checks a product computed by another party, for a fraction of the cost of computing it.
 
 Freivalds' check: where C = A B, A (B v) and C v are equal for every v; where C is wrong, they are equal for
 at most half of all v of -1 and 1. Products in floating point are never equal to the last bit:
@@ -15,7 +15,7 @@ ROUNDING = 8.0  # times the rounding of what is summed: above what right product
 def is_product(
     product: torch.Tensor, left: torch.Tensor, right: torch.Tensor, rounds: int = 2, seed: int | None = None
 ) -> bool:
-    """Whether `product` is `left @ right`, as far as rounding lets one say.
+    """Whether `product` is `left @ right`, as far as rounding allows to tell.
 
     Args:
         product: of shape (..., m, n), as it came.
@@ -33,7 +33,7 @@ def is_product(
 
 
 def chance_of(seed: int | None = None) -> torch.Generator:
-    """Of vectors that the other side cannot foresee, unless a test gives a seed."""
+    """A source of random vectors that the other side cannot foresee, unless a test gives a seed."""
     chance = torch.Generator()
     if seed is None:
         chance.seed()
@@ -47,7 +47,7 @@ def signs_of(count: int, chance: torch.Generator) -> torch.Tensor:
 
 
 def applied(right: torch.Tensor, signs: torch.Tensor) -> torch.Tensor:
-    """B v. It may be kept where B stays the same, and v stays secret."""
+    """B v. It can be reused while B stays the same and v stays secret."""
     return _times(right, signs)
 
 
@@ -69,12 +69,12 @@ def wrong_rows(
     # B v can be small by chance, and the entries of C were rounded all the same: both are summed.
     applied_length = _length(across) if across.dim() == 1 else _length(across).unsqueeze(-1)
     summed = _length(product) + _length(left) * applied_length
-    return ~(difference <= ROUNDING * unit * summed)  # what is no number is not below anything
+    return ~(difference <= ROUNDING * unit * summed)  # NaN compares false, so it counts as wrong
 
 
 def _times(matrix: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """In the matrix' own type, as a wider copy of it would cost more than the product; but sums of float16
-    overflow.
+    """Computed in the matrix's own type, as a wider copy would cost more than the product; but sums of
+    float16 overflow.
     """
     if matrix.dtype is torch.float16:
         matrix = matrix.float()

@@ -1,4 +1,4 @@
-"""What ends the wait of a server: a call of `ring` from any thread, or a signal."""
+"""Ends a server's wait: by a call of `ring` from any thread, or by a signal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Wake:
-    """A pipe that a wait looks at, too.
+    """A pipe that is polled along with other descriptors.
 
     Python runs the handler of a signal between two of its instructions. One that comes right before a wait
     begins would be forgotten until the wait ends; so signals write into the pipe themselves.
@@ -26,20 +26,20 @@ class Wake:
         self.descriptor, self._end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
 
     def ring(self) -> None:
-        """Ends the wait. From any thread, or a handler of signals; after `close` it does nothing."""
+        """Ends the wait; may be called from any thread or signal handler. Does nothing after `close`."""
         if self._end >= 0:
             with suppress(OSError):  # full: it is readable then
                 os.write(self._end, b"\0")
 
     def drain(self) -> None:
-        """Makes the next wait wait again."""
+        """Resets it, so that the next wait waits again."""
         with suppress(BlockingIOError):
             while os.read(self.descriptor, 512):
                 pass
 
     @contextmanager
     def rung_by_signals(self, stop: Callable[[], None]) -> Iterator[None]:
-        """Meanwhile SIGINT and SIGTERM call `stop`; on the main thread only, as Python has it."""
+        """While active, SIGINT and SIGTERM call `stop`; on the main thread only, as Python requires."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -57,7 +57,7 @@ class Wake:
             signal.set_wakeup_fd(woken)
 
     def close(self) -> None:
-        """May be called again."""
+        """May be called repeatedly."""
         if self._end >= 0:
             end, self._end = self._end, -1
             os.close(end)
