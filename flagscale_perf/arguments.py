@@ -28,7 +28,7 @@ from flagscale_perf.spine.steps import Steps, parse_ranks
 from flagscale_perf.spine.units import for_stdout
 
 ENV_PREFIX = "FLAGSCALE_PERF_"
-# From one part of the package to another: the first is that of `launcher/entrypoint.py`.
+# Variables between parts of the package, not options; the first is set by `launcher/entrypoint.py`.
 _OWN_VARIABLES = (
     "FLAGSCALE_PERF_ENTRYPOINT",
     stop_note.VARIABLE,
@@ -244,7 +244,8 @@ class PerfConfig:
 
     @classmethod
     def from_args(cls, args: Any, environ: Mapping[str, str] | None = None) -> PerfConfig:
-        """From the host's parsed arguments, a namespace or a mapping.
+        """From the host's parsed arguments, a namespace or a mapping. Those that are missing or None come
+        from the environment, otherwise the default applies. Raises PerfError.
 
         What is missing or None there is taken from the environment, else the default. Raises PerfError.
         """
@@ -260,7 +261,7 @@ class PerfConfig:
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> PerfConfig:
-        """From what `as_dict` gave, in any version: an option that is missing or wrong has its default."""
+        """From the result of `as_dict` of any version: a missing or invalid option gets its default."""
         values = {}
         for option in fields(cls):
             with contextlib.suppress(PerfError):
@@ -269,7 +270,7 @@ class PerfConfig:
         return cls(**values)
 
     def columns(self) -> list[str]:
-        """The keys of the figures that are columns of the text logs; none where nobody chose any."""
+        """The keys of the figures chosen as columns of the text logs; empty if none were chosen."""
         return self.perf_columns.split(",") if self.perf_columns else []
 
     def as_dict(self) -> dict[str, Any]:
@@ -288,7 +289,7 @@ def env_of(name: str) -> str:
 
 
 def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that look like an option's and are none, each with what is wrong about it."""
+    """Environment variables that look like options but are not, each with what is wrong about it."""
     options = [env_of(option.name) for option in fields(PerfConfig)]
     return {
         name: f"no option of the monitor has this variable{did_you_mean(name, options, 1, ENV_PREFIX)}"
@@ -298,14 +299,14 @@ def unknown_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_option(name: str, value: Any, label: str) -> None:
-    """Raises PerfError that begins with `label` for a value that the option cannot have."""
+    """Raises PerfError beginning with `label` for a value that the option cannot have."""
     if not _is_unset(value):
         _checked(next(option for option in fields(PerfConfig) if option.name == name), value, label)
 
 
 def check_profile(config: PerfConfig, given: Mapping[str, Any]) -> None:
-    """Raises PerfError where profiling is asked for and cannot be meant. `given`: what was typed, with the
-    host's own arguments.
+    """Raises PerfError for invalid profiling options. `given`: the arguments as typed, including the host's
+    own.
     """
     steps, ranks = given.get("perf_profile_steps"), given.get("perf_profile_ranks")
     if not _is_unset(steps) and not config.enable_perf_monitor:
@@ -381,7 +382,7 @@ def _add_option(group: argparse._ArgumentGroup, option: Field[Any], flag: str) -
 
 def _argparse_type(option: Field[Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
-        """The option's value; None where the text stands for "not set"."""
+        """The option's value; None if the text stands for "not set"."""
         if _is_unset(text):
             return None
         try:

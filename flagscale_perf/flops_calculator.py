@@ -1,9 +1,9 @@
 """FLOPs of a training step, exact to the FLOP: `ModelShape` in, one number for every component and phase out.
 
-Three conventions for attention; they change nothing else. `full` counts every (query, key) pair of a
-sequence, s * s. `causal_half` counts s * s / 2: what Megatron reports, and what our TFLOPS are. `visible`
-counts the pairs that the mask leaves: s (s + 1) / 2, fewer under a sliding window. A packed document attends
-to itself only: the sum over the documents' lengths. Model FLOPs are forward and backward (for MFU); hardware
+Three conventions for attention; they affect nothing else. `full` counts every (query, key) pair of a
+sequence, s * s. `causal_half` counts s * s / 2, as Megatron reports and as our TFLOPS use. `visible` counts
+the pairs that the mask leaves: s (s + 1) / 2, fewer under a sliding window. A packed document attends to
+itself only: the sum over the documents' lengths. Model FLOPs are forward and backward (for MFU); hardware
 FLOPs add recomputation and the padding of experts (for HFU).
 
 The core of a recurrent layer has three forms: `recurrent` multiplies what the recurrence itself does, token
@@ -36,7 +36,7 @@ CONVENTIONS = ("full", "causal_half", "visible")
 
 
 class Family(NamedTuple):
-    """One model family: its name and whose it is. What a model is made of, its shape says block by block.
+    """One model family. What a model consists of, its shape tells block by block.
 
     Attributes:
         name: what `ModelShape.family` says.
@@ -98,7 +98,7 @@ FAMILIES = (
 
 @dataclass(frozen=True)
 class ModelShape(Shape):
-    """A `Shape` that knows its family and where shapes come from."""
+    """A `Shape` with its family, and constructors for the sources of shapes."""
 
     @classmethod
     def from_args(cls, args: Any) -> ModelShape:
@@ -138,7 +138,7 @@ class ModelShape(Shape):
 
     @property
     def convention(self) -> str:
-        """How a live run counts it: attention, and the cores of recurrent layers if there are any."""
+        """How a live run counts the model: attention, and the cores of recurrent layers if there are any."""
         if self.mamba or self.delta or self.kda:
             return "causal_half, recurrent cores (chunked in hardware FLOPs)"
         return "causal_half"
@@ -163,7 +163,7 @@ def _walk(shape: Shape, core_form: str = "recurrent") -> Tape:
 
 
 class Packed(NamedTuple):
-    """What is known of the packed documents of one step.
+    """What is known of one step's packed documents.
 
     Attributes:
         tokens: sum of the documents' lengths; None: every token of the step counts, padding included.
@@ -212,7 +212,7 @@ class _Slopes(NamedTuple):
     squared_length: int
 
     def flops(self, tokens: int, squared_lengths: int) -> int:
-        """FLOPs of so many tokens, with the sum of their documents' squared lengths."""
+        """FLOPs for this many tokens and this sum of the documents' squared lengths."""
         return self.token * tokens + self.squared_length * squared_lengths
 
 

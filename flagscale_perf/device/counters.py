@@ -7,13 +7,13 @@ from typing import ClassVar, Protocol
 
 from flagscale_perf.spine.records import record
 
-POWER_MW = range(1_000, 5_000_001)  # of one device; a counter in watts and a driver's 2^32 - 1 are outside
+POWER_MW = range(1_000, 5_000_001)  # of one device; excludes a counter in watts and a driver's 2^32 - 1
 
 
 @record("hardware", start="at_ns")
 @dataclass(frozen=True)
 class HardwareRecord:
-    """One reading of a device, about one a second; None for what device, driver or library does not have.
+    """One reading of a device, about once a second. None for what the device, driver or library lacks.
 
     Attributes:
         at_ns: monotonic mark.
@@ -83,5 +83,5 @@ _PLAUSIBLE = {
 
 
 def plausible(name: str, value: int) -> int | None:
-    """The value of a field of `HardwareRecord` if it can be true, else None."""
+    """The value of a field of `HardwareRecord` if it is possible, otherwise None."""
     return value if value in _PLAUSIBLE[name] else None

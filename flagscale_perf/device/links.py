@@ -1,6 +1,4 @@
-"""The cards of a machine as NVIDIA's driver knows them: what links them, what they can do at best, who uses
-them. Through NVML (nvidia-ml-py), which is imported when it is asked.
-"""
+"""The cards of a machine as NVIDIA's driver knows them: their links, their peak rates, and who uses them."""
 
 from __future__ import annotations
 
@@ -9,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NO_DRIVER = "no NVIDIA driver"
-BUSY_PERCENT = 5  # of a card's time: more is another job
+BUSY_PERCENT = 5  # of a card's time: above this, another job is running
 MOST_PROCESSES = 8
 P2P_READ = 0  # nvmlGpuP2PCapsIndex_t of nvml.h; nvidia-ml-py has a tuple under its name
-# GB/s of a lane, one way, after the line's code, by generation of PCIe.
+# GB/s of a PCIe lane, one way, net of line coding, by generation.
 LANE_GB_PER_S = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 # Common ancestor of two cards, as nvidia-smi's matrix calls it.
 ANCESTORS = {0: "same card", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
@@ -20,7 +18,7 @@ ANCESTORS = {0: "same card", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "S
 
 @dataclass(frozen=True)
 class Process:
-    """Who uses a card.
+    """A process that uses a card.
 
     Attributes:
         pid: of it.
@@ -34,14 +32,14 @@ class Process:
 
     @property
     def words(self) -> str:
-        """`pid 12 python (3.1 GB)`."""
+        """For example `pid 12 python (3.1 GB)`."""
         memory = "" if self.memory_bytes is None else f" ({self.memory_bytes / 1e9:.1f} GB)"
         return f"pid {self.pid} {self.name}".rstrip() + memory
 
 
 @dataclass(frozen=True)
 class Card:
-    """One card. None for what the driver does not say.
+    """One card. None for what the driver does not report.
 
     Attributes:
         index, name, uuid: of the driver.
@@ -70,7 +68,7 @@ class Card:
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """GB/s of what can be known: "nvlink" and "pcie" one way, "memory" read and written."""
+        """GB/s where known: "nvlink" and "pcie" one way, "memory" read and written."""
         found = {}
         if self.links and self.link_mb_per_s:
             found["nvlink"] = self.links * self.link_mb_per_s / 1e3
@@ -82,7 +80,7 @@ class Card:
 
     @property
     def source(self) -> dict[str, str]:
-        """Where each ceiling is from."""
+        """Where each ceiling comes from."""
         return {
             "nvlink": f"{self.links} links of {(self.link_mb_per_s or 0) / 1e3:g} GB/s, the line's rate",
             "pcie": f"generation {self.pcie_generation}, {self.pcie_width} lanes",
@@ -121,9 +119,7 @@ class Topology:
     why: str = ""
 
     def busy(self, indices: set[int] | None = None) -> str:
-        """Who keeps a card busy that is to be measured, one phrase; "" where nobody does. All cards without
-        indices.
-        """
+        """Who keeps one of these cards busy, as one phrase; "" if nobody does. Without indices, any card."""
         said = []
         for card in self.cards:
             if (indices is None or card.index in indices) and (card.busy_percent or 0) > BUSY_PERCENT:
@@ -133,7 +129,7 @@ class Topology:
 
 
 def read_topology() -> Topology:
-    """Asks the driver; nothing of it raises."""
+    """Asks the driver; never raises."""
     try:
         import pynvml
     except ImportError:
@@ -168,20 +164,20 @@ def _read(nvml: Any) -> Topology:
 
 
 class _Asker:
-    """What the driver refuses is not known."""
+    """Queries the driver; None for what it refuses."""
 
     def __init__(self, nvml: Any) -> None:
         self.nvml = nvml
 
     def get(self, query: Callable[..., Any], *args: Any) -> Any:
-        """The answer; None where there is none."""
+        """The answer; None if there is none."""
         try:
             return query(*args)
         except self.nvml.NVMLError:
             return None
 
     def text(self, query: Callable[..., Any], *args: Any) -> str | None:
-        """The same of a text."""
+        """The answer as text."""
         found = self.get(query, *args)
         return found.decode(errors="replace") if isinstance(found, bytes) else found
 
@@ -216,7 +212,7 @@ def _card(ask: _Asker, index: int, handle: Any, places: dict[tuple[int, int, int
 
 
 def _peers(ask: _Asker, handle: Any, places: dict[tuple[int, int, int], int]) -> dict[str, int] | None:
-    """What the links that are up lead to; None where the card has no links that the driver knows."""
+    """What the active links lead to; None if the card has no links known to the driver."""
     nvml, found, known = ask.nvml, dict[str, int](), False
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         is_up = ask.get(nvml.nvmlDeviceGetNvLinkState, handle, link)

@@ -1,4 +1,4 @@
-"""A mark: one integer that says which interval begins or ends, and when.
+"""A mark: one integer that tells which interval begins or ends, and when.
 
 The low bits are the clock's reading, above it stands the interval's number and whether this is its end:
 `monotonic_ns() + start_of(number)`.
@@ -13,18 +13,16 @@ _LAST_NUMBER = 31
 
 
 def start_of(number: int) -> int:
-    """What is added to the clock's reading where interval `number` begins; numbers are from 0 to 30."""
+    """What is added to the clock's reading at the beginning of interval `number`, from 0 to 30."""
     return (2 * number) << CLOCK_BITS
 
 
 def stop_of(number: int) -> int:
-    """The same where it ends."""
+    """What is added at its end."""
     return (2 * number + 1) << CLOCK_BITS
 
 
-END = stop_of(
-    _LAST_NUMBER
-)  # the step ends here: for a device, whose step ends at another time than the host's
+END = stop_of(_LAST_NUMBER)  # the end of the step on the device, which differs from that on the host
 
 
 def kind_of(mark: int) -> int:

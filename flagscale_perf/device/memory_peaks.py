@@ -1,4 +1,4 @@
-"""Memory of known chips, how much and how fast: what stands beside the peak FLOP/s of a roofline.
+"""Memory size and bandwidth of known chips: the counterpart of the peak FLOP/s in a roofline.
 
 Names are matched whole, as in `peaks`. A chip whose makers' figures are not public has no row.
 """
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"(\d+)\s?gb")
 
 @dataclass(frozen=True)
 class Memory:
-    """Of one device.
+    """The memory of one device.
 
     Attributes:
         bytes_per_s: by its datasheet.
@@ -32,7 +32,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class MemoryRow:
-    """One chip, or those that have the same memory.
+    """One chip, or several with the same memory.
 
     Attributes:
         pattern: regular expression of the driver's whole name for it, in any case.
@@ -67,7 +67,7 @@ ROWS = (
 
 
 def memory_of(device_name: str) -> Memory | None:
-    """Of the device that the driver calls so; None where it is not known."""
+    """The memory of the device with this driver name; None if unknown."""
     name = " ".join(device_name.lower().split())
     row = next((row for row in ROWS if re.fullmatch(row.pattern, name)), None)
     if row is None:
@@ -78,9 +78,7 @@ def memory_of(device_name: str) -> Memory | None:
 
 
 def whole_name(device: str) -> str:
-    """The driver's name of a device that is called by a part of it, such as "H200". Raises PerfError where
-    none or several are called so.
-    """
+    """The driver's full name for a part of it, such as "H200". Raises PerfError if none or several match."""
     if is_known(device):
         return device
     words = set(re.split(r"[^a-z0-9]+", device.lower()))

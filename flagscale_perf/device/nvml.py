@@ -31,7 +31,7 @@ class NvmlReader:
     name: ClassVar[str] = "NVML"
 
     def __init__(self, nvml: Any, device: Any) -> None:
-        """Of the module `pynvml` and a device handle of its; `open` finds both."""
+        """`pynvml` and a device handle of that module; `open` finds both."""
         self._nvml = nvml
         self._device = device
         self._refused: set[str] = set()
@@ -56,7 +56,7 @@ class NvmlReader:
             raise NoCountersError(str(error)) from None
 
     def read(self) -> HardwareRecord:
-        """About 10 queries and one a link. None of the PCIe throughput, which takes the driver 40 ms."""
+        """About 10 queries and one per link. PCIe throughput is left out, as it takes the driver 40 ms."""
         nvml, device = self._nvml, self._device
         queries: dict[str, Callable[[], int]] = {
             "energy_mj": lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(device),
@@ -84,7 +84,7 @@ class NvmlReader:
         try:
             return query(*args)
         except self._nvml.NVMLError as error:
-            # Any other error may be gone by the next reading: the device is lost, or the driver is busy.
+            # Any other error may be temporary: the device is lost, or the driver is busy.
             if isinstance(error, (self._nvml.NVMLError_NotSupported, self._nvml.NVMLError_FunctionNotFound)):
                 self._refused.add(name)
         except AttributeError:  # a function or constant that an older package does not have

@@ -55,7 +55,7 @@ class PeakOption:
         return cls(None, named)
 
     def tflops_of(self, device: str) -> float | None:
-        """The peak of a device of this name; None if no entry matches. Raises PerfError if two disagree."""
+        """The peak for a device of this name; None if no entry matches. Raises PerfError if two disagree."""
         if self.every is not None:
             return self.every
         matches = [entry for entry in self.named if entry.name.lower() in device.lower()]

@@ -1,4 +1,4 @@
-"""The current device as far as it can be asked without waiting for it: times between events, memory, name."""
+"""The current device, without ever waiting for it: times between events, memory, name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class DeviceProbe(Protocol):
         """The allocator's counters now; None without one."""
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """Takes the marks of phases on this device's clock; `mark_ns`: cost of a call of its `mark`."""
+        """Takes the marks of phases, on this device's clock; `mark_ns`: cost of one call of its `mark`."""
 
 
 class NoDevice:
@@ -82,7 +82,7 @@ class NoDevice:
         return None
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """On the host's clock."""
+        """Uses the host's clock."""
         return HostTimeline(mark_ns)
 
 
@@ -134,7 +134,7 @@ class CudaProbe:
         )
 
     def timeline(self, mark_ns: int) -> Timeline:
-        """On the device's clock, by events of the current stream."""
+        """Uses the device's clock, by events on the current stream."""
         return CudaTimeline(self._cuda, mark_ns)
 
     def _event(self) -> Any:

@@ -1,6 +1,4 @@
-"""What a device reaches at best, measured: products of large matrices, and a copy. Measures alone: nothing is
-trained in the process meanwhile.
-"""
+"""What a device reaches at best, as measured: products of large matrices, and a copy."""
 
 from __future__ import annotations
 
@@ -14,12 +12,12 @@ from typing import Any, NamedTuple
 # Sides of the square matrices: large enough for the best rate, small enough for any memory.
 SIDES = {"cuda": 8192, "cpu": 1024}
 COPY_BYTES = {"cuda": 1 << 30, "cpu": 256 << 20}
-CACHES = 4  # a copy is of so many times the last cache, so that it does not fit
+CACHES = 4  # a copy is this many times larger than the last cache, so that it does not fit
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
 class Best(NamedTuple):
-    """Of many runs.
+    """The best of many runs.
 
     Attributes:
         seconds: that the fastest took.
@@ -31,13 +29,13 @@ class Best(NamedTuple):
 
 
 def kind_of_device(torch: Any) -> str:
-    """`cuda`, or `cpu`."""
+    """Either `cuda` or `cpu`."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def product(torch: Any, dtype: Any, side: int, seconds: float) -> Best:
-    """Of two square matrices, 2 * side^3 FLOP. Raises RuntimeError, as torch does, where there is no memory
-    for them or no product of that type on this device.
+    """A product of two square matrices, 2 * side^3 FLOP. Raises RuntimeError, as torch does, if memory is
+    short or the device has no product of that type.
     """
     kind = kind_of_device(torch)
     left, right = (torch.randn(side, side, device=kind, dtype=dtype) for _ in range(2))
@@ -46,7 +44,7 @@ def product(torch: Any, dtype: Any, side: int, seconds: float) -> Best:
 
 
 def copy(torch: Any, size_bytes: int, seconds: float) -> Best:
-    """Of so many bytes, each read once and written once. Raises RuntimeError where there is no memory."""
+    """A copy of this many bytes, each read once and written once. Raises RuntimeError if memory is short."""
     kind = kind_of_device(torch)
     source = torch.ones(size_bytes // 4, device=kind)
     target = torch.zeros_like(source)
@@ -54,7 +52,7 @@ def copy(torch: Any, size_bytes: int, seconds: float) -> Best:
 
 
 def roofs(torch: Any, dtypes: tuple[str, ...], seconds: float) -> dict[str, int]:
-    """FLOP/s by `matmul.DTYPE` and bytes/s, read and written, of `copy`; each measured for so long. What this
+    """FLOP/s by `matmul.DTYPE`, and bytes/s read and written of `copy`, each measured for this long. What the
     device cannot do is left out.
     """
     kind = kind_of_device(torch)
@@ -72,7 +70,7 @@ def roofs(torch: Any, dtypes: tuple[str, ...], seconds: float) -> dict[str, int]
 
 
 def copy_bytes(kind: str) -> int:
-    """How much is copied: more than any cache holds, at most an eighth of the memory that is free."""
+    """Size of the copy: more than any cache, at most an eighth of the free memory."""
     if kind == "cuda":
         return COPY_BYTES[kind]
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -80,7 +78,7 @@ def copy_bytes(kind: str) -> int:
 
 
 def last_cache_bytes() -> int:
-    """Of the processor's largest cache; 0 where the system does not say."""
+    """Size of the processor's largest cache; 0 if unknown."""
     sizes = [0]
     for path in _CACHE.glob("index*/size"):
         text = path.read_text().strip()

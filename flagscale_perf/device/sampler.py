@@ -47,7 +47,8 @@ class Sampler:
         self._ending.set()
 
     def take(self, patience_s: float = PATIENCE_S) -> tuple[list[HardwareRecord], list[str]]:
-        """The readings since the last call, and new messages; each trouble is reported once.
+        """The readings since the last call, and new messages; each problem is reported once, including a
+        driver that has not answered for `patience_s` seconds.
 
         A driver that has not answered for `patience_s` seconds is one.
         """

@@ -1,6 +1,4 @@
-"""The marks of one train step after the other (see `device.marks`), on the host's clock or a device's.
-Nothing here waits for a device.
-"""
+"""The marks of successive train steps (see `device.marks`), on the host's clock or a device's."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from flagscale_perf.device.marks import END, kind_of, time_of
 from flagscale_perf.spine import hot
 from flagscale_perf.spine.clock import monotonic_ns
 
-MAX_MARKS = 20_000  # of one step; more are no phases but a host in a loop
+MAX_MARKS = 20_000  # of one step; a host that makes more is caught in a loop
 
 NOTHING_NAMED = "the host named no phase in a train step"
 CAPTURING = "a train step was captured into a CUDA graph, where events hold no time"
@@ -36,22 +34,22 @@ class Timeline(Protocol):
         """
 
     def begin(self, now_ns: int) -> None:
-        """A train step begins, at this monotonic mark; whatever the one before has left is forgotten."""
+        """Begins a train step at this monotonic mark; anything left of the previous one is dropped."""
 
     def end(self, now_ns: int) -> Any:
-        """The train step ends, at this monotonic mark. Returns what `read` takes; None if the step could not
+        """Ends the train step at this monotonic mark. Returns what `read` takes; None if the step could not
         be measured.
         """
 
     def read(self, taken: Any) -> Sequence[int] | None:
-        """The marks of a step that has ended; None while the device has not got there."""
+        """The marks of a finished step; None while the device has not reached its end."""
 
 
 class HostTimeline:
-    """By the host's clock: for the CPU, where the work is done when the call returns."""
+    """Uses the host's clock: on the CPU the work is done when the call returns."""
 
     def __init__(self, mark_ns: int) -> None:
-        """`mark_ns`: what telling one mark takes of this thread."""
+        """`mark_ns`: time that one mark takes on this thread."""
         self.trouble = ""
         self.cost_ns = 0
         self._mark_ns = mark_ns
@@ -71,12 +69,12 @@ class HostTimeline:
         return None if self.trouble else marks
 
     def read(self, taken: tuple[int, ...]) -> tuple[int, ...]:
-        """Known at once."""
+        """Available at once."""
         return taken
 
 
 class _Taken(NamedTuple):
-    """One event more than kinds of marks: `events[0]` is at the step's start, `events[i + 1]` at the mark of
+    """One more event than there are marks: `events[0]` is at the step's start, `events[i + 1]` at the mark of
     `kinds[i]`.
     """
 
@@ -86,7 +84,7 @@ class _Taken(NamedTuple):
 
 
 class CudaTimeline:
-    """By the device's clock: an event of a pool for each mark, on the stream that is current then."""
+    """Uses the device's clock: for each mark, an event from a pool on the current stream."""
 
     def __init__(self, cuda: Any, mark_ns: int) -> None:
         """Args: cuda: the module `torch.cuda`, already initialised by the host; mark_ns: the way to a mark,
@@ -129,7 +127,7 @@ class CudaTimeline:
         return taken
 
     def read(self, taken: _Taken) -> list[int] | None:
-        """Reads all the events if the device has passed the last one, and takes them back."""
+        """Reads all events once the device has passed the last one, and returns them to the pool."""
         events = taken.events
         if not events[-1].query():
             return None

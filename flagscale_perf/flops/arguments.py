@@ -1,4 +1,4 @@
-"""The arguments of Megatron or FlagScale, by name: one reader for each kind of value.
+"""The arguments of Megatron or FlagScale by name, with one reader for each kind of value.
 
 Every message names the argument, shows its value and says what to write.
 """
@@ -11,7 +11,7 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError
 
 MAX_LAYERS = 100_000
-MAX_SIZE = 10**12  # of anything else
+MAX_SIZE = 10**12  # of any other size
 
 
 class Arguments:
@@ -21,16 +21,16 @@ class Arguments:
         self._given = given
 
     def has(self, name: str) -> bool:
-        """Whether it is given at all, whatever its value."""
+        """Whether the argument is given, whatever its value."""
         return name in self._given
 
     def get(self, name: str) -> Any:
-        """The value; None if it is not given, or is what yaml's null becomes on a command line."""
+        """The value; None if it is not given, or if it is what yaml's null becomes on a command line."""
         value = self._given.get(name)
         return None if isinstance(value, str) and value.strip().lower() in ("none", "null", "") else value
 
     def flag(self, name: str) -> bool:
-        """A switch; off if it is not given."""
+        """A switch; off by default."""
         value = self.get(name)
         return value.strip().lower() in ("true", "1", "yes", "on") if isinstance(value, str) else bool(value)
 
@@ -86,7 +86,7 @@ class Arguments:
 
 
 def _whole(value: Any) -> int | None:
-    """The whole number that a value stands for; None for anything else, True and 1.5 among it."""
+    """The whole number that a value stands for; None for anything else, including True and 1.5."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""A Hugging Face `config.json` in Megatron's argument names; transformers is not needed for it."""
+"""Translates a Hugging Face `config.json` into Megatron's argument names, without transformers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.hf_hybrid import HYBRIDS
 from flagscale_perf.spine.errors import PerfError
 
-# Arguments of a training that a config.json may hold beside what transformers reads.
+# Training arguments that a config.json may hold in addition to what transformers reads.
 OF_TRAINING = (
     "decoder_seq_length", "image_grids", "frozen", "freeze_ViT", "freeze_LM", "recompute_granularity",
     "recompute_method", "recompute_num_layers", "recompute_modules", "micro_batch_size",
@@ -37,7 +37,9 @@ _KEYS = {
 
 
 def is_hf(content: Mapping[str, Any]) -> bool:
-    """Whether these are the contents of a `config.json`; T5's says num_layers as Megatron does."""
+    """Whether these are the contents of a `config.json`; T5's contains num_layers, as Megatron's arguments
+    do.
+    """
     return "model_type" in content and ("num_layers" not in content or "d_model" in content)
 
 
@@ -92,7 +94,8 @@ def _bias(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _experts(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
-    """Which layers are mixtures, and their shared experts.
+    """Which layers are mixtures of experts, and their shared experts. DeepSeek specifies the former by
+    first_k_dense_replace, Qwen by decoder_sparse_step and mlp_only_layers.
 
     DeepSeek says the former with first_k_dense_replace, Qwen with decoder_sparse_step and mlp_only_layers.
     """

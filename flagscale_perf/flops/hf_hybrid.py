@@ -10,7 +10,7 @@ from flagscale_perf.spine.errors import PerfError
 
 Config = Mapping[str, Any]
 
-# What configs call the layers, then and now.
+# Names of the layers in configs, old and new.
 _LETTERS = {
     "mamba": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-", "moe": "E",
 }  # fmt: skip
@@ -125,7 +125,7 @@ def _qwen_next(config: Config) -> dict[str, Any]:
 
 
 def _linear_layers(config: Config) -> list[int]:
-    """1 for every layer that is no softmax attention."""
+    """1 for every layer that is not softmax attention."""
     kinds = config.get("layer_types")
     if kinds is not None:
         return [int(letter == "M") for letter in _letters(config, "layer_types")]
@@ -159,7 +159,9 @@ def _kimi(config: Config) -> dict[str, Any]:
 
 
 def _sparse_layers(config: Config, dense: int) -> list[int]:
-    """1 for every layer of experts; `dense`: how many first layers are not, where the config does not say."""
+    """1 for every layer of experts; `dense`: number of first layers without experts, if the config does not
+    say.
+    """
     kinds, given = config.get("mlp_layer_types"), Arguments(config)
     if isinstance(kinds, list):
         return [int(kind == "sparse") for kind in kinds]
@@ -187,7 +189,7 @@ def _rwkv(config: Config) -> dict[str, Any]:
     }
 
 
-# model_type -> what its config says beyond that of a decoder
+# model_type -> reader of what its config contains beyond a decoder's
 HYBRIDS: dict[str, Callable[[Config], dict[str, Any]]] = {
     "nemotron_h": _nemotron_h,
     "bamba": _bamba,

@@ -35,7 +35,7 @@ _TEXT_MODELS = ("llama", "mistral", "qwen2", "qwen3")
 
 
 def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
-    """Qwen2.5-VL; its text model may stand in text_config or beside it. Raises PerfError."""
+    """Qwen2.5-VL; its text model may be in text_config or at the top level. Raises PerfError."""
     tower = _section(config, "vision_config", _QWEN_VISION)
     number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
     hidden, merge = number("hidden_size"), number("spatial_merge_size")
@@ -101,7 +101,7 @@ def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict
 
 
 def _used_layers(given: Any, layers: int) -> tuple[int, ...]:
-    """After how many layers outputs are taken: transformers counts the embeddings as the first of them."""
+    """The number of layers after which outputs are taken; transformers counts the embeddings as the first."""
     chosen = given if isinstance(given, list) else [given]
     if not chosen or any(type(each) is not int or not -layers - 1 <= each <= layers for each in chosen):
         raise PerfError(
@@ -119,7 +119,7 @@ def _section(config: Mapping[str, Any], name: str, defaults: Mapping[str, Any]) 
 
 
 def _text(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The text model's own config, whether in a section of its own or not."""
+    """The text model's own config, in a section of its own or at the top level."""
     inner = config.get("text_config")
     beside = {} if isinstance(inner, Mapping) else {key: config[key] for key in config if key != "model_type"}
     text = {**defaults, **beside, **(inner if isinstance(inner, Mapping) else {})}
@@ -149,7 +149,7 @@ def args_from_t5(config: Mapping[str, Any], family: str, gated: bool) -> dict[st
 
 
 def args_from_bert(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
-    """BERT as it is pretrained, with both of its heads. Raises PerfError."""
+    """BERT as it is pretrained, with both heads. Raises PerfError."""
     given = _BERT | dict(config)
     return {
         "model_family": family,

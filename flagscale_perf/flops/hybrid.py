@@ -1,4 +1,4 @@
-"""Which blocks the layers of a model are made of, where the arguments say so: by their names, by the letters
+"""Which blocks the layers of a model consist of, if the arguments tell: by the blocks' names, by the letters
 of Megatron's hybrid models, by ratios, or by the layers that an experimental attention takes.
 """
 
@@ -26,7 +26,7 @@ _RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
 
 
 class Pattern(NamedTuple):
-    """What the letters of a hybrid model say.
+    """What a hybrid model's letters describe.
 
     Attributes:
         layers: each layer has one block.
@@ -38,7 +38,9 @@ class Pattern(NamedTuple):
 
 
 def pattern_of(args: Arguments) -> Pattern | None:
-    """The layers of a hybrid model; None for other models. Raises PerfError for what contradicts itself."""
+    """The layers of a hybrid model; None for other models. Raises PerfError if the arguments contradict each
+    other.
+    """
     name, text = _given_pattern(args)
     ratios = [ratio for ratio in _RATIOS if _share(args, ratio)]
     if text is not None and ratios:
@@ -119,7 +121,7 @@ def _mtp_blocks(args: Arguments, name: str, depths: list[str]) -> tuple[str, ...
 
 
 def mtp_depths(args: Arguments) -> int:
-    """Depths of multi-token prediction: as given, or as many as the pattern has behind its slashes."""
+    """Depths of multi-token prediction: as given, or as many as the pattern has after its slashes."""
     _, text = _given_pattern(args)
     if args.get("mtp_num_layers") in (None, 0, "0"):
         return 0 if text is None else text.count("/")
@@ -155,7 +157,7 @@ def _replace(blocks: list[str], spacing: float, block: str) -> None:
 
 
 def named_blocks(args: Arguments, layers: int) -> Layers:
-    """The blocks of every layer by their names; empty where they are not given. Raises PerfError."""
+    """The blocks of every layer by name; empty if they are not given. Raises PerfError."""
     named = args.get("layer_blocks")
     if named is None:
         return ()
@@ -174,7 +176,7 @@ def named_blocks(args: Arguments, layers: int) -> Layers:
 
 
 def variant_blocks(args: Arguments, default: Layers) -> Layers:
-    """The layers with an experimental attention in them; empty where there is none. Raises PerfError.
+    """The layers that contain an experimental attention; empty if there is none. Raises PerfError.
 
     Args:
         args: the model's.

@@ -1,4 +1,4 @@
-"""How much memory a training needs on the ranks of one machine, from its shape, before anything is started.
+"""How much memory a training needs on the ranks of one machine, from its shape, before it is started.
 
     state        weights, gradients and the optimizer's state, which all ranks of a replica share
     activations  what the forward pass keeps for the backward pass, of as many micro batches as a stage has
@@ -30,7 +30,7 @@ _KNOWN_LAYERS = set(product(("attention", "latent_attention"), ("mlp", "mixture"
 
 @dataclass(frozen=True)
 class Layout:
-    """How a model is laid over ranks, and what a rank computes at once.
+    """How a model is distributed over ranks, and what a rank computes at once.
 
     Attributes:
         local_ranks, ranks: on this machine, and of the job.
@@ -108,7 +108,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class MemoryNeed:
-    """Bytes of one rank, in the mean over the job's ranks, and of the machine.
+    """Bytes of one rank, averaged over the job's ranks, and of the machine.
 
     Attributes:
         ranks: on this machine.
@@ -125,18 +125,18 @@ class MemoryNeed:
 
     @property
     def rank_bytes(self) -> int:
-        """Of one rank."""
+        """Bytes of one rank."""
         return self.state_bytes + self.activation_bytes + self.exchange_bytes + self.process_bytes
 
     @property
     def total_bytes(self) -> int:
-        """Of the machine, with all ranks on it."""
+        """Bytes of the machine with all its ranks."""
         return self.ranks * self.rank_bytes + self.index_bytes
 
 
 def memory_need(shape: Shape, parameters: int, layout: Layout) -> MemoryNeed:
-    """What a training of this shape, with so many parameters, needs. Raises PerfError for a model with
-    blocks whose activations are not known.
+    """What a training of this shape with this many parameters needs. Raises PerfError for a model with blocks
+    whose activations are unknown.
     """
     _check_known(shape)
     experts, divided = min(_expert_parameters(shape), parameters), layout.tensor * layout.pipeline
@@ -161,15 +161,15 @@ def _check_known(shape: Shape) -> None:
 
 
 def _state(parameters: int, layout: Layout, divided: int) -> int:
-    """Of one rank, where each copy of the parameters is divided over so many ranks."""
+    """Bytes of one rank, where each copy of the parameters is sharded over this many ranks."""
     held = parameters / divided
     copies = max(1, layout.ranks // divided) if layout.shards_optimizer else 1
     return int(held * (layout.weight_bytes + layout.gradient_bytes + layout.optimizer_bytes / copies))
 
 
 def _exchange(parameters: int, layout: Layout, divided: int) -> int:
-    """Of the gradients that are divided over the copies of a parameter, and of the weights gathered from
-    them; nothing is copied where each rank keeps the whole optimizer.
+    """Bytes for the gradients that are sharded over the copies of a parameter, and for the weights gathered
+    from them; nothing is copied if each rank keeps the whole optimizer.
     """
     is_exchanged = layout.shards_optimizer and layout.ranks > divided
     return int(is_exchanged * parameters / divided * (layout.weight_bytes + layout.gradient_bytes))
@@ -200,7 +200,7 @@ def _activations(shape: Shape, layout: Layout) -> int:
 
 
 def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
-    """What one layer keeps of one token."""
+    """What one layer keeps per token."""
     width, divided = layout.weight_bytes, layout.tensor
     queries, keys = shape.heads * shape.head_dim, shape.kv_groups * shape.head_dim
     if shape.latent is not None:
@@ -216,7 +216,7 @@ def _layer_bytes(shape: Shape, layout: Layout, layer: int) -> float:
 
 
 def _score_bytes(layout: Layout) -> int:
-    """Of one query and key: the softmax and, where it is in fp32, its copy in the weights' type; with dropout
+    """For one query and key: the softmax and, if that is in fp32, its copy in the weights' type; with dropout
     its mask and its result.
     """
     width = layout.weight_bytes
@@ -224,8 +224,8 @@ def _score_bytes(layout: Layout) -> int:
 
 
 def _feed_forward_width(shape: Shape, layer: int) -> int:
-    """Numbers kept of one token between the two projections: both halves of a gate, what the activation makes
-    of one, and their product.
+    """Numbers kept per token between the two projections: both halves of a gate, the activation of one, and
+    their product.
     """
     each = 4 if shape.gated else 2
     moe = shape.experts
@@ -236,8 +236,8 @@ def _feed_forward_width(shape: Shape, layer: int) -> int:
 
 
 def _logit_bytes(shape: Shape, layout: Layout) -> float:
-    """Of one token: the logits in fp32, which become their gradient in place, and a part of them at work;
-    with shorter weights the logits and their gradient in that type, too.
+    """Per token: the logits in fp32, which become their gradient in place, and working memory; with shorter
+    weights also the logits and their gradient in that type.
     """
     copies = 2 * layout.weight_bytes if layout.weight_bytes < 4 else 2
     return shape.vocab / layout.tensor * (4 + copies)

@@ -20,7 +20,8 @@ _QWEN_LAYERS, _QWEN_WHOLE_FRAMES = 32, (7, 15, 23, 31)
 
 
 def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
-    """The fields of `Shape` that say what stands beside the decoder. Raises PerfError.
+    """The fields of `Shape` for what accompanies the decoder. Raises PerfError. `layers`: of the decoder, or
+    of BERT.
 
     `layers`: of the decoder, or of BERT.
     """
@@ -40,13 +41,14 @@ def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
 
 
 def decoder_layers(args: Arguments) -> int:
-    """Layers of the decoder, or of the only stack: Megatron may call those of T5's stacks apart."""
+    """Layers of the decoder, or of the only stack: Megatron may give those of T5's stacks separately."""
     names = ("decoder_num_layers", "num_layers", "encoder_num_layers")
     return args.layers(next((name for name in names if args.get(name) is not None), "num_layers"))
 
 
 def images_of(grids: Any) -> Images | None:
-    """Images of a step from "t,h,w;t,h,w" or a list of such triples; None where it is not given.
+    """Images of a step from "t,h,w;t,h,w" or a list of such triples; None if not given. An empty list is a
+    step without images. Raises PerfError.
 
     An empty list is a step without images. Raises PerfError.
     """

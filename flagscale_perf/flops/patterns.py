@@ -1,4 +1,4 @@
-"""Which layers of a model something holds for: a whole number, a list of 0 and 1, or a text of either."""
+"""To which layers of a model something applies: a whole number, a list of 0 and 1, or a text of either."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MAX_PATTERN = 2000  # characters
 def flags_of_layers(
     name: str, given: Any, layers: int, by_number: Callable[[int, int], bool]
 ) -> tuple[bool, ...]:
-    """What the argument called `name` says of every layer. Raises PerfError.
+    """What the argument `name` says for every layer. Raises PerfError. `by_number`: whether it applies to a
+    layer, if a whole number is given.
 
     `by_number`: whether it holds for a layer where a whole number is given.
     """

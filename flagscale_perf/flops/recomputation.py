@@ -1,4 +1,4 @@
-"""What is computed again in the backward pass, from the arguments."""
+"""What is recomputed in the backward pass, from the arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNKNOWN = Recompute(known=False)
 
 
 def recompute_of(args: Arguments, layers: int) -> Recompute:
-    """What is computed again. Raises PerfError for what Megatron would refuse."""
+    """What is recomputed. Raises PerfError for what Megatron would refuse."""
     if any(args.get(_VARYING.format(what)) is not None for what in ("granularity", "method", "num_layers")):
         return _by_stage(args, layers)
     granularity = args.get("recompute_granularity") or (
@@ -73,7 +73,7 @@ def _block(args: Arguments, layers: int) -> Recompute:
 
 
 def _by_stage(args: Arguments, layers: int) -> Recompute:
-    """FlagScale's settings for each stage, where they are the same for all micro-batches of a stage.
+    """FlagScale's settings for each stage, if they are the same for all micro-batches of a stage.
 
     Within a stage they cannot be told apart: FlagScale writes them into the model's configuration as it goes,
     so that the first micro-batch without recomputation switches it off for all later ones, too.

@@ -1,4 +1,4 @@
-"""What a model multiplies: the sizes of its matrices, and which of them are repeated or frozen.
+"""What a model multiplies: the sizes of its matrices, and which of them are recomputed or frozen.
 
 Frozen, hashable and built of plain numbers, so that it can be a cache key and go to JSON as it is.
 """
@@ -80,7 +80,7 @@ class Experts:
 
 @dataclass(frozen=True)
 class Recompute:
-    """Activations that are computed again in the backward pass.
+    """Activations that are recomputed in the backward pass.
 
     Attributes:
         full_layers: for every decoder layer, whether the whole layer is repeated.
@@ -99,11 +99,11 @@ class Recompute:
 
     @property
     def any(self) -> bool:
-        """Whether anything is repeated."""
+        """Whether anything is recomputed."""
         return any(self.full_layers) or self.full_mtp or bool(self.modules) or not self.known
 
     def parts(self, layers: int) -> Iterator[tuple[range, bool]]:
-        """Layers that are repeated as one, and whether they are."""
+        """Groups of layers that are recomputed as one, and whether they are."""
         begin = 0
         for count in self.together or (1,) * layers:
             yield range(begin, begin + count), bool(self.full_layers) and self.full_layers[begin]
@@ -265,8 +265,8 @@ class Shape:
                 )
 
     def check_step(self, tokens: int | None = None) -> None:
-        """Raises PerfError where the source does not say all of what a step costs, or says too much for one
-        of so many tokens.
+        """Raises PerfError if the source lacks something that the cost of a step needs, or if it describes
+        more than a step of this many tokens can hold.
         """
         placed = self.vision.step_tokens() if self.vision else 0
         if tokens is not None and placed > tokens:
@@ -282,7 +282,7 @@ class Shape:
         return self.experts is not None and self.experts.layers[min(layer, self.layers - 1)]
 
     def layer_blocks(self, layer: int) -> tuple[str, ...]:
-        """Names of this layer's blocks, in order; those of MTP layers behind the decoder's last."""
+        """Names of this layer's blocks in order; MTP layers follow the decoder's last."""
         if layer >= self.layers and self.mtp_blocks:
             return self.mtp_blocks
         if self.blocks:

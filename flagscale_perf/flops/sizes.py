@@ -1,4 +1,4 @@
-"""Sizes of the blocks that are no attention and no feed-forward block, as families describe them."""
+"""Sizes of the blocks that are neither attention nor feed-forward, in the families' terms."""
 
 from __future__ import annotations
 

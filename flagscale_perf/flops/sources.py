@@ -90,7 +90,7 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
 def _blocks(
     args: Arguments, pattern: Pattern | None, experts: Experts | None, is_latent: bool, layers: int
 ) -> dict[str, Any]:
-    """The blocks of the layers and their sizes; none where each is attention and a feed-forward block."""
+    """The blocks of the layers and their sizes; empty if each is attention and a feed-forward block."""
     mtp: tuple[str, ...] = ()
     if pattern:
         blocks, mtp = pattern
@@ -182,7 +182,7 @@ def _head_dim(args: Arguments, hidden: int, heads: int, latent: LatentAttention 
 
 
 def _ffn(args: Arguments, hidden: int, swiglu: bool) -> int:
-    """Inner width; where it is not given, by the rule of Megatron's and FlagScale's `validate_args`."""
+    """Inner width; if not given, by the rule of Megatron's and FlagScale's `validate_args`."""
     if args.get("ffn_hidden_size") is not None:
         return args.integer("ffn_hidden_size")
     if not swiglu:

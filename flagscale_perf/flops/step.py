@@ -1,4 +1,4 @@
-"""What one training step processes: costs per unit are multiplied by how many of the unit it has."""
+"""What one training step processes; costs per unit are multiplied by its number of units."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class Step:
         return self.num_sequences * self.seq_length
 
     def documents(self) -> tuple[int, tuple[int, ...]]:
-        """How many times the step has documents of these lengths."""
+        """How often documents of each length occur in the step."""
         return (self.num_sequences, (self.seq_length,)) if self.packed is None else (1, self.packed)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """Multiplies the costs per unit of a model by what a step has of each unit.
+    """Multiplies a model's costs per unit by the number of units in a step.
 
     Attributes:
         tape: costs of the model.
@@ -63,7 +63,7 @@ class Measure:
     padded: bool
 
     def flops(self, per_unit: int, unit: Unit) -> int:
-        """FLOPs of the step where each unit costs `per_unit`, which is even: a multiply-add is 2 FLOPs."""
+        """FLOPs of the step if each unit costs `per_unit`, which is even: a multiply-add is 2 FLOPs."""
         return per_unit * unit.doubled(self) // 2
 
     def total(self, *phases: str) -> int:

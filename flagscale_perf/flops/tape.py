@@ -95,7 +95,7 @@ class Tape:
 
     @contextmanager
     def stream(self, prefix: str, row: Unit, pairs: Unit) -> Iterator[None]:
-        """A part of the model with a sequence of its own, such as an encoder.
+        """A part of the model with its own sequence, such as an encoder.
 
         Args:
             prefix: goes before the names of its components.
@@ -161,7 +161,7 @@ class Tape:
 
     @property
     def row(self) -> Unit:
-        """What passes through linear layers at present."""
+        """The unit that linear layers process at present."""
         return self._row
 
     def is_trained(self, name: str) -> bool:

@@ -1,4 +1,6 @@
-"""What the costs of encoders and vision towers are multiplied by. Only a decoder's pairs are causal."""
+"""The units by which the costs of encoders and vision towers are multiplied. Only a decoder's pairs are
+causal.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _NotPerToken:
-    """Tokens and lengths of documents do not say how many there are."""
+    """A unit whose number does not follow from tokens and lengths of documents."""
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
         """Unknown."""
@@ -25,7 +27,7 @@ class FullPair:
     """A query and a key of attention that sees the whole sequence, or document."""
 
     def doubled(self, measure: Measure) -> int:
-        """All pairs, under every convention; of documents where they are known."""
+        """All pairs, under every convention; of documents where these are known."""
         step = measure.step
         sequences, lengths = step.documents()
         if measure.convention == "full":
@@ -39,10 +41,10 @@ class FullPair:
 
 @dataclass(frozen=True)
 class Sequence(_NotPerToken):
-    """A sequence, whatever its length."""
+    """A sequence, regardless of its length."""
 
     def doubled(self, measure: Measure) -> int:
-        """One each."""
+        """One per sequence."""
         return 2 * measure.step.num_sequences
 
 
@@ -90,7 +92,7 @@ class Patch(_NotPerToken):
     extra: int = 0
 
     def doubled(self, measure: Measure) -> int:
-        """Of all frames of all images."""
+        """Over all frames of all images."""
         area = self.merge**2
         return 2 * sum(
             frames * (height * width // area + self.extra) for frames, height, width in _images(measure)

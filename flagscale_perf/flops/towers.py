@@ -1,4 +1,4 @@
-"""Sizes of what stands beside a decoder: vision tower and projector, an encoder, BERT's heads."""
+"""Sizes of what accompanies a decoder: vision tower and projector, an encoder, BERT's heads."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Vision:
         return replace(self, images=images, repeated=repeated)
 
     def step_images(self) -> tuple[tuple[int, int, int], ...]:
-        """The images of a step. Raises PerfError where they are not known."""
+        """The images of a step. Raises PerfError if they are unknown."""
         if self.images is None:
             raise PerfError(
                 "model: it has a vision tower, and image_grids is missing, the patches of the step's images; "
@@ -86,7 +86,7 @@ class Vision:
         return self.images
 
     def step_tokens(self) -> int:
-        """Tokens of the decoder that the images of a step take the place of. Raises PerfError."""
+        """Number of decoder tokens that the images of a step replace. Raises PerfError."""
         return sum(
             frames * (height * width // self.merge**2 + self.projects_class)
             for frames, height, width in self.step_images()
@@ -94,7 +94,7 @@ class Vision:
 
     @property
     def used_layers(self) -> int:
-        """Layers that a gradient comes back through."""
+        """Number of layers that a gradient comes back through."""
         return max(self.used, default=self.layers)
 
     @property
@@ -126,7 +126,7 @@ class Encoder:
     output_bias: bool = False
 
     def decoder_length(self) -> int:
-        """Tokens of the decoder's sequence. Raises PerfError where they are not known."""
+        """Tokens of the decoder's sequence. Raises PerfError if unknown."""
         if self.decoder_seq_length is None:
             raise PerfError(
                 "model: it has an encoder and a decoder, and decoder_seq_length is missing; "

@@ -1,4 +1,4 @@
-"""What a cost is multiplied by: tokens, rows of experts, pairs of query and key.
+"""The units by which costs are multiplied: tokens, rows of experts, pairs of query and key.
 
 A unit is a frozen dataclass that counts itself in a step. A new kind is one more class of the form `Unit`.
 """
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class Unit(Protocol):
-    """What the units have in common."""
+    """The interface of units."""
 
     def doubled(self, measure: Measure) -> int:
-        """Twice how many the step has: a whole number under every convention."""
+        """Twice the number in the step, which is a whole number under every convention."""
         ...
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Twice how many there are for each token, and for each unit of the documents' squared lengths,
-        under causal_half; None where the two do not say it.
+        """Twice the number per token, and per unit of the documents' squared lengths, under causal_half; None
+        if these do not determine it.
         """
         ...
 
@@ -50,7 +50,7 @@ class ExpertRow:
         return 2 * measure.expert_rows()
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """As many for each token as it has experts."""
+        """Per token, as many as it has experts."""
         return 2 * (shape.experts.topk if shape.experts else 1), 0
 
 
@@ -88,7 +88,7 @@ def double_visible(length: int, left: int) -> int:
 
 @dataclass(frozen=True)
 class ChunkRow:
-    """A token of a kernel that works chunk by chunk and fills the last chunk of a sequence up.
+    """A token of a kernel that works in chunks and pads the last chunk of a sequence.
 
     Attributes:
         chunk: tokens of one.
@@ -105,7 +105,7 @@ class ChunkRow:
         return 2 * sequences * sum(math.ceil(length / self.chunk) * self.chunk for length in lengths)
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Not known without the lengths."""
+        """Unknown without the lengths."""
         return None
 
 

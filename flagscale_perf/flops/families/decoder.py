@@ -11,6 +11,7 @@ from flagscale_perf.flops.tape import Tape, Weight
 
 def decoder(tape: Tape, seen: bool = False) -> None:
     """A decoder-only model, such as `GPTModel` and `MambaModel`: every layer by the names of its blocks.
+    `seen`: whether a gradient flows through inputs other than the embedded tokens, such as images.
 
     `seen`: whether a gradient flows through what stands beside the embedded tokens, such as images.
     """
@@ -28,7 +29,7 @@ def decoder(tape: Tape, seen: bool = False) -> None:
 
 
 def layer_of_blocks(tape: Tape, layer: int, x: bool) -> bool:
-    """Blocks one behind the other, each on its norm, its output added to the input: `TransformerLayer`."""
+    """Consecutive blocks, each with its own norm and residual connection: `TransformerLayer`."""
     for name in tape.shape.layer_blocks(layer):
         x = BLOCKS[name](tape, layer, tape.norm(x, tape.shape.hidden)) or x
     return x

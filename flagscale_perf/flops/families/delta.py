@@ -54,7 +54,7 @@ def _down(tape: Tape, component: str, x: bool) -> bool:
 
 
 def delta_rule(sizes: tuple[int, int, int], chunk: int) -> Core:
-    """What the delta rule multiplies for heads with keys and values of these widths.
+    """The products of the delta rule for heads with keys and values of these widths.
 
     Token by token: the state times k, k times the correction into the state, the state times q. Chunk by
     chunk: K K^T, Q K^T, the inverse times [V K], the scores times the corrections; and three products with

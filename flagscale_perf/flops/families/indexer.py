@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparsePair:
-    """A query and a key among the `topk` that its query sees."""
+    """A query and one of the `topk` keys that the query sees."""
 
     topk: int
 
     def doubled(self, measure: Measure) -> int:
-        """Full counts what a dense fallback multiplies."""
+        """The full convention counts what a dense fallback multiplies."""
         if measure.convention == "full":
             return Pair().doubled(measure)
         sequences, lengths = measure.step.documents()
@@ -36,12 +36,12 @@ class SparsePair:
         return seen * (seen + 1) + 2 * (length - seen) * seen
 
     def slope(self, shape: Shape) -> tuple[int, int] | None:
-        """Not known without the lengths."""
+        """Unknown without the lengths."""
         return None
 
 
 def sparse_attention(tape: Tape, layer: int, x: bool) -> bool:
-    """Latent attention over the keys that the indexer chooses: `DSAttention` (arXiv:2512.02556)."""
+    """Latent attention over the keys chosen by the indexer: `DSAttention` (arXiv:2512.02556)."""
     sizes = tape.shape.indexer
     if sizes is None:
         raise PerfError(

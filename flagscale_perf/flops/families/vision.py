@@ -16,7 +16,7 @@ def vision_language(tape: Tape) -> None:
 
 
 def _projected(tape: Tape) -> bool:
-    """Tower and projector; returns whether a gradient flows through what they give."""
+    """Tower and projector; returns whether a gradient flows through their output."""
     tower = tape.shape.vision
     if tower is None:
         raise PerfError("model: this family needs a vision tower; give vision_config")
