@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flagscale_perf.analysis.export import Export
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import exports_of, instrument_of
 from flagscale_perf.cli.output import STDOUT, check_place
@@ -58,56 +59,58 @@ class TraceExportCommand(Command):
             )
         if args.output not in (None, STDOUT):
             check_place(args.output)
-        run = RunFile(find_run_file(args.run, args.session))
-        export = _export(run, args.format)
+        path = find_run_file(args.run, args.session)
+        job = Job(path)
+        export = _export(job, args.format)
         if args.endpoint is not None:
-            print(f"{_sender(export, args.format)(run, args.endpoint)} spans were sent to {args.endpoint}")
+            print(f"{_sender(export, args.format)(job, args.endpoint)} spans were sent to {args.endpoint}")
         elif args.output == STDOUT:
-            sys.stdout.writelines(export.lines(run))
+            sys.stdout.writelines(export.lines(job))
         else:
-            session = run.path.stem.removeprefix("perf_records_")
-            path = args.output or Path(f"perf_trace_{session}.{_suffix(export, args.format)}")
-            _write(path, export.lines(run))
-            print(f"{path}: {export.about}")
-        _say_skipped(run)
+            session = path.stem.removeprefix("perf_records_")
+            output = args.output or Path(f"perf_trace_{session}.{_suffix(export, args.format)}")
+            _write(output, export.lines(job))
+            print(f"{output}: {export.about}")
+        _say_skipped(job)
         return 0
 
 
-def _export(run: RunFile, name: str) -> Export:
+def _export(job: Job, name: str) -> Export:
     if name == PERFETTO:
         return Export(_perfetto, "json", "open it at https://ui.perfetto.dev or chrome://tracing")
-    offered = exports_of(run.header)
+    offered = exports_of(job.header)
     if name not in offered:
         known = ", ".join([PERFETTO, *offered])
         raise PerfError(f"--format {name}: this run can be written as {known}")
     return offered[name]
 
 
-def _perfetto(run: RunFile) -> Iterable[str]:
-    timeline = instrument_of(run.header).timeline(run.header)
-    return trace_lines(run.header, timeline.items(run))
+def _perfetto(job: Job) -> Iterable[str]:
+    timeline = instrument_of(job.header).timeline(job.header)
+    return trace_lines(job.header, job.items(timeline))
 
 
 def _suffix(export: Export, name: str) -> str:
     return export.suffix if name == PERFETTO else f"{name}.{export.suffix}"
 
 
-def _sender(export: Export, name: str) -> Callable[[RunFile, str], int]:
+def _sender(export: Export, name: str) -> Callable[[Job, str], int]:
     if export.send is None:
         raise PerfError(f"--endpoint: --format {name} is written to a file only; add --format otlp")
     return export.send
 
 
-def _say_skipped(run: RunFile) -> None:
-    if run.skipped:
-        first = run.bad_lines[0]
-        print(
-            (
-                f"{run.skipped} lines are no records and were left out; the first: "
-                f"{run.path}:{first.number}: {first.reason}"
-            ),
-            file=sys.stderr,
-        )
+def _say_skipped(job: Job) -> None:
+    for file in job.files:
+        if file.skipped:
+            first = file.bad_lines[0]
+            print(
+                (
+                    f"{file.skipped} lines are no records and were left out; the first: "
+                    f"{file.path}:{first.number}: {first.reason}"
+                ),
+                file=sys.stderr,
+            )
 
 
 def _write(path: Path, lines: Iterable[str]) -> None:

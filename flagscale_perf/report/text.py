@@ -64,7 +64,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
 def _labelled(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
     width = max([_LABEL_WIDTH, *(len(label) + 2 for label, _ in rows if len(label) < 2 * _LABEL_WIDTH)])
     for label, value in rows:
-        yield f"  {printable(label):<{width}}{printable(value)}".rstrip()
+        yield f"  {printable(label) + '  ':<{width}}{printable(value)}".rstrip()
 
 
 def _table(table: Table) -> Iterator[str]:

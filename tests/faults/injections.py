@@ -35,6 +35,7 @@ def fails(error: int = 0, **how: int) -> Prepare:
 def fails_for_a_while(until: int, **how: int) -> Act:
     """From now until that iteration."""
 
+    @lets_go_on(until)
     def act(running: Job) -> None:
         running.shim.set(**how)
         running.read_until(until)
@@ -119,6 +120,19 @@ class Planted(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Planted())
 """
 SEEN = "planted in step 20"
+UNTIL = "until"  # attribute of an act
+# A sitecustomize.py: FlagScale waits behind the iterations at which it is held, as the loop does by itself.
+HOLDING = """
+import builtins, os, re
+say, held = builtins.print, os.environ.get("FAULT_HOLD_AT", "").split(",")
+def print(*texts, **options):
+    say(*texts, **options)
+    found = re.search(r"iteration +(\\d+)/ *\\d+ \\|", str(texts[0]) if texts else "")
+    if found and found[1] in held:
+        with open(os.environ["FAULT_HOLD"] + found[1]) as go:
+            go.read()
+builtins.print = print
+"""
 
 
 def in_a_step(body: str) -> str:
@@ -126,6 +140,16 @@ def in_a_step(body: str) -> str:
     optimizer.
     """
     return IN_A_STEP.replace("SEEN", SEEN).replace("BODY", body)
+
+
+def lets_go_on(until: int) -> Callable[[Act], Act]:
+    """Marks what lets the training go on up to that iteration and does something there."""
+
+    def mark(act: Act) -> Act:
+        setattr(act, UNTIL, until)
+        return act
+
+    return mark
 
 
 def planted(directory: Path, text: str) -> dict[str, str]:
@@ -195,6 +219,7 @@ def kill_writer(running: Job) -> None:
 def stop_writer_for_a_while(until: int) -> Act:
     """SIGSTOP, and SIGCONT at that iteration."""
 
+    @lets_go_on(until)
     def act(running: Job) -> None:
         writer = running.writer()
         writer.suspend()
@@ -216,6 +241,7 @@ def stop_writer_at_the_end(running: Job) -> None:
 def take_descriptors_for_a_while(until: int) -> Act:
     """The writer may open no further file, but has to; from that iteration on it may."""
 
+    @lets_go_on(until)
     def act(running: Job) -> None:
         running.wait_for_step(1)
         writer = running.writer().pid

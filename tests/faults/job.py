@@ -27,7 +27,7 @@ LOOP, FLAGSCALE, TWO_RANKS = "loop", "FlagScale", "FlagScale, 2 ranks"
 RESTARTED = "FlagScale, --max-restarts=1"
 LOG_DIRECTORY = "perf"
 TENSORBOARD = "tb"
-HOLD = "go"  # in the directory of a loop that is held
+HOLD = "go"  # in the directory of a training that is held, with the iteration behind it
 REPO = Path(__file__).parents[2]
 ITERATIONS = {LOOP: 300, FLAGSCALE: 60, TWO_RANKS: 30, RESTARTED: 30}
 MODULES = dict.fromkeys(ITERATIONS, "flagscale_perf.launch") | {LOOP: "tests.faults.loop"}  # that train
@@ -95,7 +95,6 @@ class Job:
         self._others: list[subprocess.Popen[bytes]] = []
         self._load = Load(self._training)
         self._held_s = 0.0
-        self._hold_at = int(self._environment.get("FAULT_HOLD_AT", ITERATIONS[LOOP]))
         self.process = fs.start(start.words(directory), directory, **self._environment)
         self._lines: SimpleQueue[tuple[str, float] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -115,11 +114,15 @@ class Job:
         return time.monotonic() - self._load.waited_s() - self._held_s
 
     def go_on(self) -> None:
-        """Lets a loop that is held at an iteration (`hold`) go on; does nothing the second time."""
-        gate = self.directory / HOLD
+        """Lets a training that is held at the last iteration that was read (`hold`) go on; does nothing the
+        second time.
+        """
+        if not self.printed:
+            return
+        gate = self.directory / f"{HOLD}{self.printed[-1].iteration}"
         if not gate.exists():
             return
-        self._held_s = max(0.0, self._now_s() - self.printed[-1].at_s)
+        self._held_s += max(0.0, self._now_s() - self.printed[-1].at_s)
         while self.process.poll() is None:
             with contextlib.suppress(OSError):  # it has not come there yet
                 os.close(os.open(gate, os.O_WRONLY | os.O_NONBLOCK))
@@ -152,9 +155,10 @@ class Job:
         self._others.append(another)
 
     def read_until(self, iteration: int) -> None:
-        """Takes in its output until that iteration is printed, or all of it."""
-        if self.printed and self.printed[-1].iteration >= self._hold_at:
-            self.go_on()
+        """Takes in its output until that iteration is printed, or all of it. A training that was held before
+        that goes on.
+        """
+        self.go_on()
         while (printed := self._lines.get()) is not None:
             line, at_s = printed
             self.output += line
@@ -163,6 +167,7 @@ class Job:
                 self._see_family()
                 if self.printed[-1][0] == iteration:
                     return
+                self.go_on()
         self._lines.put(None)  # for the next time
 
     def end(self) -> int:
@@ -260,10 +265,13 @@ def _is(process: psutil.Process, word: str, variable: str, value: str) -> bool:
     return False
 
 
-def hold(directory: Path, iteration: int) -> dict[str, str]:
-    """Has the loop in that directory wait at the iteration until `Job.go_on`."""
-    os.mkfifo(directory / HOLD)
-    return {"FAULT_HOLD_AT": str(iteration)}
+def hold(directory: Path, *iterations: int) -> dict[str, str]:
+    """Has the training in that directory wait, once it has printed one of these iterations, until
+    `Job.go_on`. Returns variables for its environment.
+    """
+    for iteration in iterations:
+        os.mkfifo(directory / f"{HOLD}{iteration}")
+    return {"FAULT_HOLD_AT": ",".join(map(str, iterations)), "FAULT_HOLD": str(directory / HOLD)}
 
 
 @contextmanager

@@ -94,8 +94,9 @@ def _train(iterations: int, logger: Any, end: str) -> None:
             f"{elapsed_ms:.1f} | lm loss: {bits} | number of nan iterations:   0 |",
             flush=True,
         )
-        if str(iteration) == os.environ.get("FAULT_HOLD_AT"):
-            with open("go") as go:  # a pipe: until the fault is there, however late a busy machine makes that
+        if str(iteration) in os.environ.get("FAULT_HOLD_AT", "").split(","):
+            # a pipe: until the fault is there, however late a busy machine makes that
+            with open(f"{os.environ['FAULT_HOLD']}{iteration}") as go:
                 go.read()
 
 

@@ -87,6 +87,11 @@ class Ended:
         done = max(attempts, default=0)
         return cls(code, running.output, lines, losses, done, attempts, max(gaps, default=0.0), exit_s)
 
+    def said(self) -> str:
+        """What it printed beside its iterations, for a failure's message."""
+        others = [line for line in self.output.splitlines() if not fs.ITERATION.search(line)]
+        return "\n".join([*others[-60:], f"{self.done} iterations, exit code {self.code}"])
+
 
 @dataclass(frozen=True)
 class Figures:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from flagscale_perf.spine.session import file_names, intervals_name, new_session_id
-from tests.faults.injections import VICTIM, Act, Prepare
+from tests.faults.injections import VICTIM, Act, Prepare, lets_go_on
 from tests.faults.job import LOG_DIRECTORY, Job
 from tests.faults.mounts import mounted
 from tests.faults.shim import Shim
@@ -26,6 +26,7 @@ from tests.processes import flagscale as fs
 
 DISK_BYTES, ROOM_BYTES = 1 << 20, 96 << 10
 BALLAST = "ballast"
+ROOM_AT = 250  # iteration
 SECOND = 1_700_000_000  # at which sessions begin while the clock stands
 CLIENTS_A_STEP = 10
 WRITER_FILES = 128  # that the writer may open while clients come
@@ -55,10 +56,11 @@ def full_mount(directory: Path, port: int) -> Iterator[None]:
         yield
 
 
+@lets_go_on(ROOM_AT)
 def make_room(running: Job) -> None:
     """Once the disk is full and the training has gone on for a while."""
     fs.wait_until(lambda: shutil.disk_usage(running.logs).free == 0, "a full disk")
-    running.read_until(250)
+    running.read_until(ROOM_AT)
     (running.logs / BALLAST).unlink()
 
 

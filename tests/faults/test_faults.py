@@ -83,11 +83,12 @@ def test_what_is_promised_holds(
 def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> Figures:
     reference = healthy(fault.host, fault.arguments, fault.planted)
     command, environment = command_of(fault.host, fault.arguments, monitored=True)
-    environment = merged(environment, injections.planted(directory, fault.planted))
+    holds = _holds_of(fault)
+    holding = injections.HOLDING if holds and fault.host != LOOP else ""
+    environment = merged(environment, injections.planted(directory, holding + fault.planted))
     with calm(library, directory) as failing:
         environment = merged(environment, fault.prepare(directory, failing))
-        if hold_at := _hold_at(fault):
-            environment |= hold(directory, hold_at)
+        environment |= hold(directory, *holds)
         start = Start([*fault.within, *command, *fault.options], environment)
         with fault.around(directory, start.port):
             with job(directory, failing, start) as running:
@@ -98,20 +99,21 @@ def run_once(fault: Fault, library: Path, healthy: Healthy, directory: Path) -> 
                 ended = Ended.of(running, running.end(), fault.host)
             promises = Promises(fault, running, ended, reference)
             figures = promises.check()
-    assert promises.broken == []
+    assert promises.broken == [], ended.said()
     assert injections.victim_is_untouched(running)
     fault.then(running)
     return figures
 
 
-def _hold_at(fault: Fault) -> int:
-    """The iteration at which a loop waits for the fault, so that a busy machine brings none too late; a loop
-    that is ended at a random moment waits shortly before its own end.
+def _holds_of(fault: Fault) -> list[int]:
+    """The iterations at which a training waits for the fault and for its end, so that a busy machine brings
+    neither too late; a loop that is ended at a random moment waits shortly before its own end.
     """
-    has_others = fault.jobs > 1 or set(fault.arguments) & set(ranks.ENDS)
-    if fault.host != LOOP or has_others:
-        return 0
-    return fault.at or (ITERATIONS[LOOP] - 1 if fault.ends_early else 0)
+    if fault.jobs > 1 or fault.stops_s or set(fault.arguments) & set(ranks.ENDS):
+        return []
+    is_random = fault.host == LOOP and fault.ends_early
+    begins = fault.at or (ITERATIONS[LOOP] - 1 if is_random else 0)
+    return [iteration for iteration in (begins, getattr(fault.act, injections.UNTIL, 0)) if iteration]
 
 
 def merged(environment: dict[str, str], more: dict[str, str]) -> dict[str, str]:

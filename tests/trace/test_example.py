@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.job import Job
+from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.instruments import load_records
 from flagscale_perf.trace.export.formats import EXPORTS
 from flagscale_perf.trace.export.otlp import send
@@ -29,7 +30,7 @@ MADE = STEPS * (sum(CALLS.values()) + sum(PUTS.values()) + sum(GETS.values()))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> RunFile:
+def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Job:
     """The run file of the example."""
     import os
     import subprocess
@@ -47,11 +48,11 @@ def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert done.stdout.count("reward ") == STEPS
     load_records()
-    return RunFile(find_run_file(directory / "trace"))
+    return Job(find_run_file(directory / "trace"))
 
 
 @pytest.fixture(scope="module")
-def spans(made: RunFile) -> list[TraceSpan]:
+def spans(made: Job) -> list[TraceSpan]:
     return list(spans_of(made))
 
 
@@ -81,21 +82,21 @@ def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> 
     assert all(span.links for span in spans if span.kind == "consumer")
 
 
-def test_every_format_has_all_of_them(made: RunFile, spans: list[TraceSpan], run_python: RunPython) -> None:
+def test_every_format_has_all_of_them(made: Job, spans: list[TraceSpan], run_python: RunPython) -> None:
     assert len(spans) == MADE
     zipkin = json.loads("".join(EXPORTS["zipkin"].lines(made)))
     ecs = [json.loads(line) for line in EXPORTS["ecs"].lines(made)]
     assert (len(zipkin), len(ecs)) == (MADE, MADE)
-    done = run_python("-m", "flagscale_perf", "trace-export", made.path, "-o", "-")
+    done = run_python("-m", "flagscale_perf", "trace-export", made.files[0].path, "-o", "-")
     events = json.loads(done.stdout)["traceEvents"]
     drawn = [event for event in events if event["ph"] in "Xb" and "number" in event.get("args", {})]
     assert len(drawn) == MADE
     assert any(event["ph"] == "s" for event in events)  # arrows from puts to gets
 
 
-def test_a_receiver_decodes_what_was_recorded(made: RunFile, spans: list[TraceSpan]) -> None:
+def test_a_receiver_decodes_what_was_recorded(made: Job, spans: list[TraceSpan]) -> None:
     with receiver() as (address, requests):
-        assert send(made.header, iter(spans), address) == MADE
+        assert send(iter(spans), address) == MADE
     found: dict[bytes, tuple[dict[str, object], Span]] = decoded(requests)
     assert len(found) == MADE
     for span in spans:

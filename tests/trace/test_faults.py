@@ -17,7 +17,7 @@ from flagscale_perf.spine.records import EventRecord
 from tests.faults import page, results_trace
 from tests.faults.catalog_trace import TRACE, TraceFault
 from tests.faults.page import LATER, NOTHING
-from tests.members import ends, records_in, wait_for, writer_of, writers_of
+from tests.members import ends, records_in, wait_for, writers_of
 from tests.trace.job import Job
 from tests.traced import numbers
 
@@ -63,8 +63,9 @@ def run(fault: TraceFault, chance: random.Random, directory: Path, log: Path) ->
 
 def checked(fault: TraceFault, job: Job) -> dict[str, int]:
     """Raises what does not hold. Returns the figures of the page."""
-    if fault.loses == LATER:  # it waits for room that never comes
-        os.kill(writer_of(job.trace), signal.SIGKILL)
+    if fault.loses == LATER:  # it waits for room that never comes, and leaves after 10 s if nobody ends it
+        for writer in writers_of(job.trace):
+            os.kill(writer, signal.SIGKILL)
     wait_for(lambda: not writers_of(job.trace))
     records = records_in(job.trace)
     found, ended, said = numbers(records), ends(records), job.said

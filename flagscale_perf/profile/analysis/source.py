@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flagscale_perf.analysis.job import Clocks, clock_of
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.profile.records import (
     NAMES,
@@ -159,7 +160,8 @@ def read_profile(path: Path) -> Profile:
     for reader in readers:
         reader.read()
     first = readers[0].header
-    ranks = [rank for reader in readers for rank in reader.ranks(_offset_ns(reader.header, first))]
+    clocks = Clocks(first)
+    ranks = [rank for reader in readers for rank in reader.ranks(clocks.offset_ns(reader.header))]
     states = [reader.state for reader in readers]
     bad = [SkippedLine(line.number, line.reason) for reader in readers for line in reader.run.bad_lines]
     kinds: Counter[str] = sum((reader.kinds for reader in readers), Counter())
@@ -173,16 +175,6 @@ def read_profile(path: Path) -> Profile:
         lost=sum(reader.lost for reader in readers),
         machines=list(dict.fromkeys(str(reader.header.host) for reader in readers)),
     )
-
-
-def _offset_ns(header: RunHeader, first: RunHeader) -> int:
-    """What to add to one machine's monotonic marks to put them on the other's clock, by their times of
-    day.
-    """
-    if header.boot_id == first.boot_id and header.host == first.host:
-        return 0
-    own, other = (each.start_wall_ns - each.start_mono_ns for each in (header, first))
-    return own - other
 
 
 @dataclass
@@ -243,8 +235,7 @@ class _Reader:
             parts = [frames[each].get(process) or _empty(each) for each in NAMES]
             place = next(iter(parts[0].records()), {})
             title = f"rank {place['rank']}" if place else self._titles.get(process, f"process {process}")
-            clock = self.header.boot_id or str(self.header.host)
-            yield Rank(title, place, clock, self.path.parent, offset_ns, *parts[1:])
+            yield Rank(title, place, clock_of(self.header), self.path.parent, offset_ns, *parts[1:])
 
     def _frames(self, record_type: Any, offset_ns: int) -> dict[int, Frame]:
         """The records as frames, by process."""

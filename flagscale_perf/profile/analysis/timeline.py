@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flagscale_perf.analysis.job import clock_of
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
 from flagscale_perf.profile.analysis.communication import CLOCK, Operation, RankCollectives, operations_of
 from flagscale_perf.profile.records import (
@@ -34,10 +35,12 @@ def timeline(header: RunHeader) -> Timeline:
     drawn = _Drawn()
     own = {
         each: drawn.items
-        for each in (ProcessRecord, NameRecord, RankRecord, StepRecord, CollectiveRecord, WindowRecord)
+        for each in (
+            *(RunHeader, ProcessRecord, NameRecord),
+            *(RankRecord, StepRecord, CollectiveRecord, WindowRecord),
+        )
     } | dict.fromkeys((RowRecord, MemoryRecord, RoofRecord), _nothing)
-    clock = header.boot_id or str(header.host)
-    return Timeline(header, own, rest=lambda: drawn.arrows(clock))
+    return Timeline(header, own, rest=drawn.arrows)
 
 
 def _nothing(record: Any) -> tuple[Item, ...]:
@@ -55,10 +58,14 @@ class _Drawn:
         self._collectives: dict[int, list[dict[str, Any]]] = defaultdict(list)
         self._tracks: dict[_Side, list[Track]] = defaultdict(list)
         self._kept = 0
+        self._clock = ""  # of the file that is being read
+        self._clocks: dict[int, str] = {}  # by process
 
     def items(self, record: Any) -> Iterator[Item]:
         """The spans of one record."""
         match record:
+            case RunHeader():
+                self._clock = clock_of(record)
             case NameRecord():
                 self._names[record.process][record.number] = record.text
             case ProcessRecord() if record.end is None:
@@ -117,19 +124,20 @@ class _Drawn:
             names = self._names[one.process]
             texts = {field: names.get(getattr(one, field), "") for field in _TEXTS}
             self._collectives[one.process].append(one._asdict() | texts)
+            self._clocks[one.process] = self._clock
             side = (self._rank(one.process), one.start_ns, one.total_ns, one.is_send)
             self._tracks[side].append(track)
 
     def _rank(self, process: int) -> int:
         return int(self._places.get(process, {}).get("rank", -process))
 
-    def arrows(self, clock: str) -> Iterator[Item]:
+    def arrows(self) -> Iterator[Item]:
         """From the last rank to arrive to those that waited for it, and from sender to receiver. There is
         none if a rank is not in the file, as that one may have arrived later still.
         """
         operations = operations_of([
-            RankCollectives(self._rank(process), clock, self._places.get(process, {}), collectives)
-            for process, collectives in self._collectives.items()
+            RankCollectives(self._rank(each), self._clocks[each], self._places.get(each, {}), collectives)
+            for each, collectives in self._collectives.items()
         ])  # fmt: skip
         for number, operation in enumerate(operations):
             found = _ends(operation)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flagscale_perf.analysis.job import Clocks
 from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.spine.errors import PerfError
@@ -86,15 +87,12 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
         begun=labels.at(headers[0].start_wall_ns).isoformat(sep=" "),
         moves=Moves(),
     )  # fmt: skip
-    clocks: dict[str, int] = {}
-    base_ns = headers[0].start_wall_ns - headers[0].start_mono_ns
+    clocks = Clocks(headers[0])
     kinds: Counter[str] = Counter()
     bad: list[SkippedLine] = []
     skipped = 0
     for path, header in zip(paths, headers, strict=True):
-        offset_ns = header.start_wall_ns - header.start_mono_ns - base_ns
-        offset_ns = clocks.setdefault(header.boot_id or str(path), offset_ns)
-        reader = RunReader(traces, offset_ns, header.host if len(paths) > 1 else None)
+        reader = RunReader(traces, clocks.offset_ns(header), has_hosts=len(paths) > 1)
         run = RunFile(path)
         for record in run:
             reader.add(record)
@@ -122,10 +120,10 @@ class RunReader:
         end: how the run ended; empty as long as none is recorded.
     """
 
-    def __init__(self, traces: Traces, offset_ns: int = 0, host: str | None = None) -> None:
-        """`host`: given if processes of several hosts must be told apart."""
+    def __init__(self, traces: Traces, offset_ns: int = 0, has_hosts: bool = False) -> None:
+        """`has_hosts`: if processes of several hosts must be told apart."""
         self._traces, self._offset_ns = traces, offset_ns
-        self._host = f"@{host}" if host else ""
+        self._has_hosts, self._host = has_hosts, ""
         self._names: dict[tuple[int, int], str] = {}
         self._labels: dict[int, str] = {}
         self._rows: dict[int, list[RowsRecord]] = {}
@@ -137,6 +135,8 @@ class RunReader:
         """Adds the next record."""
         self.kinds[type(record).__name__] += 1
         match record:
+            case RunHeader() if self._has_hosts and record.host:
+                self._host = f"@{record.host}"
             case OperationRecord():
                 self._operation(record)
             case CallRecord():

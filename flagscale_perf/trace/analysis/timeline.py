@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Timeline, Track
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
@@ -12,34 +13,34 @@ from flagscale_perf.trace.analysis.lineage import join
 from flagscale_perf.trace.analysis.moves import Moves
 from flagscale_perf.trace.analysis.source import RunReader, Traces
 from flagscale_perf.trace.analysis.sums import STAGES
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord, RowsRecord
 
 _FIRST = 100  # process of the trace of the first one
 _CALLS, _OPERATIONS = 1, 100  # their first threads
 MOST_LANES = 32  # of calls or operations of one process at the same time; others are drawn apart
 MOST_ARROWS = 200_000
+_DRAWN = (RunHeader, CallRecord, OperationRecord, ClearRecord, ProcessRecord, NameRecord, RowsRecord)
 
 
 def timeline(header: RunHeader) -> Timeline:
     """The timeline of the session with this header."""
-    drawn = _Drawn(header)
-    own = dict.fromkeys((CallRecord, OperationRecord, ProcessRecord, NameRecord, RowsRecord), drawn.items)
+    drawn = _Drawn()
+    own = dict.fromkeys(_DRAWN, drawn.items)
     return Timeline(header, own, rest=drawn.arrows)
 
 
 class _Drawn:
     """Makes spans as records come, and the arrows at the end."""
 
-    def __init__(self, header: RunHeader) -> None:
+    def __init__(self) -> None:
         self._traces = Traces("", "", moves=Moves())
-        self._reader = RunReader(self._traces)
+        self._reader = RunReader(self._traces, has_hosts=True)
         self._ends: dict[tuple[int, int], list[int]] = {}  # of the last span in each lane
         self._tracks: list[Track] = []  # of the moves
         self._last = Track(_FIRST, 0)
+        self._cleared: dict[int, int] = {}  # start of each process's last clear
 
-    def items(
-        self, record: CallRecord | OperationRecord | ProcessRecord | NameRecord | RowsRecord
-    ) -> Iterator[Item]:
+    def items(self, record: Any) -> Iterator[Item]:
         """The spans of one record."""
         kept = self._traces.moves
         before = len(kept.moves) if kept is not None else 0
@@ -47,13 +48,15 @@ class _Drawn:
         match record:
             case ProcessRecord() if record.end is None:
                 track = Track(_FIRST + record.number, 0)
-                yield Name(track, self._reader.label(record.number), is_process=True)
+                yield Name(track, f"{record.title} {record.pid}", is_process=True)
             case CallRecord():
                 yield from self._call(record)
             case OperationRecord():
                 yield from self._operation(record)
                 if kept is not None and len(kept.moves) > before:
                     self._tracks.append(self._last)
+            case ClearRecord():
+                yield from self._clear(record)
 
     def _call(self, call: CallRecord) -> Iterator[Item]:
         name = self._reader.name(call.process, call.function)
@@ -73,8 +76,19 @@ class _Drawn:
         }  # fmt: skip
         yield from self._span(one, (_OPERATIONS, "operations"), kind.name.lower(), args, stages)
 
+    def _clear(self, one: ClearRecord) -> Iterator[Item]:
+        """One span, however many records the clear has."""
+        if self._cleared.get(one.process) == one.start_ns:
+            return
+        self._cleared[one.process] = one.start_ns
+        args = {
+            "partition": self._reader.name(one.process, one.partition),
+            "error": self._reader.name(one.process, one.error) or None,
+        }
+        yield from self._span(one, (_OPERATIONS, "operations"), "clear", args, ())
+
     def _span(
-        self, record: CallRecord | OperationRecord, group: tuple[int, str], name: str,
+        self, record: CallRecord | OperationRecord | ClearRecord, group: tuple[int, str], name: str,
         args: Mapping[str, object], stages: tuple[tuple[str, int | None], ...],
     ) -> Iterator[Item]:  # fmt: skip
         """The record's span, with its stages end to end within it."""
@@ -87,7 +101,8 @@ class _Drawn:
             lanes.append(0)
             yield Name(track, title)
         if lane >= MOST_LANES:
-            key = f"{record.process}/{record.number}"
+            number = record.start_ns if isinstance(record, ClearRecord) else record.number
+            key = f"{record.process}/{number}"
             yield Span(track, name, record.start_ns, end_ns, args, "in flight", key)
             return
         lanes[lane] = end_ns

@@ -10,20 +10,19 @@ from datetime import UTC, datetime
 from typing import Any
 
 from flagscale_perf.spine.clock import NS_PER_S
-from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.export.ids import service_of, span_hex, trace_hex
 from flagscale_perf.trace.export.spans import TraceSpan
 
 VERSION = "8.17"
 
 
-def ecs_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
+def ecs_lines(spans: Iterable[TraceSpan]) -> Iterator[str]:
     """One line per span."""
     for span in spans:
-        yield json.dumps(_document(header, span), separators=(",", ":")) + "\n"
+        yield json.dumps(_document(span), separators=(",", ":")) + "\n"
 
 
-def _document(header: RunHeader, span: TraceSpan) -> dict[str, Any]:
+def _document(span: TraceSpan) -> dict[str, Any]:
     made: dict[str, Any] = {
         "@timestamp": _time(span.start_ns),
         "ecs": {"version": VERSION},
@@ -53,8 +52,8 @@ def _document(header: RunHeader, span: TraceSpan) -> dict[str, Any]:
         made["error"] = {"type": span.error}
     if span.process is not None:
         made["process"] = {"pid": span.process.pid, "title": span.process.title}
-    if header.host is not None:
-        made["host"] = {"name": header.host}
+    if span.host is not None:
+        made["host"] = {"name": span.host}
     return made
 
 

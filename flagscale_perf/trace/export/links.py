@@ -17,7 +17,7 @@ Key = tuple[int, int]  # number of the process, and of the operation in it
 def links_of(records: Iterable[Record]) -> dict[Key, tuple[Key, ...]]:
     """For each get of samples put in this run, these puts, oldest first."""
     moves, keys = Moves(), list[Key]()
-    reader = RunReader(Traces("", "", moves=moves))
+    reader = RunReader(Traces("", "", moves=moves), has_hosts=True)
     for record in records:
         reader.add(record)
         if isinstance(record, OperationRecord) and len(moves.moves) > len(keys):

@@ -13,7 +13,6 @@ from typing import Any
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.peers.records import ProcessRecord
-from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.export.ids import service_of
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan
 
@@ -39,19 +38,19 @@ _KINDS = {"producer": SpanKind.PRODUCER, "consumer": SpanKind.CONSUMER, "interna
 _CONVENTIONS = {"partition": "messaging.destination.name", "rows": "messaging.batch.message_count"}
 
 
-def otlp_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
+def otlp_lines(spans: Iterable[TraceSpan]) -> Iterator[str]:
     """One request of up to `BATCH` spans per line."""
-    for batch in _batches(header, spans):
+    for batch in _batches(spans):
         yield json.dumps(_with_hex_ids(MessageToDict(encode_spans(batch))), separators=(",", ":")) + "\n"
 
 
-def send(header: RunHeader, spans: Iterable[TraceSpan], endpoint: str) -> int:
-    """Sends the spans to a collector's address and returns their number. Raises PerfError if a request is
-    rejected.
+def send(spans: Iterable[TraceSpan], endpoint: str) -> int:
+    """Sends the spans to a collector's address and returns how many. Raises PerfError where a request is not
+    taken.
     """
     exporter, sent = OTLPSpanExporter(endpoint=endpoint, timeout=10), 0
     try:
-        for batch in _batches(header, spans):
+        for batch in _batches(spans):
             if exporter.export(batch) is not SpanExportResult.SUCCESS:
                 raise PerfError(
                     f"{endpoint} has not taken the spans ({sent} were sent before); give the address of an "
@@ -63,23 +62,23 @@ def send(header: RunHeader, spans: Iterable[TraceSpan], endpoint: str) -> int:
     return sent
 
 
-def _batches(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:
-    resources: dict[ProcessRecord | None, Resource] = {}
+def _batches(spans: Iterable[TraceSpan]) -> Iterator[list[ReadableSpan]]:
+    resources: dict[tuple[str | None, ProcessRecord | None], Resource] = {}
     scope, rest = InstrumentationScope(SCOPE), iter(spans)
     while batch := list(itertools.islice(rest, BATCH)):
         for span in batch:
-            if span.process not in resources:
-                resources[span.process] = _resource(header, span)
-        yield [_readable(span, resources[span.process], scope) for span in batch]
+            if (span.host, span.process) not in resources:
+                resources[span.host, span.process] = _resource(span)
+        yield [_readable(span, resources[span.host, span.process], scope) for span in batch]
 
 
-def _resource(header: RunHeader, span: TraceSpan) -> Resource:
+def _resource(span: TraceSpan) -> Resource:
     """The resource: a span's process."""
-    values: dict[str, str | int] = {"service.name": service_of(span), "tq.session": header.session_id}
+    values: dict[str, str | int] = {"service.name": service_of(span), "tq.session": span.session}
     if span.process is not None:
         values |= {"process.pid": span.process.pid, "service.instance.id": str(span.process.pid)}
-    if header.host is not None:
-        values["host.name"] = header.host
+    if span.host is not None:
+        values["host.name"] = span.host
     return Resource(values)
 
 

@@ -1,4 +1,4 @@
-"""The calls and operations of a run file as spans, each with its ids, its parent and its links.
+"""The calls and operations of a job as spans, each with its ids, its parent and its links.
 
 A span's id derives from its session, process and number, so that exporting a run twice gives the same ids.
 """
@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.records import Record, RunHeader
+from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.export.links import Key, links_of
 from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 
@@ -46,6 +46,8 @@ class TraceSpan:
         links: of a get, the puts that made what it got.
         start_ns: Unix time.
         end_ns: the same.
+        session: of the run file.
+        host: name of the machine; None in files of earlier versions.
         process: where; None if the file does not say it.
         error: name of the error's type; None where it succeeded.
         values: the other fields of its record that are known, under their names there.
@@ -58,24 +60,26 @@ class TraceSpan:
     links: tuple[SpanId, ...]
     start_ns: int
     end_ns: int
+    session: str
+    host: str | None
     process: ProcessRecord | None
     error: str | None
     values: dict[str, Value] = field(default_factory=dict)
 
 
-def spans_of(run: RunFile) -> Iterator[TraceSpan]:
-    """Each call and operation of the run once, a call after what was made in it. Reads the file twice; memory
+def spans_of(job: Job) -> Iterator[TraceSpan]:
+    """Each call and operation of the job once, a call after what was made in it. Reads the files twice; memory
     grows with the number of operations.
     """
-    return _Spans(run.header, links_of(run)).of(run)
+    return _Spans(job, links_of(job)).all()
 
 
 class _Spans:
     """Keeps what was made in a call until the call's own record arrives, which has the trace id."""
 
-    def __init__(self, header: RunHeader, links: dict[Key, tuple[Key, ...]]) -> None:
-        self._session = header.session_id
-        self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
+    def __init__(self, job: Job, links: dict[Key, tuple[Key, ...]]) -> None:
+        self._job = job
+        self._anchor = Anchor(job.header.start_wall_ns, job.header.start_mono_ns)
         self._links = links
         self._names: dict[Key, str] = {}
         self._processes: dict[int, ProcessRecord] = {}
@@ -83,9 +87,9 @@ class _Spans:
         self._waiting: dict[Key, list[OperationRecord | CallRecord]] = {}  # by the call they were made in
         self._linking: list[tuple[OperationRecord, SpanId | None, int]] = []
 
-    def of(self, run: RunFile) -> Iterator[TraceSpan]:
+    def all(self) -> Iterator[TraceSpan]:
         """The spans as they become complete; those whose links are still unknown come at the end."""
-        for record in run:
+        for record in self._job:
             yield from self._take(record)
         for process, call in list(self._waiting):  # the call's own record never came
             for each in self._waiting.pop((process, call), ()):
@@ -127,7 +131,7 @@ class _Spans:
             if isinstance(record, OperationRecord)
             else (self._names.get((record.process, record.function), "?"), "internal")
         )
-        start_ns = self._anchor.wall_of(record.start_ns)
+        start_ns, (header, _) = self._anchor.wall_of(record.start_ns), self._job.origin(record.process)
         return TraceSpan(
             name=name,
             kind=kind,
@@ -136,6 +140,8 @@ class _Spans:
             links=tuple(self._id(each) for each in self._links.get(key, ()) if each in self._traces),
             start_ns=start_ns,
             end_ns=start_ns + record.total_ns,
+            session=header.session_id,
+            host=header.host,
             process=self._processes.get(record.process),
             error=self._names.get((record.process, record.error), "?") if record.error else None,
             values=self._values(record),
@@ -154,13 +160,18 @@ class _Spans:
         return known
 
     def _root_trace(self, record: OperationRecord | CallRecord) -> int:
-        return trace_number(record.trace_id or f"{self._session} {record.process} {record.number}")
+        return trace_number(record.trace_id or self._called((record.process, record.number)))
 
     def _id(self, key: Key) -> SpanId:
         return SpanId(self._traces[key], self._own(key))
 
     def _own(self, key: Key) -> int:
-        return _digest(f"{self._session} {key[0]} {key[1]}", 8)
+        return _digest(self._called(key), 8)
+
+    def _called(self, key: Key) -> str:
+        """The same whichever files are read together."""
+        header, process = self._job.origin(key[0])
+        return f"{header.session_id} {process} {key[1]}"
 
 
 def trace_number(text: str) -> int:

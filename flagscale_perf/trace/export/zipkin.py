@@ -9,23 +9,22 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.export.ids import service_of, span_hex, trace_hex
 from flagscale_perf.trace.export.spans import TraceSpan
 
 _NS_PER_US = 1000
 
 
-def zipkin_lines(header: RunHeader, spans: Iterable[TraceSpan]) -> Iterator[str]:
+def zipkin_lines(spans: Iterable[TraceSpan]) -> Iterator[str]:
     """The whole array, one span per line."""
     separator = "[\n"
     for span in spans:
-        yield separator + json.dumps(_zipkin(header, span), separators=(",", ":"))
+        yield separator + json.dumps(_zipkin(span), separators=(",", ":"))
         separator = ",\n"
     yield "[]\n" if separator == "[\n" else "\n]\n"
 
 
-def _zipkin(header: RunHeader, span: TraceSpan) -> dict[str, Any]:
+def _zipkin(span: TraceSpan) -> dict[str, Any]:
     tags = {f"tq.{name}": str(value) for name, value in span.values.items()}
     tags |= {"tq.start_ns": str(span.start_ns), "tq.total_ns": str(span.end_ns - span.start_ns)}
     if span.links:
@@ -34,8 +33,8 @@ def _zipkin(header: RunHeader, span: TraceSpan) -> dict[str, Any]:
         tags["error"] = span.error
     if span.process is not None:
         tags["process.pid"] = str(span.process.pid)
-    if header.host is not None:
-        tags["host.name"] = header.host
+    if span.host is not None:
+        tags["host.name"] = span.host
     made: dict[str, Any] = {
         "traceId": trace_hex(span.id),
         "id": span_hex(span.id),

@@ -10,6 +10,7 @@ import pytest
 from flagscale_perf.cli import main
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import sample_run
+from tests.profile_runs import make_profile, make_profile_header
 
 SESSION = "20240129_103000"
 
@@ -36,6 +37,16 @@ def test_a_trace_beside_the_reader(run_dir: Path, monkeypatch, capsys) -> None:
 def test_to_stdout(run_dir: Path, capsys) -> None:
     assert main(["trace-export", str(run_dir), "--session", SESSION, "-o", "-"]) == 0
     assert len(json.loads(capsys.readouterr().out)["traceEvents"]) > 50
+
+
+def test_files_of_all_machines_of_a_job_are_one_trace(tmp_path: Path, capsys) -> None:
+    make_profile().write(tmp_path)
+    header = make_profile_header("20240129_103001", host="node1", boot_id="b")
+    make_profile().write(tmp_path, header)
+    assert main(["trace-export", str(tmp_path), "-o", "-"]) == 0
+    events = json.loads(capsys.readouterr().out)["traceEvents"]
+    steps = {event["pid"] for event in events if event["ph"] == "X" and event["name"] == "train 20"}
+    assert len(steps) == 4
 
 
 def test_several_runs_are_refused_with_what_to_do(run_dir: Path, capsys) -> None:

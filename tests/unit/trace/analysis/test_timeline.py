@@ -4,16 +4,53 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from flagscale_perf.analysis import job as jobs
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.analysis.timeline import Arrow, Item, Name, Span, Track
 from flagscale_perf.trace.analysis import timeline as module
 from flagscale_perf.trace.analysis.timeline import timeline
-from tests.trace_runs import MS, US, Job, pipeline
+from tests.trace_runs import MS, US, Job, make_trace_header, pipeline
 
 
 def _items(directory: Path, job: Job) -> list[Item]:
     run = RunFile(job.write(directory))
     return list(timeline(run.header).items(run))
+
+
+def test_an_arrow_leads_to_another_machine(tmp_path: Path) -> None:
+    """Both have a process of the same name and pid, and the second clock stands at 1 s when the first does at
+    0.
+    """
+    one, two = Job(), Job()
+    one.put(one.process("Worker", 1), 0, range(8))
+    two.get(two.process("Worker", 1), 1050 * MS, range(8))
+    path = one.write(tmp_path)
+    header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
+    two.write(tmp_path, header)
+    job = jobs.Job(path)
+    items = list(job.items(timeline(job.header)))
+    assert [item.text for item in items if isinstance(item, Name) and item.is_process] == [
+        "Worker 1@node0", "Worker 1@node1"
+    ]  # fmt: skip
+    assert [item for item in items if isinstance(item, Arrow)] == [
+        Arrow("8 samples", "0", Track(101, 100), 4 * MS - 1, Track(102, 100), 50 * MS + 1)
+    ]
+
+
+def test_what_was_cleared_has_no_arrow_and_a_clear_is_drawn_once(tmp_path: Path) -> None:
+    """The second get has what was put again, of which nothing is recorded."""
+    job = Job()
+    driver, train = job.process("Driver", 1), job.process("Train", 2)
+    job.put(driver, 0, range(8))
+    job.get(train, 20 * MS, range(8))
+    job.clear(driver, 40 * MS, (0, 4))
+    job.clear(driver, 40 * MS, (4, 4))
+    job.get(train, 60 * MS, range(8))
+    items = _items(tmp_path, job)
+    assert [item.target_ns for item in items if isinstance(item, Arrow)] == [20 * MS + 1]
+    assert [item for item in items if isinstance(item, Span) and item.name == "clear"] == [
+        Span(Track(101, 100), "clear", 40 * MS, 41 * MS, {"partition": "train", "error": None})
+    ]
 
 
 def test_an_arrow_leads_from_the_put_to_the_get(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record, RunHeader
@@ -72,7 +72,7 @@ def records() -> list[Record]:
     ]
 
 
-def run(directory: Path, made: list[Record] | None = None) -> RunFile:
+def run(directory: Path, made: list[Record] | None = None) -> Job:
     path = directory / "perf_records_20260102_030405.jsonl"
     path.write_bytes(b"".join(map(encode, made or records())))
-    return RunFile(path)
+    return Job(path)

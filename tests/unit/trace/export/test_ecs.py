@@ -14,7 +14,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 def test_a_line_is_a_document(tmp_path: Path) -> None:
     made = run(tmp_path)
-    put, rollout, get, failed, _ = map(json.loads, ecs_lines(made.header, spans_of(made)))
+    put, rollout, get, failed, _ = map(json.loads, ecs_lines(spans_of(made)))
     assert put == {
         "@timestamp": "2023-11-14T22:13:20.000002000Z",
         "ecs": {"version": VERSION},
@@ -46,6 +46,6 @@ def test_a_hostile_name_stays_in_its_field(tmp_path: Path) -> None:
     from tests.unit.trace.export.sample import call, header
 
     made = run(tmp_path, [header(), NameRecord(1, 2, 'f\n{"x": 1}\x1b[31m | </script>'), call(1, 2_000, 5)])
-    (line,) = ecs_lines(made.header, spans_of(made))
+    (line,) = ecs_lines(spans_of(made))
     assert line.count("\n") == 1 and "\x1b" not in line
     assert json.loads(line)["event"]["action"] == 'f\n{"x": 1}\x1b[31m | </script>'

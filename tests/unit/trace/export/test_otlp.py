@@ -91,7 +91,7 @@ def test_a_receiver_decodes_what_the_records_say(tmp_path: Path) -> None:
     made = run(tmp_path)
     spans = list(spans_of(made))
     with receiver() as (address, requests):
-        assert send(made.header, iter(spans), address) == 5
+        assert send(iter(spans), address) == 5
     found = decoded(requests)
     assert len(found) == 5
     for span in spans:
@@ -106,7 +106,7 @@ def test_a_receiver_decodes_what_the_records_say(tmp_path: Path) -> None:
 
 def test_the_file_has_the_same_with_ids_in_hexadecimal_digits(tmp_path: Path) -> None:
     made = run(tmp_path)
-    (line,) = otlp_lines(made.header, spans_of(made))
+    (line,) = otlp_lines(spans_of(made))
     found = {
         span["spanId"]: span
         for resource in json.loads(line)["resourceSpans"]
@@ -137,4 +137,4 @@ def test_many_go_in_requests_of_a_bounded_size() -> None:
 def test_who_refuses_is_named_with_what_to_give_instead(tmp_path: Path) -> None:
     made = run(tmp_path)
     with receiver(404) as (address, _), pytest.raises(PerfError, match=f"{address} has not taken the spans"):
-        send(made.header, spans_of(made), address)
+        send(spans_of(made), address)

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.analysis.job import Job
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of, trace_number
+from tests import trace_runs
+from tests.trace_runs import MS, START_WALL_NS, make_trace_header
 from tests.unit.trace.export.sample import TRACE, WALL_NS, operation, process, records, run
 
 GIVEN = 0x0AF7651916CD43DD8448EB211C80319C
@@ -22,6 +25,8 @@ def test_what_is_made_in_a_call_has_its_trace_and_it_as_parent(tmp_path: Path) -
         links=(),
         start_ns=WALL_NS + 1_000,
         end_ns=WALL_NS + 1_500,
+        session="20260102_030405",
+        host="node1",
         process=process(1, 101, "RolloutWorker"),
         error=None,
         values={
@@ -58,6 +63,22 @@ def test_each_record_is_one_span_and_ids_are_the_same_each_time(tmp_path: Path) 
     first, second = list(spans_of(run(tmp_path))), list(spans_of(run(tmp_path)))
     assert first == second
     assert len(first) == len({span.id.span for span in first}) == 5
+
+
+def test_spans_of_several_machines_are_linked_and_have_the_ids_they_have_alone(tmp_path: Path) -> None:
+    one, two = trace_runs.Job(), trace_runs.Job()
+    one.put(one.process("P", 1), 0, range(8))
+    two.get(two.process("C", 1), 1050 * MS, range(8))
+    header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
+    paths = one.write(tmp_path), two.write(tmp_path, header)
+    put, get = spans_of(Job(paths[0]))
+    assert get.links == (put.id,)
+    assert [(span.host, span.session, span.start_ns - START_WALL_NS) for span in (put, get)] == [
+        ("node0", "20240129_103000", 0), ("node1", "20240129_103001", 50 * MS)
+    ]  # fmt: skip
+    assert [(span.id, span.links, span.start_ns) for span in spans_of(Job(paths[1]))] == [
+        (span.id, span.links, span.start_ns) for span in (put, get)
+    ]
 
 
 def test_a_put_that_the_file_has_later_is_linked(tmp_path: Path) -> None:

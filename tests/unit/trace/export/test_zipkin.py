@@ -7,14 +7,14 @@ from pathlib import Path
 
 from flagscale_perf.trace.export.spans import spans_of
 from flagscale_perf.trace.export.zipkin import zipkin_lines
-from tests.unit.trace.export.sample import header, run
+from tests.unit.trace.export.sample import run
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 def test_a_put_its_call_and_the_get_of_what_it_put(tmp_path: Path) -> None:
     made = run(tmp_path)
-    put, rollout, get, failed, _ = json.loads("".join(zipkin_lines(made.header, spans_of(made))))
+    put, rollout, get, failed, _ = json.loads("".join(zipkin_lines(spans_of(made))))
     assert put == {
         "traceId": TRACE, "id": put["id"], "name": "put", "kind": "PRODUCER", "parentId": rollout["id"],
         "timestamp": 1_700_000_000_000_002, "duration": 1, "localEndpoint": {"serviceName": "RolloutWorker"},
@@ -33,4 +33,4 @@ def test_a_put_its_call_and_the_get_of_what_it_put(tmp_path: Path) -> None:
 
 
 def test_a_run_without_spans_is_an_empty_list() -> None:
-    assert "".join(zipkin_lines(header(), [])) == "[]\n"
+    assert "".join(zipkin_lines([])) == "[]\n"
