@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 from pathlib import Path
 
 from flagscale_perf.analysis.export import Export
@@ -115,6 +116,14 @@ def others_in(directory: Path, shown: Path) -> dict[str, str]:
         if instrument is not own:
             found[header.instrument or FIRST] = session_id
     return found
+
+
+def say_others(asked: Path, shown: Path) -> None:
+    """Tells the user on stderr what else is in the directory asked for than the run file shown."""
+    if asked.is_dir() and shown.parent == asked:
+        for name, session_id in others_in(asked, shown).items():
+            line = f"the {name} session {session_id} is here, too; --session {session_id} shows it"
+            print(line, file=sys.stderr, flush=True)
 
 
 def instrument_in(directory: Path) -> Instrument:

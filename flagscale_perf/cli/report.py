@@ -9,7 +9,7 @@ from argparse import ArgumentParser, Namespace
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
-from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, others_in, run_or_logs
+from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
 from flagscale_perf.cli.output import add_output, format_of, put, put_lines
 from flagscale_perf.report import csv, text
 from flagscale_perf.spine.errors import PerfError
@@ -58,9 +58,8 @@ class ReportCommand(Command):
             put_lines(csv.lines(report), args.output)
         else:
             put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
-        if args.session is None and args.run.is_dir() and path.parent == args.run:
-            for name, session_id in others_in(args.run, path).items():
-                _say(f"the {name} session {session_id} is here, too; --session {session_id} shows it")
+        if args.session is None:
+            say_others(args.run, path)
         return _judged(report, chosen)
 
 

@@ -11,7 +11,7 @@ from flagscale_perf.analysis.export import Export
 from flagscale_perf.analysis.job import Job
 from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.cli.base import Command, add_run, add_session
-from flagscale_perf.cli.instruments import exports_of, instrument_of
+from flagscale_perf.cli.instruments import exports_of, instrument_of, say_others
 from flagscale_perf.cli.output import STDOUT, check_place
 from flagscale_perf.report.trace import trace_lines
 from flagscale_perf.spine.errors import PerfError
@@ -72,6 +72,8 @@ class TraceExportCommand(Command):
             _write(output, export.lines(job))
             print(f"{output}: {export.about}")
         _say_skipped(job)
+        if args.session is None:
+            say_others(args.run, path)
         return 0
 
 

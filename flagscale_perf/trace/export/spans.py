@@ -68,8 +68,8 @@ class TraceSpan:
 
 
 def spans_of(job: Job) -> Iterator[TraceSpan]:
-    """Each call and operation of the job once, a call after what was made in it. Reads the files twice; memory
-    grows with the number of operations.
+    """Each call and operation of the job once, a call after what was made in it. Reads the files twice;
+    memory grows with the number of operations.
     """
     return _Spans(job, links_of(job)).all()
 

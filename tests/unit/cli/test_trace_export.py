@@ -49,6 +49,15 @@ def test_files_of_all_machines_of_a_job_are_one_trace(tmp_path: Path, capsys) ->
     assert len(steps) == 4
 
 
+def test_the_runs_other_instruments_are_named(run_dir: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(run_dir)
+    make_profile().write(run_dir, make_profile_header("20240129_103001"))
+    assert main(["trace-export", "."]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("perf_trace_20240129_103001.json: ")
+    assert shown.err == f"the training session {SESSION} is here, too; --session {SESSION} shows it\n"
+
+
 def test_several_runs_are_refused_with_what_to_do(run_dir: Path, capsys) -> None:
     assert main(["trace-export", str(run_dir), "a.jsonl", "b.jsonl"]) == 2
     assert "3 runs, but one is exported at a time: give each by itself, with -o;" in capsys.readouterr().err
