@@ -20,7 +20,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.trace.export.otlp import BATCH, SCOPE, otlp_lines, send
 from flagscale_perf.trace.export.spans import SpanId, TraceSpan, spans_of
-from tests.unit.trace.export.sample import header, run
+from tests.unit.trace.export.sample import run
 
 pytestmark = pytest.mark.trace
 KINDS = {
@@ -124,11 +124,13 @@ def test_the_file_has_the_same_with_ids_in_hexadecimal_digits(tmp_path: Path) ->
 
 def test_many_go_in_requests_of_a_bounded_size() -> None:
     spans = [
-        TraceSpan("get", "consumer", SpanId(1, number + 1), None, (), number, number + 5, None, None)
+        TraceSpan(
+            "get", "consumer", SpanId(1, number + 1), None, (), number, number + 5, "s", None, None, None
+        )
         for number in range(2 * BATCH + 3)
     ]
     with receiver() as (address, requests):
-        assert send(header(), iter(spans), address) == len(spans)
+        assert send(iter(spans), address) == len(spans)
     sizes = [len(request.resource_spans[0].scope_spans[0].spans) for request in requests]
     assert sizes == [BATCH, BATCH, 3]
     assert len(decoded(requests)) == len(spans)
