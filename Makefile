@@ -77,7 +77,8 @@ faults: $(READY) ## inject every fault there is a proof against (quarter of an h
 fuzz: $(READY) ## damage run files for 5 minutes and let every command read them; ARGS='--seconds 3600 --first-seed 1000000'
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-oracle: $(READY) ## compare the FLOPs formulas with 400 random models counted matmul by matmul (minutes); ARGS=--full for 671 B
+oracle: $(READY) ## compare the FLOPs formulas with real trainings and 400 random models, counted matmul by matmul (minutes); ARGS=--full for 671 B
+	$(BIN)/python -m pytest tests/oracle -m oracle
 	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
 
 bench: $(READY) ## run every benchmark, and say at the end which of them missed a bar

@@ -28,10 +28,11 @@ def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
     vision = _vision(args, layers)
     if vision is not None:
         vision = vision.with_step(images_of(args.get("image_grids")), _repeated(args, vision.layers))
+    encoder = _encoder(args)
     return {
         "vision": vision,
-        "encoder": _encoder(args),
-        "bert": _bert(args),
+        "encoder": encoder,
+        "bert": _bert(args) if encoder is None else None,  # Megatron's T5 has BERT's tokenizer, too
         "frozen": (
             *args.names("frozen"),
             *(("vision",) if args.flag("freeze_ViT") else ()),
@@ -41,8 +42,14 @@ def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
 
 
 def decoder_layers(args: Arguments) -> int:
-    """Layers of the decoder, or of the only stack: Megatron may give those of T5's stacks separately."""
+    """Layers of the decoder, or of the only stack: Megatron may give those of T5's stacks separately.
+
+    A training that Megatron has parsed has `num_layers` and `encoder_num_layers`, and its `pretrain_t5.py`
+    makes as many layers in the decoder, whatever `decoder_num_layers` says.
+    """
     names = ("decoder_num_layers", "num_layers", "encoder_num_layers")
+    if args.get("encoder_num_layers") is not None:
+        names = ("num_layers", "decoder_num_layers", "encoder_num_layers")
     return args.layers(next((name for name in names if args.get(name) is not None), "num_layers"))
 
 

@@ -183,11 +183,25 @@ def host_patches(patches: Patches) -> dict[str, Callable[[ModuleType], None]]:
             patches.set(module, "maybe_move_tensor_to_cpu", moved)
 
     return {
+        "megatron.core.models.T5.t5_spec": functools.partial(_name_norm, patches),
+        "megatron.core.models.bert.bert_layer_specs": functools.partial(_name_layers, patches),
         "megatron.core.transformer.torch_norm": functools.partial(_mark_norms, patches),
         "megatron.legacy.fused_kernels": fused_kernels,
         "megatron.core.tensor_parallel.random": tensor_parallel_random,
         "megatron.core.transformer.moe.moe_utils": moe_utils,
     }
+
+
+def _name_norm(patches: Patches, module: ModuleType) -> None:
+    """T5's layers without Transformer Engine name its norm, too."""
+    if not hasattr(module, "TENorm"):
+        patches.set(module, "TENorm", module.LNImpl)
+
+
+def _name_layers(patches: Patches, module: ModuleType) -> None:
+    """`pretrain_bert.py` imports the layers of Transformer Engine, also where it uses others."""
+    if not getattr(module, "HAVE_TE", True):
+        patches.set(module, "bert_layer_with_transformer_engine_spec", None)
 
 
 def _mark_norms(patches: Patches, module: ModuleType) -> None:

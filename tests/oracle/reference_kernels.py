@@ -1,5 +1,5 @@
-"""Stands in for `mamba_ssm` and `causal_conv1d`, whose kernels exist for GPUs only: a training imports these
-names and runs the reference code of `reference_cores`, values and gradients the kernels' own.
+"""Stands in for `mamba_ssm`, `causal_conv1d` and `fla`, whose kernels exist for GPUs only: a training imports
+these names and runs the reference code of `reference_cores`, values and gradients the kernels' own.
 
 Where the process counts its products, each of these parts counts under its component.
 """
@@ -48,7 +48,7 @@ def _counted(component: str, given: tuple[Any, ...], made: Any) -> Any:
     return results[0]
 
 
-def causal_conv1d_fn(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "") -> Tensor:
+def _convolved(component: str, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     """One number out for each that goes in, from it and those before."""
     assert activation == "silu"
 
@@ -56,7 +56,7 @@ def causal_conv1d_fn(x: Tensor, weight: Tensor, bias: Tensor | None = None, acti
         padded = F.pad(x, (weight.shape[-1] - 1, 0))
         return F.conv1d(padded, weight.unsqueeze(1), bias, groups=x.shape[1])
 
-    return F.silu(_counted("mamba.conv1d", (x,), made))
+    return F.silu(_counted(component, (x,), made))
 
 
 def mamba_split_conv1d_scan_combined(
@@ -66,7 +66,9 @@ def mamba_split_conv1d_scan_combined(
     heads, width, groups = len(decay), more["headdim"], more["ngroups"]
     inner, state = heads * width, (zxbcdt.shape[-1] - heads - 2 * heads * width) // (2 * groups)
     z, xbc, dt = zxbcdt.split([inner, inner + 2 * groups * state, heads], -1)
-    convolved = causal_conv1d_fn(xbc.transpose(1, 2), weight, bias, more["activation"]).transpose(1, 2)
+    convolved = _convolved("mamba.conv1d", xbc.transpose(1, 2), weight, bias, more["activation"]).transpose(
+        1, 2
+    )
     x, b, c = convolved.split([inner, groups * state, groups * state], -1)
     given = (
         x.unflatten(-1, (heads, width)),
@@ -79,8 +81,23 @@ def mamba_split_conv1d_scan_combined(
     return _counted("mamba.core", given, core).flatten(-2) * F.silu(z)
 
 
+def chunk_gated_delta_rule(
+    q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, **more: Any
+) -> tuple[Tensor, None]:
+    """As `GatedDeltaNet` calls it: normed and repeated before, and without first and last state."""
+    assert more["initial_state"] is None and not more["output_final_state"]
+    given = (q, k, v, g, beta)
+    core = functools.partial(reference_cores.delta, counter, form, *given)
+    return _counted("gdn.core", given, core).to(v.dtype), None
+
+
+def l2norm(x: Tensor) -> Tensor:
+    """`fla`'s norm of each head."""
+    return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()
+
+
 def install() -> None:
-    """From now on both packages can be imported, as far as Megatron's mixer imports them."""
+    """From now on these packages can be imported, as far as Megatron's layers import them."""
     scans = "mamba_ssm.ops.triton.ssd_combined"
     names: dict[str, dict[str, Any]] = {
         scans: {
@@ -89,7 +106,12 @@ def install() -> None:
         },
         "mamba_ssm.ops.triton.layernorm_gated": {"RMSNorm": GatedNorm},
         "mamba_ssm.ops.triton.selective_state_update": {"selective_state_update": None},
-        "causal_conv1d": {"causal_conv1d_fn": None, "causal_conv1d_update": None},
+        "causal_conv1d": {
+            "causal_conv1d_fn": functools.partial(_convolved, "gdn.conv1d"),
+            "causal_conv1d_update": None,  # of inference only
+        },
+        "fla.modules.l2norm": {"l2norm": l2norm},
+        "fla.ops.gated_delta_rule": {"chunk_gated_delta_rule": chunk_gated_delta_rule},
     }
     for name, content in names.items():
         parts = name.split(".")

@@ -82,8 +82,17 @@ def test_an_encoder_decoder_by_its_arguments():
 
 def test_layers_of_the_decoder():
     assert decoder_layers(Arguments({"encoder_num_layers": 3})) == 3
+    assert decoder_layers(Arguments({"num_layers": 3, "decoder_num_layers": 2})) == 2
+    # as Megatron has them once it has parsed its arguments, and as its script builds the decoder
+    parsed = {"num_layers": 3, "encoder_num_layers": 3, "decoder_num_layers": 2}
+    assert decoder_layers(Arguments(parsed)) == 3
     with pytest.raises(PerfError, match="num_layers is missing"):
         decoder_layers(Arguments({}))
+
+
+def test_an_encoder_decoder_with_berts_tokenizer_has_no_heads_of_bert():
+    shape = ModelShape.from_args(SIZES | {"tokenizer_type": "BertWordPieceCase", "decoder_seq_length": 7})
+    assert (shape.family, shape.bert) == ("t5", None)
 
 
 def test_bert_by_its_tokenizer_or_its_name():

@@ -83,3 +83,19 @@ def test_numbers_of_an_experts_tokens_become_numpy_on_the_cpu_too():
     assert module.maybe_move_tensor_to_cpu(None, as_numpy=True) is None
     patches.undo()
     assert vars(module) == {"maybe_move_tensor_to_cpu": None, "te_general_gemm": 1}
+
+
+def test_t5_and_bert_without_transformer_engine_have_the_names_they_import():
+    patches = Patches()
+    for_modules = rehearsal.host_patches(patches)
+    norm = object()
+    t5, bert = SimpleNamespace(LNImpl=norm), SimpleNamespace(HAVE_TE=False)
+    for_modules["megatron.core.models.T5.t5_spec"](t5)
+    for_modules["megatron.core.models.bert.bert_layer_specs"](bert)
+    assert (t5.TENorm, bert.bert_layer_with_transformer_engine_spec) == (norm, None)
+    patches.undo()
+    assert (vars(t5), vars(bert)) == ({"LNImpl": norm}, {"HAVE_TE": False})
+    complete = SimpleNamespace(LNImpl=norm, TENorm=1, HAVE_TE=True)
+    for name in ("T5.t5_spec", "bert.bert_layer_specs"):
+        for_modules[f"megatron.core.models.{name}"](complete)
+    assert vars(complete) == {"LNImpl": norm, "TENorm": 1, "HAVE_TE": True}
