@@ -24,15 +24,13 @@ def book_in(directory: Path, facts: Mapping[str, Any] = FACTS) -> Iterator[Book]
 
 def collective(part: Part, op: str, size: int, samples: Sequence[float], **case: Any) -> None:
     """A point as the ranks send it."""
-    whole = {"op": op, "executed": op, "ranks": 4, "size_bytes": size, "dtype": "float32"} | case
+    whole = {"op": op, "executed": op, "ranks": 4, "size_bytes": size, "place": "out of place"} | case
     part.point("time", "s", whole, samples, Clock(1, 2))
 
 
-def message(
-    part: Part, ends: tuple[int, int], samples: Sequence[float], size: int = GB, way: str = "one way"
-) -> None:
+def message(part: Part, ends: tuple[int, int], samples: Sequence[float], size: int = GB, **more: Any) -> None:
     """The same of a message."""
-    case = {"op": "send_recv", "src": ends[0], "dst": ends[1], "way": way, "size_bytes": size}
+    case = {"op": "send_recv", "src": ends[0], "dst": ends[1], "way": "one way", "size_bytes": size} | more
     part.point("time", "s", case | {"dtype": "float32"}, samples, Clock(1, 2))
 
 

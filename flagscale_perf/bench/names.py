@@ -1,4 +1,4 @@
-"""Names of arms, figures and cases of a serving model, as they appear in run files."""
+"""Names of arms, figures and cases, as they appear in run files."""
 
 from __future__ import annotations
 
@@ -10,3 +10,5 @@ MEMORY, CACHE, PREEMPTIONS, FEW_PIECES = "memory", "kv_tokens", "preemptions", "
 JOB, FLOW = "batch", "flow"  # one batch from begin to end, or more requests in flight all the time
 STEP, STEP_PART, STEP_CLEAN = "step", "step_part", "step_clean"
 PREFILL, DECODE = "prefill", "decode"
+IN_PLACE, OUT_OF_PLACE = "in place", "out of place"  # where a collective's result goes
+INSIDE_NODE, BETWEEN_NODES = "inside a node", "between nodes"

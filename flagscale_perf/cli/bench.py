@@ -14,13 +14,13 @@ from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
 from flagscale_perf.cli.base import Command
 from flagscale_perf.cli.parser import COMMAND
+from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 
 ALL, REPORT = "all", "report"
 EXIT_NOTHING, EXIT_PARTIAL = 1, 2
-EXIT_INTERRUPTED = 130
 
 
 class BenchCommand(Command):
@@ -42,8 +42,8 @@ class BenchCommand(Command):
         report.add_argument("--out", type=Path, metavar="DIR", help="where files go (default: beside it)")
 
     def run(self, args: Namespace) -> int:
-        """2 for an experiment that is partial, 130 for an interrupted one; what was measured is kept. Raises
-        PerfError for what cannot be run or read.
+        """2 for an experiment that is partial, 130 for one that Ctrl-C has interrupted, 143 for SIGTERM: what
+        was measured is kept. Raises PerfError for what cannot be run or read.
         """
         if args.action == REPORT:
             return report(args.run, args.out)
@@ -75,14 +75,16 @@ def measure(args: Namespace) -> int:
             follow()
         return 0
     with Book.begin(args.out, environment() | {"experiments": list(names)}) as book:
+        stop = Stop()
         try:
-            for name in names:
-                _one(book, name, plans.get(name), why.get(name))
+            with stop, stop.waiting():
+                for name in names:
+                    _one(book, name, plans.get(name), why.get(name))
         except KeyboardInterrupt:
             book.end("interrupted")
             say("interrupted: what was measured is kept, and marked as partial")
             report(book.path, args.out)
-            return EXIT_INTERRUPTED
+            return stop.code
     report(book.path, args.out)
     return EXIT_PARTIAL if book.is_partial else 0
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +24,7 @@ from flagscale_perf.analysis.run_file import find_run_file
 from flagscale_perf.analysis.runs import find_runs
 from flagscale_perf.cli.base import EXIT_SLOWER, EXIT_UNDECIDED, percentage, whole_number
 from flagscale_perf.cli.instruments import instrument_for
+from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import csv_line
 from flagscale_perf.spine.files import replace_file
@@ -34,6 +38,7 @@ HEAD = ("run", "outcome", "change", "low", "high", "noise", "baseline_runs", "wo
 ENOUGH_RUNS = 3  # of a baseline, from which on they show what runs differ by
 NORMAL = 1.959964  # what 95 % of a normal distribution lie within, in standard deviations
 EXIT_FAILED = 2
+END_S = 60.0  # that a run may take to end when it is interrupted: servers end one after another
 
 
 def add_watch(parser: ArgumentParser) -> None:
@@ -44,7 +49,8 @@ def add_watch(parser: ArgumentParser) -> None:
     )
     parser.epilog = (
         "exit codes, of the last run with --once or --times: 0 not slower, or it became part of the baseline;"
-        " 1 slower; 2 it could not be run or compared; 3 undecided. With --times, 1 if any was slower."
+        " 1 slower; 2 it could not be run or compared; 3 undecided. With --times, 1 if any was slower. Ctrl-C"
+        " ends it with 130 and SIGTERM with 143: the run under way is ended, too, and what it wrote is kept."
     )
     parser.add_argument("--every", type=_period, default=3600, metavar="1h", help="period: 30s, 10m, 1h, 1d")
     parser.add_argument(
@@ -98,36 +104,49 @@ def watch(args: Namespace) -> int:
         raise PerfError(
             f"{' '.join(words)!r} is not watched; write profile run ... or bench NAME ... after --"
         )
-    times = 1 if args.once else args.times
-    next_s = time.monotonic()
     codes: list[int] = []
-    while times is None or len(codes) < times:
-        outcome = _once(args, words)
-        codes.append(outcome.code)
-        print(outcome.words, flush=True)
-        _remember(args.dir / HISTORY, outcome.row)
-        _forget(args.dir, args.keep)
-        if times is None or len(codes) < times:
-            next_s = _next(next_s, args.every, time.monotonic())
-            time.sleep(max(0.0, next_s - time.monotonic()))
+    with Stop() as stop:
+        try:
+            _again(args, words, codes, stop)
+        except KeyboardInterrupt:
+            where = f"; runs so far: {len(codes)}, each a line of {args.dir / HISTORY}" if codes else ""
+            print(f"stopped by {stop.name}{where}")
+            return stop.code
     return EXIT_SLOWER if EXIT_SLOWER in codes else codes[-1]
 
 
-def _once(args: Namespace, words: Sequence[str]) -> Outcome:
+def _again(args: Namespace, words: Sequence[str], codes: list[int], stop: Stop) -> None:
+    """Run by run. Raises KeyboardInterrupt where it is stopped, all that belongs to a run being written."""
+    times = 1 if args.once else args.times
+    next_s = time.monotonic()
+    while times is None or len(codes) < times:
+        outcome = _once(args, words, stop)
+        print(outcome.words, flush=True)
+        _remember(args.dir / HISTORY, outcome.row)
+        _forget(args.dir, args.keep)
+        codes.append(outcome.code)
+        with stop.waiting():
+            if times is None or len(codes) < times:
+                next_s = _next(next_s, args.every, time.monotonic())
+                time.sleep(max(0.0, next_s - time.monotonic()))
+
+
+def _once(args: Namespace, words: Sequence[str], stop: Stop) -> Outcome:
     """One run, compared, or taken into the baseline."""
     name = f"{RUN}{time.strftime('%Y%m%d_%H%M%S')}"
     base = _runs(args.baseline)
     is_base = len(base) < args.baseline_runs
     directory = (args.baseline if is_base else args.dir) / name
     try:
-        _run([*words, OUT[words[0]], str(directory)], directory)
+        _run([*words, OUT[words[0]], str(directory)], directory, stop)
         if is_base:
             said = f"{name}: {len(base) + 1} of {args.baseline_runs} runs of the baseline, {directory}"
             return Outcome(0, said, (name, "baseline", *[None] * 6))
         return _compared(name, directory, base, args.fail_if_slower)
-    except PerfError as error:
+    except (PerfError, KeyboardInterrupt) as error:
         kept = _put_aside(directory, args.dir / f"{FAILED}{name}")
-        return Outcome(EXIT_FAILED, f"{name}: {error}{kept}", (name, "failed", *[None] * 6))
+        outcome, why = ("failed", str(error)) if isinstance(error, PerfError) else ("stopped", "stopped")
+        return Outcome(EXIT_FAILED, f"{name}: {why}{kept}", (name, outcome, *[None] * 6))
 
 
 def _put_aside(directory: Path, kept: Path) -> str:
@@ -142,18 +161,35 @@ def _put_aside(directory: Path, kept: Path) -> str:
     return f"; what it wrote is in {kept}"
 
 
-def _run(words: Sequence[str], directory: Path) -> None:
-    """Raises PerfError where it fails, with its last line."""
-    ended = subprocess.run(
+def _run(words: Sequence[str], directory: Path, stop: Stop) -> None:
+    """Raises PerfError where it fails, with its last line, and KeyboardInterrupt where it is stopped."""
+    with subprocess.Popen(
         [sys.executable, "-m", "flagscale_perf", *words], stdin=subprocess.DEVNULL, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
-    )  # fmt: skip
-    if ended.returncode:
-        lines = [line for line in ended.stdout.splitlines() if line.strip()]
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            with stop.waiting():
+                printed, _ = process.communicate()
+        except KeyboardInterrupt:
+            _interrupt(process, stop)
+            raise
+    if process.returncode:
+        lines = [line for line in printed.splitlines() if line.strip()]
         last = lines[-1] if lines else "it printed nothing"
-        raise PerfError(f"flagscale-perf {' '.join(words)} ended with {ended.returncode}: {last}")
+        raise PerfError(f"flagscale-perf {' '.join(words)} ended with {process.returncode}: {last}")
     if not directory.is_dir():
         raise PerfError(f"flagscale-perf {' '.join(words)} has written nothing to {directory}")
+
+
+def _interrupt(process: subprocess.Popen[str], stop: Stop) -> None:
+    """Lets a run end as Ctrl-C would, which it gets once: the terminal's own does not reach its session. A
+    second signal kills it.
+    """
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt), stop.waiting(for_another=True):
+        process.communicate(timeout=END_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _runs(directory: Path) -> list[Path]:
@@ -197,7 +233,12 @@ def _outcome(name: str, result: Comparison, base: int) -> Outcome:
         f"{name}: {_share(whole.share)} ({_share(whole.share_low)} to {_share(whole.share_high)}), {outcome}"
     )
     said += f", most in {worst}" if worst else ""
-    said += f"; {base} runs of the baseline differ by {100 * result.noise:.1f} %"
+    noise = f"{100 * result.noise:.1f} %"
+    said += (
+        f"; {base} runs of the baseline differ by {noise}"
+        if base >= ENOUGH_RUNS
+        else f"; noise of {noise} is assumed: a baseline shows its own from {ENOUGH_RUNS} runs on"
+    )
     row = (name, outcome, whole.share, whole.share_low, whole.share_high, result.noise, base, worst)
     return Outcome(code, said, row)
 

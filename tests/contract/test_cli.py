@@ -15,7 +15,9 @@ from flagscale_perf.cli import COMMANDS, load_command, main
 from flagscale_perf.cli.base import Command
 
 REPO = Path(__file__).parents[2]
-FRAME = {"--init--", "base", "profile-watch", "instruments", "output", "parser", "training-yaml"}
+FRAME = {
+    "--init--", "base", "profile-watch", "instruments", "output", "parser", "stopping", "training-yaml",
+}  # fmt: skip
 
 # A command that is not in the package, registered as a real one would be.
 STAND_IN = """

@@ -30,7 +30,7 @@ SERVERS = (
     "flagscale_perf/writer/membership.py",
     "flagscale_perf/rpc/transport/link_unix.py",
     "flagscale_perf/rpc/transport/server.py",
-    "flagscale_perf/bench/bandwidth/ranks.py",
+    "flagscale_perf/bench/ports.py",
     "flagscale_perf/bench/serving/server.py",
 )
 RUN = """

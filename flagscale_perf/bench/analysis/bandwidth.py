@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from flagscale_perf.analysis.blocks import (
@@ -13,137 +13,52 @@ from flagscale_perf.analysis.blocks import (
     Cell,
     HeatMap,
     Layer,
-    Line,
     Note,
-    Panel,
     Quantity,
     Section,
-    Series,
     Table,
 )
 from flagscale_perf.analysis.verdicts import Verdict, verdict_of
-from flagscale_perf.bench.analysis.fit import Fit, fit
+from flagscale_perf.bench.analysis.collectives import (
+    GB,
+    LEVELS,
+    MOST_ROWS,
+    ONE_WAY,
+    algbw,
+    busbw,
+    collectives,
+    curves,
+    factor_of,
+    fits_of,
+    gb,
+    levels,
+)
 from flagscale_perf.bench.analysis.points import MESSAGE, measured
 from flagscale_perf.bench.analysis.shown import Remark, Shown
-from flagscale_perf.bench.analysis.slow import slow_parts
+from flagscale_perf.bench.analysis.slow import Slow, slow_parts
 from flagscale_perf.bench.analysis.source import Part, spread
 from flagscale_perf.bench.records import BenchPoint
-from flagscale_perf.profile.operations import bus_factor
 
-GB = 1e9
-ONE_WAY, BOTH_WAYS = "one way", "both ways"
+BOTH_WAYS = "both ways"
 PEAK = "ceiling"  # figures for what the hardware can do, by its driver
-COLOURS = ("blue", "orange", "green", "red", "sky", "yellow", "grey")
-MOST_ROWS = 48
 OUR_LIMITS = (0.85, 0.6)
 OURS = "; of its own ceiling (85 % and 60 % are our limits)"
-GOOD_FIT = 0.9
-
-
-def algbw(point: BenchPoint) -> float | None:
-    """Algorithm bandwidth in 10^9 bytes per second; None if it took no time."""
-    size = point.case.get("moved_bytes") or point.case["size_bytes"]
-    median = spread(point.samples).median
-    return float(size) / median / GB if median else None
-
-
-def busbw(point: BenchPoint) -> float | None:
-    """Bus bandwidth: the load on each rank's link, by the factor of the executed operation; None for one
-    rank.
-    """
-    factor, plain = _factor(point), algbw(point)
-    return None if factor is None or plain is None else factor * plain
-
-
-def _factor(point: BenchPoint) -> float | None:
-    return bus_factor(str(point.case.get("executed")), point.case.get("ranks"))
-
-
-def fits_of(part: Part) -> dict[str, Fit]:
-    """A fit for each operation measured at enough sizes; messages over all pairs of ranks together."""
-    found = {}
-    for name, points in _by_operation(part).items():
-        sizes = [point.case["size_bytes"] for point in points]
-        made = fit(sizes, [spread(point.samples).median for point in points])
-        if made is not None:
-            found[name] = made
-    return found
-
-
-def _by_operation(part: Part) -> dict[str, list[BenchPoint]]:
-    """Collectives, and messages by direction, in the order in which they were measured."""
-    found: dict[str, list[BenchPoint]] = {}
-    for point in measured(part):
-        if "executed" in point.case:
-            found.setdefault(str(point.case["op"]), []).append(point)
-        elif point.case.get("op") == MESSAGE:
-            found.setdefault(f"{MESSAGE}, {point.case.get('way')}", []).append(point)
-    return found
 
 
 def _sections(part: Part) -> Sequence[Section]:
     return [
-        Section("collectives", "Collectives", "Collectives", _collectives(part)),
+        Section("levels", "Levels", "Inside nodes and between them", levels(part)),
+        Section("collectives", "Collectives", "Collectives", collectives(part, None)),
+        *(
+            Section(
+                f"collectives_{place}", level.capitalize(), f"Collectives {level}", collectives(part, level)
+            )
+            for place, level in enumerate(filter(None, LEVELS), 1)
+        ),
         Section("messages", "Messages", "Messages between two ranks", _messages(part)),
         Section("memory", "Memory", "Memory of each rank", _memory(part)),
         Section("links", "Links", "What the driver says of the links", _links(part)),
     ]
-
-
-def _collectives(part: Part) -> list[Block]:
-    rows: list[Sequence[Cell]] = []
-    for name, points in _by_operation(part).items():
-        for point in points:
-            if "executed" in point.case:
-                executed = str(point.case["executed"])
-                rows.append((name if executed == name else f"{name} (executed: {executed})", *_row(point)))
-    if not rows:
-        return []
-    head = ("operation", "bytes", "median, us", "min, us", "p95, us", "algbw, GB/s", "busbw, GB/s")
-    return [*_curves(part), *_fits(part), Table(head, rows, 6, most=MOST_ROWS)]
-
-
-def _row(point: BenchPoint) -> tuple[Cell, ...]:
-    found = spread(point.samples)
-    times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.low, found.p95))
-    return Quantity(point.case["size_bytes"], "", 0), *times, _gb(algbw(point)), _gb(busbw(point))
-
-
-def _gb(value: float | None) -> Quantity:
-    return Quantity(value, "", 3)
-
-
-def _curves(part: Part) -> list[Block]:
-    """Time and bus bandwidth by size, for every operation."""
-    colours = dict(zip(_by_operation(part), COLOURS * 2, strict=False))
-    times, loads, sizes = [], [], []
-    for name, points in _by_operation(part).items():
-        if "executed" not in points[0].case:
-            continue
-        x = [float(point.case["size_bytes"]) for point in points]
-        sizes += x
-        times.append(Line(name, x, [spread(point.samples).median * 1e6 for point in points], colours[name]))
-        if (known := [busbw(point) for point in points])[0] is not None:
-            loads.append(Line(name, x, known, colours[name]))
-    panels = [Panel("Time of a collective", "us", times)] if times else []
-    panels += [Panel("Bus bandwidth of a collective", "GB/s", loads)] if loads else []
-    if not panels:
-        return []
-    return [
-        Series("collectives", "Collectives by size", panels, "bytes", (min(sizes), max(sizes)), is_log=True)
-    ]
-
-
-def _fits(part: Part) -> list[Block]:
-    rows: list[Sequence[Cell]] = [
-        (name, Quantity(one.alpha_s * 1e6, "", 1), _gb(one.beta_bytes_per_s / GB), Quantity(one.r2, "", 3),
-         Quantity(one.points, "", 0), "" if one.r2 >= GOOD_FIT else "no straight line: read the curve")
-        for name, one in fits_of(part).items()
-    ]  # fmt: skip
-    if not rows:
-        return []
-    head = ("time = alpha + size / beta", "alpha, us", "beta, GB/s", "r2", "points", "")
-    return [Table(head, rows)]
 
 
 def _messages(part: Part) -> list[Block]:
@@ -151,12 +66,19 @@ def _messages(part: Part) -> list[Block]:
     if not points:
         return []
     rows: list[Sequence[Cell]] = [
-        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("way")), *_row(point)[:-1])
+        (f"{point.case['src']} to {point.case['dst']}", str(point.case.get("level", "")),
+         str(point.case.get("way")), *_row(point))
         for point in points
-    ]
-    head = ("ranks", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
+    ]  # fmt: skip
+    head = ("ranks", "", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
     said = "Both ways at once, each rank sends and receives: its figure is of each way by itself."
     return [*_matrix(points), Table(head, rows, 5, most=MOST_ROWS), Note(said)]
+
+
+def _row(point: BenchPoint) -> tuple[Cell, ...]:
+    found = spread(point.samples)
+    times = (Quantity(value * 1e6, "", 1) for value in (found.median, found.low, found.p95))
+    return Quantity(point.case["size_bytes"], "", 0), *times, gb(algbw(point))
 
 
 def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
@@ -192,7 +114,7 @@ def _memory(part: Part) -> list[Block]:
         found = spread(point.samples)
         times = (Quantity(value * 1e3, "", 2) for value in (found.median, found.low, found.p95))
         size = Quantity(point.case["size_bytes"], "", 0)
-        rows.append((str(point.case["op"]), f"rank {point.case['rank']}", size, *times, _gb(algbw(point))))
+        rows.append((str(point.case["op"]), f"rank {point.case['rank']}", size, *times, gb(algbw(point))))
     head = ("what", "", "bytes", "median, ms", "min, ms", "p95, ms", "GB/s moved")
     said = (
         "A copy moves each byte twice (read and written), a triad a = b + s c three times; each rank in turn."
@@ -244,7 +166,7 @@ def _gpu(case: Mapping[str, Any]) -> str:
 def _drawn(part: Part) -> Sequence[Block]:
     points = measured(part, op=MESSAGE)
     local = [point for point in measured(part) if "moved_bytes" in point.case]
-    return [*_curves(part), *(_matrix(points) if points else []), *_bars(local)]
+    return [*curves(part), *(_matrix(points) if points else []), *_bars(local)]
 
 
 def _content(part: Part) -> Mapping[str, Any]:
@@ -252,12 +174,12 @@ def _content(part: Part) -> Mapping[str, Any]:
     return {
         "bandwidths": [
             dict(point.case)
-            | {"median_s": spread(point.samples).median, "bus_factor": _factor(point)}
+            | {"median_s": spread(point.samples).median, "bus_factor": factor_of(point)}
             | {"algbw_GBps": algbw(point), "busbw_GBps": busbw(point)}
             for point in measured(part)
         ],
         "fits": {name: asdict(one) for name, one in fits_of(part).items()},
-        "slow": [asdict(one) for one in slow_parts(part)],
+        "slow": [asdict(one) for one in _slow(part)],
     }  # fmt: skip
 
 
@@ -292,11 +214,22 @@ def _share(part: Part, name: str, value: float | None, of: str, limits: tuple[fl
     return verdict_of(name, value / min(known), "share", limits, f"of {min(known):.0f} GB/s{ours}")
 
 
+def _slow(part: Part) -> list[Slow]:
+    """Slow ranks and links; each link is compared with others of its level."""
+    found: dict[str, Slow] = {}
+    of = {point.case.get("level") for point in measured(part, op=MESSAGE)}
+    for level in [each for each in LEVELS if each in of] or [None]:
+        others = [each for each in of if each != level]
+        points = [point for point in part.points if point.case.get("level") not in others]
+        found |= {one.text: one for one in slow_parts(replace(part, points=points))}
+    return list(found.values())
+
+
 def _remarks(part: Part) -> Sequence[Remark]:
     """What is slow, then what limits the figures."""
     said = part.settings.get("said")
     return [
-        *(Remark(one.text, "bad") for one in slow_parts(part)),
+        *(Remark(one.text, "bad") for one in _slow(part)),
         *(Remark(str(text), "warn") for text in (said if isinstance(said, list) else ())),
     ]
 

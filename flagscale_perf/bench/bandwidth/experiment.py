@@ -26,7 +26,7 @@ SIZES = tuple(KB << power for power in range(21))  # to 1 GB; the largest one by
 QUICK_SIZES = (KB, 64 * KB, MB, 16 * MB)
 MESSAGE_SIZES = tuple(MB << power for power in range(0, 12))  # to 2 GB
 QUICK_MESSAGE_SIZES = (64 * KB, MB, 16 * MB)
-LOOPS, LOOP_S = 5, 0.1
+LOOPS, LOOP_S, QUICK_LOOP_S = 5, 0.1, 0.03
 CEILINGS = ("nvlink", "memory", "pcie")
 BUSY_SHARE = 0.5  # of the cores
 BUFFERS = 4  # that a rank may need of one size
@@ -130,12 +130,14 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     wanted = (QUICK_SIZES, QUICK_MESSAGE_SIZES) if args.quick else (SIZES, MESSAGE_SIZES)
     sizes, messages = (tuple(size for size in each if size <= most) or (most,) for each in wanted)
     job = Job(count, backend, args.operations if count > 1 else (), sizes, messages if count > 1 else (),
-              LOOPS, LOOP_S, copied)  # fmt: skip
+              LOOPS, QUICK_LOOP_S if args.quick else LOOP_S, copied, _nodes(count, local))  # fmt: skip
     said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
         said.append(
             f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are of both"
         )
+    if local < count and not job.nodes:
+        said.append("nodes have different numbers of ranks: figures are not told apart by level")
     if most < wanted[1][-1] and args.max_size is None:
         said.append(
             f"the largest messages are of {messages[-1]:,} bytes: more do not fit into the free memory"
@@ -159,6 +161,12 @@ def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
             "--joined: this process is no rank of torchrun (WORLD_SIZE is not set); write torchrun"
             " --nproc_per_node=2 scripts/distributed_benchmark.py, or leave --joined out"
         ) from None
+
+
+def _nodes(count: int, local: int) -> tuple[int, ...]:
+    """Of each rank, where torchrun has as many on every node; nothing for one node, or where that differs."""
+    nodes = int(os.environ.get("GROUP_WORLD_SIZE", count // local)) if local < count else 1
+    return tuple(rank // local for rank in range(count)) if nodes > 1 and nodes * local == count else ()
 
 
 def _devices() -> int:

@@ -1,16 +1,21 @@
 """The collectives that are measured, each with its buffers and a check of its result.
 
 A size is counted as nccl-tests does: a rank's buffer, or, where each rank has a share of it, all shares.
-Each run is on the same buffers; the data is checked before the loops that are timed.
+Each run is on the same buffers; the data is checked before the loops that are timed. What is reduced is the
+largest, which stays what it is however often an operation runs on its own result.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from flagscale_perf.bench.names import IN_PLACE, OUT_OF_PLACE
+
 DTYPE, ITEM_BYTES = "float32", 4
+
 # gloo has no reduce-scatter of its own: what it executes is an all-reduce of the whole buffer.
 EXECUTED = {("gloo", "reduce_scatter"): "all_reduce"}
 
@@ -21,8 +26,10 @@ class World:
 
     Attributes:
         torch, dist: the modules.
-        rank, ranks: its number and how many there are.
+        rank, ranks: its number in its group, and how many are in that.
         device: where its buffers are.
+        group: torch's; None for all ranks.
+        root: the group's first rank, by its number of all ranks.
     """
 
     torch: Any
@@ -30,6 +37,8 @@ class World:
     rank: int
     ranks: int
     device: str
+    group: Any = None
+    root: int = 0
 
     def full(self, count: int, value: float) -> Any:
         """A buffer of so many elements, all with this value."""
@@ -56,11 +65,10 @@ Make = Callable[[World, int], Operation]
 
 
 def _all_reduce(world: World, count: int) -> Operation:
-    """In place; summed again and again it would overflow: the largest stays what it is."""
     data = world.full(count, world.rank + 1.0)
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: world.dist.all_reduce(data, op=largest),
+        lambda: world.dist.all_reduce(data, op=largest, group=world.group),
         lambda: _holds(data, world.ranks),
         *_bytes(data, data),
     )
@@ -70,7 +78,7 @@ def _reduce(world: World, count: int) -> Operation:
     data = world.full(count, world.rank + 1.0)
     largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: world.dist.reduce(data, 0, op=largest),
+        lambda: world.dist.reduce(data, world.root, op=largest, group=world.group),
         lambda: world.rank != 0 or _holds(data, world.ranks),
         *_bytes(data, data),
     )
@@ -78,28 +86,65 @@ def _reduce(world: World, count: int) -> Operation:
 
 def _broadcast(world: World, count: int) -> Operation:
     data = world.full(count, world.rank + 1.0)
-    return Operation(lambda: world.dist.broadcast(data, 0), lambda: _holds(data, 1), *_bytes(data, data))
+    return Operation(
+        lambda: world.dist.broadcast(data, world.root, group=world.group),
+        lambda: _holds(data, 1),
+        *_bytes(data, data),
+    )
 
 
-def _all_gather(world: World, count: int) -> Operation:
-    share = world.full(count // world.ranks, world.rank + 1.0)
-    whole = world.full(share.numel() * world.ranks, 0.0)
+def _shared(world: World, count: int, value: float, is_in_place: bool) -> tuple[Any, Any]:
+    """A buffer for all ranks' shares, and this rank's share: a view of it, or a buffer of its own."""
+    whole = world.full(count // world.ranks * world.ranks, value)
+    own = whole.chunk(world.ranks)[world.rank]
+    return whole, own if is_in_place else world.torch.zeros_like(own)
+
+
+def _all_gather(world: World, count: int, is_in_place: bool) -> Operation:
+    whole, share = _shared(world, count, 0.0, is_in_place)
+    share.fill_(world.rank + 1.0)
     # its name from torch 2.13 on
     gather = getattr(world.dist, "all_gather_single", None) or world.dist.all_gather_into_tensor
     return Operation(
-        lambda: gather(whole, share),
-        lambda: all(_holds(part, place + 1) for place, part in enumerate(whole.chunk(world.ranks))),
+        lambda: gather(whole, share, group=world.group),
+        lambda: _is_gathered(whole, world),
         *_bytes(share, whole),
     )
 
 
-def _reduce_scatter(world: World, count: int) -> Operation:
-    share = world.full(count // world.ranks, 0.0)
-    whole = world.full(share.numel() * world.ranks, world.rank + 1.0)
+def _reduce_scatter(world: World, count: int, is_in_place: bool) -> Operation:
+    whole, share = _shared(world, count, world.rank + 1.0, is_in_place)
     scatter = getattr(world.dist, "reduce_scatter_single", None) or world.dist.reduce_scatter_tensor
+    largest = world.dist.ReduceOp.MAX
     return Operation(
-        lambda: scatter(share, whole),
-        lambda: _holds(share, world.ranks * (world.ranks + 1) / 2),
+        lambda: scatter(share, whole, op=largest, group=world.group),
+        lambda: _holds(share, world.ranks),
+        *_bytes(whole, share),
+    )
+
+
+def _gather(world: World, count: int, is_in_place: bool) -> Operation:
+    """To the first rank, which alone has a buffer for all shares."""
+    whole, share = _shared(world, count, 0.0, is_in_place)
+    share.fill_(world.rank + 1.0)
+    is_root = world.rank == 0
+    parts = list(whole.chunk(world.ranks)) if is_root else None
+    return Operation(
+        lambda: world.dist.gather(share, parts, world.root, group=world.group),
+        lambda: not is_root or _is_gathered(whole, world),
+        *_bytes(share, whole),
+    )
+
+
+def _scatter(world: World, count: int, is_in_place: bool) -> Operation:
+    """From the first rank."""
+    whole, share = _shared(world, count, 0.0, is_in_place)
+    parts = list(whole.chunk(world.ranks)) if world.rank == 0 else None
+    for place, part in enumerate(parts or ()):
+        part.fill_(place + 1.0)
+    return Operation(
+        lambda: world.dist.scatter(share, parts, world.root, group=world.group),
+        lambda: _holds(share, world.rank + 1),
         *_bytes(whole, share),
     )
 
@@ -108,19 +153,29 @@ def _all_to_all(world: World, count: int) -> Operation:
     given = world.full(count // world.ranks * world.ranks, world.rank + 1.0)
     made = world.torch.zeros_like(given)
     return Operation(
-        lambda: world.dist.all_to_all_single(made, given),
-        lambda: all(_holds(part, place + 1) for place, part in enumerate(made.chunk(world.ranks))),
+        lambda: world.dist.all_to_all_single(made, given, group=world.group),
+        lambda: _is_gathered(made, world),
         *_bytes(given, made),
     )
 
 
-COLLECTIVES: Mapping[str, Make] = {
-    "all_reduce": _all_reduce,
-    "all_gather": _all_gather,
-    "reduce_scatter": _reduce_scatter,
-    "all_to_all": _all_to_all,
-    "broadcast": _broadcast,
-    "reduce": _reduce,
+def _both(make: Callable[..., Operation]) -> Mapping[str, Make]:
+    return {
+        OUT_OF_PLACE: partial(make, is_in_place=False),
+        IN_PLACE: partial(make, is_in_place=True),
+    }
+
+
+# Name -> where the result goes -> how it is made: torch.distributed has some of them one way only.
+COLLECTIVES: Mapping[str, Mapping[str, Make]] = {
+    "all_reduce": {IN_PLACE: _all_reduce},
+    "all_gather": _both(_all_gather),
+    "reduce_scatter": _both(_reduce_scatter),
+    "all_to_all": {OUT_OF_PLACE: _all_to_all},
+    "broadcast": {IN_PLACE: _broadcast},
+    "reduce": {IN_PLACE: _reduce},
+    "gather": _both(_gather),
+    "scatter": _both(_scatter),
 }
 
 
@@ -143,6 +198,11 @@ def message(world: World, count: int, ends: tuple[int, int], both_ways: bool) ->
 
 def _holds(data: Any, value: float) -> bool:
     return bool((data == value).all())
+
+
+def _is_gathered(whole: Any, world: World) -> bool:
+    """Whether each rank's share holds that rank's value."""
+    return all(_holds(part, place + 1) for place, part in enumerate(whole.chunk(world.ranks)))
 
 
 def _bytes(given: Any, made: Any) -> tuple[int, int]:

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,27 +15,18 @@ from typing import IO
 
 import flagscale_perf
 from flagscale_perf.bench.bandwidth.job import Job, Measured
+from flagscale_perf.bench.ports import HOST, free_port
 from flagscale_perf.spine.errors import PerfError
 
 MODULE = "flagscale_perf.bench.bandwidth.rank"
-HOST = "127.0.0.1"
 END_S = 5.0  # for a rank to exit by itself
 MAX_LINES = 3  # shown of a rank's stderr
 _ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
 
 
 def port_of(given: int | None) -> int:
-    """A port that is free now; the given one, or any. Raises PerfError where it is taken."""
-    with contextlib.closing(socket.socket()) as door:
-        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            door.bind((HOST, given or 0))
-        except OSError as error:
-            raise PerfError(
-                f"--port {given}: {error.strerror or error}; name another one, or leave it out for a free one"
-            ) from None
-        port: int = door.getsockname()[1]
-        return port
+    """The port at which the ranks meet. Raises PerfError if it cannot be used."""
+    return free_port(given, "--port")
 
 
 def run(job: Job, port: int, module: str = MODULE) -> Iterator[Measured]:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from flagscale_perf.bench.ports import HOST
 from flagscale_perf.bench.serving.cases import Arm, Case
 from flagscale_perf.bench.serving.model import Model, write_served
 from flagscale_perf.bench.serving.results import Result, read_result
-from flagscale_perf.bench.serving.server import HOST, Server, Start, last_error
+from flagscale_perf.bench.serving.server import Server, Start, last_error
 from flagscale_perf.bench.serving.vllm_python import GPU, Devices, clean_environment, plugin_path, rank_cores
 from flagscale_perf.spine.errors import PerfError
 

@@ -7,16 +7,15 @@ import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flagscale_perf.bench.ports import HOST, free_port
 from flagscale_perf.spine.errors import PerfError
 
-HOST = "127.0.0.1"
 STOP_S = 20.0
 POLL_S = 0.2
 ASK_S = 5.0
@@ -48,7 +47,7 @@ class Server:
 
     def __init__(self, start: Start) -> None:
         """Raises PerfError if the port is taken or the program cannot be run."""
-        self.port = free_port(start.port)
+        self.port = free_port(start.port, "--vllm-port")
         self.log = start.log
         command = [start.python, "-m", "vllm.entrypoints.openai.api_server", "--host", HOST,
                    "--port", str(self.port), *start.options]  # fmt: skip
@@ -156,16 +155,3 @@ def _bare(line: str) -> str:
         if shorter == line:
             return line.strip()
         line = shorter
-
-
-def free_port(wanted: int | None) -> int:
-    """One that nobody listens at. Raises PerfError where the wanted one is taken."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, wanted or 0))
-        except OSError as error:
-            raise PerfError(
-                f"--vllm-port {wanted}: cannot be used ({error.strerror}); leave it out for a free one"
-            ) from None
-        return int(probe.getsockname()[1])

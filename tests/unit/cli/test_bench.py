@@ -144,7 +144,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         assert main(["bench", "bandwidth", "--quick", "--port", port, "-o", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith(f"--port {port}: Address already in use; name another one")
+    assert capsys.readouterr().err.startswith(f"--port {port}: Address already in use; name another port")
 
 
 def test_every_experiment_can_be_loaded() -> None:

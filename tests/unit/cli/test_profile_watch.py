@@ -10,6 +10,7 @@ import pytest
 
 from flagscale_perf.cli import main, profile_watch
 from flagscale_perf.cli.profile_watch import _next, noise_of
+from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.spine.errors import PerfError
 from tests.profile_runs import make_profile
 
@@ -23,7 +24,7 @@ def watch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Watch:
     def run(scales: Sequence[float | None], *options: str) -> int:
         waiting, names = iter(scales), _names()
 
-        def one(words: Sequence[str], directory: Path) -> None:
+        def one(words: Sequence[str], directory: Path, _: Stop) -> None:
             assert list(words[-2:]) == ["--dir", str(directory)]
             scale = next(waiting)
             directory.mkdir(parents=True)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.blocks import HeatMap
-from flagscale_perf.bench.analysis.bandwidth import SHOWN, algbw, busbw, fits_of
+from flagscale_perf.bench.analysis.bandwidth import SHOWN
+from flagscale_perf.bench.analysis.collectives import algbw, busbw
 from flagscale_perf.bench.analysis.report import read_report, report_of
 from flagscale_perf.bench.analysis.source import Part, read_bench
 from flagscale_perf.bench.recording import Clock
@@ -35,15 +36,6 @@ def test_bus_bandwidth_is_by_what_was_executed(part: Part) -> None:
         ("all_reduce", 2.0, 3.0), ("reduce_scatter", 2.0, 3.0), ("all_gather", 2.0, 1.5),
         ("broadcast", 2.0, 2.0), ("send_recv", 2.0, None), ("triad", 6.0, None),
     ]  # fmt: skip
-
-
-def test_times_by_size_become_a_line(tmp_path: Path) -> None:
-    """0.1 s and 10 GB/s."""
-    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
-        for size in (GB, 2 * GB, 4 * GB):
-            collective(part, "all_reduce", size, [0.1 + size / (10 * GB)])
-    (found,) = fits_of(read_bench(book.path).parts["bandwidth"]).values()
-    assert (found.alpha_s, found.beta_bytes_per_s) == (pytest.approx(0.1), pytest.approx(1e10))
 
 
 def test_verdicts_are_absolute_and_by_the_cards_own_ceiling(tmp_path: Path) -> None:
@@ -121,3 +113,20 @@ def test_a_damaged_point_is_left_out(tmp_path: Path, case: dict[str, Any]) -> No
     report = report_of(read_report(book.path))
     assert "500,000.0" in text.render(report)
     assert len(SHOWN.content(read_bench(book.path).parts["bandwidth"])["bandwidths"]) == 1
+
+
+def test_links_are_compared_with_others_of_their_level(tmp_path: Path) -> None:
+    """Links between nodes take four times as long as those inside, which is no fault; one of them, forty."""
+    nodes, inside, between = (0, 0, 1, 1, 2, 2, 3, 3), {"level": "inside a node"}, {"level": "between nodes"}
+    with book_in(tmp_path) as book, book.part("bandwidth", None, {}) as part:
+        for one in range(8):
+            for other in range(one + 1, 8):
+                is_inside = nodes[one] == nodes[other]
+                late = 4.0 if (one, other) == (1, 6) else 0.4
+                message(
+                    part, (one, other), [0.1 if is_inside else late], **(inside if is_inside else between)
+                )
+    found = read_bench(book.path).parts["bandwidth"]
+    assert [remark.text for remark in SHOWN.remarks(found)] == [
+        "the link between rank 1 and rank 6 takes 10.0 times as long as other links of both"
+    ]

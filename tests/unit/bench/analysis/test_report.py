@@ -24,7 +24,7 @@ def test_what_was_measured_and_what_was_not(tmp_path: Path) -> None:
     assert report.subject == "bandwidth (2 of 3 points), sonar (1 points)"
     shown = text.render(report)
     (line,) = [line.split() for line in shown.splitlines() if "all_reduce" in line]
-    assert line[:5] == ["all_reduce", "1,000,000,000", "500,000.0", "250,000.0", "500,000.0"]
+    assert line[:5] == ["all_reduce", "1,000,000,000", "500,000.0", "500,000.0", "2.000"]
     assert "ping, rank 0" in shown and "host to device  no GPU" in shown
     lines = list(csv.lines(report))
     assert lines[0] == "experiment,figure,unit,case,median,min,p95,repetitions,why\n"

@@ -24,18 +24,33 @@ def world() -> Iterator[World]:
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str) -> None:
-    operation = COLLECTIVES[name](world, 1 << 20)  # 4 MiB of float32
+ALL = [(name, place) for name, makes in COLLECTIVES.items() for place in makes]
+SHARE, WHOLE = 4 << 10, 4 << 20
+
+
+@pytest.mark.parametrize(("name", "place"), ALL)
+def test_a_size_is_the_whole_buffer_on_1024_ranks(world: World, name: str, place: str) -> None:
+    operation = COLLECTIVES[name][place](world, 1 << 20)  # 4 MiB of float32
     operation.run()
-    share = 4 << 10
-    sizes = {"all_gather": (share, 4 << 20), "reduce_scatter": (4 << 20, share)}.get(name, (4 << 20, 4 << 20))
+    sizes = {
+        "all_gather": (SHARE, WHOLE), "gather": (SHARE, WHOLE),
+        "reduce_scatter": (WHOLE, SHARE), "scatter": (WHOLE, SHARE),
+    }.get(name, (WHOLE, WHOLE))  # fmt: skip
     assert (operation.given_bytes, operation.made_bytes) == sizes
-    assert buffer_bytes(name, *sizes, RANKS) == 4 << 20
+    assert buffer_bytes(name, *sizes, RANKS) == WHOLE
+
+
+def test_where_a_result_may_go_as_torch_has_it() -> None:
+    within, beside = ["in place"], ["out of place"]
+    both = beside + within
+    assert {name: list(makes) for name, makes in COLLECTIVES.items()} == {
+        "all_reduce": within, "all_gather": both, "reduce_scatter": both, "all_to_all": beside,
+        "broadcast": within, "reduce": within, "gather": both, "scatter": both,
+    }  # fmt: skip
 
 
 def test_what_is_not_a_multiple_of_the_ranks_is_cut(world: World) -> None:
-    operation = COLLECTIVES["all_gather"](world, RANKS + 5)
+    operation = COLLECTIVES["all_gather"]["in place"](world, RANKS + 5)
     assert (operation.given_bytes, operation.made_bytes) == (4, 4 * RANKS)
 
 
@@ -44,19 +59,21 @@ def test_bus_factors_of_1024_ranks() -> None:
     most = 1023 / 1024
     assert factors == {
         "all_reduce": 2 * most, "all_gather": most, "reduce_scatter": most, "all_to_all": most,
-        "broadcast": 1.0, "reduce": 1.0,
+        "broadcast": 1.0, "reduce": 1.0, "gather": most, "scatter": most,
     }  # fmt: skip
     assert EXECUTED["gloo", "reduce_scatter"] == "all_reduce"
 
 
 def test_data_that_did_not_arrive_is_seen(world: World) -> None:
     """A fake group moves nothing, so no rank has what it should."""
-    seen: dict[str, Any] = {}
-    for name, make in COLLECTIVES.items():
-        operation = make(world, RANKS)
+    seen: dict[tuple[str, str], Any] = {}
+    for name, place in ALL:
+        operation = COLLECTIVES[name][place](world, RANKS)
         operation.run()
-        seen[name] = operation.is_right()
-    assert seen == dict.fromkeys(COLLECTIVES, False) | {"reduce": True}  # rank 3 gets nothing of a reduce
+        seen[name, place] = operation.is_right()
+    # rank 3 gets nothing of a reduce and of a gather
+    right = {(name, place) for name, place in ALL if name in ("reduce", "gather")}
+    assert {each for each, is_right in seen.items() if is_right} == right
 
 
 def test_a_message_is_checked_by_who_receives(world: World) -> None:

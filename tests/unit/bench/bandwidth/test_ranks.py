@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import socket
-
 import pytest
 
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import Job
 from flagscale_perf.spine.errors import PerfError
 
-JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter"), (1024, 4096), (4096,), 2, 0.001, 8192)
+JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter", "scatter"), (1024, 4096), (4096,), 2, 0.001, 8192)
+OUT, IN = "out of place", "in place"
 
 
 def test_every_point_of_the_job_is_measured() -> None:
     points = list(ranks.run(JOB, ranks.port_of(None)))
-    assert len(points) == JOB.planned == 11
+    assert len(points) == JOB.planned == 17
     assert [point.case for point in points[:4]] == [
         {"op": name, "rank": rank, "size_bytes": 8192, "moved_bytes": moved}
         for rank in range(2)
@@ -27,19 +26,39 @@ def test_every_point_of_the_job_is_measured() -> None:
         message | {"src": 0, "dst": 1, "way": "both ways"},
         message | {"src": 1, "dst": 0, "way": "one way"},
     ]
-    collective = {
-        "ranks": 2,
-        "dtype": "float32",
-        "executed": "all_reduce",
-    }  # so does gloo scatter what it reduces
+    collective = {"ranks": 2, "dtype": "float32"}
     assert [point.case for point in points[7:]] == [
-        collective | {"op": name, "size_bytes": size}
-        for name in ("all_reduce", "reduce_scatter")
+        collective | {"op": name, "executed": executed, "size_bytes": size, "place": place}
+        for name, executed, places in (
+            ("all_reduce", "all_reduce", (IN,)),
+            ("reduce_scatter", "all_reduce", (OUT, IN)),  # so does gloo scatter what it reduces
+            ("scatter", "scatter", (OUT, IN)),
+        )
         for size in (1024, 4096)
+        for place in places
     ]
     assert {len(point.samples) for point in points} == {2}
     assert all(sample > 0 for point in points for sample in point.samples)
     assert all(point.dur_ns > 0 for point in points)
+
+
+def test_levels_of_two_nodes_are_measured_apart() -> None:
+    """Four ranks of this machine, two on each of two nodes that it says they are on."""
+    job = Job(4, "gloo", ("all_gather",), (1024,), (64,), 2, 0.001, 8192, nodes=(0, 0, 1, 1))
+    points = list(ranks.run(job, ranks.port_of(None)))
+    assert len(points) == job.planned
+    levels = [(point.case.get("level"), point.case["ranks"]) for point in points if "ranks" in point.case]
+    assert levels == [(None, 4)] * 2 + [("inside a node", 2)] * 2 + [("between nodes", 2)] * 2
+    assert {
+        (point.case["src"], point.case["dst"]): point.case["level"]
+        for point in points
+        if point.case.get("way") == "one way"
+    } == {
+        (one, other): "inside a node" if (one < 2) == (other < 2) else "between nodes"
+        for one in range(4)
+        for other in range(4)
+        if one != other
+    }
 
 
 def test_one_rank_measures_its_memory_alone() -> None:
@@ -58,11 +77,3 @@ def test_who_stops_listening_ends_the_ranks() -> None:
     points = ranks.run(JOB, ranks.port_of(None))
     next(points)
     points.close()
-
-
-def test_a_port_that_is_taken_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        with pytest.raises(PerfError, match=f"--port {port}: Address already in use; name another one"):
-            ranks.port_of(port)
-    assert ranks.port_of(port) == port

@@ -1,0 +1,64 @@
+"""Ctrl-C and SIGTERM, which end a command where it waits and never in the midst of what it writes."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+EXIT_BY_SIGNAL = 128  # plus its number, as shells report it
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Stop:
+    """A context manager, in which these signals raise KeyboardInterrupt where `waiting` is entered, and are
+    kept until then elsewhere.
+
+    Attributes:
+        number: of the signal that has come; 0 for none.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._is_waiting = False
+        self._before: dict[int, Any] = {}
+
+    @property
+    def code(self) -> int:
+        """The exit code of a command that was stopped."""
+        return EXIT_BY_SIGNAL + (self.number or signal.SIGINT)
+
+    @property
+    def name(self) -> str:
+        """Of the signal, for people."""
+        return "Ctrl-C" if self.number == signal.SIGINT else signal.Signals(self.number).name
+
+    @contextlib.contextmanager
+    def waiting(self, for_another: bool = False) -> Iterator[None]:
+        """A block that may be left at any time, by a signal that has come already, too, or, with
+        `for_another`, by a further one. Raises KeyboardInterrupt.
+        """
+        self._is_waiting = True
+        try:
+            if self.number and not for_another:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_waiting = False
+
+    def __enter__(self) -> Self:
+        self._before = {number: signal.signal(number, self._come) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _come(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        if self._is_waiting:
+            raise KeyboardInterrupt
