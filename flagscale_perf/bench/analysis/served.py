@@ -162,7 +162,7 @@ def remarks_of(part: Part) -> list[Remark]:
             f"{merged:.0f} requests came back in few pieces: the client had no processor when they"
             " came. They count in latency, not in the first token's time and the further ones'", "warn",
         ))  # fmt: skip
-    if part.settings.get("device") == "core":
+    if part.settings.get("device") == "core" and part.settings.get("engine") != "torch":  # has no server
         said.append(Remark(
             "A rank is a core here. Server, engine and client share these"
             f" {part.settings.get('devices')} cores with the ranks: more ranks leave less for these",

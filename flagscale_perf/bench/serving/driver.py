@@ -20,6 +20,7 @@ from flagscale_perf.spine.errors import PerfError
 
 CLIENT = Path(__file__).with_name("client.py")
 GIB = 1 << 30
+GPU_BLOCK, CORE_BLOCK = 16, 128  # tokens of a block of vLLM's KV cache
 MEMORY_SHARE = 0.9  # of a GPU, for all arms together
 
 
@@ -55,6 +56,8 @@ class Setup:
         start_s: that a server may take until it answers.
         port: of the first server; None for free ones.
         profiled: variables of the environment that profile an arm, by its name.
+        blocks: of each arm's KV cache, as the user gave them; 0 leaves them to vLLM, None is enough for all
+            requests that are in flight.
     """
 
     python: str
@@ -68,6 +71,17 @@ class Setup:
     start_s: float = 600.0
     port: int | None = None
     profiled: dict[str, dict[str, str]] = field(default_factory=dict)
+    blocks: int | None = None
+
+    @property
+    def cache_blocks(self) -> int | None:
+        """Blocks of the KV cache in every arm; None leaves them to vLLM, which has more on more devices."""
+        if self.blocks is not None:
+            return self.blocks or None
+        if not self.model.has_plain_cache:
+            return None
+        block = GPU_BLOCK if self.devices.what == GPU else CORE_BLOCK
+        return self.in_flight * -(-self.longest // block) + 1  # vLLM keeps one to itself
 
     def start(self, arm: Arm, arms: Sequence[Arm], served: Path, port: int | None) -> Start:
         """How an arm's server is started."""
@@ -80,13 +94,15 @@ class Setup:
         ]  # fmt: skip
         options += [] if self.model.has_weights else ["--load-format", "dummy"]
         options += ["--enforce-eager"] if self.is_eager else []
+        blocks = self.cache_blocks
+        options += [] if blocks is None else ["--num-gpu-blocks-override", str(blocks)]
         environment = clean_environment() | self._place(arm, arms, options)
         if arm.name in self.profiled:
             environment |= self.profiled[arm.name]
             found = filter(None, (str(plugin_path(self.directory / "plugin")), environment.get("PYTHONPATH")))
             environment["PYTHONPATH"] = ":".join(found)
         name = arm.name.replace(" ", "_").lower()
-        return Start(self.python, [*options, *self.extra], environment, self.directory / f"{name}.log", port)
+        return Start([*options, *self.extra], environment, self.directory / f"{name}.log", port)
 
     def _place(self, arm: Arm, arms: Sequence[Arm], options: list[str]) -> dict[str, str]:
         if self.devices.what == GPU:
@@ -102,18 +118,28 @@ class Setup:
 
 
 class Client:
-    """The process that runs vLLM's bench; see `client`."""
+    """The process that has vLLM imported: it starts the servers and runs the bench; see `client`."""
 
     def __init__(self, setup: Setup) -> None:
-        """Starts the process; `ready` waits until it has imported vLLM."""
+        """Starts it; `ready` waits until it has imported vLLM. Raises PerfError if the program cannot be
+        run.
+        """
         self._log = setup.directory / "client.log"
         self._directory = setup.directory
         self._made = 0
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(
-                [setup.python, str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
-                env=clean_environment(), text=True, start_new_session=True,
-            )  # fmt: skip
+        try:
+            with open(self._log, "wb") as log:
+                self._process = subprocess.Popen(
+                    [setup.python, str(CLIENT)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
+                    env=clean_environment(), text=True, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise PerfError(f"{setup.python}: cannot be run ({error.strerror})") from None
+
+    def serve(self, options: list[str], start: Start) -> int:
+        """Starts a server and returns its process id."""
+        wanted = {"serve": options, "environment": dict(start.environment), "log": str(start.log)}
+        return int(self._ask(wanted)["pid"])
 
     def ready(self) -> None:
         """Raises PerfError if the process ends instead."""
@@ -134,15 +160,18 @@ class Client:
             "--result-dir", str(path.parent), "--result-filename", path.name, "--disable-tqdm",
             "--seed", str(load.seed),
         ]  # fmt: skip
-        try:
-            self._pipe(self._process.stdin).write(json.dumps(options) + "\n")
-            self._pipe(self._process.stdin).flush()
-        except OSError:
-            raise PerfError(f"vLLM's bench has ended: {last_error(self._log)} ({self._log})") from None
-        answer = self._answer()
+        answer = self._ask({"bench": options})
         if "error" in answer:
             raise PerfError(f"vLLM's bench failed: {answer['error']}")
         return read_result(path, load.requests, case.output)
+
+    def _ask(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._pipe(self._process.stdin).write(json.dumps(wanted) + "\n")
+            self._pipe(self._process.stdin).flush()
+        except OSError:
+            raise PerfError(f"vLLM's bench has ended: {last_error(self._log)} ({self._log})") from None
+        return self._answer()
 
     def _answer(self) -> dict[str, Any]:
         line = self._pipe(self._process.stdout).readline()
@@ -184,14 +213,16 @@ class Driver:
         setup.directory.mkdir(parents=True, exist_ok=True)
         write_served(setup.model, self._served)
         try:
+            self._client = Client(setup)
+            self._client.ready()
             port = setup.port
             for arm in self._arms:
                 if arm.key not in self._servers:
-                    self._servers[arm.key] = Server(setup.start(arm, self._arms, self._served, port))
+                    self._servers[arm.key] = Server(
+                        setup.start(arm, self._arms, self._served, port), self._client.serve
+                    )
                     port = None if port is None else port + 1
-            self._client = Client(setup)
             self._wait()
-            self._client.ready()
         except BaseException:
             self.__exit__()
             raise

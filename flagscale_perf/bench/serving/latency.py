@@ -45,7 +45,8 @@ def prepare(args: Namespace) -> Plan:
     settings = {
         "engine": engine, "model": chosen.model.name, "weights": chosen.model.weights,
         "longest": chosen.model.longest, "device": chosen.devices.what, "devices": chosen.devices.count,
-        "eager": chosen.is_eager, "repeats": chosen.repeats, "arms": [arm.name for arm in chosen.arms],
+        "eager": chosen.is_eager, "repeats": chosen.repeats,
+        "arms": [arm.name for arm in chosen.arms],
         "seed": SEED, "vllm": version_of(chosen.python) if engine == measure.VLLM and chosen.python else None,
     }  # fmt: skip
 

@@ -37,8 +37,8 @@ def setup_of(chosen: Chosen, in_flight: int, args: Any, profiled: dict[str, dict
     return Setup(
         python=chosen.python or "", model=chosen.model, devices=chosen.devices,
         longest=chosen.model.longest or max(case.tokens for case in chosen.cases) + 1, in_flight=in_flight,
-        directory=chosen.directory, is_eager=chosen.is_eager, start_s=float(args.start_timeout),
-        port=args.vllm_port, profiled=profiled,
+        directory=chosen.directory, is_eager=chosen.is_eager,
+        start_s=float(args.start_timeout), port=args.vllm_port, profiled=profiled, blocks=args.kv_blocks,
     )  # fmt: skip
 
 

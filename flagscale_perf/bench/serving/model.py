@@ -24,6 +24,7 @@ SMALL_QWEN3: dict[str, Any] = {
 }  # fmt: skip
 SMALL_NAME = "a small Qwen3 (built in)"
 _LONGEST = ("max_position_embeddings", "n_positions", "max_sequence_length")
+OTHER_CACHES = ("kv_lora_rank", "mamba_", "ssm_", "state_size", "linear_", "conv_kernel", "hybrid_")
 CACHE_BYTES = 2  # per element of a key or value
 
 
@@ -66,6 +67,15 @@ class Model:
         """The text part of the configuration, if it has several parts."""
         part = self.config.get("text_config")
         return part if isinstance(part, dict) else self.config
+
+    @property
+    def has_plain_cache(self) -> bool:
+        """Whether every layer keeps keys and values of each token, so that vLLM's blocks are of its usual
+        size. Latent attention and layers with a state have others.
+        """
+        layers = self.text.get("layer_types") or ()
+        plain = all("attention" in str(layer) and "linear" not in str(layer) for layer in layers)
+        return plain and not any(name.startswith(OTHER_CACHES) for name in self.text)
 
     def cache_bytes(self, tokens: int) -> int | None:
         """Size of the KV cache for so many tokens; None if the configuration does not tell."""

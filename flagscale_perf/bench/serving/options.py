@@ -70,6 +70,11 @@ def add_model(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vllm-port", type=whole, metavar="N", help="of vLLM's first server (default: any)")
     parser.add_argument(
+        "--kv-blocks", type=numbers_from_zero, metavar="N",
+        help="blocks of the KV cache, the same in every arm (default: enough for all requests in flight; 0:"
+             " as vLLM likes, which differs)",
+    )  # fmt: skip
+    parser.add_argument(
         "--start-timeout", type=whole, default=int(START_S), metavar="S",
         help="seconds that vLLM may take to start (default: %(default)s)",
     )  # fmt: skip
@@ -123,6 +128,13 @@ def chosen(args: Namespace, cases: list[Case], is_given: bool, parallel: list[in
 def is_cpu(found: Devices) -> bool:
     """Whether each rank runs on a core rather than a GPU."""
     return found.what != GPU
+
+
+def numbers_from_zero(text: str) -> int:
+    """A whole number, 0 or more. Raises ArgumentTypeError."""
+    if not text.isdecimal():
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
+    return int(text)
 
 
 def whole(text: str) -> int:

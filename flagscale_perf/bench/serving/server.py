@@ -7,9 +7,8 @@ import http.client
 import os
 import re
 import signal
-import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from flagscale_perf.spine.errors import PerfError
 
 STOP_S = 20.0
 POLL_S = 0.2
+GONE_S = 0.05  # between two looks whether a server is gone
 ASK_S = 5.0
 TAIL_BYTES = 64 << 10
 _LOG_HEAD = re.compile(r"^\([^)]*\)\s*|^(?:ERROR|INFO|WARNING) [\d-]+ [\d:]+ \[[^\]]*\]\s*")
@@ -28,14 +28,12 @@ class Start:
     """How a server is started.
 
     Attributes:
-        python: that has vLLM.
         options: of vLLM's server.
         environment: of its processes.
         log: file that takes what they print.
         port: None for any that is free.
     """
 
-    python: str
     options: Sequence[str]
     environment: Mapping[str, str]
     log: Path
@@ -45,20 +43,16 @@ class Start:
 class Server:
     """A server process, from construction until `stop`."""
 
-    def __init__(self, start: Start) -> None:
-        """Raises PerfError if the port is taken or the program cannot be run."""
+    def __init__(self, start: Start, run: Callable[[list[str], Start], int]) -> None:
+        """Starts it. Raises PerfError if the port is taken.
+
+        Args:
+            start: how.
+            run: starts a server with these options and returns its process id.
+        """
         self.port = free_port(start.port, "--vllm-port")
         self.log = start.log
-        command = [start.python, "-m", "vllm.entrypoints.openai.api_server", "--host", HOST,
-                   "--port", str(self.port), *start.options]  # fmt: skip
-        try:
-            with open(start.log, "wb") as log:
-                self._process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                    env=dict(start.environment), start_new_session=True,
-                )  # fmt: skip
-        except OSError as error:
-            raise PerfError(f"{start.python}: cannot be run ({error.strerror})") from None
+        self._pid = run(["--host", HOST, "--port", str(self.port), *start.options], start)
 
     def wait(self, most_s: float) -> None:
         """Waits until it answers. Raises PerfError with vLLM's own reason if it ends, or if it does not
@@ -66,7 +60,7 @@ class Server:
         """
         end_s = time.monotonic() + most_s
         while time.monotonic() < end_s:
-            if self._process.poll() is not None:
+            if not self.is_alive:
                 raise PerfError(f"vLLM ended while it started: {self.reason()} ({self.log})")
             if self.ask("/health") is not None:
                 return
@@ -76,7 +70,11 @@ class Server:
     @property
     def is_alive(self) -> bool:
         """Whether the server's first process is running."""
-        return self._process.poll() is None
+        try:
+            os.kill(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
 
     def ask(self, path: str) -> str | None:
         """Its answer to a request; None without one."""
@@ -116,7 +114,7 @@ class Server:
         for name in os.listdir("/proc"):
             if name.isdigit():
                 with contextlib.suppress(OSError):
-                    if os.getsid(int(name)) == self._process.pid:
+                    if os.getsid(int(name)) == self._pid:
                         found.append(name)
         return found
 
@@ -126,12 +124,20 @@ class Server:
 
     def stop(self) -> None:
         """Ends all its processes: the first is asked to and ends the others; any left are killed."""
-        self._process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(STOP_S)
-        with contextlib.suppress(OSError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        self._signal(os.kill, signal.SIGTERM)
+        self._gone(STOP_S)
+        self._signal(os.killpg, signal.SIGKILL)
+        self._gone(STOP_S)
+
+    def _signal(self, send: Callable[[int, int], None], number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            send(self._pid, number)
+
+    def _gone(self, most_s: float) -> None:
+        """Waits until its first process is gone, but not longer than this."""
+        end_s = time.monotonic() + most_s
+        while self.is_alive and time.monotonic() < end_s:
+            time.sleep(GONE_S)
 
 
 def last_error(log: Path) -> str:

@@ -14,7 +14,7 @@ def test_it_answers_each_line_and_goes_on_after_a_mistake(tmp_path: Path) -> Non
     lines = [["--unknown"], ["--host", "127.0.0.1", "--port", "1"]]
     ended = subprocess.run(
         [fake_python(tmp_path), str(Path(client.__file__))], text=True, capture_output=True, check=True,
-        input="".join(json.dumps(line) + "\n" for line in lines), timeout=60,
+        input="".join(json.dumps({"bench": line}) + "\n" for line in lines), timeout=60,
     )  # fmt: skip
     answers = [json.loads(line) for line in ended.stdout.splitlines()]
     assert answers[:2] == [{}, {"error": "SystemExit: 2"}]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,8 @@ def test_arms_differ_in_nothing_but_their_size(tmp_path: Path) -> None:
     one, _, two = (made.start(arm, ARMS, tmp_path / "served", None) for arm in ARMS)
     differ = [(a, b) for a, b in zip(one.options, two.options, strict=True) if a != b]
     assert differ == [("1", "2")]
+    options = list(one.options)
+    assert options[options.index("--num-gpu-blocks-override") + 1] == "5"  # one of 128 tokens for each of 4
     assert {"--no-enable-prefix-caching", "--enforce-eager", "dummy"} <= set(one.options)
     bind = "VLLM_CPU_OMP_THREADS_BIND"
     assert (one.environment[bind], two.environment[bind]) == ("0,1", "0,1|2,3")
@@ -43,6 +46,7 @@ def test_arms_on_gpus_share_their_memory(tmp_path: Path) -> None:
     made = setup(tmp_path, Devices("GPU", ("0", "1")), is_eager=False)
     options = list(made.start(ARMS[2], ARMS, tmp_path / "served", None).options)
     assert options[options.index("--gpu-memory-utilization") + 1] == "0.450"
+    assert options[options.index("--num-gpu-blocks-override") + 1] == "17"  # 4 of 16 tokens for each of 4
     assert "--enforce-eager" not in options
 
 
@@ -58,3 +62,14 @@ def test_servers_and_client_run_together_and_end_together(tmp_path: Path) -> Non
     assert not server.is_alive
     with pytest.raises(PerfError, match="nothing has been started"):
         driver.run(ARMS[0], load)
+
+
+def test_blocks_are_left_to_vllm_where_they_are_of_another_size_or_the_user_says_so(tmp_path: Path) -> None:
+    plain = setup(tmp_path)
+    latent = replace(plain.model, config={**plain.model.config, "kv_lora_rank": 512})
+    hybrid = replace(plain.model, config={**plain.model.config, "layer_types": ["linear_attention"]})
+    made = (
+        plain, replace(plain, blocks=7), replace(plain, blocks=0), replace(plain, model=latent),
+        replace(plain, model=hybrid),
+    )  # fmt: skip
+    assert [one.cache_blocks for one in made] == [5, 7, None, None, None]

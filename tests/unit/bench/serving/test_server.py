@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from flagscale_perf.bench.serving.driver import Client, Setup
+from flagscale_perf.bench.serving.model import read_model
 from flagscale_perf.bench.serving.server import Server, Start, last_error
+from flagscale_perf.bench.serving.vllm_python import Devices
 from flagscale_perf.spine.errors import PerfError
 from tests.serving import fake_python
 
-
-def start(directory: Path, pipeline: int = 1, **changed: object) -> Start:
-    options = ("--tensor-parallel-size", "2", "--pipeline-parallel-size", str(pipeline))
-    fields = {"python": fake_python(directory), "options": options, "environment": dict(os.environ)}
-    return Start(**{**fields, "log": directory / "log", **changed})  # type: ignore[arg-type]
+SETUP = Setup("", read_model(None), Devices("core", ("0",)), 64, 4, Path(), is_eager=True)
 
 
-def test_it_answers_and_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
-    server = Server(start(tmp_path))
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """`begin(pipeline, port)`: a server, started by the process that has vLLM imported."""
+    client = Client(replace(SETUP, python=fake_python(tmp_path), directory=tmp_path))
+    client.ready()
+
+    def make(pipeline: int = 1, port: int | None = None) -> Server:
+        options = ("--tensor-parallel-size", "2", "--pipeline-parallel-size", str(pipeline))
+        return Server(Start(options, dict(os.environ), tmp_path / "log", port), client.serve)
+
+    yield make
+    client.stop()
+
+
+def test_it_answers_and_is_gone_when_it_is_stopped(begin: Callable[..., Server]) -> None:
+    server = begin()
     try:
         server.wait(60)
         assert server.is_alive and server.memory_bytes() > 1 << 20
@@ -32,20 +47,23 @@ def test_it_answers_and_is_gone_when_it_is_stopped(tmp_path: Path) -> None:
     assert not server.is_alive and server.memory_bytes() == 0 and server.ask("/health") is None
 
 
-def test_one_that_ends_says_why_the_engine_failed_first(tmp_path: Path) -> None:
-    server = Server(start(tmp_path, pipeline=2))
+def test_one_that_ends_says_why_the_engine_failed_first(begin: Callable[..., Server]) -> None:
+    server = begin(pipeline=2)
     with pytest.raises(PerfError, match=r"^vLLM ended while it started: AssertionError: no tensors \("):
         server.wait(60)
     server.stop()
 
 
-def test_a_port_that_is_taken_and_a_program_that_is_none(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_said(begin: Callable[..., Server]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(PerfError, match=f"^--vllm-port {port}: Address already in use; name another"):
-            Server(start(tmp_path, port=port))
+            begin(port=port)
+
+
+def test_a_program_that_is_none_is_said(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match="nothing: cannot be run"):
-        Server(start(tmp_path, python=str(tmp_path / "nothing")))
+        Client(replace(SETUP, python=str(tmp_path / "nothing"), directory=tmp_path))
 
 
 def test_the_reason_in_a_log(tmp_path: Path) -> None:
