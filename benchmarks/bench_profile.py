@@ -269,7 +269,7 @@ def csv_of_calls() -> tuple[float, float]:
     begin_s = time.perf_counter()
     size = 0
     for path in Path.cwd().glob("perf_calls_*.npz"):
-        text = "".join(timings.lines_of(rank, read_calls(path))).encode()
+        text = b"".join(timings.lines_of(rank, read_calls(path)))
         Path("detailed_timings.csv").write_bytes(text)
         size += len(text)
     return time.perf_counter() - begin_s, size / 1e6

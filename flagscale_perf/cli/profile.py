@@ -157,7 +157,7 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
         print(whole.complaint, file=sys.stderr)
         return EXIT_NOTHING
     _directory(out)
-    _write(out / files.TIMINGS, "".join(timings.lines(found.profile)))
+    _write(out / files.TIMINGS, b"".join(timings.lines(found.profile)))
     _write(out / files.SUMS, "".join(csv.lines(whole)))
     for name, content in (
         (files.ANALYSIS, files.analysis_report(found)), (files.COMM, files.comm_analysis(found)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -161,21 +162,29 @@ class Nesting:
         for thread in np.unique(events.thread):
             index = np.flatnonzero((events.thread == thread) & ~events.is_async)
             above: Ints = _no_ints()
-            for depth in range(int(self.depth[index].max(initial=-1)) + 1):
-                here = index[self.depth[index] == depth]
+            for place in _by_depth(self.depth[index]):
+                here = index[place]
                 yield here, above
                 above = here
+
+    @cached_property
+    def _inner(self) -> Sequence[Ints]:
+        """By their depth, the indexes of all events that lie in another one."""
+        return _by_depth(self.depth)[1:]
 
     def inherited(self, own: Ints) -> Ints:
         """Each event's value, or where it is -1, that of the nearest enclosing event with another value."""
         found = own.copy()
-        order = np.argsort(self.depth, kind="stable")
-        bounds = np.searchsorted(self.depth[order], np.arange(1, int(self.depth.max(initial=0)) + 2))
-        for begin, end in zip(bounds[:-1], bounds[1:], strict=True):
-            here = order[begin:end]
+        for here in self._inner:
             here = here[(found[here] < 0) & (self.parent[here] >= 0)]
             found[here] = found[self.parent[here]]
         return found
+
+
+def _by_depth(depth: Ints) -> Sequence[Ints]:
+    """Of each depth, the places where it is. Numbers of one byte are sorted without comparing any."""
+    order = np.argsort(depth.astype(np.min_scalar_type(depth.max(initial=0))), kind="stable")
+    return np.split(order, np.cumsum(np.bincount(depth))[:-1])
 
 
 def _depths(start_ns: Ints, end_ns: Ints) -> Ints:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ PRIVATE = {
 }
 _HOST_ACTIVITIES = frozenset({"cpu_op", "user_annotation"})
 _ANNOTATION = "gpu_user_annotation"
+_AT_ONCE = 10_000  # events that are read while no other thread runs: a few ms
 # around a block; the public one does the same at twice the cost
 Range: Callable[[str], Any] = getattr(
     torch._C._profiler, "_RecordFunctionFast", torch_profiler.record_function
@@ -118,7 +119,10 @@ class Session:
             return _public_events(self._profile, most)
         self._profile = None  # half of what torch keeps of each event, which is not needed any more
         offset = self._anchor.wall_ns - self._anchor.mono_ns
-        return _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
+        events = _Reader(raw, offset, self._device, self._shapes, self._memory).read(most)
+        while raw:  # freeing a million of them at once would hold other threads up for most of a second
+            del raw[-_AT_ONCE:]
+        return events
 
 
 def _experimental(device: bool) -> dict[str, Any]:
@@ -160,25 +164,25 @@ class _Reader:
         raw = self._raw
         if self._device:  # calls of CUDA's own are part of the operator they are in
             raw = [event for event in raw if event.activity_type() in _HOST_ACTIVITIES]
-        start_ns = _ints([event.start_ns() for event in raw]) - self._offset
+        start_ns = _column(raw, "start_ns")
         order = np.argsort(start_ns, kind="stable")  # of two with one start, the one that was begun first
         dropped = max(0, len(order) - most)
-        if dropped:
-            order = order[:most]
         if dropped or (len(order) > 1 and bool((np.diff(order) != 1).any())):
-            raw = [raw[index] for index in order.tolist()]
-        names, name = _named(event.name() for event in raw)
+            order = order[:most]
+            raw, start_ns = [raw[index] for index in order.tolist()], start_ns[order]
+        names, name = _named(raw)
         kernels = self._read_kernels(raw) if self._device else None
+        sequence = _column(raw, "sequence_nr")
         return Events(
             names=names,
             name=name.astype(np.int32),
-            start_ns=start_ns[order],
-            duration_ns=_ints([event.duration_ns() for event in raw]),
-            thread=_ints([event.start_thread_id() for event in raw]),
-            scope=_ints([event.scope() for event in raw]).astype(np.int8),
-            sequence=_ints([event.sequence_nr() for event in raw]),
-            forward_thread=_ints([event.fwd_thread_id() for event in raw]),
-            is_async=np.array([event.is_async() for event in raw], bool),
+            start_ns=start_ns - self._offset,
+            duration_ns=_column(raw, "duration_ns"),
+            thread=_column(raw, "start_thread_id"),
+            scope=_column(raw, "scope").astype(np.int8),
+            sequence=sequence,
+            forward_thread=_forward_threads(raw, sequence),
+            is_async=_column(raw, "is_async") > 0,
             device_ns=_device_times(kernels, len(raw)),
             metadata=_metadata(raw) if self._device else {},
             kernels=kernels,
@@ -191,22 +195,23 @@ class _Reader:
         launched_by = {event.correlation_id(): index for index, event in enumerate(raw)}
         kernels = [kernel for kernel in self._kernels if not _is_annotation(kernel)]
         kernels.sort(key=lambda kernel: kernel.start_ns())
-        names, name = _named(kernel.name() for kernel in kernels)
+        names, name = _named(kernels)
+        launches = _column(kernels, "linked_correlation_id").tolist()
         return Kernels(
             names=names,
             name=name,
-            start_ns=_ints([kernel.start_ns() for kernel in kernels]) - self._offset,
-            duration_ns=_ints([kernel.duration_ns() for kernel in kernels]),
-            event=_ints([launched_by.get(kernel.linked_correlation_id(), NOTHING) for kernel in kernels]),
-            stream=_ints([kernel.device_resource_id() for kernel in kernels]),
+            start_ns=_column(kernels, "start_ns") - self._offset,
+            duration_ns=_column(kernels, "duration_ns"),
+            event=_ints([launched_by.get(launch, NOTHING) for launch in launches]),
+            stream=_column(kernels, "device_resource_id"),
         )
 
     def _read_allocations(self) -> Allocations:
         changes = sorted(self._allocations, key=lambda event: event.start_ns())
         return Allocations(
-            start_ns=_ints([event.start_ns() for event in changes]) - self._offset,
-            size_bytes=_ints([event.nbytes() for event in changes]),
-            thread=_ints([event.start_thread_id() for event in changes]),
+            start_ns=_column(changes, "start_ns") - self._offset,
+            size_bytes=_column(changes, "nbytes"),
+            thread=_column(changes, "start_thread_id"),
         )
 
 
@@ -246,9 +251,10 @@ def _public_events(profile: Any, most: int) -> Events:
     raw = sorted(profile.function_events, key=lambda event: event.time_range.start)
     start_ns = _ints([event.time_range.start * 1000 for event in raw[:most]])
     base = profile.profiling_start_time_ns  # its times are relative to the session's start
-    names, name = _named(event.name for event in raw[:most])
+    numbers = _Numbers()
+    name = _ints([numbers[event.name] for event in raw[:most]])
     return Events(
-        names=names,
+        names=list(numbers),
         name=name.astype(np.int32),
         start_ns=start_ns + base,
         duration_ns=_ints([event.time_range.elapsed_us() * 1000 for event in raw[:most]]),
@@ -266,8 +272,38 @@ def _ints(values: list[Any]) -> Ints:
     return np.array(values, np.int64)
 
 
-def _named(texts: Iterable[str]) -> tuple[list[str], Ints]:
-    """Distinct names in the order of first use, and the index of each text among them."""
-    index: dict[str, int] = {}
-    numbers = np.array([index.setdefault(text, len(index)) for text in texts], np.int64)
-    return list(index), numbers
+class _Numbers(dict[str, int]):
+    """A number for each text, in the order of their first use."""
+
+    def __missing__(self, text: str) -> int:
+        number = self[text] = len(self)
+        return number
+
+
+def _named(raw: Sequence[Any]) -> tuple[list[str], Ints]:
+    """Distinct names in the order of first use, and the index of each event's name among them."""
+    numbers = _Numbers()
+    index = _column(raw, "name", numbers.__getitem__)
+    return list(numbers), index
+
+
+def _column(raw: Sequence[Any], name: str, number: Callable[[Any], int] | None = None) -> Ints:
+    """What this method of each event returns, as a number. No bytecode runs from one event to the next, which
+    would take as long again; but other threads, which wait for that, get their turn every few ms.
+    """
+    made = np.empty(len(raw), np.int64)
+    for begin in range(0, len(raw), _AT_ONCE):
+        part = raw[begin : begin + _AT_ONCE]
+        values = map(getattr(type(part[0]), name), part)
+        made[begin : begin + len(part)] = np.fromiter(
+            values if number is None else map(number, values), np.int64, len(part)
+        )
+    return made
+
+
+def _forward_threads(raw: Sequence[Any], sequence: Ints) -> Ints:
+    """Only what has a sequence number has one."""
+    numbered = np.flatnonzero(sequence >= 0)
+    made = np.zeros(len(raw), np.int64)
+    made[numbered] = _column([raw[index] for index in numbered.tolist()], "fwd_thread_id")
+    return made

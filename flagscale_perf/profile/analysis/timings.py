@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flagscale_perf.profile.analysis.operators import kind_of
 from flagscale_perf.profile.analysis.source import UNKNOWN, Profile, Rank
-from flagscale_perf.profile.calls import Calls, read_calls
+from flagscale_perf.profile.calls import Calls, Ints, read_calls
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import csv_line
 
@@ -18,11 +19,14 @@ HEAD = (
     *("ordinal", "start_ns", "duration_ns", "self_ns"),
 )
 _TEXTS = ("step", "part", "module", "op")
+_UNUSED, _MINUS, _ZERO, _COMMA, _NEWLINE = b"\0-0,\n"
+_AT_ONCE = 50_000  # lines that are made at a time: as much memory as they need
+Characters = NDArray[np.uint8]
 
 
-def lines(profile: Profile) -> Iterator[str]:
-    """The header, then one line per run, by rank and window."""
-    yield csv_line(HEAD)
+def lines(profile: Profile) -> Iterator[bytes]:
+    """The header, then one line per run, by rank and window; many lines at a time."""
+    yield csv_line(HEAD).encode()
     for rank in profile.ranks:
         for calls in _files(rank):
             if isinstance(calls, Calls):
@@ -52,8 +56,8 @@ def _files(rank: Rank) -> Iterator[Calls | str]:
             yield "a window has sums of its operators alone"
 
 
-def lines_of(rank: Rank, calls: Calls) -> Iterator[str]:
-    """The lines of one window."""
+def lines_of(rank: Rank, calls: Calls) -> Iterator[bytes]:
+    """The lines of one window, many at a time, made column by column: there may be a million."""
     steps = {
         number: (None if iteration == UNKNOWN else iteration, phase)
         for number, iteration, phase in zip(
@@ -61,16 +65,41 @@ def lines_of(rank: Rank, calls: Calls) -> Iterator[str]:
         )
     }
     columns = calls.columns
-    texts = np.stack([columns[name].astype(np.int64) for name in _TEXTS], axis=1)
-    distinct, place = np.unique(texts, axis=0, return_inverse=True)
-    begins = [_begin(rank, calls, steps, *row) for row in distinct.tolist()]
-    start_ns = (columns["start_ns"] + rank.offset_ns).tolist()
-    times = (columns[name].tolist() for name in ("ordinal", "duration_ns", "self_ns"))
-    ordinals, durations, selfs = times
-    for index, ordinal, start, duration, own in zip(
-        place.reshape(-1).tolist(), ordinals, start_ns, durations, selfs, strict=True
-    ):
-        yield f"{begins[index]}{ordinal},{start},{duration},{own}\n"
+    texts = tuple(columns[name].astype(np.int64) for name in _TEXTS)
+    sizes = tuple(int(each.max(initial=0)) + 1 for each in texts)
+    distinct, place = np.unique(np.ravel_multi_index(texts, sizes), return_inverse=True)
+    rows = zip(*(each.tolist() for each in np.unravel_index(distinct, sizes)), strict=True)
+    begins = _characters([_begin(rank, calls, steps, *row).encode() for row in rows])
+    for begin in range(0, len(calls), _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        start_ns = columns["start_ns"][part] + rank.offset_ns
+        numbers = (columns["ordinal"][part], start_ns, columns["duration_ns"][part], columns["self_ns"][part])
+        made = [begins[place[part]]]
+        for each in numbers:
+            made += [_digits(each.astype(np.int64)), np.full((len(each), 1), _COMMA, np.uint8)]
+        made[-1][:] = _NEWLINE
+        table = np.concatenate(made, axis=1)
+        yield table[table != _UNUSED].tobytes()
+
+
+def _characters(texts: Sequence[bytes]) -> Characters:
+    """A row for each text, as wide as the longest."""
+    made = np.array(texts, np.bytes_)
+    return made.view(np.uint8).reshape(len(texts), made.itemsize)
+
+
+def _digits(values: Ints) -> Characters:
+    """A row for each number, as wide as the longest; there is room for a sign."""
+    rest = np.abs(values)
+    width = len(str(int(rest.max(initial=0))))
+    made = np.full((len(values), width + 1), _UNUSED, np.uint8)
+    made[values < 0, 0] = _MINUS
+    for place in range(width, 0, -1):
+        tens = rest // 10
+        is_shown = (rest > 0) | (place == width)
+        made[:, place] = np.where(is_shown, rest - 10 * tens + _ZERO, _UNUSED)
+        rest = tens
+    return made
 
 
 def _begin(rank: Rank, calls: Calls, steps: dict[int, tuple[Any, str]], *row: int) -> str:

@@ -21,7 +21,7 @@ def test_each_run_with_its_step(tmp_path: Path) -> None:
     rank = found.ranks[0]
     step = {row["number"]: row for row in rank.steps.records()}.get(3, {"iteration": None, "phase": None})
     iteration, phase = ("" if step[name] is None else step[name] for name in ("iteration", "phase"))
-    assert list(lines(found)) == [
+    assert b"".join(lines(found)).decode().splitlines(keepends=True) == [
         "rank,iteration,step,step_phase,phase,module,op,kind,ordinal,start_ns,duration_ns,self_ns\n",
         f"0,{iteration},3,{phase},forward,m,aten::mm,matmul,0,1000,50,49\n",
         f"0,{iteration},3,{phase},forward,m,aten::add,elementwise,1,1060,5,4\n",
