@@ -3,11 +3,13 @@
 A step lasts from the end of the step before it to its own end, averaged over the ranks. A wait at the end of
 one rank's step may only show in another rank's next step, so a step is explained by the delays in it and in
 the step before; the slope is the sum of both. Other programs only ever make a step longer: the line is laid
-through the lower quartile of the steps, not through their mean.
+through the lower quartile of the steps, not through their mean. Machines also slow down and recover, so each
+round, in which every kind of step comes once, has a level of its own: only steps of one round are compared.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,6 +23,8 @@ from flagscale_perf.profile.analysis.sums import PhaseSums
 MIN_STEPS = 5  # of each size, and left as they are
 QUANTILE = 0.25
 RESAMPLED, INTERVAL = 400, (0.025, 0.975)
+MOST = 0.5  # of a delay: what is above is felt for the most part, what is below is hidden for the most part
+NARROW = 0.25  # an interval of this width says how much is felt, also where that is about half
 _ROUNDS = 40  # of weighting anew; then the line no longer moves
 _CLOSE = 1e-3  # of the steps' spread: nearer to the line all steps weigh the same
 Floats = NDArray[np.float64]
@@ -59,6 +63,24 @@ class Effect:
         return ", ".join(filter(None, [f"rank {self.rank}", self.module or "the model", self.op]))
 
     @property
+    def conclusion(self) -> str:
+        """What the interval says, in words; if it is too wide to say anything, what would be needed."""
+        if self.slope is None or self.low is None or self.high is None:
+            return self.reason
+        if self.low > MOST:
+            return "felt for the most part"
+        if self.high < MOST:
+            return "hidden for the most part"
+        if self.high - self.low <= NARROW:
+            return "about half is felt"
+        # an interval narrows with the square root of the rounds, and in proportion to the delays
+        too_wide = max(self.high - self.slope, self.slope - self.low) / max(
+            abs(self.slope - MOST), NARROW / 2
+        )
+        rounds = math.ceil(self.steps / max(1, len(self.planted_ns)) * too_wide**2)
+        return f"not conclusive: some {rounds} rounds are needed, or delays {too_wide:.1f} times as long"
+
+    @property
     def felt_ns(self) -> float | None:
         """How much shorter a step would be without this place's own time, as far as the slope tells."""
         if self.own_ns is None or self.slope is None:
@@ -93,6 +115,7 @@ class _Steps:
         before_ns: the same of the step before.
         asked_ns: by place; 0 for the others.
         second: 1 for the second arm that is left as it is.
+        round: number of it, from 0.
     """
 
     took_ns: Floats
@@ -100,6 +123,7 @@ class _Steps:
     before_ns: Mapping[_Place, Floats]
     asked_ns: Mapping[_Place, NDArray[np.int64]]
     second: Floats
+    round: NDArray[np.int64]
 
     @property
     def untouched(self) -> NDArray[np.bool_]:
@@ -114,14 +138,14 @@ def causal_of(profile: Profile, sums: Mapping[str, PhaseSums]) -> Causal | None:
         return None
     reasons = {place: _reason(steps, place) for place in steps.planted_ns}
     places = [place for place, reason in reasons.items() if not reason]
-    lines, alike = _lines(steps, places) if places else ({}, None)
+    lines, alike, usual_ns = _lines(steps, places) if places else ({}, None, _usual_ns(steps))
     effects = []
     for place, reason in reasons.items():
         slope, low, high = lines.get(place, (None, None, None))
         delayed, own_ns = int((steps.asked_ns[place] > 0).sum()), _own_ns(profile, sums, place)
-        sizes = _by_size(steps, place)
+        sizes = _by_size(steps, place, usual_ns)
         effects.append(Effect(*place, delayed, sizes, slope, low, high, own_ns, reason))
-    effects.sort(key=lambda effect: -np.inf if effect.low is None else effect.low, reverse=True)
+    effects.sort(key=lambda effect: np.inf if effect.low is None else -round(effect.low, 2))
     return Causal(effects, len(steps.took_ns), int(steps.untouched.sum()), alike)
 
 
@@ -158,6 +182,7 @@ def _steps_of(profile: Profile) -> _Steps | None:
         {place: np.array([arms[each][1] if arms[each][0] == place else 0 for each in chosen], np.int64)
          for place in places},
         np.array([float(arms[each][2]) for each in chosen]),
+        (np.array(chosen, np.int64) - min(arms)) // len(set(arms.values())),
     )  # fmt: skip
 
 
@@ -175,12 +200,15 @@ def _reason(steps: _Steps, place: _Place) -> str:
 
 def _lines(
     steps: _Steps, places: Sequence[_Place]
-) -> tuple[dict[_Place, tuple[float, float, float]], tuple[float, float, float]]:
-    """The slope of each place with its confidence interval, and the difference between untouched steps."""
-    columns = [np.ones(len(steps.took_ns)), steps.second]
+) -> tuple[dict[_Place, tuple[float, float, float]], tuple[float, float, float], Floats]:
+    """The slope of each place with its confidence interval, the difference between untouched steps, and how
+    long each step would have taken untouched.
+    """
+    levels = (steps.round[:, None] == np.unique(steps.round)).astype(float)
+    columns = [steps.second]
     for place in places:
         columns += [steps.planted_ns[place], steps.before_ns[place]]
-    whole = np.column_stack(columns)
+    whole = np.column_stack([*columns, levels])
     found = _quantile_lines(whole, steps.took_ns, np.ones((1, len(whole))))[0]
     others = _quantile_lines(whole, steps.took_ns, _resampled(steps))
 
@@ -188,8 +216,14 @@ def _lines(
         low, high = np.quantile(others[:, chosen].sum(1), INTERVAL)
         return float(found[chosen].sum()), float(low), float(high)
 
-    slopes = {place: interval(slice(2 + 2 * at, 4 + 2 * at)) for at, place in enumerate(places)}
-    return slopes, interval(slice(1, 2))
+    slopes = {place: interval(slice(1 + 2 * at, 3 + 2 * at)) for at, place in enumerate(places)}
+    return slopes, interval(slice(0, 1)), levels @ found[len(columns) :]
+
+
+def _usual_ns(steps: _Steps) -> Floats:
+    """How long an untouched step takes, where no lines were fitted."""
+    untouched = steps.took_ns[steps.untouched]
+    return np.full(len(steps.took_ns), np.quantile(untouched, QUANTILE) if len(untouched) else np.nan)
 
 
 def _resampled(steps: _Steps) -> Floats:
@@ -224,13 +258,13 @@ def _quantile_lines(whole: Floats, took: Floats, counts: Floats) -> Floats:
     return lines
 
 
-def _by_size(steps: _Steps, place: _Place) -> list[tuple[float, float]]:
+def _by_size(steps: _Steps, place: _Place, usual_ns: Floats) -> list[tuple[float, float]]:
     """For each delay size: what was planted, and how much longer the step was."""
-    asked, usual = steps.asked_ns[place], np.quantile(steps.took_ns[steps.untouched], QUANTILE)
+    asked, longer_ns = steps.asked_ns[place], steps.took_ns - usual_ns
     return [
         (
             float(np.median(steps.planted_ns[place][asked == size])),
-            float(np.quantile(steps.took_ns[asked == size], QUANTILE) - usual),
+            float(np.quantile(longer_ns[asked == size], QUANTILE)),
         )
         for size in np.unique(asked[asked > 0])
     ] if steps.untouched.any() else []  # fmt: skip

@@ -131,8 +131,8 @@ def causal(found: ProfileReport) -> list[Block]:
         return []
     rows: list[Sequence[Cell]] = [
         (
-            one.name, _slope(one.slope),
-            one.reason if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
+            one.name, one.conclusion, _slope(one.slope),
+            None if one.low is None or one.high is None else f"{one.low:.2f} to {one.high:.2f}",
             Quantity(one.steps),
             ", ".join(f"{each / NS_PER_MS:.1f}: {felt / NS_PER_MS:+.1f}" for each, felt in one.planted_ns),
             None if one.own_ns is None else _ms(one.own_ns),
@@ -140,7 +140,10 @@ def causal(found: ProfileReport) -> list[Block]:
         )
         for one in experiment.effects
     ]  # fmt: skip
-    head = ("delayed", "slope", "95 % interval", "steps", "planted ms: step longer by", "own ms", "felt ms")
+    head = (
+        *("delayed", "that is", "slope", "95 % interval", "steps"),
+        *("planted ms: step longer by", "own ms", "felt ms"),
+    )
     said = (
         "Slope: by how many ms a step is longer for each ms of delay: 1, everything waits for this place; 0,"
         " it is hidden, and making it faster gains nothing. Felt: own time (of a module, its forward pass) by"
