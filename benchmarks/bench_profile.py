@@ -7,9 +7,10 @@ next to nothing, which is the worst case of any profiler, and `mid` (256 tokens,
 about as long as a kernel of a device. In each round every arm runs one step, in random order; `off again` is
 `off` once more. A ratio is the median, over the rounds, of an arm's CPU time of the whole process by that of
 `off` in the same round; between the brackets lie 95 % of the medians of resamples. "Step" is the step alone,
-"whole" has what starts and stops the arm and makes a table of what it saw: for our Profiler, records. "1 in
-100" is one profiled step and 99 that our Profiler lets pass, out of the same round; for `tiny`, whose steps
-are short, 100 steps in a row are measured, too.
+"whole" has what starts and stops the arm and makes a table of what it saw: for our Profiler, records. "Not
+its step" is one that the same Profiler lets pass, between others that it profiles. "1 in 100" is one profiled
+step and 99 of these, out of the same round; for `tiny`, whose steps are short, 100 steps in a row are
+measured, too.
 
 At last a million events become records: of ten steps, and of one, in a process each. Reading has the seconds
 from torch's raw events to the last record and the file of single runs, also of those that are read between
@@ -115,22 +116,21 @@ def shown(ratios: Sequence[float]) -> str:
 def measured(name: str, size: Size, training: bool, seconds: float) -> list[Bar]:
     """Prints the table of one model and one kind of step; returns its bars."""
     model, step = made(size, training)
-    always, never = Ours(model), Ours(model, first=10**9)
+    both = Ours(model)
     arms = {
-        OFF: plain(step), AGAIN: plain(step), OURS: ours(always, step), BETWEEN: ours(never, step, False),
+        OFF: plain(step), AGAIN: plain(step), OURS: ours(both, step), BETWEEN: ours(both, step, False),
         UNREAD: unread(step), AVERAGES: torchs(step, False), STACKS: torchs(step, True),
         DISPATCH: dispatched(step), PATCHES: patched(step),
     }  # fmt: skip
     found = rounds_of(arms, seconds, 5)
-    for each in (always, never):
-        each.profiler.close()
+    both.profiler.close()
     base = [took.step_ns for took in found[OFF]]
     what = f"{name} {'training' if training else 'inference'}"
     step_us = statistics.median(base) / 1e3
     spread = statistics.quantiles(base, n=4)
     print(f"\n{what}: {step_us / 1e3:.2f} ms a step where nothing is attached (quartiles"
-          f" {spread[0] / 1e6:.2f} to {spread[2] / 1e6:.2f}), {always.events} events,"
-          f" {step_us / always.events:.1f} us each; {len(base)} rounds")  # fmt: skip
+          f" {spread[0] / 1e6:.2f} to {spread[2] / 1e6:.2f}), {both.events} events,"
+          f" {step_us / both.events:.1f} us each; {len(base)} rounds")  # fmt: skip
     print(f"  {'':32}{'step':>25} {'whole':>25}")
     for arm in filter(OFF.__ne__, arms):
         steps = [took.step_ns / off for took, off in zip(found[arm], base, strict=True)]
@@ -148,7 +148,7 @@ def measured(name: str, size: Size, training: bool, seconds: float) -> list[Bar]
     bars = [Bar(f"{what}, 1 in 100", statistics.median(sampled), SAMPLED_BAR)]
     if name == "mid":
         bars.append(
-            Bar(f"{what}, a profiled step ({step_us / always.events:.0f} us an event)", ratio, STEP_BAR)
+            Bar(f"{what}, a profiled step ({step_us / both.events:.0f} us an event)", ratio, STEP_BAR)
         )
         return bars
     in_a_row = blocks(model, step, seconds / 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -95,15 +95,11 @@ def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], 
     calls = events.marked([is_collective(name) for name in events.names])
     pieces = Pieces.of(events, places, calls)
     grouped = _Grouped(events, places)
-    rows = grouped.rows(pieces)
-    sums = dict.fromkeys(Sort, 0)
-    inside = 0
-    for key, row in rows.items():
-        sums[Sort(key.sort)] += row.self_ns
-        if key.sort == Sort.OPERATOR and key.module:
-            inside += row.self_ns
+    sums = {sort: int(pieces.duration_ns[pieces.sort == sort].sum()) for sort in Sort}
+    is_inside = (pieces.sort == Sort.OPERATOR) & (places.module[pieces.owner] > 0)
+    inside = int(pieces.duration_ns[is_inside].sum())
     return StepRows(
-        rows=rows,
+        rows=grouped.rows(pieces),
         operators_ns=inside,
         outside_ns=sums[Sort.OPERATOR] - inside,
         host_ns=sums[Sort.HOST],
@@ -140,8 +136,8 @@ class _Grouped:
                 place[alone], weights=pieces.duration_ns[alone], minlength=len(keys)
             ).astype(np.int64)
         devices = [None] * len(keys) if self._events.kernels is None else device_ns.tolist()
-        sums = zip(runs.tolist(), self_ns.tolist(), total_ns.tolist(), devices, strict=True)
-        return {self._key(key): Row(*each) for key, each in zip(keys.tolist(), sums, strict=True)}
+        sums = map(Row, runs.tolist(), self_ns.tolist(), total_ns.tolist(), devices)
+        return dict(zip(self._named(keys), sums, strict=True))
 
     def calls(self, pieces: Pieces) -> StepCalls:
         """Each run of an operator or collective on the rank's threads, as `_of_events` counts them: a run
@@ -210,11 +206,14 @@ class _Grouped:
         keys: Ints = ((part * len(places.paths) + module) * _SORTS + sort) * len(self._ops) + name
         return keys
 
-    def _key(self, number: int) -> Key:
-        rest, op = divmod(number, len(self._ops))
-        rest, sort = divmod(rest, _SORTS)
-        part, module = divmod(rest, len(self._places.paths))
-        return Key(_LABELS[part], self._places.paths[module], sort, self._ops[op])
+    def _named(self, keys: Ints) -> Iterator[Key]:
+        """What the rows of these numbers are of."""
+        rest, op = np.divmod(keys, len(self._ops))
+        rest, sort = np.divmod(rest, _SORTS)
+        part, module = np.divmod(rest, len(self._places.paths))
+        texts = (_LABELS, part), (self._places.paths, module), (self._ops, op)
+        labels, paths, ops = (map(names.__getitem__, index.tolist()) for names, index in texts)
+        return map(Key, labels, paths, sort.tolist(), ops)
 
 
 def _ordinals(key: Ints) -> Ints:
