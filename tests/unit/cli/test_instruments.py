@@ -28,7 +28,7 @@ print(json.dumps([before, sorted(KINDS)]))
 
 def test_record_types_are_known_once_the_instruments_are_loaded(run_python) -> None:
     before, after = json.loads(run_python("-c", PROBE).stdout)
-    assert before == ["clock", "end", "event", "header"]
+    assert before == ["clock", "end", "event", "header", "name", "process"]
     training = "capture captured hardware interval node phases ranks step straggler"
     queue = "tq_call tq_clear tq_operation tq_rows"
     parts = "collective delay memory rank roof row step window"
