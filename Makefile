@@ -6,7 +6,7 @@ TRACE_READY := .venv_trace/.ready
 VLLM_READY := .venv_vllm/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-profile bench-profile-truth bench-vllm bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace hosts test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-profile bench-profile-truth bench-vllm bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,10 @@ test: $(READY) ## run every test; ARGS='-k ring' runs some
 
 test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl; ARGS='-k lineage' runs some
 	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace $(ARGS)
+
+hosts: $(READY) ## run what is proven over two machines, made of namespaces: training, calls, containers (a minute; needs root)
+	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py tests/processes/test_rpc_machines.py $(ARGS)
+	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
 faults-trace: $(TRACE_READY) ## end, stop and starve a traced job in every way there is a proof against (minutes) and renew its table of docs/operations.md
 	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace/test_faults.py -m 'faults or not faults' --record $(ARGS)

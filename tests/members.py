@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -52,9 +52,11 @@ class Ordered:
 
 
 @contextmanager
-def process(module: str, directory: Path, orders: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
-    """One that runs `module`; killed at the end if it lives."""
-    command = [sys.executable, "-m", module, str(directory), orders]
+def process(
+    module: str, directory: Path, orders: str, within: Sequence[str] = (), **variables: str
+) -> Iterator[subprocess.Popen[str]]:
+    """One that runs `module`, started by the command `within`; killed at the end if it lives."""
+    command = [*within, sys.executable, "-m", module, str(directory), orders]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=REPO, text=True, env=os.environ | variables, **pipes) as started:
         try:

@@ -10,8 +10,8 @@ from typing import Any
 import zmq
 
 from flagscale_perf.rpc.transport import header
-from flagscale_perf.rpc.transport.endpoint import clock_domain
 from flagscale_perf.rpc.transport.header import Kind, Prefix
+from flagscale_perf.spine.clock import boot_id
 
 PATIENCE_S = 60
 
@@ -34,7 +34,7 @@ class Peer:
         """Meets the server; `changed` are fields of HELLO."""
         said: dict[str, Any] = {
             "protocol": header.PROTOCOL, "byte_order": header.BYTE_ORDER, "max_message_bytes": 2**30,
-            "shared": True, "unix": False, "seal": False, "model": None, "clock": clock_domain(),
+            "shared": True, "unix": False, "seal": False, "model": None, "clock": boot_id(),
         }  # fmt: skip
         body = header.encode(header.HelloBody(**(said | changed)))
         self.send(Prefix(Kind.HELLO, 0, 0, 0, 0, 0, 0, 0), body)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from flagscale_perf.analysis.runs import runs_below
 from flagscale_perf.spine import files
+from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.jsonl import BadLine
+from flagscale_perf.spine.jsonl import BadLine, decode
 from flagscale_perf.spine.reading import Block, read_blocks
-from flagscale_perf.spine.records import Record, RunHeader
+from flagscale_perf.spine.records import Record, RunHeader, place_of
 from flagscale_perf.spine.session import (
     REALTIME_FILE,
     age_key,
@@ -23,6 +26,7 @@ from flagscale_perf.spine.session import (
 )
 
 MAX_BAD_LINES = 20
+_ANY, _END_BYTES = "perf_records_*.jsonl", 1 << 18
 _NO_RUN_FILE = "this is no run file of flagscale_perf"
 _GIVE = "give the directory of --perf-log-dir"
 
@@ -108,25 +112,49 @@ def sessions_in(directory: Path) -> list[str]:
 
 
 def mates_of(path: Path) -> list[Path]:
-    """Run files beside it that other machines of the same job wrote at the same time, by name."""
+    """Run files of the same job and the same time as this one: a job has one for each machine or container.
+
+    They lie in the same directory or in one right below it, into which another machine's files were copied.
+    """
     own = RunFile(path).header
-    job, found = own.facts.get("job"), []
-    for other in sorted(path.parent.glob("perf_records_*.jsonl")) if job else ():
-        if other == path:
-            continue
+    if "job" not in own.facts:
+        return []
+    ended_ns, headers, found = _ended_ns(path, own), [own], []
+    for other in [*sorted(path.parent.glob(_ANY)), *sorted(path.parent.glob(f"*/{_ANY}"))]:
         try:
             header = RunFile(other).header
         except PerfError:
             continue
-        is_same = header.instrument == own.instrument and header.facts.get("job") == job
-        if is_same and header.host != own.host and _overlap(path, own, other, header):
+        if header in headers or not _is_mate(own, header):  # the file itself, or a copy of one
+            continue
+        if header.start_wall_ns <= ended_ns and own.start_wall_ns <= _ended_ns(other, header):
+            headers.append(header)
             found.append(other)
     return found
 
 
-def _overlap(path: Path, own: RunHeader, other: Path, header: RunHeader) -> bool:
-    ends = path.stat().st_mtime_ns, other.stat().st_mtime_ns
-    return max(own.start_wall_ns, header.start_wall_ns) <= min(ends)
+def _is_mate(own: RunHeader, other: RunHeader) -> bool:
+    """Whether both are of one instrument and one job; runs in one directory that name no job are one job."""
+    return own.instrument == other.instrument and own.facts["job"] == other.facts.get("job", own)
+
+
+def _ended_ns(path: Path, header: RunHeader) -> int:
+    """Unix time of the last record; the present while the file is still being written.
+
+    The file's own time is used only where its end cannot be read, as copying a file may change that.
+    """
+    if RunFile(path).is_live():
+        return time.time_ns()
+    with os.fdopen(open_regular(path), "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - _END_BYTES))
+        lines = file.read().splitlines()
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            place = place_of(decode(line), header)
+            if place is not None:
+                mono_ns = place.start_ns + place.duration_ns
+                return Anchor(header.start_wall_ns, header.start_mono_ns).wall_of(mono_ns)
+    return path.stat().st_mtime_ns
 
 
 class RunFile:

@@ -119,7 +119,7 @@ class Hello(NamedTuple):
         slots: calls that may be under way.
         epoch: of the server; another one after it was started again.
         client: this connection's number at the server.
-        process: the server's id.
+        process: the server's id; None on another machine.
         latency_ns: of a round trip without arrays, median of those measured when connecting.
         inline_bytes, arena_from_bytes: where arrays go by size.
         setup_ns: what connecting took, shared memory and measurements included.
@@ -139,7 +139,7 @@ class Hello(NamedTuple):
     slots: int
     epoch: int
     client: int
-    process: int
+    process: int | None
     latency_ns: int
     inline_bytes: int
     arena_from_bytes: int

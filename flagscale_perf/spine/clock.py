@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from dataclasses import dataclass
@@ -15,6 +16,9 @@ monotonic_ns = time.perf_counter_ns
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_INITIAL_TIME = 0xEFFFFFFA  # the time namespace that the kernel begins with
 
 
 @dataclass(frozen=True)
@@ -53,13 +57,18 @@ def process_start_ns() -> int | None:
 
 
 def boot_id() -> str | None:
-    """Which start of which machine this is: monotonic marks with the same one are on the same clock. None
-    without a Linux /proc.
+    """Identifies this boot of this machine: monotonic marks with the same id are on the same clock. In a time
+    namespace, which has a clock of its own, the namespace's number is part of it. None without a Linux /proc.
     """
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip() or None
+        boot = BOOT_ID.read_text().strip()
     except OSError:
         return None
+    with contextlib.suppress(OSError):  # a kernel without time namespaces
+        namespace = os.stat("/proc/self/ns/time").st_ino
+        if boot and namespace != _INITIAL_TIME:
+            return f"{boot} {namespace}"
+    return boot or None
 
 
 def local_time(wall_ns: int) -> datetime:

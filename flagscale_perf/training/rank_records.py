@@ -53,7 +53,8 @@ class RanksRecord:
         wait_ns: waiting for other ranks: pipeline and exposed communication.
         data_ns: loading data, contained in work_ns.
         memory_peak_bytes: highest peak known so far in the stretch.
-        silent: ranks from which nothing came though it did from others; at most the first 64.
+        silent: ranks from which nothing came though it did from others; at most the first 64. In a run's last
+            stretch only those that were silent before, or never heard.
         silent_count: how many there are.
     """
 

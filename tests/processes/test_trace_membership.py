@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.peers.rings import UNSAID
-from flagscale_perf.spine.records import EventRecord
+from flagscale_perf.spine.records import EventRecord, Record, RunEnd
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import CallRecord
 from flagscale_perf.trace.task import job_of
@@ -24,11 +25,18 @@ from flagscale_perf.writer.membership import Membership
 from tests import members
 from tests.faults import shim
 from tests.faults.mounts import mounted
+from tests.machines import container
 from tests.members import ends, finished, records_in, say, so_far, wait_for, writer_of
 from tests.traced import PARTITION, counts, operation
 
 process = partial(members.process, "tests.traced", VERL_LOGGING_LEVEL="INFO")
 FULL = "put 1; say; wait; put 1000; say; wait"
+
+
+def kept(directory: Path) -> list[list[Record]]:
+    """Of every run file that its writer has ended."""
+    found = [list(RunFile(path)) for path in directory.glob("perf_records_*") if path.stat().st_size]
+    return [records for records in found if any(isinstance(record, RunEnd) for record in records)]
 
 
 def lines(path: Path, word: str) -> int:
@@ -295,3 +303,21 @@ def test_a_wall_clock_that_is_set_moves_nothing(tmp_path: Path, hours: int) -> N
     shown = re.findall(r"FUNCTION_START \| timestamp=(\d+)\.(\d+)", text)
     wall_us = [(header.start_wall_ns + each.start_ns - header.start_mono_ns) // 1000 for each in made]
     assert [int("".join(each)) for each in shown] == wall_us
+
+
+def test_containers_that_share_a_network_and_see_no_processes_of_each_other_lose_nothing(
+    tmp_path: Path,
+) -> None:
+    """Both are process 1 or so of their own; none can tell whether one of the other lives."""
+    within, orders = container(), "put 10; say; wait; put 10; say"
+    with ExitStack() as stack:
+        started = [stack.enter_context(process(tmp_path, orders, within)) for _ in range(2)]
+        for each in started:
+            so_far(each)
+        for each in started:
+            say(each)
+            so_far(each)
+        wait_for(lambda: len(kept(tmp_path)) == 2)
+    for records in kept(tmp_path):
+        assert list(counts(records).values()) == [20]
+        assert list(ends(records).values()) == [("completed", 0, 0)]

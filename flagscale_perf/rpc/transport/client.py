@@ -321,7 +321,7 @@ class Client:
             with contextlib.suppress(RpcError):
                 self._link.send(header.message(Prefix(Kind.BYE, 0, self._epoch, 0, 0, 0, 0, 0), b""), [], 0)
         self._session.close()
-        if self._server_gone:
+        if self._server_gone and self.hello.process is not None:
             clear_after(self.hello.endpoint, self.hello.process, CLEAR_PATIENCE_S)
 
     def __enter__(self) -> Client:

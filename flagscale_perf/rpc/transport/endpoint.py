@@ -92,12 +92,6 @@ def _check_loopback(endpoint: str) -> None:
         )
 
 
-def clock_domain() -> str:
-    """Equal for processes that read the same monotonic clock."""
-    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    return f"{boot} {os.stat('/proc/self/ns/time').st_ino}"
-
-
 def side_socket(endpoint: str) -> str:
     """Path of the unix socket that belongs to an ipc endpoint: beside it in a private directory, otherwise in
     this user's own directory.

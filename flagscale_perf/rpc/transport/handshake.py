@@ -13,11 +13,12 @@ from flagscale_perf.rpc.options import METHOD, ClientOptions, Hello
 from flagscale_perf.rpc.records import Status
 from flagscale_perf.rpc.transport import header
 from flagscale_perf.rpc.transport.arena import Arena, open_arena
-from flagscale_perf.rpc.transport.endpoint import check_owner, clock_domain, path_of, transport_of
+from flagscale_perf.rpc.transport.endpoint import check_owner, path_of, transport_of
 from flagscale_perf.rpc.transport.header import Kind, Prefix
 from flagscale_perf.rpc.transport.link_unix import UnixLink
 from flagscale_perf.rpc.transport.link_zeromq import ClientLink
 from flagscale_perf.rpc.transport.packing import Packed, Sizes, Slot, first_frame, pack
+from flagscale_perf.spine.clock import boot_id
 from flagscale_perf.spine.packages import missing
 
 PINGS = 9
@@ -112,7 +113,7 @@ class Session:
         wants_shared = options.payload != "frames" and self.transport == "IPC"
         body = header.HelloBody(
             header.PROTOCOL, header.BYTE_ORDER, options.max_message_bytes, wants_shared,
-            options.control == "unix", options.seal, options.model, clock_domain(),
+            options.control == "unix", options.seal, options.model, boot_id() or "",
         )  # fmt: skip
         try:
             prefix, first = self._exchange(Kind.HELLO, header.encode(body), Kind.WELCOME)
@@ -148,11 +149,12 @@ class Session:
             raise Refused(f"the server has the model {welcome.model!r}, not {self.options.model!r}")
 
     def _hello(self, welcome: header.WelcomeBody, latency_ns: int) -> Hello:
+        process = welcome.process if welcome.same_clock else None
         return Hello(
             self._endpoint, self.transport, "shared" if self.shared.requests else "frames", self.link.name,
             welcome.device, welcome.dtype, welcome.model, welcome.description, welcome.methods,
             welcome.max_message_bytes, self._arena_bytes if self.shared.requests else 0, welcome.slots,
-            self.epoch, welcome.client, welcome.process, latency_ns, self.sizes.inline_bytes,
+            self.epoch, welcome.client, process, latency_ns, self.sizes.inline_bytes,
             self.sizes.arena_from_bytes, time.monotonic_ns() - self._begun_ns,
         )  # fmt: skip
 

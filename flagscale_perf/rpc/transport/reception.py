@@ -12,12 +12,12 @@ from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.transport import header
 from flagscale_perf.rpc.transport.arena import arena_bytes, make_arena
 from flagscale_perf.rpc.transport.connection import Connection
-from flagscale_perf.rpc.transport.endpoint import clock_domain
 from flagscale_perf.rpc.transport.handshake import Shared, seal_slots
 from flagscale_perf.rpc.transport.header import Kind, Prefix
 from flagscale_perf.rpc.transport.link_unix import UnixLink
 from flagscale_perf.rpc.transport.link_zeromq import Message, ServerLink
 from flagscale_perf.rpc.transport.packing import Packer, Sizes
+from flagscale_perf.spine.clock import boot_id
 
 TOKEN_BYTES = 16
 KEY_BYTES = 32
@@ -67,7 +67,7 @@ class Reception:
         sizes = Sizes(INLINE_AT_FIRST, 0, frames, most)
         connection = Connection(
             self._count, who, secrets.token_bytes(TOKEN_BYTES), wanted.shared, wanted.unix, wanted.seal,
-            Packer(sizes), options.slots, wanted.clock == clock_domain(),
+            Packer(sizes), options.slots, wanted.clock == boot_id(),
         )  # fmt: skip
         self._connections[who] = connection
         body = header.WelcomeBody(

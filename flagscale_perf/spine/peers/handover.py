@@ -160,5 +160,12 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def _address(key: str) -> str:
-    """In the abstract namespace: no file, gone with its last descriptor."""
-    return f"\0{ring_prefix(key)}door"
+    """In the abstract namespace: no file, gone with its last descriptor.
+
+    The namespace of process ids is part of it: containers that share a network but do not see each other's
+    processes need a writer each.
+    """
+    processes = 0
+    with contextlib.suppress(OSError):
+        processes = os.stat("/proc/self/ns/pid").st_ino
+    return f"\0{ring_prefix(key)}door.{processes}"

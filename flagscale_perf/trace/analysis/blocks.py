@@ -277,9 +277,11 @@ def _cost(found: TraceReport) -> list[Block]:
 def _lineage(lineage: Lineage | None) -> list[Block]:
     if lineage is None or not (lineage.consumed or lineage.unknown):
         return []
+    unjoined = lineage.consumed - lineage.joined
     facts = Pairs([
         ("samples got", Quantity(lineage.consumed)),
         ("joined to their put", Quantity(lineage.joined_share, "share", 2)),
+        ("put in no file that was read", Quantity(unjoined) if unjoined else None),
         ("indexes not recorded", Quantity(lineage.unknown) if lineage.unknown else None),
         ("got before their put was done", Quantity(lineage.negative) if lineage.negative else None),
         ("by at most", _ms(-lineage.worst_ns, "ms") if lineage.negative else None),

@@ -40,6 +40,7 @@ class Traces:
         events: what the tracer says of itself.
         reading: lines that are no records, and files.
         complete: files that have what Ray left out.
+        hosts: of the run files read, with the session of the first one on each.
     """
 
     title: str
@@ -52,6 +53,7 @@ class Traces:
     events: list[str] = field(default_factory=list)
     reading: Reading | None = None
     complete: list[str] = field(default_factory=list)
+    hosts: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_text(self) -> bool:
@@ -69,7 +71,8 @@ def read_traces(paths: Sequence[Path]) -> Traces:
     if len(runs) < len(paths):
         other = next(path for path in paths if path not in runs)
         raise PerfError(f"{str(other)!r} is a log and {str(runs[0])!r} a run file: give only one kind")
-    return _of_runs([each for path in runs for each in (path, *mates_of(path))])
+    found = {each.resolve(): each for path in runs for each in (path, *mates_of(path))}
+    return _of_runs(list(found.values()))
 
 
 def _is_run(path: Path) -> bool:
@@ -136,7 +139,7 @@ class RunReader:
         self.kinds[type(record).__name__] += 1
         match record:
             case RunHeader() if self._has_hosts and record.host:
-                self._host = f"@{record.host}"
+                self._host = self._place(record.host, record.session_id)
             case OperationRecord():
                 self._operation(record)
             case CallRecord():
@@ -155,6 +158,11 @@ class RunReader:
             case RunEnd():
                 self.end = record.reason
                 self._traces.losses.dropped += record.dropped
+
+    def _place(self, host: str, session_id: str) -> str:
+        """What is added to the names of a file's processes; containers of one host are told apart."""
+        is_first = self._traces.hosts.setdefault(host, session_id) == session_id
+        return f"@{host}" if is_first else f"@{host}/{session_id}"
 
     def name(self, process: int, number: int) -> str:
         """The name with this number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from flagscale_perf.training.hardware import highest
@@ -58,13 +58,16 @@ class RanksTable:
             self._rounds.clear()  # training went back to a checkpoint: one stretch cannot hold both
         self._rounds.append(_Round(first, last, {rank: _row(block) for rank, block in blocks.items()}))
 
-    def take(self) -> RanksRecord:
-        """What has been collected; the next stretch begins. Call it only while `is_empty` is false."""
+    def take(self, on_the_way: Collection[int] = ()) -> RanksRecord:
+        """What has been collected; the next stretch begins. Call it only while `is_empty` is false.
+
+        `on_the_way`: ranks that are not called silent though nothing came from them in this stretch.
+        """
         rows = self._median_rows()
         entries = [self._sharing(start) for start in range(0, self._size, self._per_entry)]
         slowest = [max((rows.get(rank, _Row()) for rank in ranks), key=_order) for ranks in entries]
         iteration_ns, work_ns, wait_ns, data_ns = map(list, zip(*slowest, strict=True))
-        silent = sorted(set(range(self._size)) - rows.keys())
+        silent = sorted(set(range(self._size)) - rows.keys() - set(on_the_way))
         record = RanksRecord(
             first_iteration=self._rounds[0].first_iteration,
             iteration=self._rounds[-1].iteration,

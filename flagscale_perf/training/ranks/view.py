@@ -108,12 +108,16 @@ class RanksView:
         return [*records, self._table.take()]
 
     def close(self) -> list[Record]:
-        """The run is over: the records of what has not been written yet."""
+        """The run is over: the records of what has not been written yet.
+
+        The last blocks of other nodes may arrive after this, so only ranks that were silent before, or never
+        heard, are called silent.
+        """
         records: list[Record] = []
         for number in sorted(self._rounds):
             records += self._finish(number)
         if not self._table.is_empty:
-            records.append(self._table.take())
+            records.append(self._table.take(self._awaited & self._last.keys()))
         return records + list(self._stragglers.close())
 
     def _notice_rewinding(self, block: Block) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import builtins
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
-from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns, process_start_ns
+from flagscale_perf.spine import clock
+from flagscale_perf.spine.clock import NS_PER_S, boot_id, monotonic_ns, process_start_ns
+from tests.conftest import RunPython
+from tests.machines import AHEAD_S, other_clock
+
+REPO = Path(__file__).parents[3]
 
 
 def test_a_process_knows_when_it_began() -> None:
@@ -43,3 +51,21 @@ def test_the_start_is_taken_from_the_ticks_since_boot(tmp_path, monkeypatch: pyt
     assert started_ns is not None
     age_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - (monotonic_ns() - started_ns)
     assert age_ns == pytest.approx(NS_PER_S, abs=NS_PER_S)
+
+
+def test_a_boot_is_another_one_where_its_clock_is(run_python: RunPython) -> None:
+    """Both processes run on this machine, the second one in a time namespace."""
+    script = "from flagscale_perf.spine.clock import boot_id, monotonic_ns; print(boot_id(), monotonic_ns())"
+    here = run_python("-c", script).stdout.split()
+    assert here[:-1] == (boot_id() or "").split()
+    done = subprocess.run(
+        [*other_clock(), sys.executable, "-c", script], capture_output=True, text=True, cwd=REPO, check=True
+    )
+    there = done.stdout.split()
+    assert int(there[-1]) - int(here[-1]) > AHEAD_S * NS_PER_S
+    assert there[0] == here[0] and there[:-1] != here[:-1]
+
+
+def test_without_a_linux_proc_there_is_no_boot_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock, "BOOT_ID", tmp_path / "missing")
+    assert boot_id() is None

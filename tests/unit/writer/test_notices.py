@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -75,8 +74,3 @@ def test_lost_records_are_printed_once_and_recorded_as_they_double(
         counts += [record.text.split()[0] for record in journal.take()]
     assert counts == ["1", "2", "4"]
     assert sent == [Trouble("flagscale_perf: 1 records lost so far: more came than the disk took")]
-
-
-def test_the_boot_id_is_the_machines() -> None:
-    path = Path("/proc/sys/kernel/random/boot_id")
-    assert clock.boot_id() == (path.read_text().strip() if path.exists() else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -169,12 +170,29 @@ def test_machines_of_a_job_are_joined_by_the_time_of_day(tmp_path: Path) -> None
     two.get(get, 1050 * MS, range(8))
     path = one.write(tmp_path)
     header = make_trace_header("20240129_103001", host="node1", boot_id="other", start_mono_ns=1000 * MS)
-    two.write(tmp_path, header)
-    traces = read_traces([path])
+    other = two.write(tmp_path, header)
+    for given in ([path], [path, path], [other, path]):  # no file is read twice
+        traces = read_traces(given)
+        assert traces.moves is not None
+        found = join(traces.moves)
+        assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
+        assert sorted({move.process for move in traces.moves.moves}) == ["C 2@node1", "P 1@node0"]
+
+
+def test_containers_of_one_machine_have_one_clock_and_are_told_apart(tmp_path: Path) -> None:
+    """Its time of day was set an hour ahead between their starts."""
+    one, two = Job(), Job()
+    one.put(one.process("P", 1), 0, range(8))
+    two.get(two.process("P", 1), 50 * MS, range(8))
+    path = one.write(tmp_path)
+    header = make_trace_header("20240129_113000", start_mono_ns=10 * MS)
+    other = two.write(tmp_path, replace(header, start_wall_ns=header.start_wall_ns + 3_600_000 * MS))
+    traces = read_traces([path, other])
     assert traces.moves is not None
-    found = join(traces.moves)
-    assert (found.joined, found.residence.high) == (8, 50 * MS - READY)
-    assert sorted({move.process for move in traces.moves.moves}) == ["C 2@node1", "P 1@node0"]
+    assert join(traces.moves).joined == 8
+    assert sorted({move.process for move in traces.moves.moves}) == [
+        "P 1@node0", "P 1@node0/20240129_113000",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("ranges", [None, (0, 8)])

@@ -176,6 +176,22 @@ def test_a_rank_nothing_ever_came_from_has_longer_and_is_silent_in_the_record() 
     assert (record.silent, record.silent_count) == ([2, 3], 2)
 
 
+def test_ranks_whose_last_blocks_were_on_their_way_at_the_end_are_not_silent() -> None:
+    """Of four ranks the last one was never heard; the blocks of rank 2 come a second after the others'."""
+    view, clock = view_of(4)
+    feed(view, [block_of(rank, 1) for rank in range(3)])
+    feed(view, [block_of(rank, 2) for rank in range(2)])
+    record = next(each for each in view.close() if isinstance(each, RanksRecord))
+    assert (record.first_iteration, record.iteration, record.silent) == (5, 14, [3])
+    view, clock = view_of(3)
+    feed(view, [block_of(rank, 1) for rank in range(3)])
+    clock.now_ns = SUMMARY_NS
+    assert len(view.summary_due(make_interval(9))) == 1
+    feed(view, [block_of(rank, 2) for rank in range(2)])
+    record = next(each for each in view.close() if isinstance(each, RanksRecord))
+    assert (record.first_iteration, record.iteration_ns[2], record.silent) == (10, None, [])
+
+
 def test_a_pause_of_one_rank_is_no_silence_while_the_others_are_not_a_block_ahead() -> None:
     view, clock = view_of(2)
     feed(view, [block_of(rank, 1) for rank in (0, 1)])
