@@ -22,7 +22,13 @@ from flagscale_perf.flops.families.decoder import decoder
 from flagscale_perf.flops.families.encoder import bert, encoder_decoder
 from flagscale_perf.flops.families.vision import vision_language
 from flagscale_perf.flops.hf import OF_TRAINING, args_from_hf
-from flagscale_perf.flops.hf_towers import args_from_bert, args_from_llava, args_from_qwen_vl, args_from_t5
+from flagscale_perf.flops.hf_towers import (
+    args_from_bert,
+    args_from_llava,
+    args_from_qwen3_vl,
+    args_from_qwen_vl,
+    args_from_t5,
+)
 from flagscale_perf.flops.shape import Shape
 from flagscale_perf.flops.sources import fields_from_args
 from flagscale_perf.flops.step import Measure, Step
@@ -64,6 +70,13 @@ def _looks_like_qwen(shape: Shape) -> bool:
 
 
 FAMILIES = (
+    Family(
+        "qwen3_vl",
+        lambda s: bool(s.vision and s.vision.merge > 1 and not s.vision.window),
+        ("qwen3_vl", "qwen3_vl_moe"),
+        forward=vision_language,
+        from_hf=args_from_qwen3_vl,
+    ),
     Family(
         "qwen2_5_vl",
         lambda s: bool(s.vision and s.vision.merge > 1),

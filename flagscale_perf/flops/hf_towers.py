@@ -19,9 +19,17 @@ _QWEN_VISION = {
     "depth": 32, "hidden_size": 3584, "intermediate_size": 3420, "num_heads": 16, "in_channels": 3,
     "patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 112,
 }  # fmt: skip
+_QWEN3_VISION = {
+    "depth": 27, "hidden_size": 1152, "intermediate_size": 4304, "num_heads": 16, "in_channels": 3,
+    "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2, "num_position_embeddings": 2304,
+}  # fmt: skip
 _CLIP = {
     "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096,
     "patch_size": 14, "image_size": 336, "num_channels": 3,
+}  # fmt: skip
+_SIGLIP = {
+    "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "intermediate_size": 3072,
+    "patch_size": 16, "image_size": 224, "num_channels": 3,
 }  # fmt: skip
 _T5 = {
     "d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8, "vocab_size": 32128,
@@ -63,14 +71,45 @@ def args_from_qwen_vl(config: Mapping[str, Any], family: str, gated: bool) -> di
     return args_from_hf(text, family, gated) | {"vision_tower": vision}
 
 
-def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
-    """LLaVA 1.5: a CLIP tower, two projecting layers, a decoder. Raises PerfError."""
-    tower = _section(config, "vision_config", _CLIP)
-    if tower.get("model_type", "clip_vision_model") != "clip_vision_model":
+def args_from_qwen3_vl(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """Qwen3-VL, dense or with experts: whole frames, and mergers behind layers within. Raises PerfError."""
+    tower = _section(config, "vision_config", _QWEN3_VISION)
+    number, layers = Arguments(tower).integer, Arguments(tower).layers("depth")
+    hidden, merge = number("hidden_size"), number("spatial_merge_size")
+    text = _text(config, {"head_dim": 128})
+    text["model_type"] = "qwen3_moe" if config["model_type"] == "qwen3_vl_moe" else "qwen3"
+    args = args_from_hf(text, family, gated)
+    deep = tower.get("deepstack_visual_indexes", [8, 16, 24])
+    if not isinstance(deep, list) or not all(type(each) is int and 0 <= each < layers for each in deep):
         raise PerfError(
-            f"config.json: vision_config has model_type {tower['model_type']!r}; "
-            "only clip_vision_model is counted"
+            f"config.json: vision_config has deepstack_visual_indexes {deep!r}; write a list of its layers, "
+            f"from 0 to {layers - 1}"
         )
+    if len(set(deep)) != len(deep) or len(deep) > Arguments(args).layers():
+        raise PerfError(
+            f"config.json: vision_config has deepstack_visual_indexes {deep!r}; write each layer once, "
+            "and no more of them than the text model has layers"
+        )
+    vision = Vision(
+        layers=layers,
+        hidden=hidden,
+        heads=number("num_heads"),
+        ffn=number("intermediate_size"),
+        gated=False,
+        patch_inputs=number("in_channels") * number("temporal_patch_size") * number("patch_size") ** 2,
+        projector_inner=hidden * merge**2,
+        merge=merge,
+        deepstack=tuple(deep),
+        patch_bias=True,
+        norm_bias=True,
+        projector_norm=True,
+        positions=number("num_position_embeddings"),
+    )
+    return args | {"vision_tower": vision}
+
+
+def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict[str, Any]:
+    """LLaVA: a CLIP or a SigLIP tower, two projecting layers, a decoder. Raises PerfError."""
     text = _text(config, _LLAMA if _text(config, {}).get("model_type", "llama") == "llama" else {})
     text = {"model_type": "llama"} | text
     if text["model_type"] not in _TEXT_MODELS:
@@ -78,26 +117,47 @@ def args_from_llava(config: Mapping[str, Any], family: str, gated: bool) -> dict
             f"config.json: text_config has model_type {text['model_type']!r}; "
             f"counted are {', '.join(_TEXT_MODELS)}"
         )
+    args = args_from_hf(text, family, gated)
+    return args | {"vision_tower": _clip_or_siglip(config, Arguments(text).integer("hidden_size"))}
+
+
+def _clip_or_siglip(config: Mapping[str, Any], projected: int) -> Vision:
+    """`projected`: width of the text model. SigLIP has no class token, and its images' positions have no row
+    for one.
+    """
+    kind = _section(config, "vision_config", {}).get("model_type", "clip_vision_model")
+    if kind not in ("clip_vision_model", "siglip_vision_model"):
+        raise PerfError(
+            f"config.json: vision_config has model_type {kind!r}; "
+            "only clip_vision_model and siglip_vision_model are counted"
+        )
+    is_clip = kind == "clip_vision_model"
+    tower = _section(config, "vision_config", _CLIP if is_clip else _SIGLIP)
+    keeps_all = config.get("vision_feature_select_strategy", "default") == "full"
+    if not is_clip and (not keeps_all or tower.get("vision_use_head", True)):
+        raise PerfError(
+            "config.json: siglip_vision_model has no class token, and nothing reads its head; write "
+            "vision_feature_select_strategy 'full' and, in vision_config, vision_use_head false"
+        )
     number, layers = Arguments(tower).integer, Arguments(tower).layers("num_hidden_layers")
     side = number("image_size") // number("patch_size")
-    keeps_class = config.get("vision_feature_select_strategy", "default") == "full"
-    vision = Vision(
+    return Vision(
         layers=layers,
         hidden=number("hidden_size"),
         heads=number("num_attention_heads"),
         ffn=number("intermediate_size"),
         gated=False,
         patch_inputs=number("num_channels") * number("patch_size") ** 2,
-        projector_inner=Arguments(text).integer("hidden_size"),
+        projector_inner=projected,
         used=_used_layers(config.get("vision_feature_layer", -2), layers),
-        class_token=True,
-        projects_class=keeps_class,
+        class_token=is_clip,
+        projects_class=is_clip and keeps_all,
+        patch_bias=not is_clip,
         projector_bias=bool(config.get("multimodal_projector_bias", True)),
         norm_bias=True,
-        outer_norms=2,
-        positions=side * side + 1,
+        outer_norms=1 + is_clip,
+        positions=side * side + is_clip,
     )
-    return args_from_hf(text, family, gated) | {"vision_tower": vision}
 
 
 def _used_layers(given: Any, layers: int) -> tuple[int, ...]:

@@ -92,6 +92,7 @@ class Tape:
         self._used = True
         self._repeated_parts: list[list[tuple[Term, int, int]]] = []
         self.trained = self.is_trained("")
+        self._adapted = self._is_free("")  # adapters of the present layer get a gradient
 
     @contextmanager
     def stream(self, prefix: str, row: Unit, pairs: Unit) -> Iterator[None]:
@@ -125,11 +126,12 @@ class Tape:
             repeated: whether the whole layer is recomputed.
             used: False for a layer whose output nobody reads, so that no gradient comes back to it.
         """
-        before = self._prefix, self._used, self.trained
+        before = self._prefix, self._used, self.trained, self._adapted
         self._prefix, self._used, self.trained = self._stream + prefix, used, self.is_trained(name)
+        self._adapted = self._is_free(name)
         with self._repeated(int(repeated)):
             yield
-        self._prefix, self._used, self.trained = before
+        self._prefix, self._used, self.trained, self._adapted = before
 
     def layers(self) -> Iterator[int]:
         """The decoder's layers, one after another: what is added until the next one belongs to that one."""
@@ -166,9 +168,12 @@ class Tape:
 
     def is_trained(self, name: str) -> bool:
         """Whether the weights called `name` (see `Shape.frozen`) get a gradient."""
+        return self.shape.lora is None and self._is_free(name)
+
+    def _is_free(self, name: str) -> bool:
         frozen = self.shape.frozen
         with_language_model = name not in OUTSIDE_LANGUAGE_MODEL and "language_model" in frozen
-        return self.shape.lora is None and name not in frozen and not with_language_model
+        return name not in frozen and not with_language_model
 
     def norm(self, x: bool, width: int, bias: bool | None = None) -> bool:
         """A norm over `width`: not a product, but a trained one starts a gradient.
@@ -188,11 +193,13 @@ class Tape:
         lora = self.shape.lora
         if lora is None or weight.module not in lora.targets:
             return x or self.trained
-        # W x + B A x: both adapters are trained; A's input gets a gradient only if x needs one.
+        # W x + B A x: both adapters are trained, or frozen with the layer that they are in. B's input gets a
+        # gradient if anything before it needs one, A's only if x does.
         down, up = 2 * n_in * lora.dim, 2 * lora.dim * n_out
         self.parameters += weight.copies * lora.dim * (n_in + n_out)
-        self.add("lora", unit, fwd=down + up, bwd=down * (x + 1) + 2 * up)
-        return True
+        adapted = self._adapted
+        self.add("lora", unit, fwd=down + up, bwd=down * (x + adapted) + up * (adapted + (x or adapted)))
+        return x or adapted
 
     def detached(self, weight: Weight, trained: bool) -> None:
         """A linear layer whose input passes no gradient on, trained by a loss of its own or not at all."""

@@ -22,9 +22,10 @@ class Vision:
         used: after how many layers the outputs are taken; the projector gets these side by side.
         class_token: beside the patches of every frame.
         projects_class: the projector gets the class token, too.
+        deepstack: layers whose outputs are merged by projectors of their own, for the decoder's first layers.
         repeated: for every layer, whether it is recomputed; empty for no.
         images: of a step: frames, and patches along the height and the width of each; None if unknown.
-        bias, projector_bias, norm_bias, projector_norm, outer_norms, positions:
+        bias, patch_bias, projector_bias, norm_bias, projector_norm, outer_norms, positions:
             matter for the number of parameters only, and projector_norm starts a gradient.
     """
 
@@ -41,9 +42,11 @@ class Vision:
     used: tuple[int, ...] = ()
     class_token: bool = False
     projects_class: bool = False
+    deepstack: tuple[int, ...] = ()
     repeated: tuple[bool, ...] = ()
     images: tuple[tuple[int, int, int], ...] | None = None
     bias: bool = True
+    patch_bias: bool = False
     projector_bias: bool = True
     norm_bias: bool = False
     projector_norm: bool = False

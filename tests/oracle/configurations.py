@@ -133,6 +133,10 @@ NAMED: dict[str, Args] = {
     "lora_moe_recompute": SHARED | MTP | BLOCK | lora(*ALL_LINEAR),
     "lora_mla_selective": DEEPSEEK | selective("core_attn", "mlp", "moe")
     | lora("linear_kv_down_proj", "linear_fc1"),
+    "lora_frozen_bottom": GQA | FROZEN_BOTTOM | lora(*ALL_LINEAR),
+    "lora_frozen_bottom_recompute": GQA | UNIFORM | FROZEN_BOTTOM | lora("linear_qkv", "linear_fc2"),
+    "lora_frozen_middle_moe": SHARED | MTP | {"num_layers": 3, "frozen": ["layers.1"]} | lora(*ALL_LINEAR),
+    "lora_frozen_top": DEEPSEEK | {"frozen": ["layers.2"]} | lora("linear_q_down_proj", "linear_fc1"),
     "frozen_output": GQA | {"frozen": ["output_layer"]},
 }  # fmt: skip
 
@@ -308,19 +312,30 @@ def _random_recompute(source: random.Random, args: Args) -> Args:
 
 
 def _random_frozen(source: random.Random, args: Args) -> Args:
-    if source.random() < 0.5:
-        attention = ["linear_qkv", "linear_proj"]
-        if args.get("multi_latent_attention"):
-            queries = (
-                ["linear_q_proj"]
-                if args["q_lora_rank"] is None
-                else ["linear_q_down_proj", "linear_q_up_proj"]
-            )
-            attention = [*queries, "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"]
-        targets = [*attention, "linear_fc1", "linear_fc2"]
-        return lora(*source.sample(targets, source.randint(1, len(targets)))) | {
-            "lora_dim": source.randint(1, 6)
-        }
+    """Adapters, parts that are frozen, their adapters among them, or both."""
+    if source.random() < 0.4:
+        return _random_parts(source, args)
+    adapters = _random_adapters(source, args)
+    if source.random() < 0.7:
+        return adapters
+    # something must be left to train: those of the last layer
+    names = ["embedding", *(f"layers.{layer}" for layer in range(args["num_layers"] - 1))]
+    return adapters | {"frozen": source.sample(names, source.randint(1, len(names)))}
+
+
+def _random_adapters(source: random.Random, args: Args) -> Args:
+    attention = ["linear_qkv", "linear_proj"]
+    if args.get("multi_latent_attention"):
+        queries = (
+            ["linear_q_proj"] if args["q_lora_rank"] is None else ["linear_q_down_proj", "linear_q_up_proj"]
+        )
+        attention = [*queries, "linear_kv_down_proj", "linear_kv_up_proj", "linear_proj"]
+    targets = [*attention, "linear_fc1", "linear_fc2"]
+    chosen = lora(*source.sample(targets, source.randint(1, len(targets))))
+    return chosen | {"lora_dim": source.randint(1, 6)}
+
+
+def _random_parts(source: random.Random, args: Args) -> Args:
     names = ["embedding", "output_layer", *(f"layers.{layer}" for layer in range(args["num_layers"]))]
     if not args["untie_embeddings_and_output_weights"]:
         names.remove("output_layer")

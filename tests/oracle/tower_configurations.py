@@ -53,6 +53,27 @@ LLAVA: Args = {
         "num_attention_heads": 3, "intermediate_size": 40, "patch_size": 2, "image_size": 8,
     },
 }  # fmt: skip
+QWEN3_VL: Args = QWEN_VL | {
+    "model_type": "qwen3_vl",
+    "text_config": QWEN_VL["text_config"] | {"num_hidden_layers": 3, "head_dim": 12,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 2, 2]}},
+    "vision_config": {
+        "depth": 4, "hidden_size": 24, "num_heads": 3, "intermediate_size": 40, "patch_size": 2,
+        "temporal_patch_size": 2, "spatial_merge_size": 2, "in_channels": 3, "out_hidden_size": 32,
+        "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 2],
+    },
+}  # fmt: skip
+QWEN3_VL_MOE: Args = QWEN3_VL | {
+    "model_type": "qwen3_vl_moe",
+    "text_config": QWEN3_VL["text_config"] | {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "decoder_sparse_step": 1,
+        "mlp_only_layers": [1],
+    },
+}  # fmt: skip
+SIGLIP: Args = LLAVA | {
+    "vision_feature_select_strategy": "full",
+    "vision_config": LLAVA["vision_config"] | {"model_type": "siglip_vision_model", "vision_use_head": False},
+}
 T5: Args = {
     "model_type": "t5", "d_model": 32, "d_kv": 6, "d_ff": 40, "num_layers": 2, "num_decoder_layers": 3,
     "num_heads": 4, "vocab_size": 96, "feed_forward_proj": "gated-gelu", "decoder_start_token_id": 0,
@@ -84,7 +105,14 @@ def _towers(name: str, config: Args, grids: list[list[int]]) -> dict[str, Args]:
 
 TOWERS: dict[str, Args] = {
     **_towers("qwen2_5_vl", QWEN_VL, GRIDS),
+    **_towers("qwen3_vl", QWEN3_VL, GRIDS),
     **_towers("llava", LLAVA, FIXED_GRIDS),
+    "llava_siglip": step(SIGLIP, image_grids=FIXED_GRIDS),
+    "llava_siglip_frozen_vision_recompute": step(
+        SIGLIP, image_grids=FIXED_GRIDS, frozen=["vision"], **UNIFORM
+    ),
+    "qwen3_vl_moe": step(QWEN3_VL_MOE, image_grids=GRIDS),
+    "llava_siglip_last_layer": step(SIGLIP | {"vision_feature_layer": -1}, image_grids=FIXED_GRIDS),
     "qwen2_5_vl_ragged_windows": step(QWEN_VL, image_grids=[[1, 6, 10]], seq_length=15),
     "llava_last_layer": step(LLAVA | {"vision_feature_layer": -1}, image_grids=FIXED_GRIDS),
     "llava_two_layers": step(LLAVA | {"vision_feature_layer": [-2, 1]}, image_grids=FIXED_GRIDS),
@@ -105,7 +133,7 @@ TOWERS: dict[str, Args] = {
 def random_towers(number: int, seed: int) -> dict[str, Args]:
     """That many models with a tower or an encoder, of random sizes, parts of them frozen or recomputed."""
     source = random.Random(seed)
-    kinds = (_random_qwen, _random_llava, _random_t5, _random_bert)
+    kinds = (_random_qwen, _random_qwen3, _random_llava, _random_siglip, _random_t5, _random_bert)
     return {f"tower_seed_{seed}_number_{index}": source.choice(kinds)(source) for index in range(number)}
 
 
@@ -158,6 +186,43 @@ def _random_qwen(source: random.Random) -> Args:
         source, config, ["vision", "projector", "language_model"], image_grids=grids
     )
     return batch_and_more | {"seq_length": 40}
+
+
+def _random_qwen3(source: random.Random) -> Args:
+    older, width = _random_qwen(source), 2 * source.randint(3, 8)
+    config, vision = older["config"], older["config"]["vision_config"]
+    text = config["text_config"] | {
+        "head_dim": width,
+        "rope_parameters": QWEN_VL["text_config"]["rope_parameters"]
+        | {"mrope_section": [1, 1, width // 2 - 2]},
+    }
+    if source.random() < 0.5:
+        experts = source.randint(2, 5)
+        text |= {
+            "num_experts": experts, "num_experts_per_tok": source.randint(1, experts),
+            "moe_intermediate_size": 4 * source.randint(1, 8),
+            "decoder_sparse_step": source.randint(1, 2), "mlp_only_layers": [],
+        }  # fmt: skip
+    dropped = ("window_size", "fullatt_block_indexes", "hidden_act")
+    tower = {name: value for name, value in vision.items() if name not in dropped} | {
+        "num_position_embeddings": source.randint(2, 5) ** 2,
+        "deepstack_visual_indexes": sorted(
+            source.sample(
+                range(vision["depth"]),
+                source.randint(0, min(vision["depth"], text["num_hidden_layers"])),
+            )
+        ),
+    }
+    kind = "qwen3_vl_moe" if "num_experts" in text else "qwen3_vl"
+    return older | {"config": config | {"model_type": kind, "text_config": text, "vision_config": tower}}
+
+
+def _random_siglip(source: random.Random) -> Args:
+    clip = _random_llava(source)
+    tower = clip["config"]["vision_config"] | {"model_type": "siglip_vision_model", "vision_use_head": False}
+    return clip | {
+        "config": clip["config"] | {"vision_config": tower, "vision_feature_select_strategy": "full"}
+    }
 
 
 def _random_llava(source: random.Random) -> Args:

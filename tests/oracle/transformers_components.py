@@ -37,6 +37,10 @@ COMPONENTS["qwen2_5_vl"] = [
     (r"visual\.merger\b", "vision_merger"),
     *DECODER,
 ]
+COMPONENTS |= dict.fromkeys(
+    ("qwen3_vl", "qwen3_vl_moe"),
+    [(r"visual\.deepstack_merger_list\b", "vision_merger"), *COMPONENTS["qwen2_5_vl"]],
+)
 COMPONENTS["llava"] = [
     (r"vision_tower\..*patch_embedding$", "vision_patch_embed"),
     (r"vision_tower\..*self_attn\.[qkv]_proj$", "vision_qkv_proj"),
@@ -80,6 +84,12 @@ FROZEN["qwen2_5_vl"] = [
     (r"output_layer", r"lm_head\."),
     (r"layers\.\d+", r"model\.language_model\.layers\.{}\."),
 ]
+FROZEN["qwen3_vl"] = [
+    (r"vision", r"model\.visual\.(?!merger\.|deepstack_merger_list\.)"),
+    (r"projector", r"model\.visual\.(merger|deepstack_merger_list)\."),
+    *FROZEN["qwen2_5_vl"][2:],
+]
+FROZEN["qwen3_vl_moe"] = FROZEN["qwen3_vl"]
 FROZEN["llava"] = [
     (r"vision", r"model\.vision_tower\."),
     (r"projector", r"model\.multi_modal_projector\."),

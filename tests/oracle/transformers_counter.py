@@ -110,7 +110,8 @@ def images_of(config: Any, tokens: torch.Tensor, grids: list[list[int]]) -> dict
     if config.model_type == "llava":
         size = vision.image_size
         per_image = (size // vision.patch_size) ** 2
-        per_image += config.vision_feature_select_strategy == "full"
+        has_class = vision.model_type == "clip_vision_model"
+        per_image += has_class and config.vision_feature_select_strategy == "full"
         given = {"pixel_values": torch.randn(len(grids), vision.num_channels, size, size)}
         places = per_image * len(grids)
     else:
@@ -118,6 +119,8 @@ def images_of(config: Any, tokens: torch.Tensor, grids: list[list[int]]) -> dict
         places = patches // vision.spatial_merge_size**2
         width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         given = {"pixel_values": torch.randn(patches, width), "image_grid_thw": torch.tensor(grids)}
+    if config.model_type.startswith("qwen3_vl"):  # where images stand does not change what is multiplied
+        given["position_ids"] = torch.arange(tokens.shape[1]).expand(3, *tokens.shape)
     assert places <= tokens.numel(), f"{places} placeholders do not fit into {tuple(tokens.shape)} tokens"
     tokens.view(-1)[:places] = config.image_token_id
     return given

@@ -50,7 +50,9 @@ def mixture(tape: Tape, layer: int, x: bool) -> bool:
 
 def _router(tape: Tape, experts: int, x: bool) -> bool:
     # TopKRouter: h -> E, a score for every expert. RouterGatingLinearFunction computes both of its gradients
-    # or none.
+    # or none. A model with a tower and experts is transformers', whose router is a linear layer as any other.
+    if tape.shape.vision is not None:
+        return tape.linear(Weight("moe_router", tape.shape.hidden, experts), x)
     flows = x or tape.trained
     tape.parameters += tape.shape.hidden * experts
     flops = 2 * tape.shape.hidden * experts

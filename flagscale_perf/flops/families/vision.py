@@ -10,7 +10,11 @@ from flagscale_perf.spine.errors import PerfError
 
 
 def vision_language(tape: Tape) -> None:
-    """Qwen2.5-VL (arXiv:2502.13923), LLaVA (arXiv:2310.03744): the projected patches replace placeholders."""
+    """Qwen2.5-VL (arXiv:2502.13923), LLaVA (arXiv:2310.03744): the projected patches replace placeholders.
+
+    Qwen3-VL adds those of layers within the tower to what the decoder's first layers give (DeepStack,
+    arXiv:2406.04334).
+    """
     seen, tower = _projected(tape), tape.shape.vision
     decoder(tape, seen=seen and tower is not None and tower.images != ())
 
@@ -20,7 +24,7 @@ def _projected(tape: Tape) -> bool:
     tower = tape.shape.vision
     if tower is None:
         raise PerfError("model: this family needs a vision tower; give vision_config")
-    extra = int(tower.class_token)
+    extra, seen = int(tower.class_token), False
     with tape.stream("vision_", Patch(extra=extra), PatchPair(extra)):
         with tape.layer("vision"):
             x = _embedded_patches(tape, tower)
@@ -29,15 +33,19 @@ def _projected(tape: Tape) -> bool:
             with tape.layer("vision", repeated=repeated, used=layer < tower.used_layers):
                 y = _layer(tape, tower, layer, x)
             x = y if layer < tower.used_layers else x
+            if layer in tower.deepstack:
+                with tape.layer("projector"):
+                    seen |= _projector(tape, tower, x, tower.projector_inputs)
         with tape.layer("projector"):
-            return _projector(tape, tower, x)
+            return _projector(tape, tower, x, tower.hidden) or seen
 
 
 def _embedded_patches(tape: Tape, tower: Vision) -> bool:
     # The patches' kernel is as large as its stride, so it is a matrix. Pixels need no gradient.
     tape.parameters += tower.hidden * (tower.positions + tower.class_token)
     tape.parameters += tower.hidden * tower.outer_norms * (2 if tower.norm_bias else 1)
-    return tape.linear(Weight("patch_embed", tower.patch_inputs, tower.hidden, unit=Patch()), False)
+    patches = Weight("patch_embed", tower.patch_inputs, tower.hidden, bias=tower.patch_bias, unit=Patch())
+    return tape.linear(patches, False)
 
 
 def _layer(tape: Tape, tower: Vision, layer: int, x: bool) -> bool:
@@ -54,12 +62,13 @@ def _layer(tape: Tape, tower: Vision, layer: int, x: bool) -> bool:
         return tape.linear(Weight("mlp", tower.ffn, f, bias=bias), up) or x
 
 
-def _projector(tape: Tape, tower: Vision, x: bool) -> bool:
+def _projector(tape: Tape, tower: Vision, x: bool, norm: int) -> bool:
+    # `norm`: width of the norm, which stands before patches are merged, or behind.
     # mlp.0 and mlp.2, linear_1 and linear_2. A norm before them gives the first one's input a gradient.
     component = "merger" if tower.merge > 1 else "projector"
     unit = Patch(tower.merge, int(tower.projects_class))
     if tower.projector_norm:
-        x = tape.norm(x, tower.hidden, tower.norm_bias)
+        x = tape.norm(x, norm, tower.norm_bias)
     widths = tower.projector_inputs, tower.projector_inner, tape.shape.hidden
     for n_in, n_out in zip(widths, widths[1:], strict=False):
         x = tape.linear(Weight(component, n_in, n_out, bias=tower.projector_bias, unit=unit), x)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from flagscale_perf.flops_calculator import ModelShape, count
 from flagscale_perf.spine.errors import PerfError
-from tests.oracle.tower_configurations import BERT, LLAVA, QWEN_VL, T5
+from tests.oracle.tower_configurations import BERT, LLAVA, QWEN3_VL, QWEN_VL, SIGLIP, T5
 
 
 def test_qwen_vl_with_its_text_model_in_a_section_and_beside_it():
@@ -50,6 +52,28 @@ def test_what_of_the_model_is_trained_may_stand_beside_it():
     assert (shape.frozen, shape.micro_batch) == (("layers.0",), 2)
 
 
+def test_qwen3_vl_merges_layers_within_its_tower_too():
+    shape = ModelShape.from_hf(QWEN3_VL)
+    assert (shape.family, shape.qk_norm, shape.head_dim) == ("qwen3_vl", True, 12)
+    assert shape.vision is not None
+    assert (shape.vision.deepstack, shape.vision.window, shape.vision.gated) == ((0, 2), 0, False)
+    usual = {"text_config": QWEN3_VL["text_config"] | {"num_hidden_layers": 36}, "vision_config": {}}
+    tower = ModelShape.from_hf(QWEN3_VL | usual).vision
+    assert tower is not None
+    assert (tower.layers, tower.hidden, tower.deepstack, tower.positions) == (27, 1152, (8, 16, 24), 2304)
+
+
+def test_llava_with_siglip_has_no_class_token():
+    vision = ModelShape.from_hf(SIGLIP).vision
+    assert vision is not None
+    assert (vision.class_token, vision.projects_class, vision.positions) == (False, False, 16)
+    assert dataclasses.replace(vision, images=((1, 4, 4),)).step_tokens() == 16
+
+
+def _deepstack(layers):
+    return QWEN3_VL | {"vision_config": QWEN3_VL["vision_config"] | {"deepstack_visual_indexes": layers}}
+
+
 def _qwen(**tower):
     return QWEN_VL | {"vision_config": QWEN_VL["vision_config"] | tower}
 
@@ -65,9 +89,14 @@ def _qwen(**tower):
         (LLAVA | {"vision_feature_layer": -5}, "vision_feature_layer is -5; .* from -4 to 3"),
         (LLAVA | {"vision_feature_layer": "last"}, "vision_feature_layer is 'last'"),
         (
-            LLAVA | {"vision_config": {"model_type": "siglip_vision_model"}},
-            "only clip_vision_model is counted",
+            LLAVA | {"vision_config": {"model_type": "pixtral"}},
+            "only clip_vision_model and siglip_vision_model are counted",
         ),
+        (LLAVA | {"vision_config": {"model_type": "siglip_vision_model"}}, "no class token, .*; write "),
+        (SIGLIP | {"vision_feature_select_strategy": "default"}, "vision_feature_select_strategy 'full'"),
+        (_deepstack([4]), r"deepstack_visual_indexes \[4\]; write a list of its layers, from 0 to 3"),
+        (_deepstack([1, 1]), "write each layer once"),
+        (_deepstack([0, 1, 2, 3]), "no more of them than the text model has layers"),
         (LLAVA | {"text_config": {"model_type": "gemma"}}, "counted are llama, mistral, qwen2, qwen3"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flagscale_perf.flops.shape import Recompute, Shape
+from flagscale_perf.flops.shape import Lora, Recompute, Shape
 from flagscale_perf.flops.tape import Core, Tape, Term, Weight
 from flagscale_perf.flops.units import TOKEN, ChunkRow, Pair, Token
 
@@ -30,6 +30,19 @@ def test_a_frozen_weight_costs_its_inputs_gradient_alone():
         assert walked(tape) == (40, 0, 0)
         assert tape.linear(WEIGHT, x=True)
     assert walked(tape) == (80, 40, 0)
+
+
+def test_adapters_are_frozen_with_the_layer_they_are_in():
+    tape = Tape(
+        Shape(**vars(SHAPE) | {"layers": 2, "lora": Lora(5, ("linear_qkv",)), "frozen": ("layers.0",)})
+    )
+    weight, x = Weight("x", 3, 4, module="linear_qkv"), False
+    seen = []
+    for _ in tape.layers():
+        x = tape.linear(weight, x)
+        seen.append((x, tape.flops[Term("lora", "bwd", TOKEN)], tape.flops[Term("x", "bwd", TOKEN)]))
+    # down: 2 x 3 x 5, up: 2 x 5 x 4. Behind the frozen one the input needs no gradient, A and B do.
+    assert seen == [(False, 0, 0), (True, 30 + 2 * 40, 0)]
 
 
 def test_attention_gives_a_gradient_to_each_operand_that_needs_one():

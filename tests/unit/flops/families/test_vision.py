@@ -6,6 +6,8 @@ from flagscale_perf.flops.families.vision import vision_language
 from flagscale_perf.flops.tape import Tape
 from flagscale_perf.flops.tower_units import Patch, PatchPair
 from flagscale_perf.flops.towers import Vision
+from flagscale_perf.flops_calculator import ModelShape, count
+from tests.oracle.tower_configurations import QWEN3_VL, QWEN3_VL_MOE
 from tests.unit.flops.families.walks import forward, tape_of
 
 PLAIN = Vision(2, 6, 2, 10, False, 12, 8, class_token=True, used=(1,))
@@ -81,3 +83,22 @@ def test_without_images_no_gradient_comes_from_them():
     tape = walked(PLAIN, freeze_LM=True, image_grids=[])
     decoder = {term: flops for term, flops in tape.flops.items() if not term.component.startswith("vision_")}
     assert not any(flops for term, flops in decoder.items() if term.phase == "bwd")
+
+
+def test_layers_within_the_tower_have_mergers_of_their_own():
+    tables = [count(ModelShape.from_hf(QWEN3_VL | deep), 2, 21) for deep in (_deep([]), _deep([0, 2]))]
+    mergers = [table.components["vision_merger"] for table in tables]
+    assert mergers[1] == {phase: 3 * flops for phase, flops in mergers[0].items()}
+    # two norms over 4 x 24 with biases, and two pairs of matrices with theirs
+    assert tables[1].parameters - tables[0].parameters == 2 * (2 * 96 + 96 * 96 + 96 + 96 * 32 + 32)
+
+
+def test_a_frozen_router_beside_a_tower_costs_its_inputs_gradient_alone():
+    frozen = {"frozen": ["language_model"], "image_grids": [[1, 4, 4]]}
+    router = count(ModelShape.from_hf(QWEN3_VL_MOE | frozen), 2, 21).components["moe_router"]
+    assert router["bwd"] == router["fwd"] == 2 * 2 * (2 * 21 * 32 * 4)
+
+
+def _deep(layers):
+    tower = QWEN3_VL["vision_config"] | {"deepstack_visual_indexes": layers}
+    return {"vision_config": tower, "image_grids": [[1, 4, 4]]}
