@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file, open_regular, sessions_in
+from flagscale_perf.analysis.run_file import Fits, RunFile, find_run_file, open_regular, sessions_in
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, decode
@@ -22,8 +22,8 @@ GRACE_NS = 3 * NS_PER_S  # a writer that died is replaced within it; then the fi
 
 
 class Follower:
-    """Follows one run file, or, given a directory, always its newest one; also where it is removed and begun
-    anew.
+    """Follows one run file, or, given a directory, always the newest one of the same instrument; also where
+    it is removed and begun anew.
 
     Attributes:
         path: of the file.
@@ -31,11 +31,11 @@ class Follower:
         is_partial: the file was long, so its beginning has not been read.
     """
 
-    def __init__(self, path: Path, session_id: str | None = None) -> None:
-        """Raises PerfError where there is no run."""
+    def __init__(self, path: Path, session_id: str | None = None, fits: Fits | None = None) -> None:
+        """Begins with the newest session that `fits`. Raises PerfError where there is no run."""
         self._directory = path if session_id is None and path.is_dir() else None
         self._file: BinaryIO | None = None
-        self._begin(find_run_file(path, session_id))
+        self._begin(find_run_file(path, session_id, fits))
 
     def _begin(self, path: Path) -> None:
         self.close()
@@ -79,12 +79,25 @@ class Follower:
         if self._directory is None:
             return None
         try:
-            newest = sessions_in(self._directory)[-1]
+            sessions = sessions_in(self._directory)
         except PerfError:
             return None  # the directory has been removed; what was read is still good
         here = session_of(self.path.name)
-        is_newer = here is None or age_key(newest) > age_key(here)
-        return self._directory / file_names(newest)["records"] if is_newer else None
+        for session_id in reversed(sessions):
+            if here is not None and age_key(session_id) <= age_key(here):
+                break
+            path = self._directory / file_names(session_id)["records"]
+            if self._is_alike(path):
+                return path
+        return None
+
+    def _is_alike(self, path: Path) -> bool:
+        """Whether the session is of the same instrument: a run may be watched by several at a time."""
+        try:
+            header = RunFile(path).header
+        except PerfError:  # it has none yet, or is damaged
+            return False
+        return self._run is None or header.instrument == self._run.header.instrument
 
     def _is_replaced(self) -> bool:
         """After a removal its writer begins a new file of the same name."""

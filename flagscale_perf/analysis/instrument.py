@@ -65,6 +65,11 @@ class Instrument:
     live: Callable[[RunHeader], Live] = _not_offered
 
     @property
+    def has_screen(self) -> bool:
+        """Whether `watch` can show its sessions."""
+        return self.live is not _not_offered
+
+    @property
     def has_list(self) -> bool:
         """Whether its runs can be listed."""
         return self.runs is not _not_offered

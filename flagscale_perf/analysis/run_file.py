@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +56,12 @@ class Reading:
     first_skipped: list[SkippedLine]
 
 
-def find_run_file(path: Path, session_id: str | None = None) -> Path:
-    """The run file meant by a file's or a directory's path: of a directory the newest session, or the one
-    asked for; of another file of a session the run file beside it.
+Fits = Callable[[RunHeader], bool]
+
+
+def find_run_file(path: Path, session_id: str | None = None, fits: Fits | None = None) -> Path:
+    """The run file meant by a file's or a directory's path: of a directory the newest session (the newest one
+    that `fits`, if any does), or the one asked for; of another file of a session the run file beside it.
 
     Raises PerfError naming what is there instead.
     """
@@ -69,7 +72,19 @@ def find_run_file(path: Path, session_id: str | None = None) -> Path:
     sessions = sessions_in(path)
     if session_id is not None and session_id not in sessions:
         raise PerfError(f"no session {session_id!r} in {str(path)!r}; there are {', '.join(sessions[-10:])}")
-    return path / file_names(session_id or sessions[-1])["records"]
+    return path / file_names(session_id or _newest(path, sessions, fits))["records"]
+
+
+def _newest(directory: Path, sessions: list[str], fits: Fits | None) -> str:
+    if fits is None:
+        return sessions[-1]
+    for session_id in reversed(sessions):
+        try:
+            if fits(RunFile(directory / file_names(session_id)["records"]).header):
+                return session_id
+        except PerfError:  # damaged, or its header is not written yet
+            continue
+    return sessions[-1]
 
 
 def _beside(path: Path) -> Path:

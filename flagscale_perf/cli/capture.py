@@ -11,6 +11,7 @@ from flagscale_perf.analysis.follow import Follower
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.arguments import MAX_CAPTURE_STEPS
 from flagscale_perf.cli.base import Command
+from flagscale_perf.cli.instruments import is_training
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
 from flagscale_perf.spine.jsonl import dump
@@ -38,7 +39,7 @@ class CaptureCommand(Command):
 
     def run(self, args: Namespace) -> int:
         """Returns once the run has answered which steps. Raises PerfError if no live run has phases."""
-        run = RunFile(find_run_file(args.run))
+        run = RunFile(find_run_file(args.run, fits=is_training))
         if not run.is_live():
             raise PerfError(f"no training writes {str(run.path)!r} now; give the directory of a live one")
         if not run.header.config.get("perf_breakdown"):

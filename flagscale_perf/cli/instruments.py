@@ -64,6 +64,19 @@ def instrument_of(header: RunHeader) -> Instrument:
     return load(getattr(header, "instrument", FIRST))
 
 
+def has_screen(header: RunHeader) -> bool:
+    """Whether `watch` can show the session with this header."""
+    try:
+        return instrument_of(header).has_screen
+    except PerfError:  # of a newer version
+        return False
+
+
+def is_training(header: RunHeader) -> bool:
+    """Whether it is a training's."""
+    return (header.instrument or FIRST) == FIRST
+
+
 def instrument_for(path: Path) -> Instrument:
     """The one that wrote the run file, the log, or the logs of the directory. Raises PerfError if it is none
     of these.

@@ -21,7 +21,7 @@ from flagscale_perf.analysis.follow import TAIL_BYTES, Follower
 from flagscale_perf.analysis.instrument import Live
 from flagscale_perf.analysis.starting import is_without_run
 from flagscale_perf.cli.base import Command, add_run
-from flagscale_perf.cli.instruments import instrument_of
+from flagscale_perf.cli.instruments import has_screen, instrument_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.packages import missing
 from flagscale_perf.spine.records import RunHeader
@@ -73,12 +73,12 @@ class _View:
         self._follower: Follower | None = None
         self._before = ""
         if not (may_wait and is_without_run(path)):
-            self._follower = Follower(path, session_id)
+            self._follower = Follower(path, session_id, has_screen)
 
     def look(self) -> None:
         """Takes in what is new. Raises PerfError for a file that is no run file."""
         if self._follower is None and not is_without_run(self._path):
-            self._follower = Follower(self._path, self._session_id)
+            self._follower = Follower(self._path, self._session_id, has_screen)
         for record in self._follower.poll() if self._follower else ():
             if isinstance(record, RunHeader):
                 if self.run is not None:

@@ -15,6 +15,7 @@ from flagscale_perf.spine.jsonl import MAX_LINE_BYTES, encode
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.training.records import StepRecord
 from tests.fakes import make_header, make_step
+from tests.profile_runs import make_profile, make_profile_header
 
 SESSION, NEXT = "20240129_103000", "20240129_103000_2"
 
@@ -95,6 +96,25 @@ def test_it_goes_over_to_a_newer_session_and_stays_with_one_that_was_asked_for(
     )
     asked_for.close()
     one_file.close()
+
+
+def test_it_stays_with_its_instrument(follower: Follower, path: Path) -> None:
+    assert polled(follower) == [SESSION, 1]
+    make_profile().write(path.parent, make_profile_header("20240129_103001"))
+    append(path, encode(make_step(2)))
+    assert polled(follower) == [2]
+    assert follower.path == path
+
+
+def test_it_begins_with_the_newest_that_fits(path: Path) -> None:
+    profile = make_profile().write(path.parent, make_profile_header("20240129_103001"))
+    anything, training = (
+        Follower(path.parent),
+        Follower(path.parent, fits=lambda h: h.instrument != "profile"),
+    )
+    assert (anything.path, training.path) == (profile, path)
+    nothing = Follower(path.parent, fits=lambda header: False)
+    assert nothing.path == profile
 
 
 def test_a_file_begun_anew_is_read_anew(follower: Follower, path: Path) -> None:

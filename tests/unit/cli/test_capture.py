@@ -17,6 +17,7 @@ from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import Record
 from flagscale_perf.training.records import CaptureRecord
 from tests.fakes import make_header, make_step
+from tests.profile_runs import make_profile, make_profile_header
 
 LONG_S = 60.0
 
@@ -43,6 +44,7 @@ def files(tmp_path: Path) -> list[str]:
 
 
 def test_it_says_what_the_run_has_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_profile().write(tmp_path, make_profile_header("20240129_103001"))  # of the same run, and newer
     with live_run(tmp_path) as (path, fd):
         asked: list[object] = []
         is_over = threading.Event()

@@ -10,6 +10,7 @@ import pytest
 from flagscale_perf.cli import main
 from flagscale_perf.spine.jsonl import encode
 from tests.fakes import make_header, make_step, sample_run
+from tests.profile_runs import make_profile, make_profile_header
 
 SESSION = "20240129_103000"
 
@@ -40,6 +41,13 @@ def test_the_newest_session_or_the_one_asked_for(run_dir: Path, capsys) -> None:
     assert main(["watch", str(run_dir), "--once", "--session", SESSION]) == 0
     titles = [line for line in capsys.readouterr().out.splitlines() if "  session " in line]
     assert titles == [f"KILLED  session {SESSION}_2", f"COMPLETED  session {SESSION}"]
+
+
+def test_a_session_without_a_screen_is_passed_over(run_dir: Path, capsys) -> None:
+    """That of a training's profile, which begins later than the training's own."""
+    make_profile().write(run_dir, make_profile_header(f"{SESSION}_2"))
+    assert main(["watch", str(run_dir), "--once"]) == 0
+    assert capsys.readouterr().out.startswith(f"COMPLETED  session {SESSION}\n")
 
 
 def test_without_a_terminal_it_says_what_to_do(run_dir: Path, capsys) -> None:
