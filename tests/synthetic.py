@@ -53,6 +53,7 @@ class Plan:
 
     Attributes:
         facts: other facts of the header.
+        options: of the monitor, that are set.
         step: other fields of the step of that number.
         extra: nanoseconds more in phases of the step of that number; the step is longer by them.
         reading: other fields of the reading of the device in the step of that number.
@@ -62,6 +63,7 @@ class Plan:
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
     step: Callable[[int], dict[str, Any]] = lambda number: {}
     extra: Callable[[int], dict[str, int]] = lambda number: {}
     reading: Callable[[int], dict[str, Any]] = lambda number: {}
@@ -72,7 +74,7 @@ class Plan:
 
 def records_of(plan: Plan) -> list[Record]:
     """The run's records, in the order of its file."""
-    header = make_header(facts=make_facts(**SHAPE | plan.facts))
+    header = make_header(facts=make_facts(**SHAPE | plan.facts), **plan.options)
     window = IntervalWindow(
         10, Anchor(header.start_wall_ns, header.start_mono_ns), Scale.of(RunFacts.of(header.facts))
     )

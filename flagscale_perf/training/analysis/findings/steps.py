@@ -26,6 +26,17 @@ def _collect_together(case: TrainingCase) -> Change | None:
     return written(case, {flags[1]: int(max(100, 2 * interval))}, f"less often than every {interval:g} steps")
 
 
+def _profiling(case: TrainingCase) -> list[str]:
+    """The monitor's own cause, where it profiles steps."""
+    steps = case.options.perf_profile_steps
+    if steps is None:
+        return []
+    return [
+        f"profiling: --perf-profile-steps {steps} makes these iterations longer, and, while their events are "
+        "read, the next ones"
+    ]
+
+
 @rule(
     needs_speed=True,
     explains={"jitter", "straggler"},
@@ -74,7 +85,7 @@ def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
         iteration=period.hits[-1],
         phase=phase,
         pattern="periodic",
-        causes=causes_in(phase, this.causes),
+        causes=[*_profiling(case), *causes_in(phase, this.causes)],
         changes=changes_in(phase, this.changes),
     )
 
@@ -108,7 +119,7 @@ def slow_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
         iteration=longer.iterations[-1],
         phase=longer.phase,
         pattern="bursts" if in_bursts else "single",
-        causes=causes_in(longer.phase, this.causes),
+        causes=[*_profiling(case), *causes_in(longer.phase, this.causes)],
         changes=changes_in(longer.phase, this.changes),
     )
 
@@ -166,4 +177,4 @@ def jitter(this: TrainingRule, case: TrainingCase) -> Finding | None:
         this.broke("p95 of the steps against the median before each", ratio, "jitter"),
         this.broke("time above the usual", share, "jitter_cost"),
     ]
-    return slows(this, case, title, share, evidence)
+    return replace(slows(this, case, title, share, evidence), causes=[*_profiling(case), *this.causes])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from tests.fakes import MS
 from tests.synthetic import Plan
@@ -59,3 +62,14 @@ def test_steps_slow_in_all_phases_are_jitter_that_names_none(tmp_path: Path) -> 
 
 def test_a_few_slow_steps_are_no_finding(tmp_path: Path) -> None:
     assert findings_of(Plan(extra=lambda n: when(n in (100, 333), other_ns=900 * MS)), tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["periodic_steps", "slow_steps", "jitter"])
+def test_slow_steps_of_a_profiled_run_may_be_the_profilers(name: str, tmp_path: Path) -> None:
+    plan = replace(PLANTED[name][0], options={"perf_profile_steps": "7-9/40"})
+    (found,) = findings_of(plan, tmp_path)
+    assert (found.name, found.causes[0]) == (
+        name,
+        "profiling: --perf-profile-steps 7-9/40 makes these iterations longer, and, while their events are "
+        "read, the next ones",
+    )
