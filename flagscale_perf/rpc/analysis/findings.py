@@ -177,12 +177,22 @@ def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
     layer = case.report.layer
     pattern = "" if layer is None else f"; {len(layer.steps)} calls are repeated {layer.repeats} times"
     fixed_ns = case.costs.fixed_ns
-    empty = "" if fixed_ns is None else f"; one without a byte costs {fixed_ns / NS_PER_MS:.3f} ms"
-    evidence = [this.broke(f"calls{pattern}{empty}", calls, "calls")]
+    evidence = [this.broke(f"calls{pattern}{_empty_call(case)}", calls, "calls")]
     title = f"Many calls ({calls})"
     if fixed_ns is None:
         return this.finding(title, evidence, GAIN)
     return _gains(this, case, title, fixed_ns * calls, evidence)
+
+
+def _empty_call(case: CallsCase) -> str:
+    """What one costs among these calls, and at the session's start where that was far less."""
+    fixed_ns, begun_ns = case.costs.fixed_ns, case.report.facts.latency_ns
+    if fixed_ns is None:
+        return ""
+    says = f"; one without a byte costs {fixed_ns / NS_PER_MS:.3f} ms"
+    if begun_ns and fixed_ns > _WAITS * begun_ns:
+        says += f" among these calls and took {begun_ns / NS_PER_MS:.3f} ms when the session began"
+    return says
 
 
 @rule(

@@ -12,6 +12,7 @@ from flagscale_perf.rpc.traffic import Pass, Stage
 from tests.rpc_sessions import FACTS, LLAMA_1B, MS, REQUIREMENT_LOG, US, llama_calls, make_call, write_run
 
 SMALL = {"sent_bytes": 1000, "received_bytes": 1000, "queue_ns": 0, "server_ns": 0}
+QUIET = SMALL | dict.fromkeys(("serialize_ns", "send_ns", "wait_ns", "receive_ns", "deserialize_ns"), 0)
 
 
 def found_in(tmp_path, calls, facts=FACTS) -> CallsReport:
@@ -32,9 +33,8 @@ def test_serialization_counts_above_30_percent(tmp_path, serialize_us, is_found)
 @pytest.mark.parametrize("stage", ["send", "receive", "wait"])
 @pytest.mark.parametrize(("took_us", "is_found"), [(3000, False), (3001, True)])
 def test_so_does_each_part_of_the_transport(tmp_path, stage, took_us, is_found) -> None:
-    quiet = dict.fromkeys(("serialize_ns", "send_ns", "wait_ns", "receive_ns", "deserialize_ns"), 0)
-    times = quiet | {f"{stage}_ns": took_us * US, "total_ns": 10 * MS}
-    report = found_in(tmp_path, [make_call(1, **SMALL | times)])
+    times = {f"{stage}_ns": took_us * US, "total_ns": 10 * MS}
+    report = found_in(tmp_path, [make_call(1, **QUIET | times)])
     assert names(report) == (["transport"] if is_found else [])
 
 
@@ -51,6 +51,19 @@ def test_what_they_cost_is_the_empty_call_that_the_handshake_measured(tmp_path) 
     (finding,) = report.findings
     assert finding.cost_s == pytest.approx(100 * 100e-6)
     assert finding.gain == pytest.approx(0.01 / (1 - 0.01))  # 10 ms of 1 s
+
+
+def test_an_empty_call_that_has_become_dearer_has_both_figures(tmp_path) -> None:
+    """1 ms and 1 ms more a MB among these calls, where the handshake measured 0.1 ms."""
+    calls = [
+        make_call(n, **QUIET | {"sent_bytes": mb * 1_000_000, "received_bytes": 0, "wait_ns": (1 + mb) * MS})
+        for n, mb in enumerate([1, 2, 3, 4] * 15, 1)
+    ]
+    (evidence,) = next(f.evidence for f in found_in(tmp_path, calls).findings if f.name == "many_calls")
+    assert evidence.figure == (
+        "calls; 4 calls are repeated 15 times; one without a byte costs 1.000 ms among these calls and took "
+        "0.100 ms when the session began"
+    )
 
 
 @pytest.mark.parametrize(
