@@ -88,8 +88,8 @@ def _stacked(series: Series) -> Chart:
         place = {"xaxis": "x", "yaxis": _axis("y", row), "legend": legend, "showlegend": not is_plain}
         drawn += [_trace(line, panel.unit) | place for line in panel.lines]
     if series.is_log:
-        layout |= {"hovermode": "closest", "height": _LOG_PX}
-        layout["xaxis"] = {"title": {"text": label(series.axis)}} | _LOG
+        layout |= {"hovermode": "closest", "height": max(_LOG_PX, layout["height"])}
+        layout["xaxis"] = {"title": {"text": label(series.axis)}, "anchor": hover["anchor"]} | _LOG
     return {"data": drawn, "layout": layout}
 
 

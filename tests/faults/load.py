@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -27,17 +28,23 @@ class Load:
         """`pids`: of those that train now."""
         self._pids = pids
         self._lock = threading.Lock()
-        self._first: dict[int, int] = {}
         self._last: dict[int, int] = {}
+        self._looked_s = time.monotonic()
+        self._waited_s = 0.0
 
     def waited_s(self) -> float:
-        """Until now, all threads together, each from when it was first seen."""
+        """Until now, each thread from when it was first seen; between two looks no more than the time between
+        them, however many threads have waited side by side.
+        """
         with self._lock:
+            now_s, waited_ns = time.monotonic(), 0
             for pid in self._pids():
-                now = run_delay_ns(pid)
-                self._first = now | self._first
-                self._last |= now
-            return (sum(self._last.values()) - sum(self._first.values())) / 1e9
+                for thread, delay_ns in run_delay_ns(pid).items():
+                    waited_ns += delay_ns - self._last.get(thread, delay_ns)
+                    self._last[thread] = delay_ns
+            self._waited_s += min(waited_ns / 1e9, now_s - self._looked_s)
+            self._looked_s = now_s
+            return self._waited_s
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

@@ -6,7 +6,11 @@ import os
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
+import pytest
+
+from tests.faults import load as load_module
 from tests.faults.load import Load
 
 BUSY = "import time\nwhile time.process_time() < 0.3: pass"
@@ -34,6 +38,19 @@ def waited_s(code: str, times: int) -> float:
 
 def test_of_three_that_share_a_cpu_each_waits_for_the_others() -> None:
     assert waited_s(BUSY, 3) > 0.3  # two thirds of the time that all three take, of which it has worked 0.3 s
+
+
+def test_waiting_side_by_side_is_no_more_than_the_time_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three threads that wait for 2 s between two looks, which lie 1 s apart."""
+    delays, clock = {1: 0, 2: 0, 3: 0}, iter([10.0, 11.0, 12.0, 13.0])
+    monkeypatch.setattr(load_module, "run_delay_ns", lambda pid: dict(delays))
+    monkeypatch.setattr(load_module, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    load = Load(lambda: [7])
+    assert load.waited_s() == 0
+    delays |= dict.fromkeys(delays, 2_000_000_000)
+    assert load.waited_s() == 1
+    delays[1] += 250_000_000
+    assert load.waited_s() == 1.25
 
 
 def test_sleep_is_no_waiting_for_a_cpu() -> None:

@@ -96,7 +96,7 @@ def _matrix(points: Sequence[BenchPoint]) -> list[Block]:
             speeds |= {(target, source): speed for (source, target), speed in speeds.items()}
         layers.append(
             Layer(
-                f"messages {way}, row to column,",
+                f"messages {way}",
                 "GB/s",
                 [[speeds.get((one, other)) for other in ranks] for one in ranks],
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from flagscale_perf.analysis.blocks import (
     Boxes,
     BoxRow,
@@ -105,3 +107,12 @@ def test_a_box_has_its_five_figures() -> None:
     (trace,) = chart["data"]
     keys = ("lowerfence", "q1", "median", "q3", "upperfence")
     assert ([trace[key] for key in keys], chart["sync"]) == ([[1], [2], [3], [4], [5]], False)
+
+
+def test_a_logarithmic_axis_of_several_panels_is_below_the_last_one() -> None:
+    layout = chart_of(replace(series(RATE, RATE), is_log=True))["layout"]
+    assert (layout["xaxis"]["anchor"], layout["xaxis"]["type"], layout["yaxis2"]["type"]) == (
+        "y2",
+        "log",
+        "log",
+    )
