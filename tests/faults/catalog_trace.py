@@ -85,8 +85,9 @@ def stop_writer(job: Job, chance: random.Random) -> None:
 
 
 def fill_disk(job: Job, chance: random.Random) -> None:
-    """Nothing more fits in."""
+    """Nothing more fits in, once the run file has begun."""
     job.wait_until(0, job.count // 4)
+    wait_for(lambda: any(path.stat().st_size for path in job.trace.glob("perf_records_*")))
     (job.trace / "ballast").write_bytes(bytes(shutil.disk_usage(job.trace).free))
 
 
