@@ -84,7 +84,7 @@ def _parse_profile_steps(text: str) -> str:
 def _parse_profile_ranks(text: str) -> str:
     ranks = str(text).strip()
     if not parse_ranks(ranks):
-        raise PerfError(f"{text!r} are no ranks; write for example 0,2-3")
+        raise PerfError(f"{text!r} is not a list of ranks; write for example 0,2-3")
     return ranks
 
 
@@ -108,7 +108,7 @@ def _parse_textfile(text: str) -> str:
     path = _parse_directory(text)
     if not os.path.isabs(path) or not path.endswith(".prom"):
         raise PerfError(
-            f"{text!r} is no absolute path that ends in .prom; write for example"
+            f"{text!r} is not an absolute path that ends in .prom; write for example"
             " /var/lib/node_exporter/flagscale_perf.prom"
         )
     return path
@@ -135,7 +135,8 @@ def _parse_columns(text: str) -> str:
     keys = [key.strip().lower() for key in str(text).split(",")]
     if not all(re.fullmatch(r"[a-z][a-z0-9_]*", key) for key in keys):
         raise PerfError(
-            f"{text!r} is no list of figures; write for example tokens_per_s,mfu,forward_ms: the keys are in"
+            f"{text!r} is not a list of figures; write for example tokens_per_s,mfu,forward_ms: the"
+            " keys are in"
             " docs/metrics.md"
         )
     return ",".join(dict.fromkeys(keys))
@@ -169,7 +170,7 @@ class PerfConfig:
     perf_columns: str | None = _option(
         None,
         _parse_columns,
-        "columns of the text logs behind time and step, by the figures' keys, such as tokens_per_s,mfu",
+        "columns of the text logs after time and step, by the figures' keys, such as tokens_per_s,mfu",
         "KEY,...",
     )
     perf_capture_steps: int | None = _option(
@@ -179,15 +180,15 @@ class PerfConfig:
     perf_profile_steps: str | None = _option(
         None,
         _parse_profile_steps,
-        "profile so many iterations by layer and operator, each beside clean ones: 20-22 are three from 20"
-        " on, 20-22/100 three in every 100",
+        "profile these iterations by layer and operator, with clean ones between them: 20-22 are three from"
+        " 20 on, 20-22/100 three in every 100",
         "STEPS",
     )
     perf_profile_ranks: str | None = _option(
-        None, _parse_profile_ranks, "profile these ranks alone, such as 0,2-3; without it all", "RANKS"
+        None, _parse_profile_ranks, "profile only these ranks, such as 0,2-3; all without it", "RANKS"
     )
     perf_profile_clean: int = _option(
-        1, _parse_clean, "iterations that are not profiled beside each one that is, to see its cost", "N"
+        1, _parse_clean, "iterations left clean beside each profiled one, to see what profiling costs", "N"
     )
     perf_profile_shapes: bool = _option(
         True, parse_bool, "profile one more iteration with shapes, for FLOPs and bytes of every operator"
@@ -195,8 +196,8 @@ class PerfConfig:
     perf_profile_memory: bool = _option(True, parse_bool, "profile allocations of memory, too")
     perf_profile_causal: str | None = _option(
         None, _parse_causal,
-        "behind the profiled iterations, slow some down on purpose, to see what of a delay the step feels:"
-        " 1:decoder.layers.0,ms=5/10/20", "DELAYS",
+        "after the profiled iterations, slow some down on purpose, to see how much of a delay the step"
+        " feels: 1:decoder.layers.0,ms=5/10/20", "DELAYS",
     )  # fmt: skip
     perf_max_log_files: int = _option(10, _parse_count, "keep the files of the newest N sessions", "N")
     perf_peak_tflops: str | None = _option(
@@ -331,7 +332,9 @@ def _check_causal(config: PerfConfig, causal: Any) -> None:
         return
     said, ranks = f"--perf-profile-causal {causal}", parse_ranks(config.perf_profile_ranks or "")
     if config.perf_profile_steps is None:
-        raise PerfError(f"{said}: behind no profiled steps; add for example --perf-profile-steps 20-22")
+        raise PerfError(
+            f"{said}: there are no profiled steps before it; add for example --perf-profile-steps 20-22"
+        )
     if ranks and not ranks.issuperset(place.rank for place in Delays.parse(causal).places):
         raise PerfError(f"{said}: not all of its ranks are in --perf-profile-ranks; add them there")
 

@@ -74,7 +74,7 @@ def size(text: str) -> int:
     """`3328MiB`, `2GB`, `4096`."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMG]i?B|B|)", text)
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of bytes; write 3328MiB, 2GB or 4096")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes; write 3328MiB, 2GB or 4096")
     return round(float(match[1]) * _UNITS[match[2]])
 
 

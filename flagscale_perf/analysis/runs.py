@@ -49,7 +49,7 @@ def find_runs(directory: Path) -> Found:
     are not followed. Raises PerfError where there is none.
     """
     if not directory.is_dir():
-        what = "is no directory" if directory.exists() else "does not exist"
+        what = "is not a directory" if directory.exists() else "does not exist"
         raise PerfError(f"{str(directory)!r} {what}; give one that has --perf-log-dir directories below it")
     found = Found(directory, [])
     for path in _files(directory, found.unread, MAX_DEPTH, MAX_DIRECTORIES):

@@ -41,7 +41,7 @@ def percentage(text: str) -> float:
     except ValueError:
         percent = math.nan
     if not 0 <= percent < math.inf:
-        raise ArgumentTypeError(f"{text!r} is no percentage; write one such as 3%")
+        raise ArgumentTypeError(f"{text!r} is not a percentage; write one such as 3%")
     return percent / 100
 
 

@@ -59,7 +59,7 @@ def _check_name(path: Path, chosen: str, formats: Sequence[str]) -> None:
         return
     fitting = [str(path.with_suffix(SUFFIXES[each][0])) for each in formats if each in SUFFIXES]
     kinds = ", ".join(formats)
-    raise PerfError(f"-o {path}: {path.suffix} is no ending of {kinds}; write {', '.join(fitting)}")
+    raise PerfError(f"-o {path}: {path.suffix} is not an ending of {kinds}; write {', '.join(fitting)}")
 
 
 def check_place(path: Path) -> None:

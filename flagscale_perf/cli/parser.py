@@ -32,7 +32,7 @@ class Parser(argparse.ArgumentParser):
             choices = found["all"].replace("'", "").split(", ")
             near = did_you_mean(found["word"], choices)
             if found["what"] == COMMAND:
-                return f"{found['word']!r} is no command{near}"
+                return f"{found['word']!r} is not a command{near}"
             return f"argument {found['what']}: {found['word']!r} is none of {', '.join(choices)}{near}"
         if message.startswith(_UNKNOWN):
             words = message.removeprefix(_UNKNOWN)

@@ -76,7 +76,7 @@ def add_watch(parser: ArgumentParser) -> None:
         "--keep", type=whole_number, default=24, metavar="N", help="newest runs that are kept (default: 24)"
     )
     parser.add_argument("--once", action="store_true", help="one run and its exit code, for CI")
-    parser.add_argument("--times", type=whole_number, metavar="N", help="end after so many runs")
+    parser.add_argument("--times", type=whole_number, metavar="N", help="end after this many runs")
     parser.add_argument(
         "words", nargs="*", metavar="COMMAND",
         help=f"after --: what is run (default: {' '.join(DEFAULT)})",
@@ -273,5 +273,5 @@ def _next(before_s: float, period_s: float, now_s: float) -> float:
 def _period(text: str) -> int:
     found = re.fullmatch(r"(\d+)([smhd])", text)
     if found is None or not int(found[1]):
-        raise ArgumentTypeError(f"{text!r} is no period; write one such as 30s, 10m, 1h or 1d")
+        raise ArgumentTypeError(f"{text!r} is not a period; write one such as 30s, 10m, 1h or 1d")
     return int(found[1]) * SECONDS[found[2]]

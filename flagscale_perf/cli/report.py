@@ -85,7 +85,7 @@ def _judged(report: Report, chosen: str) -> int:
         first = reading.first_skipped[0]
         print(
             (
-                f"{reading.skipped} lines of {reading.path} are no records; line {first.number}: "
+                f"{reading.skipped} lines of {reading.path} are not records; line {first.number}: "
                 f"{printable(first.reason)}"
             ),
             file=sys.stderr,
@@ -93,6 +93,6 @@ def _judged(report: Report, chosen: str) -> int:
     if not reading.skipped or sum(reading.records.values()) > 1:
         return 0
     print(
-        f"{reading.path}: none of the {reading.skipped} lines behind the header is a record", file=sys.stderr
+        f"{reading.path}: none of the {reading.skipped} lines after the header is a record", file=sys.stderr
     )
     return EXIT_NOTHING_READ

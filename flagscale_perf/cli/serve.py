@@ -132,7 +132,7 @@ def _bind(listener: socket.socket, address: tuple[str, int] | str, shown: str, c
 
 def _port(number: int) -> int:
     if not 0 <= number <= MAX_PORT:
-        raise PerfError(f"--port {number} is no port; give 1 to {MAX_PORT}, or 0 for any free one")
+        raise PerfError(f"--port {number} is not a port; give 1 to {MAX_PORT}, or 0 for any free one")
     return number
 
 

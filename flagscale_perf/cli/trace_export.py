@@ -108,7 +108,7 @@ def _say_skipped(job: Job) -> None:
             first = file.bad_lines[0]
             print(
                 (
-                    f"{file.skipped} lines are no records and were left out; the first: "
+                    f"{file.skipped} lines are not records and were left out; the first: "
                     f"{file.path}:{first.number}: {first.reason}"
                 ),
                 file=sys.stderr,

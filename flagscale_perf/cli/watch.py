@@ -101,7 +101,7 @@ class _View:
         partial = (
             f"a long file: only its last {TAIL_BYTES >> 20} MiB were read" if follower.is_partial else ""
         )
-        skipped = f"{follower.skipped} lines are no records and were left out" if follower.skipped else ""
+        skipped = f"{follower.skipped} lines are not records and were left out" if follower.skipped else ""
         return tuple(filter(None, (self._before, partial, skipped, str(follower.path))))
 
     def close(self) -> None:

@@ -97,7 +97,7 @@ class CoreLoop:
         gpt = sys.modules.get(GPT_MODULE)
         if gpt is None or not isinstance(module, gpt.GPTModel):
             raise PerfError(
-                f"model: {type(module).__name__} is no GPTModel of Megatron-Core; only that can be counted"
+                f"model: {type(module).__name__} is not a GPTModel of Megatron-Core; only that can be counted"
             )
         if frozen := next(
             (name for name, weight in module.named_parameters() if not weight.requires_grad), None

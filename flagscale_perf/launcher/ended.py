@@ -14,8 +14,8 @@ from flagscale_perf.launcher.machine import Kills
 
 FAILED = re.compile(r"failed \(exitcode: (-?\d+)\)(?: local_rank: (\d+))?(?: \(pid: (\d+)\))?")
 _SIGNALS = {
-    signal.SIGTERM: "somebody asked it to end: a scheduler at its time limit, or kill",
-    signal.SIGINT: "somebody interrupted it, as Ctrl-C does",
+    signal.SIGTERM: "it was asked to end: by a scheduler at its time limit, or by kill",
+    signal.SIGINT: "it was interrupted, as by Ctrl-C",
     signal.SIGHUP: "the terminal it belonged to was closed",
     signal.SIGSEGV: "native code touched memory that is not its own: a library, a kernel or a driver that"
     " does not fit the others",
@@ -86,7 +86,7 @@ def _kill_reason(before: Kills | None, after: Kills) -> str:
             f" job are not readable here, `dmesg` may know; if it was memory, {_MEMORY_IS_OUT}"
         )
     return (
-        "the kernel counted no process killed for want of memory while the job ran, so somebody sent it:"
+        "the kernel counted no process killed for want of memory while the job ran, so it was sent by"
         " a scheduler, or `kill -9`"
     )
 

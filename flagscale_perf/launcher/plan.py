@@ -135,7 +135,7 @@ def _resolve(settings: Settings, paths: ExperimentPaths, root: str | None) -> tu
             continue
         text = setting.text()
         if not text.strip():
-            raise PerfError(f"{setting.path}: {text!r} is no path; write one, or null to leave it out")
+            raise PerfError(f"{setting.path}: {text!r} is not a path; write one, or null to leave it out")
         path = _input_file(text, paths.cwd, root) if is_file else paths.resolve(text)
         if path != text:
             notes.append(f"{setting.path}: {text} -> {path}")

@@ -129,7 +129,7 @@ def read_calls(path: Path) -> Calls:
     """Of one window. Raises PerfError for a file that is not there or is damaged."""
     if not path.name.startswith(COLUMNS_PREFIX):
         raise PerfError(
-            f"{path.name!r} is no file of operators' runs: its name begins with {COLUMNS_PREFIX!r}"
+            f"{path.name!r} is not a file of operators' runs: its name begins with {COLUMNS_PREFIX!r}"
         )
     try:
         with np.load(path, allow_pickle=False) as found:

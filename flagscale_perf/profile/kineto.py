@@ -20,7 +20,7 @@ MEMORY = "[memory]"
 PRIVATE = {
     "_C._profiler._RecordFunctionFast": "the range of a module costs more than twice as much",
     "_C._profiler._ExperimentalConfig": "on a device, groups and sizes of collectives are not known",
-    "autograd._profiler_enabled": "somebody else's profiler is noticed in fewer cases",
+    "autograd._profiler_enabled": "another profiler is noticed in fewer cases",
 }
 _HOST_ACTIVITIES = frozenset({"cpu_op", "user_annotation"})
 _ANNOTATION = "gpu_user_annotation"

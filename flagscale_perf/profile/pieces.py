@@ -40,7 +40,7 @@ class Pieces:
         """
         steps = np.flatnonzero(places.is_step)
         if not len(steps):
-            raise ValueError("the step has no range of its own")
+            raise ValueError("the step has no range")
         step = int(steps[0])
         is_ours = _within(events, places, step)
         pieces = _cut(events, places, is_ours, is_collective)

@@ -66,7 +66,7 @@ def card_of(device: str, dtype: str) -> Card:
     """
     name = whole_name(device)
     peak, memory = find_peak(name, dtype), memory_of(name)
-    about = "no figure for its memory" if memory is None else f"memory: {memory.source}"
+    about = "its memory is not known" if memory is None else f"memory: {memory.source}"
     return Card(
         name=name,
         flop_per_s=peak.flop_per_s,

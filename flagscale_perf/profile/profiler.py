@@ -31,7 +31,7 @@ from flagscale_perf.writer.console import complain
 from flagscale_perf.writer.membership import Membership
 
 BUSY = (
-    "another profiler of torch was running, and a second one would take its events away: end that one first,"
+    "another torch profiler was running, and a second one would take its events away: end that one first,"
     " or profile other steps"
 )
 FULL = "a window has {recorded} events already, and {most} at most: its other steps are not profiled"
@@ -265,7 +265,7 @@ class Profiler:
         elif self._membership is not None:
             lost = self._membership.put_all(records)
             if lost:
-                self._complain(f"{lost} records are lost: the writer took nothing for a long time", "lost")
+                self._complain(f"{lost} records are lost: the writer took none for a long time", "lost")
 
     def _begin_profiled(self, step: Step) -> None:
         assert self._ranges is not None

@@ -45,7 +45,7 @@ class Schedule:
         every = options.steps.every
         if every is not None and options.causal is not None:
             raise PerfError(
-                f"steps {options.steps}: delays are planted behind the only window; leave out /{every}"
+                f"steps {options.steps}: delays are planted after the only window; leave out /{every}"
             )
         if every is not None and every < schedule.length:
             raise PerfError(

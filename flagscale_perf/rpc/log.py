@@ -188,7 +188,7 @@ class PerformanceLogSink:
         try:
             first = _first_line(path)[: len(TITLE)]
             if not TITLE.encode().startswith(first):
-                raise OSError(f"{path} is no log of calls and is left as it is; give another log_file")
+                raise OSError(f"{path} is not a log of calls and is left as it is; give another log_file")
             if not self._append:
                 os.ftruncate(fd, 0)
         except OSError:

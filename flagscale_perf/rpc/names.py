@@ -14,7 +14,7 @@ def check_method(name: str) -> str:
     """Returns the name. Raises PerfError if it is not a valid method name."""
     if METHOD.fullmatch(name) is None:
         raise PerfError(
-            f"{name!r} is no name of a method; letters, digits and _ are, 24 at most, such as BatchLinear"
+            f"{name!r} is not a method name; use at most 24 letters, digits and _, such as BatchLinear"
         )
     return name
 

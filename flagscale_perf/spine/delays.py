@@ -71,7 +71,8 @@ class Delays:
                 places.append(Place(int(match[1]), match[2] or "", match[3] or ""))
             else:
                 raise PerfError(
-                    f"{text!r}: {part!r} is no place RANK, RANK:MODULE or RANK:MODULE:OPERATOR, nor ms=... or"
+                    f"{text!r}: {part!r} is not a place RANK, RANK:MODULE or RANK:MODULE:OPERATOR,"
+                    " nor ms=... or"
                     f" rounds=...; {EXAMPLE}"
                 )
         if not places or len(set(places)) < len(places) or len(places) > MOST_PLACES:

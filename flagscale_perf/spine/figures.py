@@ -203,7 +203,7 @@ class Table(Generic[R, C]):
         by_key = {figure.key: figure for figure in self.figures}
         for key in keys:
             if key not in by_key:
-                raise PerfError(f"{key!r} is no figure{did_you_mean(key, by_key) or '; ' + _WHERE}")
+                raise PerfError(f"{key!r} is not a figure{did_you_mean(key, by_key) or '; ' + _WHERE}")
         return [by_key[key] for key in keys]
 
     def watched(self) -> list[tuple[str, Figure[R, C]]]:

@@ -27,7 +27,7 @@ def make_directory(path: Path) -> None:
     if path.is_dir():
         return
     if path.exists():
-        raise NotADirectoryError(f"{path} is no directory")
+        raise NotADirectoryError(f"{path} is not a directory")
     path.mkdir(DIRECTORY_MODE, parents=True, exist_ok=True)
 
 
@@ -46,7 +46,7 @@ def open_regular(path: Path | str, flags: int = os.O_RDONLY, directory: int | No
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, FILE_MODE, dir_fd=directory)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise NotRegularError(f"{path} is no regular file")
+        raise NotRegularError(f"{path} is not a regular file")
     return fd
 
 

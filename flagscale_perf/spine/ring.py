@@ -126,7 +126,7 @@ class Ring:
         memory = mmap.mmap(fd, 0)
         magic, slots = struct.unpack_from("=QQ", memory)
         if magic != MAGIC or len(memory) != _HEADER_BYTES + slots * SLOT_BYTES:
-            raise ValueError(f"descriptor {fd} is no ring of this version")
+            raise ValueError(f"descriptor {fd} is not a ring of this version")
         return cls(memory, fd)
 
     def _put(self, record: Record) -> None:

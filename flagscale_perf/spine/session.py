@@ -103,8 +103,8 @@ def labels_of(header: RunHeader) -> Labels:
         return Labels(header)
     except ValueError:
         raise PerfError(
-            f"{header.session_id!r} is no session id such as 20240129_103000; this is no run file of"
-            " flagscale_perf"
+            f"{header.session_id!r} is not a session id such as 20240129_103000; this is not a run"
+            " file of flagscale_perf"
         ) from None
 
 

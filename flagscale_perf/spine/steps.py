@@ -29,10 +29,14 @@ class Steps:
         """`20`, `20-22` or `20-22/100`. Raises PerfError for anything else."""
         match = _STEPS.fullmatch(text.strip())
         if match is None:
-            raise PerfError(f"{text!r} are no steps; write for example 20-22, or 20-22/100 for every 100")
+            raise PerfError(
+                f"{text!r} does not name steps; write for example 20-22, or 20-22/100 for every 100"
+            )
         first, last, every = int(match[1]), int(match[2] or match[1]), int(match[3]) if match[3] else None
         if first < 1 or last < first:
-            raise PerfError(f"{text!r} are no steps: the first is 1 and the last is not before the first")
+            raise PerfError(
+                f"{text!r} does not name steps: the first is 1 and the last is not before the first"
+            )
         if every is not None and every <= last - first:
             raise PerfError(
                 f"{text!r}: a window of {last - first + 1} steps cannot begin every {every} steps"
@@ -49,6 +53,6 @@ def parse_ranks(text: str) -> frozenset[int]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            raise PerfError(f"{text!r} are no ranks; write for example 0,2-3")
+            raise PerfError(f"{text!r} is not a list of ranks; write for example 0,2-3")
         found.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return frozenset(found)

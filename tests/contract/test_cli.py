@@ -109,7 +109,7 @@ def test_version(run_python) -> None:
 def test_an_unknown_command_is_wrong_usage(run_python) -> None:
     result = run_python("-m", "flagscale_perf", "reprot")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.splitlines()[0] == "flagscale-perf: 'reprot' is no command; did you mean report?"
+    assert result.stderr.splitlines()[0] == "flagscale-perf: 'reprot' is not a command; did you mean report?"
 
 
 def test_without_a_command_the_help_says_which_there_are(run_python) -> None:

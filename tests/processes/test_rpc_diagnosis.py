@@ -72,7 +72,7 @@ def test_a_client_that_asks_elsewhere_is_told_where_the_server_listens(diagnosed
     with serving("tcp://127.0.0.1:*") as (endpoint, pid):
         result = diagnosed("--endpoint", f"ipc://{tmp_path}/x.ipc")
     said = " ".join(result.stdout.split())
-    assert f"Nobody listens at ipc://{tmp_path}/x.ipc: start the server." in said
+    assert f"No process listens at ipc://{tmp_path}/x.ipc: start the server." in said
     assert re.search(rf"but .*pid {pid}: .* listens at {endpoint}[:,].* give both the same", said)
 
 
@@ -80,7 +80,7 @@ def test_a_file_in_the_way_is_named_and_stays(diagnosed, tmp_path: Path) -> None
     path = tmp_path / "thesis.txt"
     path.write_text("years of work")
     said = " ".join(diagnosed("--endpoint", f"ipc://{path}").stdout.split())
-    assert "is no socket: choose another path" in said
+    assert "is not a socket: choose another path" in said
     assert path.read_text() == "years of work"
 
 
@@ -108,7 +108,7 @@ def test_own_traffic_is_predicted(diagnosed, tmp_path: Path) -> None:
         (("--calls", "0"), "--calls 0: write how many calls there are, 1 or more"),
         (("--endpoint", "x.ipc"), "endpoint 'x.ipc' is none; write ipc:///PATH or tcp://HOST:PORT"),
         (("--figures", "none.toml"), "none.toml: No such file or directory"),
-        (("--bytes-sent", "3 apples"), "'3 apples' is no number of bytes; write 3328MiB, 2GB or 4096"),
+        (("--bytes-sent", "3 apples"), "'3 apples' is not a number of bytes; write 3328MiB, 2GB or 4096"),
     ],
 )
 def test_a_mistake_is_said_in_one_line(diagnosed, options: tuple[str, ...], says: str) -> None:

@@ -157,7 +157,7 @@ def test_no_memory_without_the_token_of_this_connection(server, peer):
                 assert descriptors == []
                 assert (
                     failure_of(header.read_prefix(first), first)
-                    == "nobody with this number and token said HELLO"
+                    == "no client with this number and token has said HELLO"
                 )
     peer.attach(welcome)
     with Peer(server.endpoint) as thief:

@@ -234,7 +234,7 @@ def test_a_run_that_goes_away_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--port", "70000"], "--port 70000 is no port; give 1 to 65535, or 0 for any free one"),
+        (["--port", "70000"], "--port 70000 is not a port; give 1 to 65535, or 0 for any free one"),
         (
             ["--port", "TAKEN"],
             "cannot listen on port TAKEN: Address already in use; --port 0 for any free one",

@@ -73,7 +73,7 @@ def test_a_run_whose_writer_is_killed_too(tmp_path: Path) -> None:
             training.process.send_signal(19)  # SIGSTOP: it must not replace its writer
             writer.kill()
             training.kill()
-            wait_for_text(screen, "KILLED", "no end was recorded and nobody writes the run file any more")
+            wait_for_text(screen, "KILLED", "no end was recorded and the run file is no longer written")
             screen.press("C-c")
             wait_for_text(screen, "exit status 130, terminal: echo")
 

@@ -142,7 +142,7 @@ def test_a_file_in_the_place_of_the_directory_costs_the_records_alone(tmp_path: 
         training.tell("put", 25)
         code, stdout, stderr = training.end("return")
     assert (code, stdout) == (0, "None\n")
-    why = f"run file: NotADirectoryError: {tmp_path}/logs is no directory"
+    why = f"run file: NotADirectoryError: {tmp_path}/logs is not a directory"
     assert stderr.splitlines() == [
         f"flagscale_perf: {why}; records wait in memory; make room or give another directory",
         f"flagscale_perf: nothing was recorded in {tmp_path}/logs: {why}; "

@@ -276,7 +276,7 @@ def test_columns_are_a_list_of_keys_each_once():
     assert parse("--perf-columns", " MFU , tokens_per_s,mfu").columns() == ["mfu", "tokens_per_s"]
     assert PerfConfig.from_args({}, {"FLAGSCALE_PERF_COLUMNS": "mfu"}).columns() == ["mfu"]
     for wrong in ("", "mfu,", "mfu;hfu", "Time(ms)", "[mfu]"):
-        with pytest.raises(PerfError, match="is no list of figures; write for example tokens_per_s,mfu,"):
+        with pytest.raises(PerfError, match="is not a list of figures; write for example tokens_per_s,mfu,"):
             PerfConfig(perf_columns=wrong)
 
 
@@ -305,7 +305,8 @@ def test_variables_that_no_option_has_are_named_with_the_nearest() -> None:
         ),
         (
             {"enable_perf_monitor": True, "perf_profile_causal": "1"},
-            "--perf-profile-causal 1: behind no profiled steps; add for example --perf-profile-steps 20-22",
+            "--perf-profile-causal 1: there are no profiled steps before it; add for example"
+            " --perf-profile-steps 20-22",
         ),
         (
             {

@@ -71,7 +71,7 @@ def _messages(part: Part) -> list[Block]:
         for point in points
     ]  # fmt: skip
     head = ("ranks", "", "way", "bytes", "median, us", "min, us", "p95, us", "GB/s, each way")
-    said = "Both ways at once, each rank sends and receives: its figure is of each way by itself."
+    said = "Both ways at once: each rank sends and receives, and the figure is for one direction."
     return [*_matrix(points), Table(head, rows, 5, most=MOST_ROWS), Note(said)]
 
 

@@ -61,7 +61,7 @@ def prepare(args: Namespace) -> Plan:
     job, settings = job_of(args)
     topology = read_topology()
     if job.device == "cuda" and (busy := topology.busy(visible())) and not args.even_if_busy:
-        raise PerfError(f"{busy}; its figures would be of both: end it first, or give --even-if-busy")
+        raise PerfError(f"{busy}; the figures would be those of both: end it first, or give --even-if-busy")
     port = ranks.port_of(args.port)
 
     def measure(part: Part) -> None:
@@ -100,7 +100,7 @@ def put_ceilings(part: Part, topology: Topology) -> None:
     for of in CEILINGS:
         if of not in known:
             part.value(
-                "ceiling", "GB/s", {"of": of}, None, topology.why or f"the driver does not tell of {of}"
+                "ceiling", "GB/s", {"of": of}, None, topology.why or f"the driver does not report {of}"
             )
 
 
@@ -134,13 +134,14 @@ def job_of(args: Namespace) -> tuple[Job, dict[str, Any]]:
     said, cores, load = [], len(os.sched_getaffinity(0)), os.getloadavg()[0]
     if load > BUSY_SHARE * cores:
         said.append(
-            f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are of both"
+            f"other work keeps this machine busy (load {load:.1f} on {cores} cores): figures are"
+            " those of both"
         )
     if local < count and not job.nodes:
         said.append("nodes have different numbers of ranks: figures are not told apart by level")
     if most < wanted[1][-1] and args.max_size is None:
         said.append(
-            f"the largest messages are of {messages[-1]:,} bytes: more do not fit into the free memory"
+            f"the largest messages have {messages[-1]:,} bytes: larger ones do not fit into the free memory"
         )
     if copied < CACHES * last_cache_bytes():
         said.append(f"a copy is of {copied:,} bytes, less than {CACHES} times the last cache: in part"
@@ -158,7 +159,7 @@ def _ranks(args: Namespace, usual: int) -> tuple[int, int]:
         return count, int(os.environ.get("LOCAL_WORLD_SIZE", count))
     except (KeyError, ValueError):
         raise PerfError(
-            "--joined: this process is no rank of torchrun (WORLD_SIZE is not set); write torchrun"
+            "--joined: this process is not a rank of torchrun (WORLD_SIZE is not set); write torchrun"
             " --nproc_per_node=2 scripts/distributed_benchmark.py, or leave --joined out"
         ) from None
 
@@ -192,7 +193,7 @@ def size_of(text: str) -> int:
     """Number of bytes for `64M`. Raises ArgumentTypeError."""
     number, unit = (text[:-1], _UNITS[text[-1].upper()]) if text[-1:].upper() in _UNITS else (text, 1)
     if not number.isdecimal() or int(number) * unit < KB:
-        raise ArgumentTypeError(f"{text!r} is no size of 1K or more; write for example 64M or 2G")
+        raise ArgumentTypeError(f"{text!r} is not a size of 1K or more; write for example 64M or 2G")
     return int(number) * unit
 
 

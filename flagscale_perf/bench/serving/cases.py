@@ -131,7 +131,9 @@ def numbers(least: int = 1) -> Callable[[str], list[int]]:
         """Raises ArgumentTypeError."""
         parts = [part for part in text.replace(",", " ").split() if part]
         if not parts or not all(part.isdecimal() and int(part) >= least for part in parts):
-            raise ArgumentTypeError(f"{text!r} is no list of whole numbers from {least} on, such as 128,512")
+            raise ArgumentTypeError(
+                f"{text!r} is not a list of whole numbers from {least} on, such as 128,512"
+            )
         return [int(part) for part in parts]
 
     return read

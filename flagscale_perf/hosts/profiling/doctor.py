@@ -15,7 +15,7 @@ GROUP, PLUGIN = "vllm.general_plugins", "flagscale-perf"
 OTHERS = {
     "KINETO_USE_DAEMON": "a daemon may start torch's profiler",
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems has the device's events",
-    "CUDA_INJECTION64_PATH": "a tool of its own may have the device's events",
+    "CUDA_INJECTION64_PATH": "a separate tool may already take the device's events",
 }
 
 
@@ -34,7 +34,9 @@ def _torch() -> Iterator[str]:
         return
     missing = missing_names()
     found = versions(("torch",)).get("torch", "of an unknown version")
-    yield f"torch {found}: " + ("all that is looked for is there" if not missing else "not all is there")
+    yield f"torch {found}: " + (
+        "everything looked for was found" if not missing else "not everything was found"
+    )
     yield from (f"MISSING  {name}: {cost}" for name, cost in missing.items())
     if is_running():
         yield "another profiler runs in this process: its steps are not profiled"

@@ -69,7 +69,7 @@ def _check_sizes(model: Any, ranks: int) -> None:
         value = getattr(config, name, None)
         if value is not None and value % ranks:
             raise PerfError(
-                f"--tp {ranks}: the model's {name}, {value}, is no multiple of it; give a divisor of it"
+                f"--tp {ranks}: the model's {name}, {value}, is not a multiple of it; give a divisor of it"
             )
 
 
@@ -111,7 +111,7 @@ class Stage(nn.Module):  # type: ignore[misc]
                 " lm_head, so that it cannot be cut here; profile it in FlagScale or vLLM"
             )
         if len(base.layers) < places:
-            raise PerfError(f"--pp {places}: the model has {len(base.layers)} layers; give at most so many")
+            raise PerfError(f"--pp {places}: the model has {len(base.layers)} layers; give at most that many")
         self.is_first, self.is_last = place == 0, place == places - 1
         cuts = [len(base.layers) * at // places for at in range(places + 1)]
         for number, layer in enumerate(base.layers):

@@ -113,7 +113,7 @@ def _sections(found: ProfileReport) -> list[Section]:
         Section("modules", "Modules", "Time by module", _each(found, tables.modules)),
         Section("communication", "Communication", "Waiting and transfer in collectives",
                 collectives_shown.blocks(found)),
-        Section("causal", "Causal", "What of a planted delay the step feels", tables.causal(found)),
+        Section("causal", "Causal", "How much of a planted delay the step feels", tables.causal(found)),
         Section("roofline", "Roofline", "Against what the device can do",
                 _each(found, drawn.roofline, tables.roofline)),
         Section("memory", "Memory", "Memory by layer", [*drawn.memory(found), *tables.memory(found)]),

@@ -32,7 +32,8 @@ def blocks(found: ProfileReport) -> list[Block]:
         ))  # fmt: skip
     if communication.clocks > 1:
         made.append(Note(
-            f"{communication.clocks} clocks: what is not the shortest time of an operation is waiting"
+            f"{communication.clocks} clocks: an operation's time beyond its shortest on any rank"
+            " counts as waiting"
         ))  # fmt: skip
     return made
 

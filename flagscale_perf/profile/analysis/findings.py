@@ -75,7 +75,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 @rule(
-    limits={"transfer": Limit(0.1, "share", "ours: of a step, waiting aside")},
+    limits={"transfer": Limit(0.1, "share", "ours: of a step, without waiting")},
     causes=["links are slow for the bytes that are sent", "many small operations"],
     changes=[
         Change([], "overlap it with compute, or send less: fewer tensor-parallel ranks, larger batches")
@@ -90,7 +90,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     each_ns = whole / max(1, _ranks(case)) / books.steps
     if not this.exceeds(each_ns / books.total, "transfer"):
         return None
-    words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers, all overlap aside"
+    words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers, whether overlapped or not"
     share = each_ns / books.total
     return _takes(this, books, "Transfers take a large part of a step", each_ns, [
         this.broke(words, share, "transfer")
@@ -227,7 +227,7 @@ def open_books(this: ProfileRule, case: ProfileCase) -> list[Finding]:
         "felt": Limit(0.5, "slope", "ours: more than half of a delay is felt, by its interval's lower end"),
         "worth": Limit(0.02, "share", "ours: of a step, what the place takes and the step feels"),
     },
-    causes=["the other ranks and what runs beside it are done earlier: the step waits for this place"],
+    causes=["the other ranks and concurrent work finish earlier: the step waits for this place"],
     changes=[Change([], "make this place faster, or give it less to do: the step gains what the slope says")],
 )
 def felt_delay(this: ProfileRule, case: ProfileCase) -> list[Finding]:

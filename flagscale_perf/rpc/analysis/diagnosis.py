@@ -215,10 +215,10 @@ def _cheapest(here: Calibration, best: PathCost, used: PathCost, seen: Observed)
 
 
 _WRONG = {
-    "missing": "Nobody listens at {endpoint}: start the server.",
-    "closed": "Nobody listens at {endpoint}: start the server.",
+    "missing": "No process listens at {endpoint}: start the server.",
+    "closed": "No process listens at {endpoint}: start the server.",
     "stale": "{path} is left over from a server that ended: a server that is started removes it.",
-    "not a socket": "{path} is no socket: choose another path; nothing here removes your file.",
+    "not a socket": "{path} is not a socket: choose another path; your file is not removed.",
 }
 
 

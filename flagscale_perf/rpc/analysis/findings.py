@@ -166,7 +166,7 @@ def _why_slow(this: CallsRule, case: CallsCase, dur_ns: float) -> list[str]:
     changes=[
         Change(["--stage fused_layer"], "fuse operators: fewer calls for each layer"),
         Change([], "batch several operations into one call"),
-        Change([], "keep what is computed again and again"),
+        Change([], "keep what is computed repeatedly"),
     ],
 )
 def many_calls(this: CallsRule, case: CallsCase) -> Finding | None:
@@ -201,7 +201,7 @@ def _empty_call(case: CallsCase) -> str:
         "half_precision": _WORTH,
     },
     causes=["float32 on the way"],
-    changes=[Change(["LLAMA_DTYPE=bfloat16"], "send half precision: half the bytes, token ids aside")],
+    changes=[Change(["LLAMA_DTYPE=bfloat16"], "send half precision: half the bytes, except for token ids")],
 )
 def half_precision(this: CallsRule, case: CallsCase) -> Finding | None:
     """Large arrays that are not in half precision yet."""

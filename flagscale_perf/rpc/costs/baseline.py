@@ -160,7 +160,7 @@ def _unpack(message: bytes) -> tuple[list[Array], dict[str, Any]]:
         ]
     except (ValueError, TypeError, KeyError, AttributeError, msgpack.UnpackException) as error:
         raise InvalidMessage(
-            f"a message of {len(message)} bytes that is none of the baseline's: {error}"
+            f"a message of {len(message)} bytes that is not one of the baseline's: {error}"
         ) from error
     return arrays, content
 

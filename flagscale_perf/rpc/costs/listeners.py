@@ -68,7 +68,7 @@ def look_at(endpoint: str) -> EndpointState:
         return EndpointState(endpoint, "live" if listeners else "closed", listeners)
     if transport == "inproc":
         return EndpointState(endpoint, "unknown")
-    raise PerfError(f"endpoint {endpoint!r} is none; write ipc:///PATH or tcp://HOST:PORT")
+    raise PerfError(f"endpoint {endpoint!r} is not valid; write ipc:///PATH or tcp://HOST:PORT")
 
 
 def _look_at_path(endpoint: str, path: str) -> EndpointState:

@@ -142,7 +142,7 @@ class Session:
             )
         for method in welcome.methods:
             if not METHOD.fullmatch(method):
-                raise InvalidMessage(f"the server has a method named {method!r}, which is no name")
+                raise InvalidMessage(f"the server has a method named {method!r}, which is not a valid name")
         if not (welcome.device + welcome.dtype + welcome.model).isprintable():
             raise InvalidMessage("the server names a device, dtype or model that cannot be printed")
         if self.options.model not in (None, welcome.model):

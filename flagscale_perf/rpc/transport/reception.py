@@ -99,7 +99,7 @@ class Reception:
             if connection.number == body.client and hmac.compare_digest(connection.token, body.token):
                 break
         else:
-            raise Refused("nobody with this number and token said HELLO")
+            raise Refused("no client with this number and token has said HELLO")
         if connection.side is not None:
             raise Refused(f"client {connection.number} has its unix socket already")
         try:

@@ -24,7 +24,7 @@ _CHANGES: dict[str, tuple[Change, ...]] = {
         Change([], "pack small fields into one: it is fields x rows that costs here, not their bytes"),
     ),
     BYTES: (
-        Change([], "halve the bytes: half precision, no padding, no fields nobody gets"),
+        Change([], "halve the bytes: half precision, no padding, no fields that are never got"),
         *(_THREADS, _UNITS, _BACKEND),
     ),
 }

@@ -201,7 +201,7 @@ def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
         words = f"{slowest.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
         evidence = [
             this.broke(f"{words} in the middle, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
-            this.broke("chance of so many among units alike", chance, "chance"),
+            this.broke("chance of that many among equal units", chance, "chance"),
             this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
         ]
         title = f"Storage unit {unit} holds up the {name}s"
@@ -237,7 +237,7 @@ def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
 
 @rule(
     limits={"decode": Limit(0.4, "share", "ours: of the gets' time"), "worth": _WORTH},
-    causes=["every row of every field is decoded by itself"],
+    causes=["every row of every field is decoded separately"],
     changes=[
         Change(["select_fields"], "get only the fields that are used"),
         Change([], "fewer rows a get, or several small fields packed into one"),
@@ -392,7 +392,7 @@ def slow_producer(this: TraceRule, case: TraceCase) -> Finding | None:
             share,
             "last",
         ),
-        this.broke("chance of that among processes alike", chance, "chance"),
+        this.broke("chance of that among equal processes", chance, "chance"),
         this.broke("time that batches were held up, of the wall time", held / wall, "worth"),
     ]
     finding = this.finding(f"{name} holds up the batches", evidence, GAIN)

@@ -377,7 +377,7 @@ def _reading(found: TrainingReport) -> list[Block]:
         ("lines left out", f"{reading.skipped:,}"),
     ])  # fmt: skip
     skipped = [(str(line.number), line.reason) for line in reading.first_skipped]
-    return [rows, Table(("line", "why it is no record"), skipped)] if skipped else [rows]
+    return [rows, Table(("line", "why it is not a record"), skipped)] if skipped else [rows]
 
 
 def _run(found: TrainingReport) -> list[Block]:

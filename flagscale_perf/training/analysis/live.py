@@ -132,7 +132,7 @@ class LiveRun:
     def report(self, has_writer: bool, now_wall_ns: int) -> Report:
         """The screen."""
         state = self.state(has_writer)
-        killed = "no end was recorded and nobody writes the run file any more: trainer and writer were killed"
+        killed = "no end was recorded and the run file is no longer written: trainer and writer were killed"
         return Report(
             title=f"session {self.header.session_id}",
             state=state,

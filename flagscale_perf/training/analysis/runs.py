@@ -30,7 +30,7 @@ MAX_SUMMARY_BYTES = 32 << 20
 CHOSEN = 3  # runs that a page draws at first
 MAX_DRAWN_POINTS = 20_000  # of all runs together
 _MIN_POINTS = 40
-_NO_RUN = "; this is no run file of flagscale_perf"
+_NO_RUN = "; this is not a run file of flagscale_perf"
 _KEY_OF: dict[str, str] = {
     figure.summary_key or figure.key: figure.key for figure in TABLE.figures if figure.in_summary
 }

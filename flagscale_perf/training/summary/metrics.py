@@ -50,7 +50,8 @@ _OWN = (
     Metric("tokens_total", "Tokens trained in this session."),
     Metric("model_flops_total", "Model FLOPs of the trained sequences, all devices together; absent where "
            "they are not known."),
-    Metric("iteration_seconds_total", "Time of iterations, evaluation and checkpoints aside.", (), NS_PER_S),
+    Metric("iteration_seconds_total", "Time of iterations, without evaluation and"
+                                      " checkpoints.", (), NS_PER_S),
     Metric("evaluation_seconds_total", "Time of evaluation between iterations.", (), NS_PER_S),
     Metric("checkpoint_seconds_total", "Time that training waited for checkpoints.", (), NS_PER_S),
     Metric("monitor_seconds_total", "Time that the monitor took of the training thread.", (), NS_PER_S),

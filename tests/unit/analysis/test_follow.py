@@ -151,5 +151,5 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match="does not exist"):
         Follower(tmp_path / "none")
     (tmp_path / "x.txt").write_text("hello\n")
-    with pytest.raises(PerfError, match="this is no run file"):
+    with pytest.raises(PerfError, match="this is not a run file"):
         list(Follower(tmp_path / "x.txt").poll())

@@ -80,9 +80,12 @@ def test_bad_lines_are_counted_and_the_first_ones_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (b"", "1: the file is empty; this is no run file of flagscale_perf, or its run has only just begun"),
-        (b"hello\n", "1: no JSON: Expecting value at character 1; this is no run file of flagscale_perf"),
-        (encode(make_header())[:40], "1: cut off; this is no run file of flagscale_perf"),
+        (
+            b"",
+            "1: the file is empty; this is not a run file of flagscale_perf, or its run has only just begun",
+        ),
+        (b"hello\n", "1: no JSON: Expecting value at character 1; this is not a run file of flagscale_perf"),
+        (encode(make_header())[:40], "1: cut off; this is not a run file of flagscale_perf"),
         (encode(make_step(1)), "1: a run file begins with its header, this one with another record"),
     ],
 )
@@ -98,7 +101,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     os.mkfifo(fifo)
     link.symlink_to("/dev/zero")
     for path in (fifo, link, tmp_path):
-        with pytest.raises(PerfError, match="is no regular file; give a perf_records_"):
+        with pytest.raises(PerfError, match="is not a regular file; give a perf_records_"):
             RunFile(path)
 
 

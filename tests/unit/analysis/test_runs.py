@@ -43,7 +43,7 @@ def test_without_any_it_says_what_to_give(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match="does not exist; give one that has"):
         find_runs(tmp_path / "absent")
     touch(tmp_path, "file")
-    with pytest.raises(PerfError, match="is no directory; give one"):
+    with pytest.raises(PerfError, match="is not a directory; give one"):
         find_runs(tmp_path / "file")
 
 

@@ -84,7 +84,7 @@ def test_a_bound_that_is_none_is_refused(runs, capsys, bad) -> None:
     with pytest.raises(SystemExit) as end:
         main(["compare", *runs, f"--fail-if-slower={bad}"])
     assert end.value.code == 2
-    assert f"{bad!r} is no percentage; write one such as 3%" in capsys.readouterr().err
+    assert f"{bad!r} is not a percentage; write one such as 3%" in capsys.readouterr().err
 
 
 def test_a_warmup_that_is_none_is_refused(runs, capsys) -> None:

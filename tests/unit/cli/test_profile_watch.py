@@ -92,7 +92,7 @@ def test_what_is_no_measurement_is_refused(tmp_path: Path, capsys: pytest.Captur
     )
     with pytest.raises(SystemExit):
         main([*typed, "--every", "1 hour"])
-    assert "'1 hour' is no period; write one such as 30s, 10m, 1h or 1d" in capsys.readouterr().err
+    assert "'1 hour' is not a period; write one such as 30s, 10m, 1h or 1d" in capsys.readouterr().err
 
 
 def test_a_real_command_that_fails_says_its_last_line(

@@ -110,7 +110,7 @@ def test_lines_that_are_left_out_are_told_beside_a_table_too(
     assert main(["report", str(path), "--format", "csv"]) == 0
     assert (
         capsys.readouterr().err
-        == f"1 lines of {path} are no records; line 2: no JSON: Expecting value at character 1\n"
+        == f"1 lines of {path} are not records; line 2: no JSON: Expecting value at character 1\n"
     )
 
 
@@ -123,7 +123,7 @@ def test_where_nothing_but_the_header_can_be_read_it_exits_with_1(
     out, err = capsys.readouterr()
     assert (out.splitlines()[0], err) == (
         "Run 20240129_103000",
-        f"{path}: none of the 3 lines behind the header is a record\n",
+        f"{path}: none of the 3 lines after the header is a record\n",
     )
     path.write_bytes(encode(make_header()))  # a run that has just begun
     assert main(["report", str(path)]) == 0
@@ -137,7 +137,7 @@ def test_a_foreign_file_is_refused_with_2(
     assert main(["report", str(tmp_path)]) == 2
     out, err = capsys.readouterr()
     assert (out, "Traceback" in err) == ("", False)
-    assert "no run file" in err
+    assert "not a run file" in err
 
 
 def test_a_header_of_another_program_s_making_is_refused(
@@ -148,7 +148,8 @@ def test_a_header_of_another_program_s_making_is_refused(
     assert main(["report", str(path)]) == 2
     assert (
         capsys.readouterr().err
-        == "'nonsense' is no session id such as 20240129_103000; this is no run file of flagscale_perf\n"
+        == "'nonsense' is not a session id such as 20240129_103000; this is not a run file of"
+        " flagscale_perf\n"
     )
 
 
@@ -173,7 +174,7 @@ def test_a_log_of_calls_alone(tmp_path, monkeypatch, capsys, damage, code, said)
     [
         (
             "",
-            "a.log:1: the file is empty; this is no run file of flagscale_perf, "
+            "a.log:1: the file is empty; this is not a run file of flagscale_perf, "
             "or its run has only just begun\n",
         ),
         (

@@ -73,7 +73,7 @@ with PerfMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
     counters, missing = first["missing"]
     assert counters.startswith("hardware counters (")
     assert missing.endswith(
-        "(model: SimpleNamespace is no GPTModel of Megatron-Core; only that can be counted)"
+        "(model: SimpleNamespace is not a GPTModel of Megatron-Core; only that can be counted)"
     )
     assert f"flagscale_perf: not available: {missing}" in done.stdout
 

@@ -26,7 +26,7 @@ def line(code: int) -> str:
          "out of memory: the kernel killed 1 process of this machine for it while the job ran (oom_kill in"
          f" /proc/vmstat: 3 -> 4); {SMALLER}"),
         (SAME, SAME,
-         "the kernel counted no process killed for want of memory while the job ran, so somebody sent it:"
+         "the kernel counted no process killed for want of memory while the job ran, so it was sent by"
          " a scheduler, or `kill -9`"),
         (UNREADABLE, UNREADABLE,
          "the kernel does that when memory is out, and so does `kill -9`; its counters for the time of the"
@@ -35,7 +35,7 @@ def line(code: int) -> str:
          "the kernel does that when memory is out, and so does `kill -9`; its counters for the time of the"
          f" job are not readable here, `dmesg` may know; if it was memory, {SMALLER}"),
         (Kills(None, 3), Kills(None, 3),
-         "the kernel counted no process killed for want of memory while the job ran, so somebody sent it:"
+         "the kernel counted no process killed for want of memory while the job ran, so it was sent by"
          " a scheduler, or `kill -9`"),
     ],
 )  # fmt: skip
@@ -47,17 +47,17 @@ def test_a_rank_that_was_killed(before, after, why) -> None:
 @pytest.mark.parametrize(
     ("status", "output", "said"),
     [
-        (1, [line(-15)], "local rank 3 (pid 77) was ended by signal 15 (SIGTERM): somebody asked it to end:"
-                         " a scheduler at its time limit, or kill"),
+        (1, [line(-15)], "local rank 3 (pid 77) was ended by signal 15 (SIGTERM): it was asked to end:"
+                         " by a scheduler at its time limit, or by kill"),
         (1, [line(-7)], "local rank 3 (pid 77) was ended by signal 7 (SIGBUS): memory behind a file was not"
                         " there; often /dev/shm is full: give it more room (docker run --shm-size), or use"
                         " fewer data loader workers (num_workers)"),
         (1, [line(-10)], "local rank 3 (pid 77) was ended by signal 10 (SIGUSR1): who sent it is not known"),
         (1, [line(-40)], "local rank 3 (pid 77) was ended by signal 40: who sent it is not known"),
-        (143, [], "torchrun was ended by signal 15 (SIGTERM): somebody asked it to end: a scheduler at its"
-                  " time limit, or kill"),
-        (-15, [], "torchrun was ended by signal 15 (SIGTERM): somebody asked it to end: a scheduler at its"
-                  " time limit, or kill"),
+        (143, [], "torchrun was ended by signal 15 (SIGTERM): it was asked to end: by a scheduler at"
+                  " its time limit, or by kill"),
+        (-15, [], "torchrun was ended by signal 15 (SIGTERM): it was asked to end: by a scheduler at"
+                  " its time limit, or by kill"),
         (1, [line(2)], "local rank 3 (pid 77) ended with exit status 2: a command line was refused: the usage"
                        " error above names the argument"),
         (127, ["bash: no-python: command not found"], "torchrun ended with exit status 127: bash did not find"

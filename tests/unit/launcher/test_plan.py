@@ -203,7 +203,9 @@ def test_the_callers_environment_decides_options_that_nobody_else_does(config, t
 
 def test_an_unknown_column_of_the_log_is_refused(config) -> None:
     config["train"]["system"]["perf_columns"] = "mfu,forward_ns"
-    with pytest.raises(PerfError, match="^perf_columns: 'forward_ns' is no figure; did you mean forward_ms"):
+    with pytest.raises(
+        PerfError, match="^perf_columns: 'forward_ns' is not a figure; did you mean forward_ms"
+    ):
         make_plan(read_job(config), HERE, {})
     config["train"]["system"]["perf_columns"] = "MFU, forward_ms"
     plan = make_plan(read_job(config), HERE, {})
@@ -222,7 +224,7 @@ def test_an_unknown_column_of_the_log_is_refused(config) -> None:
         ("perf_log_interval", 2.5, "2.5 is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_interval", True, "True is not a whole number from 1 to 1000000000; write for example 10"),
         ("perf_log_dir", "", "'' is not a usable directory name; write for example logs/perf_monitor"),
-        ("save", " ", "' ' is no path; write one, or null to leave it out"),
+        ("save", " ", "' ' is not a path; write one, or null to leave it out"),
         (
             "perf_log_dir",
             "a\nb",

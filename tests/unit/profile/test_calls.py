@@ -65,7 +65,7 @@ def test_42_bytes_a_run(tmp_path: Path) -> None:
     [
         ("perf_calls_a.npz", None, "cannot be read"),
         ("perf_calls_a.npz", b"PK damaged", "cannot be read"),
-        ("other.npz", b"", "is no file of operators' runs"),
+        ("other.npz", b"", "is not a file of operators' runs"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str, content: bytes | None, said: str) -> None:

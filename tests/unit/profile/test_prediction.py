@@ -59,4 +59,4 @@ def test_a_card_of_the_table() -> None:
 def test_what_the_table_does_not_know_has_no_floor() -> None:
     assert card_of("H200", "fp32").floor_ns(1, 1) is None
     card = card_of("BI-V150", "bf16")
-    assert card.bytes_per_s is None and card.source.endswith("no figure for its memory")
+    assert card.bytes_per_s is None and card.source.endswith("its memory is not known")

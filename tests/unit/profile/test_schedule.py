@@ -45,5 +45,5 @@ def test_delays_begin_some_steps_behind_the_window_and_are_said_before(tmp_path:
         "steps 30-59 are slowed down on purpose: 4 of every 6 wait 10/20 ms before each run of"
         " 1:decoder.layers.0, 0; at least 0.3 s in all"
     )
-    with pytest.raises(PerfError, match="steps 20-22/100: delays are planted behind the only window"):
+    with pytest.raises(PerfError, match="steps 20-22/100: delays are planted after the only window"):
         Schedule.of(options_of(tmp_path, "20-22/100", causal=delays))

@@ -72,9 +72,7 @@ def test_the_whole_screen(width: int, name: str) -> None:
 def test_a_killed_run_says_so() -> None:
     first, why, *_ = as_text(Frame(rising_run().report(False, NOW_NS)), 120).splitlines()
     assert first == "KILLED  session 20240129_103000"
-    assert (
-        why == "no end was recorded and nobody writes the run file any more: trainer and writer were killed"
-    )
+    assert why == "no end was recorded and the run file is no longer written: trainer and writer were killed"
 
 
 def test_an_ended_run_has_no_time_left() -> None:

@@ -110,7 +110,7 @@ def test_a_file_that_is_no_log_is_left_as_it_is(tmp_path) -> None:
     (tmp_path / "zmq_performance.log").write_text("my results\n")
     sink = opened(context(tmp_path, []))
     sink.write(make_call(1))
-    with pytest.raises(OSError, match="is no log of calls and is left as it is; give another log_file"):
+    with pytest.raises(OSError, match="is not a log of calls and is left as it is; give another log_file"):
         sink.flush()
     sink.close()
     assert (tmp_path / "zmq_performance.log").read_text() == "my results\n"

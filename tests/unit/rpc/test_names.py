@@ -20,5 +20,5 @@ def test_none_is_all(given) -> None:
 
 @pytest.mark.parametrize("given", ["Batch Linear", "a,,b", "x" * 25, "1st", "\n"])
 def test_what_no_method_is_called_is_refused(given) -> None:
-    with pytest.raises(PerfError, match="is no name of a method"):
+    with pytest.raises(PerfError, match="is not a method name"):
         methods_of(given)

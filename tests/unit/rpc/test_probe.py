@@ -132,5 +132,5 @@ def test_a_real_pair(probe, calls) -> None:
 
 
 def test_a_name_that_is_none_is_refused(probe) -> None:
-    with pytest.raises(PerfError, match="is no name of a method"):
+    with pytest.raises(PerfError, match="is not a method name"):
         probe.call("a b")

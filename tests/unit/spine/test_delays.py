@@ -29,11 +29,11 @@ def test_places_sizes_and_rounds_in_words() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "'' is no place"),
+        ("", "'' is not a place"),
         ("ms=5", "must name 1 to 16 places"),
         ("1:a,1:a", "each once"),
-        ("x:a", "'x:a' is no place"),
-        ("1:a,size=5", "'size=5' is no place"),
+        ("x:a", "'x:a' is not a place"),
+        ("1:a,size=5", "'size=5' is not a place"),
         ("1:a,ms=0", "ms=0 is not"),
         ("1:a,ms=fast", "ms=fast is not"),
         ("1:a,ms=20000", "up to 10000 ms"),

@@ -221,7 +221,7 @@ def test_links_fifos_and_devices_are_refused_and_untouched(tmp_path: Path) -> No
         with pytest.raises(OSError, match=str(path)):
             open_shared(path)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(OSError, match="is no regular file"):
+    with pytest.raises(OSError, match="is not a regular file"):
         open_shared(fifo)
     os.close(reader)
     with pytest.raises(FileExistsError):
@@ -231,7 +231,7 @@ def test_links_fifos_and_devices_are_refused_and_untouched(tmp_path: Path) -> No
 
 def test_a_file_in_the_place_of_the_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("")
-    with pytest.raises(NotADirectoryError, match="logs is no directory"):
+    with pytest.raises(NotADirectoryError, match="logs is not a directory"):
         make_directory(tmp_path / "logs")
 
 

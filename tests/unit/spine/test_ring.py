@@ -169,14 +169,14 @@ def test_only_a_ring_is_taken_for_one(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(mmap.PAGESIZE * 4))
     fd = os.open(path, os.O_RDWR)
-    with pytest.raises(ValueError, match="is no ring of this version"):
+    with pytest.raises(ValueError, match="is not a ring of this version"):
         Ring.attach(fd)
     os.close(fd)
 
 
 def test_a_ring_of_another_version_is_refused(ring: Ring) -> None:
     ring._memory[0] ^= 1  # the last byte of "FSPERF2", first in memory
-    with pytest.raises(ValueError, match="is no ring of this version"):
+    with pytest.raises(ValueError, match="is not a ring of this version"):
         second_end(ring)
 
 

@@ -85,5 +85,5 @@ def test_a_session_id_that_is_none_is_refused_by_its_name() -> None:
     with pytest.raises(PerfError) as caught:
         labels_of(make_header("../../etc"))
     assert str(caught.value) == (
-        "'../../etc' is no session id such as 20240129_103000; this is no run file of flagscale_perf"
+        "'../../etc' is not a session id such as 20240129_103000; this is not a run file of flagscale_perf"
     )

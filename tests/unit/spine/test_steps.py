@@ -26,5 +26,5 @@ def test_what_are_no_steps_is_refused_with_its_value(text: str) -> None:
 def test_ranks() -> None:
     assert parse_ranks("0,2-3") == {0, 2, 3}
     assert parse_ranks("") == frozenset()
-    with pytest.raises(PerfError, match="'3-1' are no ranks"):
+    with pytest.raises(PerfError, match="'3-1' is not a list of ranks"):
         parse_ranks("3-1")

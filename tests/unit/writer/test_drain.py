@@ -260,7 +260,7 @@ def test_a_directory_that_cannot_be_made_is_said_once_and_tried_again(
     assert not drain.cycle()
     assert not drain.cycle()
     assert said == [
-        f"flagscale_perf: run file: NotADirectoryError: {tmp_path}/logs is no directory; "
+        f"flagscale_perf: run file: NotADirectoryError: {tmp_path}/logs is not a directory; "
         "records wait in memory; make room or give another directory"
     ]
     (tmp_path / "logs").unlink()
@@ -275,7 +275,7 @@ def test_with_debug_its_traceback_comes_behind_a_failure(ring: Ring, tmp_path: P
     assert not drain.cycle()
     assert [said[0].split(":")[1], said[1], said[-1]] == [
         " run file", "Traceback (most recent call last):",
-        f"NotADirectoryError: {tmp_path}/logs is no directory",
+        f"NotADirectoryError: {tmp_path}/logs is not a directory",
     ]  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def test_a_directory_that_cannot_be_made(ring: Ring, tmp_path: Path, said: list[
     (tmp_path / "logs").write_text("in the way")
     put(ring, 1)
     finish(ring, make_drain(ring, tmp_path / "logs", said))
-    assert ring.trouble == f"run file: NotADirectoryError: {tmp_path}/logs is no directory"
+    assert ring.trouble == f"run file: NotADirectoryError: {tmp_path}/logs is not a directory"
     assert (ring.session, ring.summary) == (None, "")
 
 

@@ -118,7 +118,7 @@ def _interleaved(case: TrainingCase) -> Change | None:
             "ours: half of (p-1)/(m+p-1) at m = 4 p, which Huang et al. (GPipe, 2019) call negligible",
         )
     },
-    causes=["few micro-batches for so many stages"],
+    causes=["too few micro-batches for this many stages"],
     changes=[
         Advice(
             ["--num-layers-per-virtual-pipeline-stage"],

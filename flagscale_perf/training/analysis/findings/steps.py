@@ -51,7 +51,7 @@ def _profiling(case: TrainingCase) -> list[str]:
     },
     causes=[
         "Python collects garbage, on each rank at another time",
-        "something else that the host does every so many steps",
+        "something else that the host does at regular intervals",
     ],
     changes=[
         Advice(
@@ -100,7 +100,9 @@ def periodic_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
         "slow_steps_chance": CHANCE,
     },
     causes=["what this phase waits for, or does in some steps only", "batches of very different lengths"],
-    changes=[profile("profile some of these steps: what is longer in this phase than in the step before?")],
+    changes=[
+        profile("profile some of these steps: what takes longer in this phase than in the step before?")
+    ],
 )
 def slow_steps(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Steps that are slow in one phase, and out of proportion to the rest of the step."""

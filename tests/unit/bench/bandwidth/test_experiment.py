@@ -37,7 +37,7 @@ def test_without_a_gpu_two_ranks_measure_the_processor() -> None:
         tuple((1 << 20) << n for n in range(7)),
     )
     assert settings["said"][0] == (
-        "the largest messages are of 67,108,864 bytes: more do not fit into the free memory"
+        "the largest messages have 67,108,864 bytes: larger ones do not fit into the free memory"
     )
 
 
@@ -84,7 +84,7 @@ def test_what_cannot_be_meant_is_refused(words: tuple[str, ...], capsys: pytest.
     with pytest.raises(SystemExit):
         parsed(*words)
     assert (
-        "is no size of 1K or more" in (said := capsys.readouterr().err)
+        "is not a size of 1K or more" in (said := capsys.readouterr().err)
         or "'sum' is none of all_reduce" in said
     )
 
@@ -109,14 +109,14 @@ def test_what_the_driver_knows_is_kept_and_what_it_does_not_is_said(tmp_path: Pa
     figures = read_bench(book.path).parts["bandwidth"].figures
     assert [(one.case["of"], one.value, one.why) for one in figures] == [
         ("nvlink", 100.0, "4 links of 25 GB/s, the line's rate"),
-        ("memory", None, "the driver does not tell of memory"),
-        ("pcie", None, "the driver does not tell of pcie"),
+        ("memory", None, "the driver does not report memory"),
+        ("pcie", None, "the driver does not report pcie"),
         *((of, None, "no NVIDIA driver") for of in ("nvlink", "memory", "pcie")),
     ]
 
 
 def test_a_joined_rank_is_one_of_torchruns(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PerfError, match="--joined: this process is no rank of torchrun"):
+    with pytest.raises(PerfError, match="--joined: this process is not a rank of torchrun"):
         job_of(parsed("--joined", quick=True))
     for name, value in (("WORLD_SIZE", "8"), ("LOCAL_WORLD_SIZE", "4"), ("RANK", "0")):
         monkeypatch.setenv(name, value)

@@ -18,13 +18,13 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_torch_that_has_everything_is_one_line() -> None:
-    assert profiling_lines({}) == ["torch 2.13.0: all that is looked for is there"]
+    assert profiling_lines({}) == ["torch 2.13.0: everything looked for was found"]
 
 
 def test_a_name_that_torch_no_longer_has_is_said_with_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto, "PRIVATE", {"_C._profiler._GoneFast": "ranges cost more"})
     assert profiling_lines({}) == [
-        "torch 2.13.0: not all is there",
+        "torch 2.13.0: not everything was found",
         "MISSING  torch._C._profiler._GoneFast: ranges cost more",
     ]
 
@@ -37,7 +37,7 @@ def test_what_is_asked_for_and_who_else_profiles() -> None:
         " profiled, unset it",
     ]
     assert profiling_lines({"FLAGSCALE_PERF_PROFILE_STEPS": "now"})[1:] == [
-        "nothing is profiled: 'now' are no steps; write for example 20-22, or 20-22/100 for every 100"
+        "nothing is profiled: 'now' does not name steps; write for example 20-22, or 20-22/100 for every 100"
     ]
 
 

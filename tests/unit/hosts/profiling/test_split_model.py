@@ -46,9 +46,11 @@ def test_stages_have_the_gradients_of_their_layers(tmp_path: Path) -> None:
 
 def test_what_cannot_be_divided_is_refused_by_name() -> None:
     model: Any = tiny_qwen3()
-    with pytest.raises(PerfError, match="--tp 3: the model's num_attention_heads, 4, is no multiple of it"):
+    with pytest.raises(
+        PerfError, match="--tp 3: the model's num_attention_heads, 4, is not a multiple of it"
+    ):
         split_tensors(model, Mesh(3))
-    with pytest.raises(PerfError, match="--pp 3: the model has 2 layers; give at most so many"):
+    with pytest.raises(PerfError, match="--pp 3: the model has 2 layers; give at most that many"):
         Stage(model, 0, 3)
     model.config.base_model_tp_plan = {"layers.*.mlp": "moe_experts"}
     with pytest.raises(PerfError, match="--tp: a 'qwen3' is split by moe_experts, which is not done here"):

@@ -150,7 +150,10 @@ def test_a_failure_is_said_once_and_ends_the_profiling(
     ("steps", "said"),
     [
         ("", ""),
-        ("three", "nothing is profiled in process {pid}: 'three' are no steps; write for example 20-22"),
+        (
+            "three",
+            "nothing is profiled in process {pid}: 'three' does not name steps; write for example 20-22",
+        ),
     ],
 )
 def test_the_environment_switches_it_on(

@@ -94,7 +94,7 @@ def test_a_path_that_was_not_measured_is_said() -> None:
     [
         (
             Places(EndpointState(AT, "missing"), "default"),
-            ["Nobody listens at ipc:///run/x.ipc: start the server."],
+            ["No process listens at ipc:///run/x.ipc: start the server."],
         ),
         (
             Places(EndpointState(AT, "stale", (), "0600", "ann"), "default"),
@@ -102,12 +102,12 @@ def test_a_path_that_was_not_measured_is_said() -> None:
         ),
         (
             Places(EndpointState(AT, "not a socket", (), "0600", "ann"), "default"),
-            ["/run/x.ipc is no socket: choose another path; nothing here removes your file."],
+            ["/run/x.ipc is not a socket: choose another path; your file is not removed."],
         ),
         (
             Places(EndpointState(AT, "missing"), "LLAMA_IPC_PATH", [("ipc:///run/y.ipc", SERVER)]),
             [
-                "Nobody listens at ipc:///run/x.ipc: start the server.",
+                "No process listens at ipc:///run/x.ipc: start the server.",
                 "The client would ask ipc:///run/x.ipc, but pid 71: python server_optimized.py listens at "
                 "ipc:///run/y.ipc: give both the same.",
             ],

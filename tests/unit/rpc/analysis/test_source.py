@@ -83,7 +83,7 @@ def test_a_log(tmp_path) -> None:
 def test_what_is_neither_is_refused(tmp_path) -> None:
     (tmp_path / "x").write_text("hello\n")
     assert not is_log(tmp_path / "x") and not is_log(tmp_path / "nothing")
-    with pytest.raises(PerfError, match="is no run file of flagscale_perf"):
+    with pytest.raises(PerfError, match="is not a run file of flagscale_perf"):
         open_source(tmp_path / "x")
 
 

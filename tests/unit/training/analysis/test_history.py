@@ -112,7 +112,7 @@ def test_a_file_that_cannot_be_read_is_named_and_left_out(tmp_path: Path) -> Non
     history = stitch(tmp_path)
     assert (len(history.sessions), len(history.unreadable)) == (1, 1)
     assert history.unreadable[0].endswith(
-        "the file is empty; this is no run file of flagscale_perf, or its run has only just begun"
+        "the file is empty; this is not a run file of flagscale_perf, or its run has only just begun"
     )
 
 
@@ -126,7 +126,7 @@ def test_without_a_session_it_says_what_to_give(tmp_path: Path, name: str) -> No
 
 def test_nothing_but_unreadable_files_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "perf_records_20240129_110000.jsonl").write_bytes(b"x")
-    with pytest.raises(PerfError, match="this is no run file"):
+    with pytest.raises(PerfError, match="this is not a run file"):
         stitch(tmp_path)
 
 

@@ -72,7 +72,7 @@ def test_events_have_the_writers_time() -> None:
 
 
 def test_a_session_id_that_is_none_is_refused() -> None:
-    with pytest.raises(PerfError, match="is no session id"):
+    with pytest.raises(PerfError, match="is not a session id"):
         LiveRun(make_header("\x1b[2J"))
 
 

@@ -76,7 +76,7 @@ def test_what_is_no_training_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PerfError, match="is of the instrument 'rpc'; open_run reads trainings"):
         open_run(tmp_path)
     (tmp_path / NAME).write_bytes(encode(make_header("nonsense")))
-    with pytest.raises(PerfError, match="'nonsense' is no session id"):
+    with pytest.raises(PerfError, match="'nonsense' is not a session id"):
         open_run(tmp_path)
 
 

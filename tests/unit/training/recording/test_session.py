@@ -78,7 +78,7 @@ def test_an_unknown_column_is_said_and_changes_nothing_else():
     completed, _ = session.facts_and_flops(FakeLoop(), config, NoDevice())
     assert completed.missing == [
         NO_COUNTERS,
-        "the columns of --perf-columns ('tflopps' is no figure; did you mean tflops?); the logs have the "
+        "the columns of --perf-columns ('tflopps' is not a figure; did you mean tflops?); the logs have the "
         "usual ones",
     ]
     known = replace(CONFIG, perf_columns="forward_ms,bubble_share")
