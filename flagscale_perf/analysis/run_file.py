@@ -27,7 +27,7 @@ from flagscale_perf.spine.session import (
 
 MAX_BAD_LINES = 20
 _ANY, _END_BYTES = "perf_records_*.jsonl", 1 << 18
-_NO_RUN_FILE = "this is no run file of flagscale_perf"
+_NO_RUN_FILE = "this is not a run file of flagscale_perf"
 _GIVE = "give the directory of --perf-log-dir"
 
 
@@ -109,6 +109,15 @@ def _of_session(path: Path, session_id: str | None) -> Path:
     if session_id is not None and found is not None and session_id != found:
         raise PerfError(f"{str(path)!r} is of session {found}; leave --session out, or give its directory")
     return path
+
+
+def check_instrument(path: Path, header: RunHeader, name: str, instead: str) -> None:
+    """Raises PerfError for a run file of another instrument than `name`. `instead`: what to do about it."""
+    if header.instrument != name:
+        raise PerfError(
+            f"{str(path)!r} was recorded by the instrument {header.instrument or 'training'!r}, not by"
+            f" {name!r}; {instead}"
+        )
 
 
 def sessions_in(directory: Path) -> list[str]:
@@ -243,6 +252,6 @@ def open_regular(path: Path) -> int:
     try:
         return files.open_regular(path)
     except files.NotRegularError:
-        raise PerfError(f"{str(path)!r} is no regular file; give a perf_records_*.jsonl") from None
+        raise PerfError(f"{str(path)!r} is not a regular file; give a perf_records_*.jsonl") from None
     except OSError as error:
         raise PerfError(f"cannot read {str(path)!r}: {error.strerror}") from None

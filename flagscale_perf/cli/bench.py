@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.run_file import RunFile, check_instrument, find_run_file
 from flagscale_perf.bench.environment import environment
 from flagscale_perf.bench.experiment import EXPERIMENTS, HELP, Plan, load, say
 from flagscale_perf.bench.recording import INSTRUMENT_NAME, Book
@@ -110,10 +110,9 @@ def report(run: Path, out: Path | None) -> int:
     from flagscale_perf.report import markdown
 
     path = find_run_file(run)
-    header = RunFile(path).header
-    if header.instrument != INSTRUMENT_NAME:
-        raise PerfError(f"{str(path)!r} is no run of experiments but of {header.instrument or 'training'!r}:"
-                        " give its directory to `flagscale-perf report`")  # fmt: skip
+    check_instrument(
+        path, RunFile(path).header, INSTRUMENT_NAME, "give its directory to `flagscale-perf report`"
+    )
     found = read_report(path)
     whole = report_of(found)
     print(text.render(whole), end="")

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Boxes, HeatMap, Report, Series, Waterfall
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.run_file import RunFile, check_instrument, find_run_file
 from flagscale_perf.cli.base import Command, whole_number
 from flagscale_perf.cli.profile_watch import add_watch, watch
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
@@ -146,10 +146,7 @@ def report(run: Path, out: Path, extend: tuple[str, ...] = ()) -> int:
     from flagscale_perf.report import csv, html, text
 
     path = find_run_file(run)
-    header = RunFile(path).header
-    if header.instrument != "profile":
-        raise PerfError(f"{str(path)!r} is no profile but of {header.instrument or 'training'!r}: give its"
-                        " directory to `flagscale-perf report`")  # fmt: skip
+    check_instrument(path, RunFile(path).header, "profile", "give its directory to `flagscale-perf report`")
     extensions.load(extend)
     found = read_report(path)
     whole = blocks.report_of(found)
@@ -313,8 +310,8 @@ def add_run_options(parser: ArgumentParser) -> None:
         "--causal",
         type=_delays,
         metavar="DELAYS",
-        help="behind the profiled steps, slow training steps down on purpose, to see what of a delay the step"
-        " feels: 0:model.layers.0,ms=5/10/20",
+        help="after the profiled steps, slow training steps down on purpose, to see how much of a delay the"
+        " step feels: 0:model.layers.0,ms=5/10/20",
     )
     parser.add_argument(
         "--dir",

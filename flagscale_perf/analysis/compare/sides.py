@@ -12,6 +12,7 @@ from flagscale_perf.analysis.compare import bootstrap
 from flagscale_perf.analysis.compare.compare import (
     UNDECIDED,
     CompareOptions,
+    Difference,
     Figure,
     Gate,
     gate,
@@ -47,6 +48,15 @@ def typical(times: Sequence[float]) -> dict[str, float | None]:
 def figures(base: Mapping[str, float | None], new: Mapping[str, float | None]) -> list[Figure]:
     """The figures of both sides, which have the same names."""
     return [Figure(name, value, new[name], relative(value, new[name])) for name, value in base.items()]
+
+
+def differences(base: Mapping[str, object], new: Mapping[str, object]) -> list[Difference]:
+    """The facts in which the sides differ, in their order; None on a side that lacks one."""
+    return [
+        Difference(name, base.get(name), new.get(name))
+        for name in dict.fromkeys([*base, *new])
+        if base.get(name) != new.get(name)
+    ]
 
 
 def left_out(by_reason: Mapping[str, int], unpaired: int) -> dict[str, int]:

@@ -13,15 +13,9 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import (
-    STATISTICS,
-    CompareOptions,
-    Comparison,
-    Difference,
-    RunEntry,
-    culprits,
-)
-from flagscale_perf.analysis.compare.judge import Judge
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.bench.analysis.source import Bench, case_text, read_bench, spread
 from flagscale_perf.bench.recording import INSTRUMENT_NAME
 from flagscale_perf.bench.records import BenchPoint
@@ -60,6 +54,11 @@ class Run:
         """Name of the run in the comparison."""
         return self.path.stem
 
+    @property
+    def skipped_lines(self) -> int:
+        """Lines of the file that are no records."""
+        return self.bench.reading.skipped
+
 
 def report_of(result: Comparison) -> Report:
     """The report as blocks, the same for every output format."""
@@ -81,34 +80,24 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         [sum(rows[place][number] for rows in weighted.values()) for number in range(count)]
         for place in range(len(runs))
     ]
-    judge = Judge(times, cut, NOISE if options.noise is None else options.noise, STATISTICS[options.judge])
-    whole = judge.whole()
-    rows = judge.parts({part: list(each) for part, each in weighted.items()})
-    entries = [
-        RunEntry(str(run.path), run.title, middle, _left_out(run, keys), run.bench.reading.skipped)
-        for run, middle in zip(runs, judge.medians, strict=True)
-    ]
-    every = [[time for row in side for time in row] for side in (times[:cut], times[cut:])]
-    return Comparison(
-        judged=options.judge, basis=NOUN, unit="% of BASE", iterations=count, first_iteration=1,
-        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=sides.figures(sides.typical(every[0]), sides.typical(every[1])), whole=whole, phases=rows,
-        culprits=culprits(whole, rows), noise=judge.noise, noise_source=sides.noise_source(judge, options),
-        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=_differences(runs[0].bench, runs[cut].bench), same_run=same,
-        gate=sides.gate_of(judge, whole, options.fail_if_slower, same is not None, MAX_ROUNDS),
+    paired = Paired(
+        runs, cut, NOUN, times,
+        parts={part: [[*row] for row in each] for part, each in weighted.items()},
+        left_out=[_left_out(run, keys) for run in runs],
+        most=MAX_ROUNDS, noise=NOISE, same_run=same,
+        unit="% of BASE",
     )  # fmt: skip
+    every = [[time for row in side for time in row] for side in (times[:cut], times[cut:])]
+    return paired.judged(options).comparison(
+        (sides.typical(every[0]), sides.typical(every[1])),
+        sides.differences(_configuration(runs[0].bench), _configuration(runs[cut].bench)),
+    )
 
 
 def _read(path: Path) -> Run:
     """Raises PerfError for a file of another instrument."""
     bench = read_bench(path)
-    instrument = bench.header.instrument
-    if instrument != INSTRUMENT_NAME:
-        raise PerfError(
-            f"{str(path)!r} was recorded by the instrument {instrument or 'training'!r} and is no run of"
-            " experiments; compare experiments with experiments"
-        )
+    check_instrument(path, bench.header, INSTRUMENT_NAME, "compare experiments with experiments")
     found: dict[Key, list[BenchPoint]] = {}
     for part in bench.parts.values():
         for point in part.points:
@@ -172,14 +161,6 @@ def _rounds(runs: Sequence[Run], cut: int, keys: Sequence[Key], count: int) -> l
 def _left_out(run: Run, keys: Sequence[Key]) -> dict[str, int]:
     missing = len(run.points) - len(keys)
     return {"points that not every run has": missing} if missing else {}
-
-
-def _differences(base: Bench, new: Bench) -> list[Difference]:
-    one, other = _configuration(base), _configuration(new)
-    names = dict.fromkeys([*one, *other])
-    return [
-        Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
-    ]
 
 
 def _configuration(bench: Bench) -> dict[str, object]:

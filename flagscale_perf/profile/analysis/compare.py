@@ -13,17 +13,10 @@ import numpy as np
 from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import (
-    STATISTICS,
-    UNDECIDED,
-    CompareOptions,
-    Comparison,
-    Difference,
-    Gate,
-    RunEntry,
-    culprits,
-)
-from flagscale_perf.analysis.compare.judge import SLOWER, Judge, Row
+from flagscale_perf.analysis.compare.compare import STATISTICS, UNDECIDED, CompareOptions, Comparison
+from flagscale_perf.analysis.compare.judge import SLOWER, Row
+from flagscale_perf.analysis.compare.paired import Judged, Paired
+from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.profile.analysis.drawn import colour_of
 from flagscale_perf.profile.analysis.layers import OUTSIDE, Place
 from flagscale_perf.profile.analysis.observer import Observer, observers_of
@@ -44,10 +37,10 @@ LABELS = {  # and decimals
     "observer": ("profiled step by clean step", 3),
 }
 REMARKS = (
-    "kinds of work and places are of profiled steps, with what profiling costs: what they take in a single"
-    " step is not recorded, so they are taken to spread as the steps do",
-    "each kind of step is judged by itself, in parts of BASE's step of this kind; all intervals of its parts"
-    " together hold with 95 %",
+    "kinds of work and places come from profiled steps, including the cost of profiling: their time in single"
+    " steps is not recorded, so they are assumed to spread as the steps do",
+    "each kind of step is judged by itself, relative to BASE's step of this kind; the intervals of its parts"
+    " hold jointly with 95 %",
 )
 _TOKENS = "tokens of a {} step"
 _PLACE = ("host", "model", "device", "mode", "world_size", "tensor_size", "pipeline_size", "data_size",
@@ -74,6 +67,11 @@ class Run:
     def title(self) -> str:
         """Name of the run in the comparison."""
         return self.path.stem
+
+    @property
+    def skipped_lines(self) -> int:
+        """Lines of the file that are no records."""
+        return self.profile.reading.skipped
 
     def steps(self, phase: str, basis: str) -> list[Frame]:
         """Steps of this kind and basis, one array for each rank that has any, in their order."""
@@ -102,46 +100,12 @@ class Run:
         return max(0, min(max(early, default=0), count // WARMUP_SHARE, count - ENOUGH))
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The comparison of one kind of step.
-
-    Attributes:
-        phase, basis: which steps: those of this kind, with or without the profiler.
-        times: of each run, equally many, milliseconds.
-        left_out: of each run, by the reason.
-        whole, parts, gate: as in `Comparison`.
-    """
-
-    phase: str
-    basis: str
-    times: Sequence[Sequence[float]]
-    left_out: Sequence[Mapping[str, int]]
-    judge: Judge
-    whole: Row
-    parts: Sequence[Row]
-    gate: Gate | None
-
-    @property
-    def noun(self) -> str:
-        """What is judged."""
-        return f"{self.basis} {self.phase} step"
-
-    @property
-    def gravity(self) -> tuple[int, bool, float]:
-        """For sorting: the larger, the worse the verdict."""
-        outcome = None if self.gate is None else self.gate.outcome
-        is_slower = self.whole.verdict == SLOWER
-        share = self.whole.share or 0.0
-        return {SLOWER: 2, UNDECIDED: 1}.get(outcome or "", 0), is_slower, share if is_slower else 0.0
-
-
 def report_of(result: Comparison) -> Report:
     """The report as blocks, the same for every output format."""
     noun = result.basis
     remarks = list(REMARKS)
     if any(one.name.startswith(_TOKENS.partition("{")[0]) for one in result.differences):
-        remarks.append("the sides' steps differ in tokens: times are of a step, not of a token")
+        remarks.append("the sides' steps differ in tokens: times are per step, not per token")
     return comparison.report_of(result, LABELS, remarks, (noun, f"a {noun}"))
 
 
@@ -149,36 +113,35 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     """Compares the runs of one side with those of the other. Raises PerfError if they cannot be compared."""
     runs, cut = [_read(path) for path in (*base, *new)], len(base)
     same = sides.on_both_sides(runs[:cut], runs[cut:])
-    judged = [_judged(runs, cut, steps, options, same is not None) for steps in _bases(runs).items()]
-    lead = max(judged, key=lambda one: one.gravity)
-    others = [row for one in judged if one is not lead for row in _other(one)]
-    entries = [
-        RunEntry(str(run.path), run.title, middle, dict(left_out), run.profile.reading.skipped)
-        for run, middle, left_out in zip(runs, lead.judge.medians, lead.left_out, strict=True)
-    ]
-    count = len(lead.times[0])
-    return Comparison(
-        judged=options.judge, basis=lead.noun, unit="ms", iterations=count, first_iteration=1,
-        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=sides.figures(_side(lead, runs[:cut], lead.times[:cut]),
-                              _side(lead, runs[cut:], lead.times[cut:])),
-        whole=lead.whole, phases=[*lead.parts, *others], culprits=culprits(lead.whole, lead.parts),
-        noise=lead.judge.noise, noise_source=sides.noise_source(lead.judge, options),
-        block_length=lead.judge.block_length, smallest_visible=lead.judge.smallest_visible,
-        differences=_differences(runs[0], runs[cut], lead.phase), same_run=same, gate=lead.gate,
-        charts=[sides.trend(lead.times, cut, f"Time of a {lead.noun}", "step"), *_bars(lead.parts)],
-    )  # fmt: skip
+    judged = {
+        phase: _paired(runs, cut, (phase, basis), options, same).judged(options)
+        for phase, basis in _bases(runs).items()
+    }
+    main = max(judged, key=lambda phase: _gravity(judged[phase]))
+    lead, paired = judged[main], judged[main].paired
+    return lead.comparison(
+        (
+            _side([run.observers[main] for run in runs[:cut]], paired.times[:cut]),
+            _side([run.observers[main] for run in runs[cut:]], paired.times[cut:]),
+        ),
+        sides.differences(_configuration(runs[0], main), _configuration(runs[cut], main)),
+        [sides.trend(paired.times, cut, f"Time of a {paired.noun}", "step"), *_bars(lead.parts)],
+        [row for phase, one in judged.items() if phase != main for row in _other(phase, one)],
+    )
+
+
+def _gravity(judged: Judged) -> tuple[int, bool, float]:
+    """For sorting kinds of steps: the larger, the worse the verdict."""
+    outcome = None if judged.gate is None else judged.gate.outcome
+    is_slower = judged.whole.verdict == SLOWER
+    share = judged.whole.share or 0.0
+    return {SLOWER: 2, UNDECIDED: 1}.get(outcome or "", 0), is_slower, share if is_slower else 0.0
 
 
 def _read(path: Path) -> Run:
     """Raises PerfError if the file is not a profile's run file or holds no rows."""
     profile = read_profile(path)
-    instrument = profile.header.instrument
-    if instrument != INSTRUMENT_NAME:
-        raise PerfError(
-            f"{str(path)!r} was recorded by the instrument {instrument or 'training'!r} and is no profile;"
-            " compare a profile with a profile"
-        )
+    check_instrument(path, profile.header, INSTRUMENT_NAME, "compare a profile with a profile")
     return Run(path, profile, sums_of(profile), observers_of(profile))
 
 
@@ -206,23 +169,20 @@ def _too_few(runs: Sequence[Run], phase: str) -> str:
     clean, profiled = (len(run.times(phase, basis)) for basis in (CLEAN, PROFILED))
     more = MIN_STEPS - max(clean, profiled)
     return (
-        f"{str(run.path)!r} has {clean} clean and {profiled} profiled {phase} steps: whether they differ from"
-        " others cannot be told, as nobody knows what one step differs by from the next; it needs"
-        f" {more} more of a sort, and {ENOUGH} or more for a narrow interval: --perf-profile-steps 20-29"
+        f"{str(run.path)!r} has {clean} clean and {profiled} profiled {phase} steps, too few to tell"
+        f" a difference from noise; it needs {more} more of one sort, and {ENOUGH} or more for a narrow"
+        " interval: --perf-profile-steps 20-29"
     )
 
 
-def _judged(
-    runs: Sequence[Run], cut: int, steps: tuple[str, str], options: CompareOptions, is_same: bool
-) -> Judged:
+def _paired(
+    runs: Sequence[Run], cut: int, steps: tuple[str, str], options: CompareOptions, same: str | None
+) -> Paired:
     phase, basis = steps
     firsts = [run.first(phase, basis, options.warmup) for run in runs]
     kept = [run.times(phase, basis)[first:] for run, first in zip(runs, firsts, strict=True)]
     count = min(map(len, kept))
     times, statistic = [row[:count] for row in kept], STATISTICS[options.judge]
-    judge = Judge(times, cut, NOISE if options.noise is None else options.noise, statistic)
-    whole = judge.whole()
-    parts = judge.parts(_parts([run.sums[phase] for run in runs], times, statistic))
     other = PROFILED if basis == CLEAN else CLEAN
     left_out = [
         {
@@ -235,8 +195,11 @@ def _judged(
         }
         for run, first, row in zip(runs, firsts, kept, strict=True)
     ]
-    gate = sides.gate_of(judge, whole, options.fail_if_slower, is_same, MAX_STEPS)
-    return Judged(phase, basis, times, left_out, judge, whole, parts, gate)
+    return Paired(
+        runs, cut, f"{basis} {phase} step", times,
+        parts=_parts([run.sums[phase] for run in runs], times, statistic),
+        left_out=left_out, most=MAX_STEPS, noise=NOISE, same_run=same,
+    )  # fmt: skip
 
 
 def _parts(
@@ -272,27 +235,19 @@ def _title(place: Place) -> str:
     return "outside of modules" if place.name == OUTSIDE else f"module {place.name}"
 
 
-def _other(one: Judged) -> list[Row]:
-    """Rows for a kind of step that is not judged first; shares are of its own step time."""
+def _other(phase: str, one: Judged) -> list[Row]:
+    """Rows for a kind of step other than the main one; shares are of its own step time."""
     return [
-        replace(one.whole, name=f"a {one.noun}"),
-        *(replace(row, name=f"{one.phase}, {row.name}") for row in one.parts),
+        replace(one.whole, name=f"a {one.paired.noun}"),
+        *(replace(row, name=f"{phase}, {row.name}") for row in one.parts),
     ]
 
 
-def _side(lead: Judged, runs: Sequence[Run], times: Sequence[Sequence[float]]) -> dict[str, float | None]:
-    ratios = [ratio for run in runs if (ratio := run.observers[lead.phase].ratio) is not None]
+def _side(observers: Sequence[Observer], times: Sequence[Sequence[float]]) -> dict[str, float | None]:
+    ratios = [observer.ratio for observer in observers if observer.ratio is not None]
     return sides.typical([time for row in times for time in row]) | {
         "observer": bootstrap.mean(ratios) if ratios else None
     }
-
-
-def _differences(base: Run, new: Run, phase: str) -> list[Difference]:
-    one, other = _configuration(base, phase), _configuration(new, phase)
-    names = dict.fromkeys([*one, *other])
-    return [
-        Difference(name, one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)
-    ]
 
 
 def _configuration(run: Run, phase: str) -> dict[str, object]:

@@ -5,21 +5,16 @@ noise.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import (
-    STATISTICS,
-    CompareOptions,
-    Comparison,
-    Difference,
-    RunEntry,
-    culprits,
-)
-from flagscale_perf.analysis.compare.judge import Judge, Row
-from flagscale_perf.rpc.analysis.units import CALL, LAYER, MAX_UNITS, SessionUnits, Unit, read_units
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.judge import Row
+from flagscale_perf.analysis.compare.paired import Paired
+from flagscale_perf.rpc.analysis.units import CALL, MAX_UNITS, SessionUnits, Unit, read_units
 from flagscale_perf.rpc.figures import MB, method_name
 from flagscale_perf.rpc.stages import ALL_STAGES
 from flagscale_perf.spine.clock import NS_PER_MS
@@ -58,33 +53,19 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         )
     count = min(len(run.units) for run in runs)
     rows = [run.units[:count] for run in runs]
-    noise = NOISE if options.noise is None else options.noise
-    times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
-    judge = Judge(times, cut, noise, STATISTICS[options.judge])
-    whole, parts = judge.whole(), judge.parts(_parts(rows))
-    same_run = sides.on_both_sides(runs[:cut], runs[cut:])
-    entries = [
-        RunEntry(
-            str(run.path),
-            run.title,
-            middle,
-            sides.left_out(run.left_out, len(run.units) - count),
-            run.skipped_lines,
-        )
-        for run, middle in zip(runs, judge.medians, strict=True)
-    ]
-    return Comparison(
-        judged=options.judge, basis=runs[0].kind, unit="ms", iterations=count,
-        first_iteration=rows[0][0].number, last_iteration=rows[0][-1].number, is_by_iteration=True,
-        base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=sides.figures(_side(rows[:cut]), _side(rows[cut:])),
-        whole=whole, phases=parts, culprits=culprits(whole, parts),
-        noise=judge.noise, noise_source=sides.noise_source(judge, options),
-        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=_differences(runs[0], runs[cut]), same_run=same_run,
-        gate=sides.gate_of(judge, whole, options.fail_if_slower, same_run is not None, MAX_UNITS),
-        charts=_charts(rows, cut, parts),
-    )  # fmt: skip
+    judged = Paired(
+        runs, cut, runs[0].kind,
+        times=[[unit.total_ns / NS_PER_MS for unit in row] for row in rows],
+        parts=_parts(rows),
+        left_out=[sides.left_out(run.left_out, len(run.units) - count) for run in runs],
+        most=MAX_UNITS, noise=NOISE, same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
+    ).judged(options)  # fmt: skip
+    result = judged.comparison(
+        (_side(rows[:cut]), _side(rows[cut:])),
+        sides.differences(_configuration(runs[0]), _configuration(runs[cut])),
+        _charts(judged.paired, judged.parts),
+    )
+    return replace(result, first_iteration=rows[0][0].number, last_iteration=rows[0][-1].number)
 
 
 def _parts(rows: Sequence[Sequence[Unit]]) -> Mapping[str, list[list[float | None]]]:
@@ -111,21 +92,15 @@ def _side(rows: Sequence[Sequence[Unit]]) -> dict[str, float | None]:
     }
 
 
-def _differences(base: SessionUnits, new: SessionUnits) -> list[Difference]:
-    """Facts that differ, except measurements: the machine's speed at the start, and the latency."""
-    one, other = base.facts.as_dict(), new.facts.as_dict()
+def _configuration(run: SessionUnits) -> dict[str, object]:
+    """Facts of the session, except measurements: the machine's speed at the start, and the latency."""
     measured = ("latency_ns", "copy_bytes_per_s", "epoch", "client")
-    return [
-        Difference(name, value, other[name])
-        for name, value in one.items()
-        if value != other[name] and name not in measured
-    ]
+    return {name: fact for name, fact in run.facts.as_dict().items() if name not in measured}
 
 
-def _charts(rows: Sequence[Sequence[Unit]], cut: int, parts: Sequence[Row]) -> list[Section]:
+def _charts(paired: Paired, parts: Sequence[Row]) -> list[Section]:
     """The runs superimposed, and the stages side by side."""
-    times = [[unit.total_ns / NS_PER_MS for unit in row] for row in rows]
-    trend = sides.trend(times, cut, "Time", LAYER if rows[0][0].calls > 1 else CALL)
+    trend = sides.trend(paired.times, paired.cut, "Time", paired.noun)
     bars = [_bar(side, parts) for side in ("base", "new")]
     room = max(sum(part.value or 0.0 for part in bar.parts) for bar in bars)
     drawn = [StackedBar(bar.title, bar.unit, bar.parts, room, in_words=False) for bar in bars]

@@ -12,15 +12,8 @@ from pathlib import Path
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import (
-    STATISTICS,
-    CompareOptions,
-    Comparison,
-    Difference,
-    RunEntry,
-    culprits,
-)
-from flagscale_perf.analysis.compare.judge import Judge
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.errors import PerfError
@@ -125,31 +118,19 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     runs = [_read(path, options.warmup) for path in (*base, *new)]
     cut, count = len(base), min(len(run.rounds) for run in runs)
     rows = [run.rounds[:count] for run in runs]
-    times = [[one.total_ns / NS_PER_MS for one in row] for row in rows]
-    noise = NOISE if options.noise is None else options.noise
-    judge = Judge(times, cut, noise, STATISTICS[options.judge])
-    whole, parts = judge.whole(), judge.parts(_parts(rows))
-    same = sides.on_both_sides(runs[:cut], runs[cut:])
-    entries = [
-        RunEntry(
-            str(run.path),
-            run.path.stem,
-            middle,
-            sides.left_out(run.left_out, len(run.rounds) - count),
-            run.skipped_lines,
-        )
-        for run, middle in zip(runs, judge.medians, strict=True)
-    ]
-    return Comparison(
-        judged=options.judge, basis=ROUND, unit="ms", iterations=count, first_iteration=1,
-        last_iteration=count, is_by_iteration=True, base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=sides.figures(_side(rows[:cut]), _side(rows[cut:])), whole=whole, phases=parts,
-        culprits=culprits(whole, parts), noise=judge.noise, noise_source=sides.noise_source(judge, options),
-        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=_differences(runs[0], runs[cut]), same_run=same,
-        gate=sides.gate_of(judge, whole, options.fail_if_slower, same is not None, MAX_ROUNDS),
-        charts=[sides.trend(times, cut, "Time of a round", ROUND)],
+    paired = Paired(
+        runs, cut, ROUND,
+        times=[[one.total_ns / NS_PER_MS for one in row] for row in rows],
+        parts=_parts(rows),
+        left_out=[sides.left_out(run.left_out, len(run.rounds) - count) for run in runs],
+        most=MAX_ROUNDS, noise=NOISE, same_run=sides.on_both_sides(runs[:cut], runs[cut:]),
     )  # fmt: skip
+    differences = sides.differences(runs[0].facts, runs[cut].facts)
+    return paired.judged(options).comparison(
+        (_side(rows[:cut]), _side(rows[cut:])),
+        sorted(differences, key=lambda one: one.name),
+        [sides.trend(paired.times, cut, "Time of a round", ROUND)],
+    )
 
 
 def _read(path: Path, warmup: int) -> Rounds:
@@ -201,9 +182,3 @@ def _side(rows: Sequence[Sequence[Round]]) -> dict[str, float | None]:
     return sides.typical([one.total_ns / NS_PER_MS for one in rounds]) | {
         "moved_mb": bootstrap.mean([one.moved_bytes / MIB for one in rounds]),
     }
-
-
-def _differences(base: Rounds, new: Rounds) -> list[Difference]:
-    names = sorted({*base.facts, *new.facts})
-    pairs = [(name, base.facts.get(name), new.facts.get(name)) for name in names]
-    return [Difference(name, one, other) for name, one, other in pairs if one != other]

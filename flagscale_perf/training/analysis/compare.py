@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report, Section
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import sides as of_sides
-from flagscale_perf.analysis.compare.compare import (
-    STATISTICS,
-    CompareOptions,
-    Comparison,
-    RunEntry,
-    culprits,
-)
-from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.analysis.compare.compare import CompareOptions, Comparison
+from flagscale_perf.analysis.compare.judge import Row
+from flagscale_perf.analysis.compare.paired import Paired
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.basis import (
     ITERATION,
@@ -81,32 +77,25 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
     times = [
         _values(row, by, [step.iteration_ns for step in row]) for row, by in zip(rows, basis, strict=True)
     ]
-    judge = Judge(
-        [[time or 0.0 for time in row] for row in times],
-        cut,
-        _assumed(options, is_rehearsal),
-        STATISTICS[options.judge],
+    judged = Paired(
+        runs, cut, basis[0].name,
+        times=[[time or 0.0 for time in row] for row in times],
+        parts=_phases(rows, basis), left_out=aligned.left_out, most=MAX_STEPS,
+        noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
+        same_run=same_run, unit=basis[0].unit,
+        assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
+    ).judged(options)  # fmt: skip
+    result = judged.comparison(
+        (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
+        differences(*sides),
+        _charts(sides, judged.parts, basis[0].unit),
     )
-    whole, phases = judge.whole(), judge.parts(_phases(rows, basis))
-    entries = [
-        RunEntry(str(run.path), run.header.session_id, middle, left_out, run.skipped_lines)
-        for run, middle, left_out in zip(runs, judge.medians, aligned.left_out, strict=True)
-    ]
-    return Comparison(
-        judged=options.judge, basis=basis[0].name, unit=basis[0].unit,
-        iterations=len(rows[0]), first_iteration=rows[0][0].iteration, last_iteration=rows[0][-1].iteration,
+    return replace(
+        result,
+        first_iteration=rows[0][0].iteration,
+        last_iteration=rows[0][-1].iteration,
         is_by_iteration=aligned.is_by_iteration,
-        base_runs=entries[:cut], new_runs=entries[cut:],
-        figures=of_sides.figures(
-            _side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])
-        ),
-        whole=whole, phases=phases, culprits=culprits(whole, phases),
-        noise=judge.noise, noise_source=of_sides.noise_source(judge, options, _assumed_for(is_rehearsal)),
-        block_length=judge.block_length, smallest_visible=judge.smallest_visible,
-        differences=differences(*sides), same_run=same_run,
-        gate=of_sides.gate_of(judge, whole, options.fail_if_slower, same_run is not None, MAX_STEPS),
-        charts=_charts(sides, phases, basis[0].unit),
-    )  # fmt: skip
+    )
 
 
 def _charts(
@@ -169,14 +158,6 @@ def _values(row: Sequence[Step], basis: Basis, times_ns: Sequence[int | None]) -
         None if time_ns is None else basis.of(step, time_ns)
         for step, time_ns in zip(row, times_ns, strict=True)
     ]
-
-
-def _assumed(options: CompareOptions, is_rehearsal: bool) -> float:
-    return options.noise if options.noise is not None else REHEARSAL_NOISE if is_rehearsal else NOISE
-
-
-def _assumed_for(is_rehearsal: bool) -> str:
-    return f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}"
 
 
 def _side(runs: Sequence[RunSteps], rows: Sequence[list[Step]], basis: Basis) -> dict[str, float | None]:

@@ -67,6 +67,11 @@ class RunSteps:
         """Of the header."""
         return RunFacts.of(self.header.facts)
 
+    @property
+    def title(self) -> str:
+        """Name of the run in the comparison."""
+        return self.header.session_id
+
     def is_same_as(self, other: RunSteps) -> bool:
         """Whether it is that run, from the same file or a copy of it."""
         return self.path.samefile(other.path) or (self.header, self.steps) == (other.header, other.steps)

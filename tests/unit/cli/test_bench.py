@@ -98,7 +98,7 @@ def test_files_are_made_again_from_the_run_file(stand_in, tmp_path: Path, capsys
 def test_a_run_of_another_instrument_is_refused(tmp_path: Path, capsys) -> None:
     (tmp_path / "perf_records_20240129_103000.jsonl").write_bytes(encode(make_header()))
     assert main(["bench", "report", str(tmp_path)]) == 2
-    assert "is no run of experiments but of 'training'" in capsys.readouterr().err
+    assert "was recorded by the instrument 'training', not by 'bench'" in capsys.readouterr().err
 
 
 def test_without_plotly_there_is_no_page_and_everything_else(

@@ -59,7 +59,7 @@ def test_0_rows_are_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_run_file_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "perf_records_20240129_103000.jsonl").write_bytes(encode(make_header()))
     assert main(["profile", "report", str(tmp_path)]) == 2
-    assert "is no profile but of 'training'" in capsys.readouterr().err
+    assert "was recorded by the instrument 'training', not by 'profile'" in capsys.readouterr().err
 
 
 def test_a_place_where_no_file_can_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_no_number(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'0' is not a whole number, 1 or more" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         _chosen("--causal", "somewhere")
-    assert "'somewhere' is no place RANK, RANK:MODULE or RANK:MODULE:OPERATOR" in capsys.readouterr().err
+    assert "'somewhere' is not a place RANK, RANK:MODULE or RANK:MODULE:OPERATOR" in capsys.readouterr().err
 
 
 def test_predict_says_what_a_step_needs(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import CompareOptions, Figure, Gate
+from flagscale_perf.analysis.compare.compare import CompareOptions, Difference, Figure, Gate
 from flagscale_perf.analysis.compare.judge import Judge
 from flagscale_perf.spine.errors import PerfError
 
@@ -70,4 +70,11 @@ def test_runs_are_drawn_over_each_other() -> None:
     assert [(line.label, line.y, line.colour) for line in lines] == [
         ("BASE 1", TIMES[0], "blue"),
         ("NEW 1", TIMES[1], "orange"),
+    ]
+
+
+def test_the_facts_that_differ_in_their_order() -> None:
+    assert sides.differences({"cores": 2, "host": "a"}, {"host": "a", "cores": 4, "load": 1.0}) == [
+        Difference("cores", 2, 4),
+        Difference("load", None, 1.0),
     ]

@@ -81,7 +81,7 @@ def test_a_slower_layer_is_found_and_named_by_layer_and_by_kind_of_work(tmp_path
     assert (observer.name, observer.base) == ("observer", pytest.approx(1.05, rel=0.02))
     words = text.render(report_of(found))
     assert "judged is the median time of a clean train step" in words
-    assert "kinds of work and places are of profiled steps, with what profiling costs" in words
+    assert "kinds of work and places come from profiled steps, including the cost of profiling" in words
 
 
 def test_the_same_again_is_no_difference_and_itself_is_said(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_steps_of_other_lengths_are_said(tmp_path: Path) -> None:
     assert [(one.name, one.base, one.new) for one in found.differences] == [
         ("tokens of a train step", 4096, 8192)
     ]
-    assert "times are of a step, not of a token" in text.render(report_of(found))
+    assert "times are per step, not per token" in text.render(report_of(found))
 
 
 def test_every_format_shows_it(tmp_path: Path) -> None:
@@ -191,12 +191,12 @@ def test_the_sort_with_enough_steps_goes_before_clean_ones(tmp_path: Path) -> No
 
 def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
     one = _run(tmp_path / "one", steps=1)
-    with pytest.raises(PerfError, match=r"has 1 clean and 1 profiled train steps: .* it needs 1 more of a"):
+    with pytest.raises(PerfError, match=r"has 1 clean and 1 profiled train steps, .* it needs 1 more of one"):
         compare([one], [one], CompareOptions())
     run, decode = _run(tmp_path / "run"), _run(tmp_path / "decode", {"decode": 0})
     with pytest.raises(PerfError, match="no kind of profiled step in common: .* has train; .* has decode"):
         compare([run], [decode], CompareOptions())
     with pytest.raises(PerfError, match="is named twice, and a run counts once"):
         compare([run, run], [decode], CompareOptions())
-    with pytest.raises(PerfError, match="'training' and is no profile; compare a profile with a profile"):
+    with pytest.raises(PerfError, match="'training', not by 'profile'; compare a profile with a profile"):
         compare([run], [write(tmp_path / "perf_records_20240129_103000.jsonl", steady(3))], CompareOptions())

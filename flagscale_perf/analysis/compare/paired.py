@@ -1,0 +1,123 @@
+"""Runs compared unit by unit (a step, a call, a round ...): what is the same for every instrument."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from flagscale_perf.analysis.blocks import Section
+from flagscale_perf.analysis.compare import sides
+from flagscale_perf.analysis.compare.compare import (
+    STATISTICS,
+    CompareOptions,
+    Comparison,
+    Difference,
+    Gate,
+    RunEntry,
+    culprits,
+)
+from flagscale_perf.analysis.compare.judge import Judge, Row
+
+
+class Run(sides.Run, Protocol):
+    """One run of a side.
+
+    Attributes:
+        skipped_lines: lines of the file that are no records.
+    """
+
+    @property
+    def skipped_lines(self) -> int:
+        """See above."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Runs with equally many units each; the n-th unit of one run is compared with the n-th of the others.
+
+    Attributes:
+        runs: BASE's first.
+        cut: how many of them are BASE's.
+        noun: what a unit is called.
+        times: of each run's units, in `unit`.
+        parts: of these times, by name; None where a unit has no such part.
+        left_out: units of each run that are not compared, by the reason.
+        most: units of a run that can be compared.
+        noise: standard deviation to assume between two runs of one configuration, as a share.
+        same_run: title of a run that is on both sides; None if there is none.
+        unit: of the times.
+        assumed: where `noise` is from.
+    """
+
+    runs: Sequence[Run]
+    cut: int
+    noun: str
+    times: Sequence[Sequence[float]]
+    parts: Mapping[str, list[list[float | None]]]
+    left_out: Sequence[Mapping[str, int]]
+    most: int
+    noise: float
+    same_run: str | None
+    unit: str = "ms"
+    assumed: str = "assumed"
+
+    def judged(self, options: CompareOptions) -> Judged:
+        """What can be said of the times."""
+        noise = self.noise if options.noise is None else options.noise
+        judge = Judge(self.times, self.cut, noise, STATISTICS[options.judge])
+        whole, parts = judge.whole(), judge.parts(self.parts)
+        is_same = self.same_run is not None
+        gate = sides.gate_of(judge, whole, options.fail_if_slower, is_same, self.most)
+        return Judged(self, options, judge, whole, parts, gate)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Runs and the verdict on them.
+
+    Attributes:
+        paired: the runs.
+        options: by which they were judged.
+        judge: which did it.
+        whole, parts, gate: as in `Comparison`.
+    """
+
+    paired: Paired
+    options: CompareOptions
+    judge: Judge
+    whole: Row
+    parts: list[Row]
+    gate: Gate | None
+
+    def comparison(
+        self,
+        figures: tuple[Mapping[str, float | None], Mapping[str, float | None]],
+        differences: list[Difference],
+        charts: Sequence[Section] = (),
+        others: Sequence[Row] = (),
+    ) -> Comparison:
+        """The whole comparison.
+
+        Args:
+            figures: of BASE and of NEW.
+            differences: facts and options in which the sides differ.
+            charts: as in `Comparison`.
+            others: rows to show after the parts, of which nothing is said.
+        """
+        paired, judge = self.paired, self.judge
+        entries = [
+            RunEntry(str(run.path), run.title, middle, dict(left_out), run.skipped_lines)
+            for run, middle, left_out in zip(paired.runs, judge.medians, paired.left_out, strict=True)
+        ]
+        count = len(paired.times[0])
+        return Comparison(
+            judged=self.options.judge, basis=paired.noun, unit=paired.unit,
+            iterations=count, first_iteration=1, last_iteration=count, is_by_iteration=True,
+            base_runs=entries[: paired.cut], new_runs=entries[paired.cut :],
+            figures=sides.figures(*figures),
+            whole=self.whole, phases=[*self.parts, *others], culprits=culprits(self.whole, self.parts),
+            noise=judge.noise, noise_source=sides.noise_source(judge, self.options, paired.assumed),
+            block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+            differences=differences, same_run=paired.same_run, gate=self.gate, charts=charts,
+        )  # fmt: skip
