@@ -15,7 +15,6 @@ from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
 MS = Unit("ms", 1e6, 3, base=1e9)
 MB = Unit("MB", 1 << 20, 3)  # as the logs mean it: 1024 * 1024 bytes
 MB_PER_S = Unit("MB/s", 1 << 20, 2)
-GOOD_BYTES_PER_S, FAIR_BYTES_PER_S = 500 << 20, 100 << 20  # the users' limits of throughput
 
 Operation: TypeAlias = Figure[OperationRecord, Starts]
 Call: TypeAlias = Figure[CallRecord, Starts]

@@ -18,7 +18,6 @@ from flagscale_perf.spine.session import labels_of
 REPORT_VERSION = 1
 ROW_HEAD = ("experiment", "figure", "unit", "case", "median", "min", "p95", "repetitions", "why")
 NOTHING = "no experiment has measured anything"
-GOOD_STATES = ("completed", "running")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ bubble.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -290,11 +290,3 @@ def _bubble(
 def _waited(side: Side) -> int:
     """The part of a wait in which the rank did nothing else; all of it if that is unknown."""
     return (side.wait_ns or 0) if side.exposed_wait_ns is None else side.exposed_wait_ns
-
-
-def worst_waits(operations: Iterable[Operation], most: int = 10) -> Iterator[tuple[Operation, Side]]:
-    """The longest waits as evidence: the operation and the rank that waited."""
-    waits = [(side.wait_ns, operation, side) for operation in operations for side in operation.sides]
-    known = [each for each in waits if each[0]]
-    for _, operation, side in sorted(known, key=lambda each: -(each[0] or 0))[:most]:
-        yield operation, side

@@ -294,7 +294,6 @@ RULES: tuple[CallsRule, ...] = (
     *(serialization, transport, many_calls, half_precision),
     *(shared_memory, repeated_kv, unfused_attention),
 )
-RECOMMENDED = frozenset({"serialization", "transport", "many_calls", "half_precision"})  # of the requirement
 
 
 def judge(report: CallsReport) -> CallsReport:

@@ -174,10 +174,6 @@ class SettleBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
     arena_from_bytes: Count
 
 
-class NoBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """Body of BYE."""
-
-
 B = TypeVar("B", bound=msgspec.Struct)
 
 

@@ -13,7 +13,6 @@ from flagscale_perf.profile.analysis.waits import (
     communication_of,
     lates_of,
     waits_of,
-    worst_waits,
 )
 from tests.profile_runs import Profiled
 from tests.unit.profile.analysis.test_communication import TP, collective, job, message
@@ -47,7 +46,6 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
         (300, 300, 5),
         (100, 100, 6),
     ]
-    assert [(o.sequence, side.rank, side.wait_ns) for o, side in worst_waits(operations, 1)] == [(5, 0, 300)]
 
 
 def test_the_bubble_of_two_stages() -> None:
