@@ -18,7 +18,7 @@ from flagscale_perf.profile.profiler import Profiler
 from flagscale_perf.profile.schedule import Schedule
 from flagscale_perf.spine.delays import Delays
 
-WORK_MS = (5, 45)
+WORK_MS = "5/45"  # of each rank
 
 
 class Slow(nn.Module):
@@ -36,12 +36,12 @@ class Slow(nn.Module):
         return made
 
 
-def main(directory: Path, rank: int, text: str) -> None:
+def main(directory: Path, rank: int, text: str, work_ms: str = WORK_MS) -> None:
     """Leaves a run file, and how many hooks there were in the middle and at the end."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
     torch.manual_seed(0)
-    model = nn.Sequential(Slow(WORK_MS[rank]))
+    model = nn.Sequential(Slow(float(work_ms.split("/")[rank])))
     options = ProfileOptions(Steps(1, 3), directory / "profile", causal=Delays.parse(text))
     schedule = Schedule.of(options)
     assert schedule is not None and options.causal is not None

@@ -28,7 +28,11 @@ def fail(request: Request) -> list[Array]:
 
 
 def wait(request: Request) -> list[Array]:
-    time.sleep(float(request.arguments["seconds"]))  # type: ignore[arg-type]
+    """For so long, or until there is a file of that name."""
+    until = request.arguments.get("until")
+    while until is not None and not os.path.exists(str(until)):
+        time.sleep(0.005)
+    time.sleep(float(request.arguments.get("seconds", 0)))  # type: ignore[arg-type]
     return []
 
 

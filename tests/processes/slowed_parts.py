@@ -5,11 +5,15 @@ PART:SECONDS[:WHEN[:RANK]]. PART is a phase of the monitor,
 "train_step", "sample" (each one loaded) or "checkpoint". WHEN:
 
 calls (the default): in every call of the part, a micro-batch each for forward, backward and data_loading.
+calls N-M: the same in steps N to M only.
 steps: once in every step.
+steps N-M: once in each of these.
 every N: once in every Nth step.
 bursts: once in each of five steps, at uneven distances.
 until N: once in every step before the Nth, without the first.
 growing N: once in every step, from nothing in the first to SECONDS in the Nth.
+
+What was slept, and from when to when the part ran, each rank says in `slept.say`.
 """
 
 from __future__ import annotations
@@ -22,6 +26,11 @@ import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+if __name__ == "__main__":
+    from slept import say  # this directory is where scripts are looked for, and "tests" is Megatron's
+else:
+    from tests.processes.slept import say
 
 OWNERS = {
     "sample": ("megatron.core.datasets.gpt_dataset", "GPTDataset", "__getitem__"),
@@ -56,22 +65,29 @@ BURSTS = tuple(start + step for start in (40, 62, 71, 99, 137) for step in range
 class Sleep:
     """When a plant sleeps."""
 
-    def __init__(self, seconds: float, when: str) -> None:
+    def __init__(self, part: str, seconds: float, when: str) -> None:
+        self.part = part
         self._seconds = seconds
         self._kind, _, number = when.partition(" ")
-        self._number = int(number or 1)
+        first, is_range, last = number.partition("-")
+        self._steps = range(int(first), int(last) + 1) if is_range else range(sys.maxsize)
+        self._number = 1 if is_range else int(number or 1)
         self._last = -1
 
-    def __call__(self) -> None:
-        if self._kind == "calls":
-            time.sleep(self._seconds)
-            return
+    def __call__(self) -> int:
+        """Sleeps, if it is time to; for how many nanoseconds."""
+        if self._kind == "calls" and len(self._steps) == sys.maxsize:
+            return self._sleep(1.0)
         from megatron.training import get_args
 
         step = getattr(get_args(), "curr_iteration", -1) + 1  # the host's count begins with 0
-        if step > 0 and step != self._last:
-            self._last = step
-            time.sleep(self._seconds * self._part(step))
+        is_new, self._last = step > 0 and step != self._last, step
+        return self._sleep(self._part(step)) if is_new or self._kind == "calls" else 0
+
+    def _sleep(self, part: float) -> int:
+        begin_ns = time.monotonic_ns()
+        time.sleep(self._seconds * part)
+        return time.monotonic_ns() - begin_ns if part else 0
 
     def _part(self, step: int) -> float:
         if self._kind == "growing":
@@ -80,14 +96,18 @@ class Sleep:
             return float(step % self._number == 0)
         if self._kind == "until":
             return float(1 < step < self._number)
-        return float(self._kind == "steps" or step in BURSTS)
+        return float(step in (BURSTS if self._kind == "bursts" else self._steps))
 
 
 def after(sleep: Sleep, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        sleep()
-        return function(*args, **kwargs)
+        begin_ns = time.monotonic_ns()
+        slept_ns = sleep()
+        made = function(*args, **kwargs)
+        if slept_ns:
+            say(sleep.part, slept_ns, begin_ns, time.monotonic_ns())
+        return made
 
     return call
 
@@ -95,7 +115,7 @@ def after(sleep: Sleep, function: Callable[..., Any]) -> Callable[..., Any]:
 def plant(part: str, seconds: float, when: str = "calls", rank: str = "") -> None:
     if rank and rank != os.environ["RANK"]:
         return
-    sleep = Sleep(seconds, when)
+    sleep = Sleep(part, seconds, when)
     if part == "forward":
         from megatron.core.pipeline_parallel import schedules
 
@@ -106,7 +126,8 @@ def plant(part: str, seconds: float, when: str = "calls", rank: str = "") -> Non
     elif part == "optimizer_inner_step":
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        register_optimizer_step_pre_hook(lambda *_: sleep())
+        hook = after(sleep, lambda *_: None)
+        register_optimizer_step_pre_hook(lambda *_: hook())
     else:
         module, owner_name, name = OWNERS[part]
         owner = import_module(module)

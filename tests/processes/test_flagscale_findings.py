@@ -1,8 +1,11 @@
-"""Real runs with one planted cause: it is the first finding, and what removing it would gain is what was
-planted.
+"""Real runs with planted causes: they are found, and what removing one would gain is what was planted, by
+what the processes say that they slept.
 """
 
+from __future__ import annotations
+
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,72 +14,120 @@ from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.training.analysis.fold import read_report
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
+from tests.processes.planted_runs import UNPLANTED
+from tests.processes.slept import Said, said, slept
 
-pytestmark = [pytest.mark.host, pytest.mark.alone]
+pytestmark = pytest.mark.host
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
-ITERATIONS, SAMPLES = 26, 4
-SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.025, 2, 0.08, 2.0
+ITERATIONS, SAMPLES, SAVE_EVERY = 26, 4, 13
+SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.1, 2, 0.08, 1.5
+RANK_EXCESS_S, RANK_ITERATIONS = 0.15, 40
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.03"}
+MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 
 
-def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Finding:
-    """The first finding of a run in which parts sleep."""
+@dataclass(frozen=True)
+class Run:
+    """One that has ended.
+
+    Attributes:
+        findings: without those that a busy machine may make on its own, the costliest first.
+    """
+
+    directory: Path
+    findings: list[Finding]
+    told: list[Said]
+
+    def finding(self, name: str) -> Finding:
+        """The one that is called so."""
+        (found,) = [each for each in self.findings if each.name == name]
+        return found
+
+    def slept_ns(self, what: str, step: int) -> int:
+        """In that part of that step."""
+        return slept(self.told, lambda each: (each.what, each.step) == (what, step))
+
+    @property
+    def steps_s(self) -> float:
+        """All iterations but the first."""
+        return sum(step["iteration_ns"] for step in fs.records(self.directory / "perf")[1:]) / 1e9
+
+
+def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Run:
     padded = [padded_stages.__file__] if env else []
-    script = [
-        SLOWED_PARTS,
-        plants,
-        *padded,
-        fs.train_gpt(),
-        *fs.TINY,
-        "--vocab-size",
-        4200,
-        "--train-iters",
-        ITERATIONS,
-    ]
-    monitor = [
-        "--enable-perf-monitor",
-        "--perf-breakdown",
-        "--perf-max-overhead",
-        100,
-        "--perf-log-dir",
-        "perf",
-    ]
-    finished = fs.run(
-        fs.torchrun(ranks, *fs.launched(*map(str, [*script, "--num-workers", 0, *more, *monitor]))),
-        tmp_path,
-        **env,
-    )
+    script = [SLOWED_PARTS, plants, *padded, fs.train_gpt(), *fs.TINY, "--vocab-size", 4200]
+    words = [*script, "--train-iters", ITERATIONS, "--num-workers", 0, *more, *MONITOR]
+    finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), tmp_path, **env)
     assert finished.returncode == 0, finished.output[-3000:]
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
     findings = read_report(path).findings
     print([(finding.name, finding.gain) for finding in findings])
-    assert findings[0].gain is not None
-    return findings[0]
+    return Run(tmp_path, [each for each in findings if each.name not in UNPLANTED], said(tmp_path))
 
 
-def seconds_of(tmp_path: Path) -> float:
-    """All iterations but the first."""
-    return sum(step["iteration_ns"] for step in fs.records(tmp_path / "perf")[1:]) / 1e9
+@pytest.fixture(scope="module")
+def slow_parts(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Samples are loaded slowly, and checkpoints are written slowly."""
+    directory = tmp_path_factory.mktemp("slow_parts")
+    save = ["--save", directory / "ckpt", "--save-interval", SAVE_EVERY, "--ckpt-format", "torch"]
+    return train(directory, f"sample:{SAMPLE_S},checkpoint:{CHECKPOINT_S}", *save)
 
 
-def test_a_slow_data_loader(tmp_path):
-    found = train(tmp_path, f"sample:{SAMPLE_S}")
-    planted_s = (ITERATIONS - 1) * SAMPLES * SAMPLE_S
-    assert found.name == "data_stall"
-    assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)
+def test_a_slow_data_loader_is_found(slow_parts: Run) -> None:
+    found, whole_s = slow_parts.findings[0], slow_parts.steps_s
+    steps = range(2, ITERATIONS + 1)
+    planted_s = len(steps) * statistics.median(slow_parts.slept_ns("sample", step) for step in steps) / 1e9
+    assert (found.name, found.phase) == ("data_stall", "data_loading")
+    assert found.gain == pytest.approx(planted_s / (whole_s - planted_s), rel=0.2)
 
 
-def test_a_slow_start(tmp_path):
-    """Steps 2 to 10 take 2 s more; how long the host itself starts is the machine's.
+def test_slow_data_is_data_loading_and_a_data_stall_in_every_step(slow_parts: Run) -> None:
+    rows = fs.records(slow_parts.directory / "perf", "phases")
+    assert len(rows) == ITERATIONS
+    for row in rows[1:]:
+        assert (
+            row["data_loading_ns"]
+            >= slow_parts.slept_ns("sample", row["iteration"])
+            >= SAMPLES * SAMPLE_S * 1e9
+        )
+    goodput = fs.summary(slow_parts.directory / "perf")["goodput"]
+    assert goodput["data_stall_s"] >= (ITERATIONS - 1) * SAMPLES * SAMPLE_S
+
+
+def test_a_slow_checkpoint_is_found(slow_parts: Run) -> None:
+    goodput = fs.summary(slow_parts.directory / "perf")["goodput"]
+    saving = [each for each in slow_parts.told if each.what == "checkpoint"]
+    planted_s, wall_s = sum(each.end_ns - each.begin_ns for each in saving) / 1e9, goodput["wall_s"]
+    assert len(saving) == ITERATIONS // SAVE_EVERY
+    assert slow_parts.finding("checkpoint").gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
+
+
+def test_a_slow_checkpoint_is_checkpoint_time_and_no_iterations(slow_parts: Run) -> None:
+    summary = fs.summary(slow_parts.directory / "perf")
+    saving = [each for each in slow_parts.told if each.what == "checkpoint"]
+    took_ns = {step["iteration"]: step["checkpoint_ns"] for step in fs.records(slow_parts.directory / "perf")}
+    assert [step for step, ns in took_ns.items() if ns] == [SAVE_EVERY, 2 * SAVE_EVERY]
+    for step, each in zip((SAVE_EVERY, 2 * SAVE_EVERY), saving, strict=True):
+        assert took_ns[step] >= each.end_ns - each.begin_ns >= CHECKPOINT_S * 1e9
+    goodput = summary["goodput"]
+    assert goodput["checkpoint_s"] == pytest.approx(sum(took_ns.values()) / 1e9)
+    parts = [value for name, value in goodput.items() if name not in ("wall_s", "ettr")]
+    assert sum(parts) == pytest.approx(goodput["wall_s"])
+
+
+def test_a_slow_start(tmp_path: Path) -> None:
+    """Steps 2 to 10 take longer; how long the host itself starts is the machine's.
     The advice is of this run: it has phases, no dataset and a CPU.
     """
-    iterations = 60
-    found = train(tmp_path, f"train_step:{START_S}:until 11", "--train-iters", iterations, **PADS)
+    iterations = 40
+    run = train(tmp_path, f"train_step:{START_S}:until 11", "--train-iters", iterations, **PADS)
+    (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
+    (found,) = [each for each in read_report(path).findings if each.name == "slow_start"]
     summary = fs.summary(tmp_path / "perf")
     settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
-    planted_s = 9 * START_S
-    assert (found.name, found.first_iteration) == ("slow_start", 2)
+    planted_s = slept(run.told, lambda each: each.what == "train_step") / 1e9
+    assert found.first_iteration == 2
     assert 10 <= found.iteration < iterations / 2
     assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
     assert settled["excess_s"] == pytest.approx(planted_s, rel=0.2)
@@ -92,41 +143,63 @@ def test_a_slow_start(tmp_path):
     assert len(arguments) > 400
 
 
-def test_a_slow_checkpoint(tmp_path):
-    found = train(
-        tmp_path,
-        f"checkpoint:{CHECKPOINT_S}",
-        "--save",
-        tmp_path / "ckpt",
-        "--save-interval",
-        13,
-        "--ckpt-format",
-        "torch",
-    )
-    planted_s, wall_s = 2 * CHECKPOINT_S, fs.summary(tmp_path / "perf")["goodput"]["wall_s"]
-    assert found.name == "checkpoint"
-    assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
-
-
-def test_a_slow_stage(tmp_path):
+def test_a_slow_stage(tmp_path: Path) -> None:
     microbatches = 12  # so many that the bubble is within its limit
     parallel = ["--pipeline-model-parallel-size", 2, "--global-batch-size", 2 * microbatches]
-    found = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *parallel, ranks=2, **PADS)
+    run = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *parallel, ranks=2, **PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
     work_ns = [ranks["work_ns"] for ranks in fs.records(tmp_path / "perf", "ranks")]
-    excess_ns = statistics.fmean(last_ns - first_ns for first_ns, last_ns in work_ns)
-    saved_s = (ITERATIONS - 1) * excess_ns / 2 * (microbatches - 1) / microbatches / 1e9
-    print(work_ns, saved_s, seconds_of(tmp_path))
-    assert excess_ns > microbatches * EXCESS_S / 2 * 1e9
-    assert found.name == "slow_stage"
-    assert found.gain == pytest.approx(saved_s / (seconds_of(tmp_path) - saved_s), rel=0.2)
+    first_ns, last_ns = map(statistics.median, zip(*work_ns, strict=True))
+    saved_s = (ITERATIONS - 1) * (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / 1e9
+    print(work_ns, saved_s, run.steps_s)
+    assert last_ns - first_ns > microbatches * EXCESS_S / 2 * 1e9
+    assert run.findings[0].name == "slow_stage"
+    assert run.findings[0].gain == pytest.approx(saved_s / (run.steps_s - saved_s), rel=0.2)
 
 
-def test_a_slow_rank(tmp_path):
-    iterations = 60  # it is named from the first whole block on to the last one
-    excess_s = 2 * EXCESS_S  # beyond what a busy machine does to a step
-    found = train(tmp_path, f"backward:{excess_s}:calls:1", "--train-iters", iterations, ranks=2, **PADS)
-    planted_s = (iterations - 1) * excess_s
-    assert (found.name, found.ranks) == ("straggler", [1])
-    assert found.gain == pytest.approx(planted_s / (seconds_of(tmp_path) - planted_s), rel=0.2)
+@pytest.fixture(scope="module")
+def slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Rank 1 works longer in its forward pass."""
+    more = ["--train-iters", RANK_ITERATIONS, "--perf-log-interval", 5]
+    plants = f"forward:{RANK_EXCESS_S}:calls:1"
+    return train(tmp_path_factory.mktemp("slow_rank"), plants, *more, ranks=2, **PADS)
+
+
+def excess_ns(run: Run) -> float:
+    """By how much longer rank 1 slept in its forward pass than rank 0 in a usual step."""
+    steps = range(2, RANK_ITERATIONS + 1)
+    first, second = (
+        statistics.median(
+            slept(run.told, lambda each: (each.rank, each.what, each.step) == (rank, "forward", step))  # noqa: B023
+            for step in steps
+        )
+        for rank in (0, 1)
+    )
+    return second - first
+
+
+def test_a_slow_rank_is_found(slow_rank: Run) -> None:
+    found, planted_s = slow_rank.findings[0], (RANK_ITERATIONS - 1) * excess_ns(slow_rank) / 1e9
+    assert (found.name, found.ranks, found.phase) == ("straggler", [1], "forward")
+    assert found.gain == pytest.approx(planted_s / (slow_rank.steps_s - planted_s), rel=0.2)
+
+
+def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:
+    perf, planted_ns = slow_rank.directory / "perf", excess_ns(slow_rank)
+    named, *_ = fs.records(perf, "straggler")
+    assert (named["ranks"], named["phase"], named["against"]) == ([1], "forward", "peers")
+    assert not named["is_over"]
+    # 20 steps from iteration 5 on; the block of the warm-up, 1 to 4, tells nothing
+    assert named["iteration"] <= 24
+    assert named["excess_ns"] == pytest.approx(planted_ns, rel=0.3)
+    assert {stragglers["ranks"][0] for stragglers in fs.records(perf, "straggler")} == {1}
+    nodes = fs.records(perf, "node")
+    assert sorted(rank for node in nodes for rank in node["ranks"]) == [0, 1]
+    assert len({pid for node in nodes for pid in node["pids"]}) == 2
+    blocks = fs.records(perf, "ranks")
+    assert (len(blocks[-1]["work_ns"]), blocks[-1]["silent"]) == (2, [])
+    # Rank 0 waits for as long as rank 1 works longer.
+    for name, later in (("work_ns", 1), ("wait_ns", 0)):
+        apart = [block[name][later] - block[name][1 - later] for block in blocks[1:]]
+        assert statistics.median(apart) == pytest.approx(planted_ns, rel=0.3)

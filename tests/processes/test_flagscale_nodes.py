@@ -17,12 +17,15 @@ pytestmark = [pytest.mark.host, pytest.mark.alone]
 PER_NODE = 2
 SLOW = PER_NODE * 2 - 1  # the last rank of the second node
 ITERATIONS = 30
+# The slow rank sleeps for several steps' time of the others, however busy these are.
+PADS = {"PADDED_FORWARD_S": "0.02", "PADDED_BACKWARD_S": "0.03", "PADDED_EXCESS_S": "0.4"}
 
 
 def node(machines: tuple[Machine, Machine], number: int, port: int) -> list[str]:
     """The command of one node."""
     script = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--micro-batch-size", 1, "--vocab-size", 4200]
-    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", 5, "--perf-log-dir"]
+    monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100]
+    monitor += ["--perf-log-interval", 5, "--perf-log-dir"]
     words = fs.launched(*map(str, [*script, "--train-iters", ITERATIONS, *monitor, "perf"]))
     address = [f"--master_addr={machines[0].address}", f"--master_port={port}"]
     torchrun = fs.torchrun(PER_NODE, "--nnodes=2", f"--node_rank={number}", *address, *words)
@@ -31,7 +34,7 @@ def node(machines: tuple[Machine, Machine], number: int, port: int) -> list[str]
 
 def run_nodes(machines: tuple[Machine, Machine], cwd: Path) -> list[fs.Finished]:
     """Both nodes to their ends."""
-    port, environment = fs.free_port(), {"GLOO_SOCKET_IFNAME": CABLE, "SLOW_RANK": str(SLOW)}
+    port, environment = fs.free_port(), {"GLOO_SOCKET_IFNAME": CABLE, "SLOW_RANK": str(SLOW), **PADS}
     nodes = [fs.start(node(machines, number, port), cwd, **environment) for number in range(2)]
     finished = [fs.finish(each) for each in nodes]
     assert [each.returncode for each in finished] == [0, 0], [each.output[-3000:] for each in finished]

@@ -4,12 +4,14 @@ crashes.
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, StepRecord
 from tests import fake_nvml
@@ -63,8 +65,16 @@ def test_readings_reach_the_interval_they_were_made_in(library: Path, tmp_path: 
         61,
         "",
     )
-    # a busy machine may let time go by between the mark and the counter
-    assert interval.energy_mj / interval.energy_ns * 10**9 == pytest.approx(300_000, rel=0.5)
+    # Of two readings; a busy machine lets time go by between a reading's mark and its counter, and no less.
+    readings = kept(tmp_path, HardwareRecord)
+    apart = {
+        (last.energy_mj - first.energy_mj, last.at_ns - first.at_ns)
+        for first, last in combinations(readings, 2)
+    }
+    assert (interval.energy_mj, interval.energy_ns) in apart
+    for reading in readings:
+        counted_ms = reading.energy_mj / 300  # 300 W since the machine's start
+        assert reading.at_ns / 1e6 - 1 <= counted_ms <= monotonic_ns() / 1e6
     hardware = ended_summary(tmp_path)["hardware"]
     assert (hardware["min_sm_clock_mhz"], hardware["nvlinks_active"], remarks(tmp_path)) == (1980, 17, [])
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from statistics import median
+
 import pytest
 
-from flagscale_perf.rpc.costs.calibration import WAYS, Plan, calibrate, connected
+from flagscale_perf.rpc.costs.calibration import WAYS, Line, Plan, calibrate, connected
 from flagscale_perf.rpc.costs.model import Traffic
 from flagscale_perf.rpc.costs.partner import start
 from flagscale_perf.rpc.errors import PeerGone
@@ -28,10 +31,9 @@ def test_a_plan_measures_up_to_the_largest_message_that_is_asked_for() -> None:
     assert Plan.up_to(0).sizes == (KIB,)
 
 
-@pytest.mark.alone
 def test_a_replay_takes_about_what_was_predicted() -> None:
-    """Within a factor of 4 here, in one of a few tries on a machine that may be busy: benchmarks/bench_rpc.py
-    shows how near it is.
+    """Within a factor of 4 here, by the median call of each size, which a busy machine disturbs as it does
+    those that are measured: benchmarks/bench_rpc.py shows how near it is.
     """
     calls = [(MIB, 64 * KIB), (64 * KIB, MIB), (KIB, KIB)] * 10
     plan = Plan((KIB, 64 * KIB, MIB), rounds=3, ways=WAYS[:3])
@@ -43,9 +45,17 @@ def _is_near(plan: Plan, calls: list[tuple[int, int]]) -> bool:
     with connected(plan) as lines:
         for line in lines:
             line.replay(source, calls)
-        took = [min(line.replay(source, calls) for _ in range(3)) for line in lines]
+        took = [_usual_ns(line, source, calls) for line in lines]
     predicted = [path.predict(Traffic.of(calls)).total_ns for path in found.paths]
     return all(t / 4 < p < t * 4 for t, p in zip(took, predicted, strict=True))
+
+
+def _usual_ns(line: Line, source: memoryview, calls: list[tuple[int, int]]) -> float:
+    """Of all these calls, each taking as long as the median one of its size."""
+    took: dict[tuple[int, int], list[int]] = defaultdict(list)
+    for sent, received in calls:
+        took[sent, received].append(line.exchange(source[:sent], received).total_ns)
+    return sum(median(took[call]) for call in calls)
 
 
 def test_a_partner_that_cannot_start_is_said() -> None:

@@ -112,11 +112,13 @@ def test_the_servers_error_comes_with_its_traceback(options):
     assert [record.status for record in records] == [Status.FAILED, Status.OK]
 
 
-def test_a_late_reply_is_not_taken_for_the_next_one(options):
+def test_a_late_reply_is_not_taken_for_the_next_one(options, tmp_path):
     with Client.connect(options) as client:
-        for _ in range(3):  # more often than there are slots
+        for number in range(3):  # more often than there are slots
+            go_on = tmp_path / f"go_on_{number}"
             with pytest.raises(CallTimeout):
-                client.call("Wait", arguments={"seconds": 0.2}, timeout_s=0.02)
+                client.call("Wait", arguments={"until": str(go_on)}, timeout_s=0.02)
+            go_on.touch()
             assert client.call("Echo", arguments={"a": 1}).arguments == {"a": 1}
 
 

@@ -291,7 +291,7 @@ def test_another_client_that_comes_and_goes_takes_nothing_along(endpoint, run_py
 # --- bytes that are changed on a sealed connection
 
 
-def test_a_changed_byte_of_a_sealed_array_is_noticed(endpoint):
+def test_a_changed_byte_of_a_sealed_array_is_noticed(endpoint, tmp_path):
     with serving(endpoint=endpoint), Client.connect(ClientOptions(endpoint=endpoint, seal=True)) as client:
         plain = torch.full((4096,), 3, dtype=torch.uint8)
         pending = client.submit("Echo", [array_of(plain)])
@@ -299,9 +299,11 @@ def test_a_changed_byte_of_a_sealed_array_is_noticed(endpoint):
         assert bytes(plain.numpy()[:64]) not in memory[:8192]
         assert bytes(pending.result().arrays[0].data) == bytes(plain.numpy())
         assert bytes(plain.numpy()[:64]) not in client._session.shared.arenas[1]._memory[:8192]
-        waiting = client.submit("Wait", arguments={"seconds": 0.2})
+        go_on = tmp_path / "go_on"
+        waiting = client.submit("Wait", arguments={"until": str(go_on)})
         changed = client.submit("Echo", [array_of(plain)])
         memory[client.hello.arena_bytes // 2 + 5] ^= 1
+        go_on.touch()
         assert waiting.result().arrays == []
         with pytest.raises(InvalidMessage, match="an encrypted array that was changed on its way"):
             changed.result()

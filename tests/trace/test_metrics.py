@@ -36,7 +36,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory, ray_session: Path) -> str:
 
     def has_all() -> bool:
         try:
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
                 pages.append(page.read().decode())
         except URLError:  # the writer is about to serve it
             return False

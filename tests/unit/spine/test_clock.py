@@ -12,11 +12,22 @@ import psutil
 import pytest
 
 from flagscale_perf.spine import clock
-from flagscale_perf.spine.clock import NS_PER_S, boot_id, monotonic_ns, process_start_ns
+from flagscale_perf.spine.clock import NS_PER_S, Anchor, boot_id, monotonic_ns, process_start_ns
 from tests.conftest import RunPython
 from tests.machines import AHEAD_S, other_clock
 
 REPO = Path(__file__).parents[3]
+
+
+def test_both_clocks_are_read_at_one_instant_though_the_processor_is_taken_away_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In the first look for 400 ns before the wall clock is read, in the last one for 300 ns behind it."""
+    monotonic = iter([1000, 1402, 2000, 2004, 3000, 3302])
+    wall = iter([1_401, 2_002, 3_002])
+    monkeypatch.setattr(clock, "monotonic_ns", lambda: next(monotonic))
+    monkeypatch.setattr(clock.time, "time_ns", lambda: next(wall))
+    assert Anchor.now() == Anchor(2_002, 2_002)
 
 
 def test_a_process_knows_when_it_began() -> None:
