@@ -211,9 +211,11 @@ def test_lines_go_to_stdout_where_that_is_asked_for(tmp_path: Path) -> None:
     [("WARN", "VERL_LOGGING_LEVEL=WARN"), ("", "VERL_LOGGING_LEVEL is not set, and its WARN")],
 )
 def test_a_level_that_hides_the_lines_is_said(level: str, said: str, tmp_path: Path) -> None:
-    with process(tmp_path, "call 2; pause 2", VERL_LOGGING_LEVEL=level) as one:
-        out, err = one.communicate()
-    assert (out, err) == (
+    with process(tmp_path, "call 2; wait", VERL_LOGGING_LEVEL=level) as one:
+        assert one.stderr is not None
+        told = one.stderr.readline()
+        out, err = one.communicate("\n")
+    assert (out, told + err) == (
         "",
         f"flagscale_perf: {said} hides [TQ-TRACE] and [TQ-DETAIL]; with INFO they are shown;"
         " the run file has all records\n",
