@@ -5,6 +5,7 @@ what the processes say that they slept.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.host
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 ITERATIONS, SAMPLES, SAVE_EVERY = 26, 4, 13
-SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.1, 2, 0.08, 1.5
+SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.1, 2, 0.06, 1.5
 RANK_EXCESS_S, RANK_ITERATIONS = 0.15, 40
-PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.03"}
+PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.02"}
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 
 
@@ -54,6 +55,16 @@ class Run:
         return sum(step["iteration_ns"] for step in fs.records(self.directory / "perf")[1:]) / 1e9
 
 
+def is_gain_of(found: Finding, slept_ns: Sequence[float], steps_s: float) -> bool:
+    """Whether it is that of removing what was slept in each step: between the usual step's in all steps, and
+    all of it, where a busy machine made some sleep for longer. To a tenth.
+    """
+    usual_s, all_s = len(slept_ns) * statistics.median(slept_ns) / 1e9, sum(slept_ns) / 1e9
+    share = (found.gain or 0.0) / (1 + (found.gain or 0.0))
+    print(share, usual_s / steps_s, all_s / steps_s)
+    return 0.9 * min(usual_s, all_s) / steps_s <= share <= 1.1 * max(usual_s, all_s) / steps_s
+
+
 def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Run:
     padded = [padded_stages.__file__] if env else []
     script = [SLOWED_PARTS, plants, *padded, fs.train_gpt(), *fs.TINY, "--vocab-size", 4200]
@@ -75,11 +86,10 @@ def slow_parts(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def test_a_slow_data_loader_is_found(slow_parts: Run) -> None:
-    found, whole_s = slow_parts.findings[0], slow_parts.steps_s
-    steps = range(2, ITERATIONS + 1)
-    planted_s = len(steps) * statistics.median(slow_parts.slept_ns("sample", step) for step in steps) / 1e9
+    found = slow_parts.findings[0]
     assert (found.name, found.phase) == ("data_stall", "data_loading")
-    assert found.gain == pytest.approx(planted_s / (whole_s - planted_s), rel=0.2)
+    slept_ns = [slow_parts.slept_ns("sample", step) for step in range(2, ITERATIONS + 1)]
+    assert is_gain_of(found, slept_ns, slow_parts.steps_s)
 
 
 def test_slow_data_is_data_loading_and_a_data_stall_in_every_step(slow_parts: Run) -> None:
@@ -144,14 +154,21 @@ def test_a_slow_start(tmp_path: Path) -> None:
 
 
 def test_a_slow_stage(tmp_path: Path) -> None:
-    microbatches = 12  # so many that the bubble is within its limit
-    parallel = ["--pipeline-model-parallel-size", 2, "--global-batch-size", 2 * microbatches]
+    iterations, microbatches = 22, 12  # so many micro-batches that the bubble is within its limit
+    parallel = [
+        "--pipeline-model-parallel-size",
+        2,
+        "--global-batch-size",
+        2 * microbatches,
+        "--train-iters",
+        iterations,
+    ]
     run = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *parallel, ranks=2, **PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
     work_ns = [ranks["work_ns"] for ranks in fs.records(tmp_path / "perf", "ranks")]
     first_ns, last_ns = map(statistics.median, zip(*work_ns, strict=True))
-    saved_s = (ITERATIONS - 1) * (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / 1e9
+    saved_s = (iterations - 1) * (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / 1e9
     print(work_ns, saved_s, run.steps_s)
     assert last_ns - first_ns > microbatches * EXCESS_S / 2 * 1e9
     assert run.findings[0].name == "slow_stage"
@@ -166,27 +183,23 @@ def slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(tmp_path_factory.mktemp("slow_rank"), plants, *more, ranks=2, **PADS)
 
 
-def excess_ns(run: Run) -> float:
-    """By how much longer rank 1 slept in its forward pass than rank 0 in a usual step."""
-    steps = range(2, RANK_ITERATIONS + 1)
-    first, second = (
-        statistics.median(
-            slept(run.told, lambda each: (each.rank, each.what, each.step) == (rank, "forward", step))  # noqa: B023
-            for step in steps
-        )
-        for rank in (0, 1)
-    )
-    return second - first
+def excesses_ns(run: Run) -> list[int]:
+    """By how much longer rank 1 slept in its forward pass than rank 0, in each step but the first."""
+    forward = [each for each in run.told if each.what == "forward"]
+    return [
+        sum(each.slept_ns * (1 if each.rank else -1) for each in forward if each.step == step)
+        for step in range(2, RANK_ITERATIONS + 1)
+    ]
 
 
 def test_a_slow_rank_is_found(slow_rank: Run) -> None:
-    found, planted_s = slow_rank.findings[0], (RANK_ITERATIONS - 1) * excess_ns(slow_rank) / 1e9
+    found = slow_rank.findings[0]
     assert (found.name, found.ranks, found.phase) == ("straggler", [1], "forward")
-    assert found.gain == pytest.approx(planted_s / (slow_rank.steps_s - planted_s), rel=0.2)
+    assert is_gain_of(found, excesses_ns(slow_rank), slow_rank.steps_s)
 
 
 def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:
-    perf, planted_ns = slow_rank.directory / "perf", excess_ns(slow_rank)
+    perf, planted_ns = slow_rank.directory / "perf", statistics.median(excesses_ns(slow_rank))
     named, *_ = fs.records(perf, "straggler")
     assert (named["ranks"], named["phase"], named["against"]) == ([1], "forward", "peers")
     assert not named["is_over"]
