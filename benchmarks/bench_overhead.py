@@ -115,7 +115,7 @@ def catch_up(arm: Arm, backlog: int) -> None:
     """Until the arm's writer has brought all but so many records into the run file."""
     if arm.hooks.active:
         ring = arm.hooks._logger._ring
-        while ring._head - ring.saved > backlog:
+        while ring.stored - ring.saved > backlog:
             time.sleep(0.01)
 
 

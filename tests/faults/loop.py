@@ -16,12 +16,13 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 from tests.faults import ranks
 
-STEP_S = {"slow": 0.06} | dict.fromkeys(ranks.ENDS, ranks.STEP_S)
+STEP_S = {"slow": 0.06} | ranks.STEP_S
 DEFAULT_STEP_S = 0.005
 
 
@@ -29,7 +30,7 @@ def main() -> None:
     iterations, end, *options = sys.argv[1:]
     given = {name: json.loads(value) for name, _, value in (option.partition("=") for option in options)}
     facts = given.pop("facts", {})
-    logger, other = None, nullcontext()
+    logger, other = None, nullcontext(lambda: None)
     if "perf_log_dir" in given:
         if end in ranks.ENDS:
             facts |= ranks.become_rank_0(end)
@@ -37,8 +38,8 @@ def main() -> None:
         logger = _start(given, facts)
     reason = "completed"
     try:
-        with other:
-            _train(int(iterations), logger, end)
+        with other as step_beside:
+            _train(int(iterations), logger, end, step_beside)
         _leave(end)
     except SystemExit as error:
         reason = f"exit {error.code}"
@@ -70,7 +71,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _train(iterations: int, logger: Any, end: str) -> None:
+def _train(iterations: int, logger: Any, end: str, step_beside: Callable[[], None]) -> None:
     from tests.fakes import make_step
 
     state, loss = 1, 10.0
@@ -87,6 +88,7 @@ def _train(iterations: int, logger: Any, end: str) -> None:
         bits = struct.pack(">f", loss).hex()
         if logger is not None:
             logger.step(make_step(iteration))
+        step_beside()
         elapsed_ms = (time.monotonic() - began) * 1000
         print(
             f" iteration {iteration:8d}/{iterations:8d} | consumed samples: {8 * iteration:12d} | "

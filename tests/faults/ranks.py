@@ -1,5 +1,5 @@
-"""The other ranks of `tests.faults.loop`: each stores its steps as a training's other ranks do, and prints
-nothing.
+"""The other ranks of `tests.faults.loop`: each stores its steps as a training's other ranks do, in step with
+rank 0, and prints nothing.
 
     python -m tests.faults.ranks ITERATIONS LOG-DIRECTORY
 
@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import os
 import resource
+import select
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 RANK = 1  # the only other one
-STEP_S = 0.01  # rank 0's, too: time enough to find one another
 NOBODY = 65534
 ENDS = ONE_NODE, TWO_NODES = "ranks", "nodes"  # of the loop
+# Rank 0's steps: time enough to find one another, and, of two nodes, to miss one that is gone.
+STEP_S = {ONE_NODE: 0.01, TWO_NODES: 0.04}
 
 
 def environment_of(rank: int, end: str, directory: Path) -> dict[str, str]:
@@ -44,15 +45,22 @@ def become_rank_0(end: str) -> dict[str, int]:
 
 
 @contextmanager
-def beside(end: str, iterations: int, directory: str) -> Iterator[None]:
-    """Rank 0 trains in this block: the other rank has begun, and has ended after it."""
+def beside(end: str, iterations: int, directory: str) -> Iterator[Callable[[], None]]:
+    """Rank 0 trains in this block: the other rank has begun, and has ended after it. It does a step for each
+    call of what the block is given.
+    """
     environment = os.environ | environment_of(RANK, end, Path.cwd())
     command = [sys.executable, "-m", "tests.faults.ranks", str(iterations), directory]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
+        assert other.stdin is not None and other.stdout is not None
         assert other.stdout.readline() == b"begun\n"
-        yield
-        other.wait()
+        steps = other.stdin.fileno()
+
+        def step() -> None:
+            with suppress(BrokenPipeError):  # it was killed, as it should be
+                os.write(steps, b".")
+
+        yield step
 
 
 def main() -> None:
@@ -71,12 +79,14 @@ def main() -> None:
     assert place is not None
     with _no_descriptors(trouble == "memory"):
         logger = RankLogger.start(place, make_identity(RANK, hostname="node1", pid=os.getpid()), directory)
+    rank_0 = os.pidfd_open(os.getppid())
     if trouble == "fork" and os.fork() == 0:
-        sys.stdin.buffer.read()  # until rank 0 is gone
+        select.select([rank_0], [], [])  # until it is gone
         os._exit(0)
     print("begun", flush=True)
     for iteration in range(1, iterations + 1):
-        time.sleep(STEP_S)
+        if not os.read(sys.stdin.fileno(), 1):
+            break  # rank 0 has ended before
         logger.step(make_step(iteration))
     logger.end("completed")
     for thread in threading.enumerate():

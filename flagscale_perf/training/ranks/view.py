@@ -19,6 +19,7 @@ from flagscale_perf.training.remarks import device_errors
 
 SUMMARY_NS = 10 * NS_PER_S
 GRACE_NS = 20 * NS_PER_S  # a rank whose block comes later than this is called silent
+END_GRACE_NS = 5 * NS_PER_S  # the same once the run has ended: twice what a block needs from node to node
 START_NS = 60 * NS_PER_S  # the same for ranks from which nothing has come yet
 MAX_HELD_BLOCKS = 200_000  # in rounds that wait for a rank
 MIN_ROUNDS, MAX_ROUNDS = 8, 512
@@ -110,14 +111,20 @@ class RanksView:
     def close(self) -> list[Record]:
         """The run is over: the records of what has not been written yet.
 
-        The last blocks of other nodes may arrive after this, so only ranks that were silent before, or never
-        heard, are called silent.
+        The last blocks of other nodes may arrive after this, so a rank is not called silent if it was heard
+        before and is missing only from the rounds of the last seconds.
         """
+        ended_ns = self._clock()
+        late = set[int]()
+        for round_ in self._rounds.values():
+            if ended_ns - round_.begun_ns >= END_GRACE_NS:
+                late |= self._awaited - round_.blocks.keys()
+        on_the_way = (self._awaited & self._last.keys()) - late
         records: list[Record] = []
         for number in sorted(self._rounds):
             records += self._finish(number)
         if not self._table.is_empty:
-            records.append(self._table.take(self._awaited & self._last.keys()))
+            records.append(self._table.take(on_the_way))
         return records + list(self._stragglers.close())
 
     def _notice_rewinding(self, block: Block) -> None:

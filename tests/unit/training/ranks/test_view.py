@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.records import EventRecord
 from flagscale_perf.training.facts import RunFacts
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
@@ -190,6 +191,18 @@ def test_ranks_whose_last_blocks_were_on_their_way_at_the_end_are_not_silent() -
     feed(view, [block_of(rank, 2) for rank in range(2)])
     record = next(each for each in view.close() if isinstance(each, RanksRecord))
     assert (record.first_iteration, record.iteration_ns[2], record.silent) == (10, None, [])
+
+
+def test_a_rank_missing_for_longer_than_blocks_take_is_silent_at_the_end() -> None:
+    """Eight rounds make a stretch: the rounds that rank 2 has are not in the last one."""
+    for seconds, silent in ((4, []), (5, [2])):
+        view, clock = view_of(3)
+        feed(view, [block_of(rank, 1) for rank in range(3)])
+        feed(view, [block_of(rank, 2) for rank in range(2)])
+        clock.now_ns += seconds * NS_PER_S
+        feed(view, [block_of(rank, number) for number in range(3, 10) for rank in range(2)])
+        record = next(each for each in view.close() if isinstance(each, RanksRecord))
+        assert record.silent == silent, seconds
 
 
 def test_a_pause_of_one_rank_is_no_silence_while_the_others_are_not_a_block_ahead() -> None:
