@@ -106,7 +106,7 @@ def test_own_traffic_is_predicted(diagnosed, tmp_path: Path) -> None:
     ("options", "says"),
     [
         (("--calls", "0"), "--calls 0: write how many calls there are, 1 or more"),
-        (("--endpoint", "x.ipc"), "endpoint 'x.ipc' is none; write ipc:///PATH or tcp://HOST:PORT"),
+        (("--endpoint", "x.ipc"), "endpoint 'x.ipc' is not valid; write ipc:///PATH or tcp://HOST:PORT"),
         (("--figures", "none.toml"), "none.toml: No such file or directory"),
         (("--bytes-sent", "3 apples"), "'3 apples' is not a number of bytes; write 3328MiB, 2GB or 4096"),
     ],

@@ -111,7 +111,7 @@ def test_experts_and_uneven_stages_arrive_under_megatrons_names(gpt):
 
 
 def test_what_cannot_be_counted_is_named(gpt):
-    with pytest.raises(PerfError, match="Wrapper is no GPTModel|SimpleNamespace is no GPTModel"):
+    with pytest.raises(PerfError, match="Wrapper is not a GPTModel|SimpleNamespace is not a GPTModel"):
         CoreLoop(SimpleNamespace(config=GPTModel().config), SIZES, True).model_args()
     model = gpt()
     model[0].module.module.weights["lora.weight"] = SimpleNamespace(requires_grad=False)

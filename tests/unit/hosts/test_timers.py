@@ -96,7 +96,8 @@ def test_a_timer_that_the_host_made_meanwhile_is_the_answer_from_then_on(timers)
 
 
 def test_what_a_mark_takes_is_measured_by_telling_some():
-    assert 0 < time_mark() < 1_000_000
+    measured = [time_mark() for _ in range(5)]  # a busy machine may leave nothing of one's difference
+    assert 0 < max(measured) < 1_000_000
 
 
 def test_outside_a_recorded_step_nothing_is_told(timers, hooks):

@@ -81,7 +81,7 @@ def test_a_reply_that_is_none_is_refused(tmp_path: Path, answer: bytes) -> None:
         thread.start()
         with (
             BaselineClient(ClientOptions(endpoint=f"ipc://{tmp_path}/hostile.ipc")) as client,
-            pytest.raises(InvalidMessage, match=f"a message of {len(answer)} bytes that is none of"),
+            pytest.raises(InvalidMessage, match=f"a message of {len(answer)} bytes that is not one of"),
         ):
             client.call("Swap")
         thread.join()
