@@ -51,7 +51,7 @@ class BenchCommand(Command):
 
 
 def _add_common(parser: ArgumentParser) -> None:
-    parser.add_argument("--quick", action="store_true", help="few sizes: done in a minute")
+    parser.add_argument("--quick", action="store_true", help="few sizes: done in a minute or so")
     parser.add_argument(
         "-o", "--out", "--results-dir", type=Path, default=Path("outputs/bench"), metavar="DIR",
         help="where the run file and the others go (default: outputs/bench)",
