@@ -54,7 +54,7 @@ class RanksRecord:
         data_ns: loading data, contained in work_ns.
         memory_peak_bytes: highest peak known so far in the stretch.
         silent: ranks from which nothing came though it did from others; at most the first 64. In a run's last
-            stretch only those that were silent before, or never heard.
+            stretch only those that were silent before, never heard, or late by 5 s or more.
         silent_count: how many there are.
     """
 
