@@ -1,17 +1,19 @@
 """Starts the ranks of one node as torchrun does, and at once: torchrun imports torch first, a third of a
 short training's time. What is its own (restarts, several nodes, signals) is tried with torchrun itself.
 
-`agent.py RANKS PORT WORDS...` runs `python WORDS...` for each rank. The first one that fails ends the others.
+`agent.py RANKS PORT WORDS...` runs `python WORDS...` for each rank, warm where that is possible (warm.py).
+The first one that fails ends the others.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
+import select
+import signal
 import sys
-import time
+from collections.abc import Mapping, Sequence
 
-PERIOD_S = 0.02
+import warm  # beside this script; FlagScale, before us on the path, has a package `tests`, too
 
 
 def environment(rank: int, ranks: int, port: str) -> dict[str, str]:
@@ -21,18 +23,41 @@ def environment(rank: int, ranks: int, port: str) -> dict[str, str]:
     return {name: str(value) for name, value in (place | job | {"TORCHELASTIC_RESTART_COUNT": 0}).items()}
 
 
+class Cold:
+    """`python WORDS...` as any process is started; the same as `warm.Process`."""
+
+    def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.pid = os.posix_spawn(sys.executable, [sys.executable, "-u", *words], environment)
+        self._ended = os.pidfd_open(self.pid)
+
+    def fileno(self) -> int:
+        return self._ended
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
 def main() -> int:
     ranks, port, *words = sys.argv[1:]
-    workers = [
-        subprocess.Popen([sys.executable, "-u", *words], env=os.environ | environment(rank, int(ranks), port))
-        for rank in range(int(ranks))
-    ]
-    while None in (codes := [worker.poll() for worker in workers]) and not any(codes):
-        time.sleep(PERIOD_S)
-    for worker in workers:
-        if worker.poll() is None:
-            worker.terminate()
-    return int(any([worker.wait() for worker in workers]))
+    environments = [os.environ | environment(rank, int(ranks), port) for rank in range(int(ranks))]
+    start = warm.Process if warm.is_possible(os.environ) else Cold
+    running = [start(words, each) for each in environments]
+
+    def pass_on(number: int, _: object = None) -> None:
+        for process in running:
+            os.kill(process.pid, number)
+
+    if start is warm.Process:  # in sessions of their own, which no signal to ours reaches
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, pass_on)
+    has_failed = False
+    while running:
+        for process in select.select(running, [], [])[0]:
+            running.remove(process)
+            if process.wait() and not has_failed:
+                has_failed = True
+                pass_on(signal.SIGTERM)
+    return int(has_failed)
 
 
 if __name__ == "__main__":

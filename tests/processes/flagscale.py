@@ -20,6 +20,9 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.processes import warm
+
+AGENT = Path(__file__).with_name("agent.py")
 DEADLINE_S = 600  # far beyond any healthy run on a busy machine: it only ends a hung one
 ITERATION = re.compile(
     r"iteration +(\d+)/ *\d+ \| consumed samples: +(\d+) .*?elapsed time per iteration \(ms\): (-?[\d.]+)"
@@ -124,8 +127,7 @@ def torchrun(ranks: int, *words: str | Path) -> list[str]:
 
 def workers(ranks: int, *words: str | Path) -> list[str]:
     """The same training without torchrun, see tests/processes/agent.py."""
-    agent = Path(__file__).with_name("agent.py")
-    return [sys.executable, str(agent), str(ranks), str(free_port()), *map(str, words)]
+    return [sys.executable, str(AGENT), str(ranks), str(free_port()), *map(str, words)]
 
 
 def launched(*words: str | Path) -> list[str]:
@@ -169,6 +171,8 @@ def run(command: list[str], cwd: Path, **env: str) -> Finished:
 
 def start(command: list[str], cwd: Path, **env: str) -> subprocess.Popen[str]:
     """Starts in a session of its own, stdout and stderr in one pipe."""
+    if str(AGENT) in command:
+        env[warm.SOCKET] = warm.address()
     return subprocess.Popen(
         command, cwd=cwd, env=environment(**env), text=True, errors="replace", start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

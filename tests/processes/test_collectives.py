@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
+from torch.distributed import all_gather_object
 
 from tests.gloo_forms import TENSOR
 from tests.gloo_ranks import two_ranks
@@ -10,7 +13,9 @@ from tests.gloo_ranks import two_ranks
 WORLD, GROUP = "default_pg 0-1", f"{TENSOR} 0-1"
 REDUCED = ("gloo:all_reduce", "c10d::allreduce_")
 FUNCTIONAL = ("gloo:all_reduce", "_c10d_functional::all_reduce")
-GATHERED = ("gloo:all_gather", "c10d::allgather_")
+# Torch 2.15 gathers objects into one tensor, torch 2.13 into a list of them.
+INTO_ONE = "all_gather_single" in inspect.unwrap(all_gather_object).__code__.co_names
+GATHERED = ("gloo:all_gather", "c10d::_allgather_base_" if INTO_ONE else "c10d::allgather_")
 BROADCAST = ("gloo:broadcast", "c10d::broadcast_")
 
 # Executed, called, group and bytes of each operation, on both ranks.

@@ -62,16 +62,7 @@ def train(tmp_path, **env):
         "--ckpt-format",
         "torch",
     ]
-    worker = {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
-    }
-    return fs.run(
-        [fs.sys.executable, *fs.launched("inject.py", fs.train_gpt(), *arguments)], tmp_path, **worker, **env
-    )
+    return fs.run(fs.workers(1, *fs.launched("inject.py", fs.train_gpt(), *arguments)), tmp_path, **env)
 
 
 @pytest.fixture(scope="module")
