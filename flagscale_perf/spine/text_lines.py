@@ -105,31 +105,16 @@ class TextLines:
                 data, self._mark, self._given
             )
             return taken
-        rest: list[bytes] = []
+        marked = [line for line in data.split(b"\n") if self._mark in line]
+        left = [line for line in marked if line.count(self._mark) == 1]
+        rest = [line for line in marked if line.count(self._mark) > 1]
         columns = []
-        for shape, lines in zip(self._shapes, self._sorted(data, rest), strict=True):
-            found, others = shape.take(lines)
+        for shape in self._shapes:
+            found, others = shape.take([line for line in left if shape.sign in line])
             columns.append(found)
-            rest += others
-        return columns, b"".join(line + b"\n" for line in rest)
-
-    def _sorted(self, data: bytes, rest: list[bytes]) -> list[list[bytes]]:
-        """Lines by the first shape whose sign they have."""
-        found: list[list[bytes]] = [[] for _ in self._shapes]
-        signs = [(shape.sign, lines.append) for shape, lines in zip(self._shapes, found, strict=True)]
-        for line in data.split(b"\n"):
-            if self._mark not in line:
-                continue
-            if line.count(self._mark) > 1:
-                rest.append(line)
-                continue
-            for sign, keep in signs:
-                if sign in line:
-                    keep(line)
-                    break
-            else:
-                rest.append(line)
-        return found
+            kept = set(others)
+            left = [line for line in left if shape.sign not in line or line in kept]
+        return columns, b"".join(line + b"\n" for line in rest + left)
 
 
 _extension: Any = hot.load("_reading")

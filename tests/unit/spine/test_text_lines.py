@@ -62,6 +62,13 @@ def test_a_last_line_needs_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (columns[1], rest) == ([[b"", b""], [1, 2]], [])
 
 
+def test_a_line_that_only_looks_like_the_first_shape_is_taken_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for columns, rest in both(b" | took=[X] end=1\n", monkeypatch):
+        assert (columns[1], rest) == ([[b" | took="], [1]], [])
+
+
 FRAGMENTS = [
     *(b"[X] id=", b"[X] end=", b" | at=", b" | took=", b"s", b" | rows=", b" | ", b"[X", b"1", b"0.5", b"23"),
     *(b"a", b" ", b"|", b"\n", b"\r\n", b"\x1b[0m", b"\x1b[", b"m", b".", b"\xff", b"\x00", b"9" * 13),
