@@ -15,7 +15,7 @@ import contextlib
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from typing import Any
 
@@ -35,6 +35,7 @@ _OWN_VARIABLES = (
     *(f"{ENV_PREFIX}PROFILE_{word}" for word in ("DIR", "JOB", "EVENTS")),  # of `profile/options.py`
 )
 REHEARSAL_MODES = ("auto", "always", "never")
+REPLACE, KEEP = HOST_MONITOR_MODES = ("replace", "keep")
 GROUP_TITLE = "flagscale_perf"
 _TRUE, _FALSE = {"1", "true", "yes", "on", "y", "t"}, {"0", "false", "no", "off", "n", "f"}
 MAX_CAPTURE_STEPS = 1000
@@ -52,33 +53,26 @@ def parse_bool(text: str) -> bool:
     raise PerfError(f"{text!r} is neither true nor false; write true or false")
 
 
-def _parse_count(text: str) -> int:
-    return _parse_whole(text, 1, 1_000_000_000, 10)
+def _whole(least: int, most: int, example: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            number = int(str(text).strip())
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise PerfError(
+                f"{text!r} is not a whole number from {least} to {most}; write for example {example}"
+            )
+        return number
+
+    return parse
 
 
-def _parse_clean(text: str) -> int:
-    return _parse_whole(text, 0, 100, 1)
+_parse_count = _whole(1, 1_000_000_000, 10)
 
 
-def _parse_whole(text: str, least: int, most: int, example: int) -> int:
-    try:
-        number = int(str(text).strip())
-    except ValueError:
-        number = least - 1
-    if not least <= number <= most:
-        raise PerfError(f"{text!r} is not a whole number from {least} to {most}; write for example {example}")
-    return number
-
-
-def _parse_steps(text: str) -> int:
-    steps = _parse_count(text)
-    if steps > MAX_CAPTURE_STEPS:
-        raise PerfError(f"{text!r} is more than {MAX_CAPTURE_STEPS} steps; write for example 20")
-    return steps
-
-
-def _parse_profile_steps(text: str) -> str:
-    return str(Steps.parse(str(text)))
+def _canonical(parse: Callable[[str], object]) -> Callable[[str], str]:
+    return lambda text: str(parse(str(text)))
 
 
 def _parse_profile_ranks(text: str) -> str:
@@ -86,10 +80,6 @@ def _parse_profile_ranks(text: str) -> str:
     if not parse_ranks(ranks):
         raise PerfError(f"{text!r} is not a list of ranks; write for example 0,2-3")
     return ranks
-
-
-def _parse_causal(text: str) -> str:
-    return str(Delays.parse(str(text)))
 
 
 def _parse_peak(text: str) -> str:
@@ -135,17 +125,19 @@ def _parse_columns(text: str) -> str:
     keys = [key.strip().lower() for key in str(text).split(",")]
     if not all(re.fullmatch(r"[a-z][a-z0-9_]*", key) for key in keys):
         raise PerfError(
-            f"{text!r} is not a list of figures; write for example tokens_per_s,mfu,forward_ms: the"
-            " keys are in"
-            " docs/metrics.md"
+            f"{text!r} is not a list of figures; write for example tokens_per_s,mfu,forward_ms: the keys are"
+            " in docs/metrics.md"
         )
     return ",".join(dict.fromkeys(keys))
 
 
-def _parse_rehearsal(text: str) -> str:
-    if str(text) not in REHEARSAL_MODES:
-        raise PerfError(f"{text!r} is not one of {', '.join(REHEARSAL_MODES)}; write for example auto")
-    return str(text)
+def _word_of(words: Sequence[str]) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if str(text) not in words:
+            raise PerfError(f"{text!r} is not one of {', '.join(words)}; write for example {words[0]}")
+        return str(text)
+
+    return parse
 
 
 def _option(default: Any, parse: Callable[[str], Any], help_text: str, metavar: str = "") -> Any:
@@ -174,12 +166,12 @@ class PerfConfig:
         "KEY,...",
     )
     perf_capture_steps: int | None = _option(
-        None, _parse_steps,
+        None, _whole(1, MAX_CAPTURE_STEPS, 20),
         "keep the raw marks of all ranks for N steps soon after the start; needs --perf-breakdown", "N",
     )  # fmt: skip
     perf_profile_steps: str | None = _option(
         None,
-        _parse_profile_steps,
+        _canonical(Steps.parse),
         "profile these iterations by layer and operator, with clean ones between them: 20-22 are three from"
         " 20 on, 20-22/100 three in every 100",
         "STEPS",
@@ -188,14 +180,17 @@ class PerfConfig:
         None, _parse_profile_ranks, "profile only these ranks, such as 0,2-3; all without it", "RANKS"
     )
     perf_profile_clean: int = _option(
-        1, _parse_clean, "iterations left clean beside each profiled one, to see what profiling costs", "N"
+        1,
+        _whole(0, 100, 1),
+        "iterations left clean beside each profiled one, to see what profiling costs",
+        "N",
     )
     perf_profile_shapes: bool = _option(
         True, parse_bool, "profile one more iteration with shapes, for FLOPs and bytes of every operator"
     )
     perf_profile_memory: bool = _option(True, parse_bool, "profile allocations of memory, too")
     perf_profile_causal: str | None = _option(
-        None, _parse_causal,
+        None, _canonical(Delays.parse),
         "after the profiled iterations, slow some down on purpose, to see how much of a delay the step"
         " feels: 1:decoder.layers.0,ms=5/10/20", "DELAYS",
     )  # fmt: skip
@@ -228,9 +223,15 @@ class PerfConfig:
     perf_wandb: bool = _option(
         False, parse_bool, "log to the host's own W&B run, where it has one in rank 0's process"
     )
+    perf_host_monitor: str = _option(
+        REPLACE,
+        _word_of(HOST_MONITOR_MODES),
+        "a monitor of the host's own, as FlagScale's main branch has: replace it, or keep it beside this one",
+        "{replace,keep}",
+    )
     rehearse_on_cpu: str = _option(
         "auto",
-        _parse_rehearsal,
+        _word_of(REHEARSAL_MODES),
         "let torch.cuda calls land on the CPU: auto (only without a GPU), always or never",
         "{auto,always,never}",
     )
@@ -245,8 +246,7 @@ class PerfConfig:
 
     @classmethod
     def from_args(cls, args: Any, environ: Mapping[str, str] | None = None) -> PerfConfig:
-        """From the host's parsed arguments, a namespace or a mapping. Those that are missing or None come
-        from the environment, otherwise the default applies. Raises PerfError.
+        """From the host's parsed arguments, a namespace or a mapping.
 
         What is missing or None there is taken from the environment, else the default. Raises PerfError.
         """

@@ -8,15 +8,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from flagscale_perf.hosts import bridge
+from flagscale_perf.hosts import bridge, host_monitor
 from flagscale_perf.hosts.core_loop import GPT_MODULE
+from flagscale_perf.hosts.host_names import host_name
 from flagscale_perf.hosts.megatron import (
     ARGUMENTS_MODULE,
     HOOK_POINTS,
     LOOP_MODULES,
     OPTIONAL_POINTS,
     REQUIRED_POINTS,
-    host_name,
 )
 
 OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.PerfMonitor"
@@ -48,12 +48,14 @@ class Host:
         loop: the module its training loop runs in.
         source: that module's file.
         points: the hook points, found or not.
+        has_monitor: whether it has a performance monitor of its own.
     """
 
     name: str
     loop: str
     source: Path
     points: tuple[HookPoint, ...]
+    has_monitor: bool = False
 
     @property
     def works(self) -> bool:
@@ -62,15 +64,19 @@ class Host:
 
 
 def find_hosts() -> list[Host]:
-    """Every host on `sys.path` or in an installed FlagScale: known loops first, then loops of one's own."""
-    roots = [*_flagscale_roots(), *(Path(entry or ".") for entry in sys.path)]
+    """Every host that a run would import: known loops first, then loops of one's own.
+
+    What is on `sys.path` goes before an installed FlagScale.
+    """
+    roots = [*(Path(entry or ".") for entry in sys.path), *_flagscale_roots()]
+    has_monitor = _locate(host_monitor.HOOKS_MODULE, roots)[0] is not None
     hosts = []
     for module in LOOP_MODULES:
-        source, root = _locate(module, roots)
-        if source is not None and root is not None:
-            hosts.append(
-                Host(_name(module, source), module, source.resolve(), tuple(_points(module, source, roots)))
-            )
+        source, _ = _locate(module, roots)
+        if source is not None:
+            name = host_name(source.resolve(), _core_version(roots))
+            points = tuple(_points(module, source, roots))
+            hosts.append(Host(name, module, source.resolve(), points, has_monitor))
     return [*hosts, *_bridge(roots), *_plain_core(roots)]
 
 
@@ -117,17 +123,19 @@ def _flagscale_roots() -> list[Path]:
 
 
 def _locate(module: str, roots: list[Path]) -> tuple[Path | None, Path | None]:
+    package, *rest = module.split(".")
     for root in roots:
-        source = root.joinpath(*module.split(".")).with_suffix(".py")
+        source = root.joinpath(package, *rest).with_suffix(".py")
         if source.is_file():
             return source, root
+        if package == "flagscale" and (root / package / "__init__.py").is_file():
+            break  # a tree hides what is behind it; Megatron's package spreads over several
     return None, None
 
 
-def _name(module: str, source: Path) -> str:
-    if module.startswith("flagscale."):
-        return host_name(module)
-    return f"Megatron-LM (core {_assigned_version(source.parents[1] / 'core' / 'package_info.py')})"
+def _core_version(roots: list[Path]) -> str:
+    info, _ = _locate("megatron.core.package_info", roots)
+    return "unknown" if info is None else _assigned_version(info)
 
 
 def _assigned_version(info: Path) -> str:

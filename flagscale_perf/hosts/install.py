@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments, check_profile, unknown_variables
 from flagscale_perf.hooks import TrainingHooks
-from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts import host_monitor, rehearsal
 from flagscale_perf.hosts.bridge import PRETRAIN_MODULE, patch_bridge
 from flagscale_perf.hosts.command_line import asks_for_monitor, rehearsal_mode
 from flagscale_perf.hosts.import_hook import ImportHook
@@ -47,6 +47,8 @@ class Installation:
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
         after |= {name: self._patch_loop for name in LOOP_MODULES}
         after[PRETRAIN_MODULE] = self._patch_bridge
+        after[host_monitor.ARGUMENTS_MODULE] = self._patch_host_monitor_arguments
+        after[host_monitor.HOOKS_MODULE] = self._patch_host_monitor
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
         self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
@@ -120,6 +122,12 @@ class Installation:
         patch_bridge(
             module, self.hooks, self._patches, self.rehearsing, lambda: _refuse_wrong({}).enable_perf_monitor
         )
+
+    def _patch_host_monitor_arguments(self, module: ModuleType) -> None:
+        host_monitor.patch_arguments(module, self._patches)
+
+    def _patch_host_monitor(self, module: ModuleType) -> None:
+        host_monitor.patch_hooks(module, self._patches, self._announce)
 
     def _patch_arguments(self, module: ModuleType) -> None:
         add_host_arguments, parse_args = module.add_megatron_arguments, module.parse_args

@@ -13,20 +13,22 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.hooks import StepNumbers, TrainingHooks
+from flagscale_perf.hosts import host_monitor
 from flagscale_perf.hosts.core_loop import (
     Training,
     facts_of,
     lockstep_group,
     microbatch_counter,
     pipeline_stage,
-    version_of,
 )
 from flagscale_perf.hosts.core_phases import patch_core
+from flagscale_perf.hosts.host_names import host_name
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import begin_profile
 from flagscale_perf.hosts.timers import can_mark_phases, mark_phases, time_mark
@@ -150,7 +152,7 @@ class MegatronLoop:
         return facts_of(
             args,
             Training(*sizes, iteration=args.iteration, tensorboard_dir=args.tensorboard_dir),
-            host=host_name(self._module.__name__),
+            host=host_name(Path(getattr(self._module, "__file__", None) or ""), _core_version()),
             world_size=args.world_size,
             data_parallel=args.data_parallel_size,
             device=device,
@@ -158,6 +160,7 @@ class MegatronLoop:
             missing=self._missing(args),
             arguments=recorded(vars(args), PerfConfig().as_dict()),
             environment=recorded_environment(os.environ),
+            host_monitor=host_monitor.state_of(PerfConfig.from_args(args)),
         )
 
     def _missing(self, args: Any) -> list[str]:
@@ -175,12 +178,8 @@ class MegatronLoop:
         return costs
 
 
-def host_name(loop_module: str) -> str:
-    """ "FlagScale 0.8.0" or "Megatron-LM (core 0.15.0)"; "unknown" for a version that is not recorded."""
-    if loop_module.startswith("flagscale."):
-        return f"FlagScale {version_of('flag-scale')}"
-    core = sys.modules.get("megatron.core")
-    return f"Megatron-LM (core {getattr(core, '__version__', 'unknown')})"
+def _core_version() -> str:
+    return str(getattr(sys.modules.get("megatron.core"), "__version__", "unknown"))
 
 
 def patch_loop(module: ModuleType, hooks: TrainingHooks, patches: Patches, rehearsing: bool) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flagscale_perf.arguments import flag_of
-from flagscale_perf.launcher.settings import Setting, Settings, as_text
+from flagscale_perf.launcher.settings import HOST_PERF_KEYS, PERF_KEYS, Setting, Settings, as_text
 from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
 
 ACTIONS = ("run", "dryrun", "test", "stop", "query")
@@ -28,8 +28,10 @@ _OWN_KEYS = {
 }  # of the launcher, not of the training script
 _OF_RUN_PY = {"background", "check_memory"}  # keys of the runner that nobody else knows
 _OWN_RUNNER_KEYS = {"type", "backend", "hostfile"} | _OF_RUN_PY | {
-    "enable_monitoring", "ssh_port", "no_shared_fs", "per_node_task",
+    "enable_monitoring", "ssh_port", "no_shared_fs", "per_node_task", "enable_gpu_health_check", "heartbeat",
+    "nsys_bin_path", "nsys_rep_file_path", "deploy",
 }  # fmt: skip
+_MONITOR_KEYS = {*PERF_KEYS, *HOST_PERF_KEYS}  # FlagScale's runner takes them in its own section, too
 _TORCHRUN_KEYS = {
     "duplicate_stderr_filters", "duplicate_stdout_filters", "event_log_handler", "local_addr",
     "local_ranks_filter", "log_dir", "logs_specs", "master_addr", "master_port", "max_restarts", "module",
@@ -86,7 +88,8 @@ class Job:
         background: whether run.py returns once the job is started.
         check_memory: whether a job that cannot fit into this machine's memory is refused.
         torchrun: its options by name; None for one without a value.
-        runner: `experiment.runner` for FlagScale's own runner, without the keys of run.py alone.
+        runner: `experiment.runner` for FlagScale's own runner, without the keys of run.py alone and without
+            the monitor's.
         env: variables of the job; None unsets one.
         before_start: shell command of the user, run first; "" for none.
         settings: options of the training script.
@@ -134,7 +137,7 @@ def read_job(config: Mapping[str, Any]) -> Job:
     task, runner = _section(config, "experiment.task"), _section(config, "experiment.runner")
     refuse_misspelt(_section(config, "experiment"), "experiment", _EXPERIMENT_KEYS)
     refuse_misspelt(task, "experiment.task", _TASK_KEYS)
-    refuse_misspelt(runner, "experiment.runner", _TORCHRUN_KEYS | _OWN_RUNNER_KEYS)
+    refuse_misspelt(runner, "experiment.runner", _TORCHRUN_KEYS | _OWN_RUNNER_KEYS | _MONITOR_KEYS)
     for name, key, known in _SUPPORTED:
         value = (task if name == "task" else runner).get(key, known)
         if value != known:
@@ -153,7 +156,9 @@ def read_job(config: Mapping[str, Any]) -> Job:
         background=_switch(runner, "background", False),
         check_memory=_switch(runner, "check_memory", True),
         torchrun=_torchrun(runner),
-        runner={key: value for key, value in runner.items() if key not in _OF_RUN_PY},
+        runner={
+            key: value for key, value in runner.items() if key not in _OF_RUN_PY and key not in _MONITOR_KEYS
+        },
         env=_environment(_section(config, "experiment.envs")),
         before_start="" if before_start is None else as_text(before_start, "experiment.cmds.before_start"),
         settings=read_settings(config),
@@ -180,7 +185,7 @@ def _torchrun(runner: Mapping[str, Any]) -> dict[str, str | None]:
         path = f"experiment.runner.{key}"
         if key in _TORCHRUN_VALUES and value is not None:
             _check_torchrun(path, value, *_TORCHRUN_VALUES[key])
-        if key in _OWN_RUNNER_KEYS or value is None or value is False:
+        if key in _OWN_RUNNER_KEYS or key in _MONITOR_KEYS or value is None or value is False:
             continue
         text = as_text(value, path)
         if not _ENV_NAME.fullmatch(str(key)):
@@ -207,7 +212,9 @@ def _environment(section: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def read_settings(config: Mapping[str, Any]) -> Settings:
-    """Every option of the training script, in the order system, model, data. Raises PerfError."""
+    """Every option of the training script, in the order system, model, data; the monitor's may be in
+    `experiment.runner` instead, as with FlagScale's own runner. Raises PerfError.
+    """
     train = _train_section(config)
     found: Settings = {}
     for name in SECTIONS:
@@ -222,6 +229,9 @@ def read_settings(config: Mapping[str, Any]) -> Settings:
                     " remove one of them"
                 )
             found[key] = setting
+    for key, value in _section(config, "experiment.runner").items():
+        if key in _MONITOR_KEYS and (key not in found or found[key].value is None):
+            found[key] = Setting(f"experiment.runner.{key}", value)
     return found
 
 

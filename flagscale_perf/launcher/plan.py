@@ -10,9 +10,9 @@ from dataclasses import dataclass, fields, replace
 import flagscale_perf
 from flagscale_perf.arguments import PerfConfig, check_option, check_profile, unknown_variables
 from flagscale_perf.launcher.config import Job
-from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
+from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale, import_paths
 from flagscale_perf.launcher.paths import ExperimentPaths
-from flagscale_perf.launcher.settings import PERF_KEYS, Setting, Settings, option, to_argv
+from flagscale_perf.launcher.settings import HOST_PERF_KEYS, PERF_KEYS, Setting, Settings, option, to_argv
 from flagscale_perf.spine.errors import PerfError, did_you_mean, is_misspelt
 from flagscale_perf.training.figures import TABLE
 
@@ -68,8 +68,7 @@ def make_plan(job: Job, cwd: str, environ: Mapping[str, str]) -> Plan:
     settings["perf_log_dir"] = Setting("train.system.perf_log_dir", perf.perf_log_dir)
     torchrun = [job.python, "-m", "torch.distributed.run", *_torchrun_options(job.torchrun, paths)]
     command = [*torchrun, "-m", "flagscale_perf.launch", entrypoint, *to_argv(settings, perf)]
-    of_flagscale = [root, os.path.join(root, "third_party", "Megatron-LM")] if root else []
-    pythonpath = [*of_flagscale, *_own_directory()]
+    pythonpath = [*(import_paths(root) if root else []), *_own_directory()]
     return Plan(job, paths, command, pythonpath, perf, settings, entrypoint, resolved)
 
 
@@ -102,7 +101,7 @@ def _refuse_unknown(job: Job, environ: Mapping[str, str]) -> None:
     """What looks like an option of the monitor and is none would change nothing, and nobody would notice."""
     for key, setting in job.settings.items():
         of_monitor = key.startswith(("perf_", "no_perf_")) or is_misspelt(key, PERF_KEYS)
-        if of_monitor and key not in PERF_KEYS and key not in _NEGATED:
+        if of_monitor and key not in (*PERF_KEYS, *HOST_PERF_KEYS) and key not in _NEGATED:
             raise PerfError(
                 f"{setting.path}: the monitor has no such option{did_you_mean(key, PERF_KEYS, 1)}"
             )

@@ -12,6 +12,8 @@ from flagscale_perf.arguments import PerfConfig, flag_of
 from flagscale_perf.spine.errors import PerfError
 
 PERF_KEYS = tuple(option.name for option in fields(PerfConfig))
+# Of the monitor that FlagScale's main branch has of its own, beside those that ours has, too.
+HOST_PERF_KEYS = ("perf_log_format", "perf_model_type")
 _NUMBER = re.compile(r"-(\d+|\d*\.\d+)")  # what argparse takes for a negative number and not for an option
 _LONGEST_BYTES = 128 * 1024 - 1  # Linux: one argument, without its terminating NUL
 

@@ -40,6 +40,8 @@ class RunFacts:
         arguments: the host's own, as they are when training starts, see `training.host_arguments`; None for a
             host without arguments, and in files of earlier versions.
         environment: variables of rank 0's process that change how fast a training is; None like arguments.
+        host_monitor: "replace" or "keep", what --perf-host-monitor made of the host's own monitor; None for a
+            host without one.
     """
 
     package_version: str
@@ -75,6 +77,7 @@ class RunFacts:
     device_memory_bytes: int | None = None
     arguments: dict[str, Any] | None = None
     environment: dict[str, Any] | None = None
+    host_monitor: str | None = None
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> RunFacts:

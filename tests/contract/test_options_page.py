@@ -16,6 +16,7 @@ REPO = Path(__file__).parents[2]
 
 
 SPECIAL = {
+    "perf_host_monitor": ("keep", "keep"),
     "perf_columns": ("MFU, hfu", "mfu,hfu"),
     "perf_profile_steps": ("20-22/100", "20-22/100"),
     "perf_profile_ranks": ("0,2-3", "0,2-3"),

@@ -47,6 +47,7 @@ def test_defaults_are_those_the_users_were_promised():
         perf_prometheus_textfile=None,
         perf_csv=False,
         perf_wandb=False,
+        perf_host_monitor="replace",
         rehearse_on_cpu="auto",
         perf_debug=False,
     )
@@ -66,7 +67,8 @@ def test_every_flag_reaches_its_field():
         *("--perf-capture-steps", "20", "--perf-profile-steps", "20-22/100", "--perf-profile-ranks", "0,2-3"),
         *("--perf-profile-causal", "0:decoder,ms=5"),
         *("--perf-profile-clean", "0", "--perf-profile-shapes", "false", "--no-perf-profile-memory"),
-        *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--rehearse-on-cpu", "never"),
+        *("--perf-peak-tflops", "989.4", "--perf-max-overhead", "0.5", "--perf-host-monitor", "keep"),
+        *("--rehearse-on-cpu", "never"),
         *(
             "--perf-prometheus-port",
             "9400",
@@ -98,6 +100,7 @@ def test_every_flag_reaches_its_field():
         "/x/y.prom",
         True,
         True,
+        "keep",
         "never",
     )
 
@@ -140,7 +143,7 @@ def test_the_last_of_two_contradicting_flags_wins():
         ("--perf-log-interval", "ten", "write for example 10"),
         ("--perf-log-interval", "1000000001", "write for example 10"),
         ("--perf-max-log-files", "-1", "write for example 10"),
-        ("--perf-capture-steps", "0", "write for example 10"),
+        ("--perf-capture-steps", "0", "write for example 20"),
         ("--perf-capture-steps", "1001", "write for example 20"),
         ("--perf-log-dir", "", "write for example logs/perf_monitor"),
         ("--perf-log-dir", "a\nb", "write for example logs/perf_monitor"),

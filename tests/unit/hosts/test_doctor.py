@@ -50,4 +50,20 @@ def test_a_bridge_before_callbacks_does_not_work(tree):
 def test_a_megatron_loop_needs_its_required_functions(tree):
     tree("megatron.training.training", "def train(): pass")
     (host,) = doctor.find_hosts()
-    assert (host.name, host.works) == ("Megatron-LM (core ?.?.?)", False)
+    assert (host.name, host.works) == ("Megatron-LM (core unknown)", False)
+
+
+def test_a_tree_of_flagscale_hides_an_installed_one_and_names_its_monitor(tree, tmp_path, monkeypatch):
+    installed = tmp_path / "site" / "flag_scale"
+    (installed / "flagscale" / "train").mkdir(parents=True)
+    (installed / "flagscale" / "train" / "train.py").write_text("def train(): pass\ndef train_step(): pass")
+    monkeypatch.setattr(doctor, "_flagscale_roots", lambda: [installed])
+    monkeypatch.setattr(doctor.sys, "path", [str(tmp_path), str(tmp_path / "flagscale" / "train")])
+    tree("flagscale.__init__", "")
+    tree("flagscale.train.perf_monitor.hooks", "")
+    tree("flagscale.train.megatron.training.training", "def train(): pass\ndef train_step(): pass")
+    tree("megatron.core.package_info", "MAJOR = 0\nMINOR = 17\nPATCH = 1\n")
+    (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.0.0"\n')
+    (host,) = doctor.find_hosts()
+    assert (host.name, host.loop) == ("FlagScale 1.0.0 (core 0.17.1)", "megatron.training.training")
+    assert host.works and host.has_monitor

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 
 from flagscale_perf.hooks import TrainingHooks
-from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, host_name, patch_loop, patch_steps
+from flagscale_perf.hosts.megatron import HOOK_POINTS, MegatronLoop, patch_loop, patch_steps
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.timers import SilentTimers
 
@@ -306,14 +306,6 @@ def test_the_end_of_asynchronous_saving_is_watched_where_there_is_such_saving(
     patched(module, hooks)
     module.maybe_finalize_async_save()
     assert [event for event, *_ in hooks.events] == events
-
-
-def test_the_hosts_name_and_version(monkeypatch):
-    monkeypatch.delitem(sys.modules, "megatron.core", raising=False)
-    assert host_name("megatron.training.training") == "Megatron-LM (core unknown)"
-    monkeypatch.setitem(sys.modules, "megatron.core", SimpleNamespace(__version__="0.15.0"))
-    assert host_name("megatron.training.training") == "Megatron-LM (core 0.15.0)"
-    assert host_name("flagscale.train.train").startswith("FlagScale ")
 
 
 def test_a_hook_point_that_is_missing_is_said_by_what_is_lost(module, host_args):

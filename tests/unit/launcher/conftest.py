@@ -10,10 +10,11 @@ import pytest
 
 @pytest.fixture
 def config(tmp_path: Path) -> dict[str, Any]:
-    """A whole two-level configuration; its FlagScale is an empty tree, its training script an empty file."""
+    """A whole two-level configuration; its FlagScale is a tree of empty directories, its training script an empty file."""
     root = tmp_path / "FlagScale"
     (root / "flagscale" / "train").mkdir(parents=True)
     (root / "flagscale" / "train" / "train_gpt.py").write_text("")
+    (root / "third_party" / "Megatron-LM" / "megatron" / "training").mkdir(parents=True)
     return {
         "action": "run",
         "experiment": {

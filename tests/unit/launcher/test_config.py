@@ -171,3 +171,28 @@ def test_a_wrong_key_or_value_of_the_launcher_is_refused(config, where, key, val
 def test_right_values_and_unknown_options_of_torchrun_are_passed_on(config, key, value) -> None:
     config["experiment"]["runner"][key] = value
     assert read_job(config).torchrun[key] == str(value)
+
+
+def test_the_monitors_options_may_be_the_runners_as_with_flagscales_own() -> None:
+    runner = {
+        "enable_perf_monitor": True,
+        "perf_log_interval": 5,
+        "perf_log_dir": "d",
+        "perf_log_format": "json",
+    }
+    config = {
+        "experiment": {
+            "exp_dir": "x",
+            "runner": runner | {"heartbeat": {"interval": 3}, "enable_gpu_health_check": True, "nnodes": 1},
+        },
+        "train": {"system": {"perf_log_interval": 7, "perf_log_dir": None}},
+    }
+    job = read_job(config)
+    assert job.settings == {
+        "perf_log_interval": Setting("train.system.perf_log_interval", 7),
+        "perf_log_dir": Setting("experiment.runner.perf_log_dir", "d"),
+        "enable_perf_monitor": Setting("experiment.runner.enable_perf_monitor", True),
+        "perf_log_format": Setting("experiment.runner.perf_log_format", "json"),
+    }
+    assert job.torchrun == {"nnodes": "1"}
+    assert job.runner == {"heartbeat": {"interval": 3}, "enable_gpu_health_check": True, "nnodes": 1}

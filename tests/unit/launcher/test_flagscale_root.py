@@ -1,9 +1,11 @@
+"""FlagScale is found by configuration, environment or installation, and its absence is explained."""
+
 import sys
 
 import pytest
 
 from flagscale_perf.launcher import flagscale_root
-from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale
+from flagscale_perf.launcher.flagscale_root import find_entrypoint, find_flagscale, import_paths
 from flagscale_perf.spine.errors import PerfError
 
 
@@ -62,3 +64,23 @@ def test_entrypoint_that_is_nowhere_is_refused(tree, tmp_path) -> None:
         f"experiment.task.entrypoint: no file 'x.py', neither in {tmp_path} nor in FlagScale at "
         f"{tree}; give the script's path"
     )
+
+
+@pytest.mark.parametrize(
+    "named", [None, "flagscale/train/train_gpt.py", "./flagscale/train/megatron/train_gpt.py"]
+)
+@pytest.mark.parametrize("place", ["flagscale/train", "flagscale/train/megatron"], ids=["0.8", "main"])
+def test_flagscales_own_script_is_found_by_its_name_in_any_version(tmp_path, named, place) -> None:
+    script = tmp_path / place / "train_gpt.py"
+    script.parent.mkdir(parents=True)
+    script.write_text("")
+    assert find_entrypoint(named, str(tmp_path), "/") == str(script)
+
+
+def test_what_goes_onto_the_path_is_where_megatron_is(tmp_path) -> None:
+    assert import_paths(str(tmp_path)) == [str(tmp_path)]
+    for place in ("third_party/Megatron-LM", "flagscale/train"):
+        (tmp_path / place / "megatron" / "training").mkdir(parents=True)
+    assert import_paths(str(tmp_path)) == [
+        str(tmp_path), f"{tmp_path}/third_party/Megatron-LM", f"{tmp_path}/flagscale/train"
+    ]  # fmt: skip

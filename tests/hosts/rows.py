@@ -1,0 +1,169 @@
+"""The table of runs that a host goes through. A row fails by an assertion; each is a few seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.trees import REPO, Host
+from tests.processes import flagscale as fs
+
+ITERATIONS = 6
+# What a tree asks for beyond 0.8.0: it divides by the interval, also where it never evaluates.
+COMMON = (*fs.TINY, "--eval-interval", 1000, "--train-iters", ITERATIONS)
+EXPERTS = (
+    "--disable-bias-linear",
+    "--num-experts",
+    4,
+    "--moe-router-topk",
+    2,
+    "--expert-model-parallel-size",
+    2,
+)
+ON = ("--enable-perf-monitor", "--perf-log-interval", 2, "--perf-log-dir", "perf")
+Row = Callable[[Host, Path], None]
+ROWS: dict[str, Row] = {}
+
+
+def row(name: str) -> Callable[[Row], Row]:
+    def put(function: Row) -> Row:
+        ROWS[name] = function
+        return function
+
+    return put
+
+
+def train(host: Host, directory: Path, *words: object, ranks: int = 1, **env: str) -> fs.Finished:
+    """The host's own script under `flagscale_perf.launch`, in a new directory."""
+    directory.mkdir(parents=True)
+    script = fs.launched(host.script, *map(str, (*COMMON, *words)))
+    done = fs.run(fs.workers(ranks, *script), directory, PYTHONPATH=host.pythonpath, **env)
+    assert done.returncode == 0, done.output[-3000:]
+    return done
+
+
+def recorded(directory: Path) -> list[dict]:
+    """The steps, all of which must be there."""
+    steps = fs.records(directory)
+    assert [step["iteration"] for step in steps] == list(range(1, ITERATIONS + 1))
+    return steps
+
+
+def off_and_on(shape: Sequence[object], ranks: int) -> Row:
+    """Equal losses without and with the monitor; every step recorded, with its FLOPs and phases."""
+
+    def run(host: Host, directory: Path) -> None:
+        off = train(host, directory / "off", *shape, ranks=ranks)
+        monitor = (*ON, "--perf-breakdown", "--perf-max-overhead", 100)
+        on = train(host, directory / "on", *shape, *monitor, ranks=ranks)
+        assert len(on.lines) == ITERATIONS and on.lines == off.lines
+        steps = recorded(directory / "on" / "perf")
+        assert all(step["model_flops"] > 0 for step in steps)
+        for phases, step in zip(fs.records(directory / "on" / "perf", "phases"), steps, strict=True):
+            parts = [value for name, value in phases.items() if name.endswith("_ns") and value is not None]
+            assert sum(parts) == step["iteration_ns"]
+
+    return run
+
+
+ROWS["1 rank"] = off_and_on(fs.LLAMA, 1)
+ROWS["TP2"] = off_and_on(("--tensor-model-parallel-size", 2), 2)
+ROWS["PP2"] = off_and_on(("--pipeline-model-parallel-size", 2), 2)
+ROWS["MoE EP2"] = off_and_on(EXPERTS, 2)
+
+
+@row("profile")
+def profiled_steps(host: Host, directory: Path) -> None:
+    train(host, directory / "on", *ON, "--perf-profile-steps", "4-5")
+    files = sorted((directory / "on" / "perf").glob("perf_records_*.jsonl"))
+    headers = [json.loads(file.read_text().partition("\n")[0]) for file in files]
+    assert [header["instrument"] for header in headers] == ["training", "profile"]
+    assert '"kind":"profile_row"' in files[1].read_text()
+
+
+@row("checkpoint")
+def checkpoint_and_resume(host: Host, directory: Path) -> None:
+    kept = (
+        "--save",
+        directory / "ckpt",
+        "--load",
+        directory / "ckpt",
+        "--save-interval",
+        3,
+        "--ckpt-format",
+        "torch",
+    )
+    train(host, directory / "first", *kept, *ON, "--exit-interval", 3)
+    train(host, directory / "second", *kept, *ON)
+    steps = fs.records(directory / "second" / "perf")
+    assert [step["iteration"] for step in steps] == [4, 5, 6]
+    assert fs.records(directory / "first" / "perf")[-1]["checkpoint_ns"] > 0
+
+
+@row("spellings")
+def every_spelling_of_a_flag(host: Host, directory: Path) -> None:
+    words = ("--enable-perf-monitor=true", "--perf-memory-tracking", "false", "--perf-log-interval", 1)
+    train(host, directory / "on", *words)
+    logs = directory / "on" / "logs" / "perf_monitor"
+    recorded(logs)
+    assert is_one_monitor(logs, ITERATIONS)
+
+
+@row("variable")
+def environment_variables_alone(host: Host, directory: Path) -> None:
+    variables = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_INTERVAL": "3"}
+    train(host, directory / "on", **variables)
+    logs = directory / "on" / "logs" / "perf_monitor"
+    recorded(logs)
+    assert is_one_monitor(logs, 2)
+
+
+def is_one_monitor(logs: Path, lines: int) -> bool:
+    """Whether the live log has this many rows of figures: no other monitor writes there, too."""
+    live = (logs / "perf_realtime.log").read_text().splitlines()
+    return sum(line[:2] == "20" for line in live) == lines
+
+
+@row("both monitors")
+def the_host_s_own_monitor_beside_ours(host: Host, directory: Path) -> None:
+    """Where the host has one; its straggler detection, too."""
+    if not (host.root / "flagscale" / "train" / "perf_monitor").is_dir():
+        pytest.skip("it has no monitor of its own")
+    straggler = ("--enable-straggler-detection",)
+    off = train(host, directory / "off", *straggler)
+    on = train(host, directory / "on", *straggler, *ON, "--perf-host-monitor", "keep")
+    assert on.lines == off.lines
+    recorded(directory / "on" / "perf")
+    assert is_one_monitor(directory / "on" / "perf", 3)
+    assert (directory / "on" / "perf" / "host_monitor" / "perf_realtime.log").is_file()
+
+
+@row("run.py")
+def our_run_py(host: Host, directory: Path) -> None:
+    """The README's command with a tree of FlagScale."""
+    if not host.is_flagscale:
+        pytest.skip("Megatron-LM has no runner of this form")
+    directory.mkdir(parents=True)
+    job = [
+        f"experiment.task.flagscale_root={host.root}", "+train.model.eval_interval=1000",
+        f"train.model.train_iters={ITERATIONS}", "+experiment.runner.enable_gpu_health_check=true",
+        "+experiment.runner.heartbeat={interval: 3}", "train.system.enable_perf_monitor=true",
+    ]  # fmt: skip
+    companions = os.pathsep.join(map(str, host.path[2:]))
+    done = fs.run([sys.executable, str(REPO / "run.py"), *job], directory, PYTHONPATH=companions)
+    assert done.returncode == 0, done.output[-3000:]
+    recorded(directory / "outputs" / "logs" / "perf_monitor")
+
+
+@row("torchrun")
+def the_readmes_first_command(host: Host, directory: Path) -> None:
+    directory.mkdir(parents=True)
+    words = fs.launched(host.script, *map(str, COMMON), "--enable-perf-monitor")
+    done = fs.run(fs.torchrun(2, *words), directory, PYTHONPATH=host.pythonpath)
+    assert done.returncode == 0, done.output[-3000:]
+    recorded(directory / "logs" / "perf_monitor")

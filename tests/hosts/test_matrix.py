@@ -1,0 +1,53 @@
+"""Every host that is given, through every row of the table: off and on with equal losses, one monitor.
+
+`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.rows import ROWS
+from tests.hosts.trees import MISSING, Host, host_of, installed, name_of, places, unpacked
+
+pytestmark = pytest.mark.host
+INSTALLED = "FlagScale 0.8.0"
+PLACES = {INSTALLED: None} | {name_of(place): place for place in places()}
+
+
+@pytest.fixture(scope="module")
+def host(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
+    """By name. The trees are unpacked by the first that asks for one."""
+    trees: dict[Path, Path] = {}
+
+    def find(name: str) -> Host:
+        place = PLACES[name]
+        if place is None:
+            return installed()
+        if not trees:
+            trees.update(unpacked(tmp_path_factory.mktemp("hosts")))
+        found = host_of(place, trees)
+        return found or pytest.skip(f"{name} has no training script for GPTs")
+
+    return find
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("name", PLACES)
+def test_a_host_trains_as_without_us(
+    name: str,
+    row: str,
+    host: Callable[[str], Host],
+    tmp_path: Path,
+    record_property: Callable[[str, str], None],
+) -> None:
+    record_property("matrix", f"{name}|{row}")
+    ROWS[row](host(name), tmp_path / "runs")
+
+
+def test_there_are_trees_to_train_with() -> None:
+    if len(PLACES) == 1:
+        pytest.skip(MISSING)
