@@ -11,8 +11,10 @@ import pytest
 
 REQUIREMENTS = Path(__file__).parents[2] / "requirements"
 SOURCES = {
+    "uv": ("uv",),
     "build": ("build",),
-    "main": ("host", "dev"),
+    "run": ("host", "run"),
+    "test": ("host", "run", "test"),
     "flagscale": ("flagscale",),
     "accelerate": ("accelerate",),
     "oracle": ("oracle",),
@@ -63,7 +65,15 @@ def test_nothing_is_locked_or_asked_for_that_the_scripts_do_not_install() -> Non
     assert {path.stem for path in REQUIREMENTS.glob("*.txt")} == asked | {"torch", "tools"}
 
 
+def test_the_test_lock_has_all_of_the_run_lock() -> None:
+    """Either makes the same .venv: what `make test` adds leaves the rest as it is."""
+    run, test = ((REQUIREMENTS / f"lock/{name}.txt").read_text() for name in ("run", "test"))
+    entries = re.split(r"^(?=\w)", run, flags=re.MULTILINE)[1:]
+    assert len(entries) == len(pins_of(REQUIREMENTS / "lock/run.txt"))
+    assert [entry for entry in entries if entry not in test] == []
+
+
 def test_torch_alone_has_no_hash() -> None:
     assert pins_of(REQUIREMENTS / "torch.txt").keys() == {"torch"}
-    for name in ("main", "trace", "vllm"):
+    for name in ("run", "test", "trace", "vllm"):
         assert "torch" not in pins_of(REQUIREMENTS / f"lock/{name}.txt")

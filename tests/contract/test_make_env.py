@@ -1,0 +1,125 @@
+"""The installer (scripts/make_env): it asks the indexes that pip is set up for, and says why it failed."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import REPO
+
+ROOM = REPO / "scripts/make_env"
+MODULES = ("installer", "steps")
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """Its modules, which import each other as those of a program do."""
+    monkeypatch.syspath_prepend(ROOM)
+    yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
+    for name in MODULES:
+        del sys.modules[name]
+
+
+def test_pips_configuration_as_uv_has_to_read_it(parts: SimpleNamespace, tmp_path: Path) -> None:
+    listed = "\n".join((
+        "global.index-url='https://user:secret@index.example/root'",
+        "global.extra-index-url='https://one.example/\\nhttps://two.example/'",
+        "global.timeout='15'",
+        "install.timeout='30'",
+        ":env:.default-timeout='60'",
+        f":env:.find-links='{tmp_path} {tmp_path}/none file://{tmp_path}/none https://links.example/'",
+        "global.cert='ca.pem'",
+        "global.trusted-host='one.example'",
+        "global.no-index='no'",
+        "freeze.timeout='5'",
+    ))  # fmt: skip
+    variables, options = parts.installer.uv_settings(parts.installer.pip_settings(listed))
+    assert variables == {
+        "UV_DEFAULT_INDEX": "https://user:secret@index.example/root",
+        "UV_INDEX": "https://one.example/ https://two.example/",
+        "UV_HTTP_TIMEOUT": "60",
+        "SSL_CERT_FILE": "ca.pem",
+        "UV_INSECURE_HOST": "one.example",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }
+    assert options == ["--find-links", str(tmp_path), "--find-links", "https://links.example/"]
+
+
+def test_no_index_at_all(parts: SimpleNamespace) -> None:
+    settings = parts.installer.pip_settings(":env:.no-index='1'\n:env:.cert='ca.pem'")
+    assert parts.installer.uv_settings(settings) == ({
+        "SSL_CERT_FILE": "ca.pem",
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+    }, ["--no-index"])  # fmt: skip
+
+
+def test_a_cache_that_cannot_be_written(parts: SimpleNamespace, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert parts.installer.writable_cache(str(tmp_path / "own"), tmp_path) == str(tmp_path / "own")
+    assert parts.installer.writable_cache(str(tmp_path / "file/own"), tmp_path) == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        ("cause: tcp connect error\nerror: Failed to fetch: x", "a package index cannot be reached"),
+        (
+            "connection broken by 'NewConnectionError'\nERROR: No matching distribution found",
+            "a package index",
+        ),
+        (
+            "cause: Hash mismatch for `six==1.17.0`",
+            "a file from the index is not the one whose hash is locked",
+        ),
+        ("No solution found when resolving dependencies", "no package index that pip is set up for has what"),
+        ("cause: failed to copy: No space left on device (os error 28)", "the disk is full"),
+        ("helpers.cpp:1: fatal error: Python.h: No such file", "Python's headers are missing"),
+        ("something else", ""),
+    ],
+)
+def test_a_step_that_fails_says_why_and_shows_the_end_of_its_log(
+    parts: SimpleNamespace, tmp_path: Path, printed: str, reason: str
+) -> None:
+    steps = parts.steps.Steps(tmp_path, tmp_path)
+    before = "print('No space left on device')"
+    with pytest.raises(parts.steps.Failure) as caught, steps.step("packages", "packages") as step:
+        step.run([sys.executable, "-c", before], {})
+        step.run([sys.executable, "-c", "import sys; print(sys.argv[1]); sys.exit(3)", printed], {})
+    assert steps.failure is caught.value
+    assert caught.value.reason.startswith(reason)
+    assert bool(caught.value.reason) == bool(reason)
+    last = [f"  | {line}" for line in printed.splitlines()]
+    assert str(caught.value).splitlines()[-len(last) :] == last
+
+
+def test_one_failure_ends_what_runs_beside_it(parts: SimpleNamespace, tmp_path: Path) -> None:
+    steps = parts.steps.Steps(tmp_path, tmp_path)
+    with pytest.raises(parts.steps.Failure, match="beside"), steps.step("beside", "beside") as step:
+        with (tmp_path / "sleeper").open("w") as file:
+            sleeper = steps.start(["sleep", "600"], {"PATH": "/usr/bin:/bin"}, file.fileno())
+        step.run([sys.executable, "-c", "raise SystemExit(1)"], {})
+    assert sleeper.wait() == -15
+
+
+def test_what_the_machine_lacks_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOM), str(tmp_path / "made"), "run"]
+    done = subprocess.run(words, env={"PATH": "", "CXX": "no-such-c++"}, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second, *_, last = done.stderr.splitlines()
+    assert first == "make_env: this machine lacks"
+    assert second.startswith("  no-such-c++: ")
+    assert last.startswith("On Debian: apt-get install g++")
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
+    words = [sys.executable, str(ROOM), str(tmp_path), "demo"]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.endswith("KIND one of: run, test, trace, vllm, rpc-peers\n")
