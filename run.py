@@ -5,6 +5,7 @@ See conf/train.yaml for the keys and docs/options.md for the monitor's options.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -32,6 +33,10 @@ def main(config: DictConfig) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:
+        # The interpreter flushes stdout once more when it ends: into nothing, instead of raising again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)  # as shells report SIGPIPE
 
 
 def _plain(config: DictConfig) -> dict[str, Any]:
@@ -48,6 +53,8 @@ def _open_runner(root: str, job: dict[str, Any]) -> Any:
 
 
 if __name__ == "__main__":
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed, as by `>&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until the process ends
+        getattr(sys, name).reconfigure(errors="backslashreplace")
     main()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.starting import wait_for_start
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import has_logs, instrument_for, instrument_in, run_or_logs, say_others
-from flagscale_perf.cli.output import add_output, format_of, put, put_lines
+from flagscale_perf.cli.output import STDOUT, add_output, format_of, put, put_lines
 from flagscale_perf.report import csv, text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.units import printable
@@ -39,6 +40,11 @@ class ReportCommand(Command):
             help="of trainings: where the time of all sessions of the directory together went",
         )
         add_session(which)
+        parser.add_argument(
+            "--brief",
+            action="store_true",
+            help="print what was found and the key figures only; -o FILE gets the whole report",
+        )
         add_output(
             parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"
         )
@@ -48,19 +54,36 @@ class ReportCommand(Command):
         PerfError where there is no run.
         """
         chosen = format_of(args, FORMATS)
+        if args.brief:
+            _check_brief(args)
         if args.all_sessions:
             return _history(args, chosen)
         if not has_logs(args.run):
             wait_for_start(args.run, args.session, _say)
         path = run_or_logs(args.run, args.session)
         report = instrument_for(path).report(path)
-        if chosen == "csv":
-            put_lines(csv.lines(report), args.output)
-        else:
-            put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), args.output)
+        if args.brief:
+            put(text.brief(report), None)
+        if not args.brief or args.output is not None:
+            _put_whole(report, chosen, args.output)
         if args.session is None:
             say_others(args.run, path)
         return _judged(report, chosen)
+
+
+def _check_brief(args: Namespace) -> None:
+    """Raises PerfError for options that it cannot go with."""
+    if args.all_sessions:
+        raise PerfError("--brief is about one session; leave it out, or --all-sessions")
+    if args.output in (None, STDOUT) and (args.format or args.output):
+        raise PerfError("--brief prints text; leave --format out, or add -o FILE for the whole report")
+
+
+def _put_whole(report: Report, chosen: str, output: Path | None) -> None:
+    if chosen == "csv":
+        put_lines(csv.lines(report), output)
+    else:
+        put(importlib.import_module(f"flagscale_perf.report.{chosen}").render(report), output)
 
 
 def _history(args: Namespace, chosen: str) -> int:

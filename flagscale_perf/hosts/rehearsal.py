@@ -122,6 +122,7 @@ def install(patches: Patches) -> None:
     import torch
 
     _redirect_cuda_module(torch, patches)
+    _hide_accelerator(torch, patches)
     _redirect_rng(torch, patches)
     _redirect_tensors(torch, patches)
     atexit.register(_let_gloo_finish)
@@ -259,6 +260,16 @@ def _redirect_cuda_module(torch: Any, patches: Patches) -> None:
         patches.set(torch.cuda, name, value)
 
 
+def _hide_accelerator(torch: Any, patches: Patches) -> None:
+    """`torch.accelerator` answers as in a build for the CPU.
+
+    A CUDA build would take the stand-ins of `torch.cuda` for a device and start the driver, for example to
+    pin the memory of a DataLoader. Without a device there is nothing to pin for: a tensor is as it is.
+    """
+    patches.set(torch.accelerator, "current_accelerator", _returning(None))
+    patches.set(torch.Tensor, "pin_memory", lambda self, *_, **__: self)
+
+
 def _redirect_rng(torch: Any, patches: Patches) -> None:
     import torch.cuda.random as cuda_random
 
@@ -299,7 +310,8 @@ def _with_device(
 ) -> Callable[..., Any]:
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        """Calls it with CUDA devices replaced."""
+        """Calls it with CUDA devices replaced and nothing pinned."""
+        kwargs.pop("pin_memory", None)
         if "device" in kwargs:
             kwargs["device"] = on_cpu(kwargs["device"])
         if positional is not None:

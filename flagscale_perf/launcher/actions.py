@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +22,7 @@ from flagscale_perf.launcher.config import (
     read_settings,
 )
 from flagscale_perf.launcher.ended import explain
-from flagscale_perf.launcher.follow import Follower, is_row_since, iteration_of
+from flagscale_perf.launcher.follow import Follower, Progress, is_row_since, iteration_of
 from flagscale_perf.launcher.job import (
     exit_code,
     refuse_if_running,
@@ -30,16 +32,16 @@ from flagscale_perf.launcher.job import (
     stop_job,
     was_stopped,
 )
-from flagscale_perf.launcher.machine import Machine
+from flagscale_perf.launcher.machine import Kills, Machine
 from flagscale_perf.launcher.paths import ExperimentPaths
 from flagscale_perf.launcher.plan import Plan, make_plan, perf_options
 from flagscale_perf.launcher.preflight import check
-from flagscale_perf.launcher.results import reason, results, sessions
+from flagscale_perf.launcher.results import log_rows, reason, sessions, summary
 from flagscale_perf.launcher.script import write_script
 from flagscale_perf.launcher.settings import Setting
 from flagscale_perf.launcher.tail import last_lines
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.session import REALTIME_FILE
+from flagscale_perf.spine.session import REALTIME_FILE, age_key
 
 _TEST_ITERATIONS = 2
 # A trial neither loads nor leaves a checkpoint, logs every iteration, and has directories of its own.
@@ -78,24 +80,44 @@ def _run(config: Mapping[str, Any]) -> int:
 
 def _run_to_the_end(plan: Plan) -> tuple[int, Follower]:
     earlier = sessions(plan.perf.perf_log_dir)
-    follower = Follower(plan.paths.output, plan.perf.perf_log_dir, sys.stdout)
+    progress = Progress(f"starting {os.path.basename(plan.entrypoint)}")
+    follower = Follower(plan.paths.output, plan.perf.perf_log_dir, sys.stdout, progress)
     kills = Machine().kills()
     process = start_job(plan.paths)
-    _say(f"started (pid {process.pid}); output: {plan.paths.output}")
+    left_it = [f"left it running (pid {process.pid}); output: {plan.paths.output}", *_how_to_go_on(plan)]
     try:
+        _say(f"started (pid {process.pid}); output: {plan.paths.output}")
         code = follower.wait(process)
     except KeyboardInterrupt:
-        _say("", f"left it running (pid {process.pid}); output: {plan.paths.output}", *_how_to_go_on(plan))
+        _say("", *left_it)
         return 130, follower
-    stopped = was_stopped(plan.paths)
-    if code != 0 and not stopped:
-        _say("", f"last lines of {plan.paths.output}:", *reason(plan.paths.output))
-    _say(
-        *results(plan, earlier, with_log=sys.stdout.isatty()),
-        *([] if code == 0 or stopped else explain(code, reason(plan.paths.output), kills, Machine().kills())),
-        f"the job {'was stopped by the user' if stopped else 'ended'} with exit status {code}",
-    )
+    except BrokenPipeError:  # as behind `| head`
+        if process.poll() is None:
+            with contextlib.suppress(OSError):
+                print("nobody reads this any more:", *left_it, sep="\n", file=sys.stderr)
+        raise
+    for line in _end(plan, code, kills, sorted(sessions(plan.perf.perf_log_dir) - earlier, key=age_key)):
+        _say(line)
     return code, follower
+
+
+def _end(plan: Plan, code: int, kills: Kills, new: list[str]) -> Iterator[str]:
+    """What is said of a job that has ended; `new` are the monitor's sessions of it. Last comes what went
+    wrong, or else what was found.
+    """
+    stopped, last = was_stopped(plan.paths), reason(plan.paths.output)
+    failed = code != 0 and not stopped
+    status = f"the job {'was stopped by the user' if stopped else 'ended'} with exit status {code}"
+    if failed:
+        yield from ("", f"last lines of {plan.paths.output}:", *last)
+    if new and sys.stdout.isatty():
+        yield from ("", *log_rows(plan.perf.perf_log_dir, new[-1], shutil.get_terminal_size().columns))
+    if not failed:
+        yield status
+    if new:
+        yield from ("", *summary(plan, new[-1]))
+    if failed:
+        yield from (*explain(code, last, kills, Machine().kills()), status)
 
 
 def _dryrun(config: Mapping[str, Any]) -> int:

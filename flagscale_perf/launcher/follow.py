@@ -1,4 +1,4 @@
-"""Shows a running job: a progress bar on a terminal, plain lines elsewhere. Only reads the job's files."""
+"""Shows a running job: a progress bar on a terminal, the lines of its log elsewhere. Only reads its files."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from flagscale_perf.spine.session import REALTIME_FILE
 
 _POLL_S = 0.2
 _BAR_CHARS = 24
+_MARK_CHARS = 3  # of what runs through the bar while the length of the job is not known
 _PLAIN_CHARS = 200
+# Where there is no terminal: a line after so much of the job, but not within so short a time of the last one,
+# and after so long a time in any case.
+_PLAIN_SHARE, _PLAIN_SHORTEST_S, _PLAIN_LONGEST_S = 0.1, 5.0, 60.0
 _ITERATION = re.compile(r"\biteration\s+(\d+)\s*/\s*(\d+)\b")  # of Megatron's own log line
 _NOTICE = re.compile(r"^(?:\[default\d+\]:)?(flagscale_perf: .*)")  # torchrun may put the rank before it
+_DOING = re.compile(r"(?:\[default\d+\]:)?[ >]*(\S.*) \.\.\.")  # Megatron, of what takes long
 _ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\s")
+_ROW_OR_REMARK = re.compile("(?:# )?" + _ROW.pattern)
 _SHOWN_COLUMNS = {"Samples/s": "samples/s", "Tokens/s": "tokens/s", "Time(ms)": "ms"}
 
 
@@ -32,6 +38,16 @@ def iteration_of(line: str) -> tuple[int, int] | None:
 def is_row(line: str) -> bool:
     """Whether a line of the performance log holds numbers (not a heading or a rule)."""
     return _ROW.match(line) is not None
+
+
+def is_row_or_remark(line: str) -> bool:
+    """Whether a line of the performance log holds numbers, or says what happened, and when."""
+    return _ROW_OR_REMARK.match(line) is not None
+
+
+def is_heading(line: str) -> bool:
+    """Whether a line of the performance log names its columns."""
+    return line.startswith("Timestamp ")
 
 
 def is_row_since(line: str, start: datetime | None) -> bool:
@@ -47,18 +63,22 @@ class Progress:
     """What is known of a job so far.
 
     Attributes:
+        doing: what the job does before its first iteration.
         iteration: last one the host logged; 0 before the first.
         iterations: how many there will be; 0 while that is not known.
         rows: lines of numbers in the performance log since the start.
         row: the last of them.
         rates: what it says, e.g. "12.3 samples/s".
+        heading: what its columns are called.
     """
 
+    doing: str = "starting"
     iteration: int = 0
     iterations: int = 0
     rows: int = 0
     row: str = ""
     rates: str = ""
+    heading: str = ""
     _columns: list[str] = field(default_factory=list)
 
     def host_line(self, line: str) -> None:
@@ -66,12 +86,14 @@ class Progress:
         found = iteration_of(line)
         if found:
             self.iteration, self.iterations = found
+        elif doing := _DOING.fullmatch(line):
+            self.doing = doing[1]
 
     def perf_line(self, line: str) -> None:
         """Takes in a line of the performance log; its heading says which column is which."""
         words = line.split()
-        if "Step" in words:
-            self._columns = words
+        if is_heading(line):
+            self.heading, self._columns = line, words
         elif is_row(line):
             self.rows, self.row = self.rows + 1, line
             values = dict(zip(self._columns[1:], words[2:], strict=False))  # the time stamp is two words
@@ -79,12 +101,22 @@ class Progress:
                 f"{values[name]} {unit}" for name, unit in _SHOWN_COLUMNS.items() if name in values
             )
 
-    def bar(self, width: int) -> str:
-        """One line of at most `width` characters."""
-        share = self.iteration / self.iterations if self.iterations else 0.0
-        done = min(_BAR_CHARS, int(share * _BAR_CHARS))
-        count = f"iteration {self.iteration}/{self.iterations}" if self.iterations else "starting"
-        return f"[{'#' * done}{'.' * (_BAR_CHARS - done)}] {count}  {self.rates}".rstrip()[:width]
+    @property
+    def share(self) -> float:
+        """Of the iterations, how much is done; 0 while their number is not known."""
+        return min(1.0, self.iteration / self.iterations) if self.iterations else 0.0
+
+    def bar(self, width: int, elapsed_s: float = 0.0, moves: bool = False) -> str:
+        """One line of at most `width` characters, `elapsed_s` after the start. Until the number of iterations
+        is known, a mark runs through it if it `moves`.
+        """
+        filled, count = range(int(self.share * _BAR_CHARS)), f"iteration {self.iteration}/{self.iterations}"
+        if not self.iterations:
+            count = f"{self.doing}, {elapsed_s:.0f} s" if elapsed_s >= 1 else self.doing
+            first = int(elapsed_s / _POLL_S) % _BAR_CHARS
+            filled = range(first, first + _MARK_CHARS) if moves else filled
+        cells = "".join("#" if cell in filled else "." for cell in range(_BAR_CHARS))
+        return f"[{cells}] {count}  {self.rates}".rstrip()[:width]
 
 
 @dataclass
@@ -96,6 +128,7 @@ class Follower:
         output: path of the job's output.
         perf_log_dir: directory of the monitor's files.
         screen: where to show it.
+        progress: what is known of it.
     """
 
     output: str
@@ -108,7 +141,11 @@ class Follower:
         realtime = os.path.join(self.perf_log_dir, REALTIME_FILE)
         self._output = Tail(self.output, 0)
         self._perf = Tail(realtime, size_of(realtime))
+        self._start_s = time.monotonic()
         self._clear = ""  # erases the lines drawn last
+        self._heading = ""  # printed last
+        self._said: tuple[float, float] | None = None  # of the last line: when, and share
+        self._barred = 0  # iteration of the last bar
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
         """Shows the job until it ends. Returns its exit status. KeyboardInterrupt leaves the job running."""
@@ -116,16 +153,15 @@ class Follower:
         try:
             while True:
                 ended = process.poll() is not None
-                show(*self._news())
+                show(*self._news(), ended)
                 if ended:
                     return process.returncode
                 time.sleep(_POLL_S)
         finally:
             self._write(self._clear)
 
-    def _news(self) -> tuple[bool, list[str], list[str]]:
-        """What is new: whether the host logged an iteration, the monitor's notices, its log's lines."""
-        before = self.progress.iteration
+    def _news(self) -> tuple[list[str], list[str]]:
+        """What is new: the monitor's notices, and its log's lines."""
         notices = []
         for line in self._output.lines():
             self.progress.host_line(line)
@@ -134,20 +170,41 @@ class Follower:
         perf_lines = self._perf.lines()
         for line in perf_lines:
             self.progress.perf_line(line)
-        return self.progress.iteration != before, notices, perf_lines
+        return notices, perf_lines
 
-    def _print(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
-        """Plain lines; the bar's text only until the performance log has its first row."""
-        text = "".join(f"{line}\n" for line in [*notices, *perf_lines])
-        if is_new and not self.progress.rows:
-            text += self.progress.bar(_PLAIN_CHARS) + "\n"
-        self._write(text)
+    def _print(self, notices: list[str], perf_lines: list[str], ended: bool) -> None:
+        """The log's own lines and the notices; the bar's text where these leave a gap."""
+        lines: list[str] = []
+        for line in filter(is_row_or_remark, perf_lines):
+            if is_row(line) and self._heading != self.progress.heading:
+                self._heading = self.progress.heading
+                lines.append(self._heading)
+            lines.append(line)
+        lines += notices
+        now_s, progress = time.monotonic(), self.progress
+        if (ended or not lines) and self._is_due(now_s, ended):
+            lines.append(progress.bar(_PLAIN_CHARS, now_s - self._start_s))
+            self._barred = progress.iteration
+        if lines:
+            self._said = now_s, progress.share
+            self._write("".join(f"{line}\n" for line in lines))
 
-    def _draw(self, is_new: bool, notices: list[str], perf_lines: list[str]) -> None:
+    def _is_due(self, now_s: float, ended: bool) -> bool:
+        if ended:
+            return self.progress.iteration > self._barred and not self.progress.rows  # whose last one says it
+        if self._said is None:
+            return True
+        then_s, share = self._said
+        since_s = now_s - then_s
+        is_far = self.progress.share - share >= _PLAIN_SHARE and since_s >= _PLAIN_SHORTEST_S
+        return is_far or since_s >= _PLAIN_LONGEST_S
+
+    def _draw(self, notices: list[str], perf_lines: list[str], ended: bool) -> None:
         """The monitor's notices stay; the last row of its log and the bar below are drawn over and over."""
         width = shutil.get_terminal_size().columns - 1
         staying = "".join(f"{notice}\n" for notice in notices)
-        lines = [*([self.progress.row[:width]] if self.progress.row else []), self.progress.bar(width)]
+        bar = self.progress.bar(width, time.monotonic() - self._start_s, moves=True)
+        lines = [*([self.progress.row[:width]] if self.progress.row else []), bar]
         self._write(self._clear + staying + "\n".join(lines))
         self._clear = "\x1b[1A" * (len(lines) - 1) + "\r\x1b[J"
 

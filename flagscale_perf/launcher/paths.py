@@ -74,6 +74,10 @@ class ExperimentPaths:
             return typed
         return os.path.normpath(os.path.join(self.exp_dir, path))
 
+    def shown(self, path: str) -> str:
+        """An absolute path as it is written where the command was typed: relative, if it is below."""
+        return os.path.relpath(path, self.cwd) if _inside(path, self.cwd) else path
+
     def make(self) -> None:
         """Creates the directories the launcher writes to. Raises PerfError where that cannot be done."""
         for directory in (os.path.dirname(self.script), os.path.dirname(self.pid_file)):

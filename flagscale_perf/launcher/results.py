@@ -1,17 +1,21 @@
-"""What is shown when a job has ended: the log's last lines, the summary, and the paths of all files."""
+"""What is shown when a job has ended: the log's last rows, what was found, and where to go on."""
 
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import subprocess
 import sys
 
 from flagscale_perf.launcher.ended import FAILED
+from flagscale_perf.launcher.follow import is_heading, is_row_or_remark
 from flagscale_perf.launcher.plan import Plan
 from flagscale_perf.launcher.tail import last_lines
-from flagscale_perf.spine.session import age_key, file_names, session_of
+from flagscale_perf.spine.session import file_names, page_name, session_of
 
-_LOG_LINES = 12
+_PROGRAM = "flagscale-perf"
+_LOG_LINES = 15
 _OUTPUT_LINES = 30
 _REPORT_TIMEOUT_S = 60
 
@@ -35,27 +39,29 @@ def reason(output: str) -> list[str]:
     return lines[begin:end][-_OUTPUT_LINES:]
 
 
-def results(plan: Plan, earlier: set[str], with_log: bool) -> list[str]:
-    """Lines about the job that has just ended: the log's end if `with_log`, the summary, the files.
-
-    `earlier` are the sessions from before it.
-    """
-    perf_dir = plan.perf.perf_log_dir
-    new = sorted(sessions(perf_dir) - earlier, key=age_key)
-    lines: list[str] = []
-    if new and with_log:
-        log = os.path.join(perf_dir, file_names(new[-1])["metrics"])
-        end = last_lines(log, 1000)
-        heading = next((line for line in end if line.startswith("Timestamp ")), "")
-        lines = ["", f"last lines of {log}:", heading, *end[-_LOG_LINES:]]
-    if new:
-        lines += ["", *_report(plan)]
-    return [*lines, "", "files:", *(f"  {name:<12}{path}" for name, path in _places(plan, new))]
+def log_rows(perf_log_dir: str, session: str, width: int) -> list[str]:
+    """The last rows and remarks of a session's log under their heading, each at most `width` characters."""
+    path = os.path.join(perf_log_dir, file_names(session)["metrics"])
+    end = last_lines(path, 1000)
+    heading = [line for line in end if is_heading(line)][-1:]
+    rows = [line for line in end if is_row_or_remark(line)][-_LOG_LINES:]
+    return [line[:width] for line in heading + rows]
 
 
-def _report(plan: Plan) -> list[str]:
-    """The summary as `flagscale-perf report` prints it."""
+def summary(plan: Plan, session: str) -> list[str]:
+    """What was found in a session, its key figures, where its page is, and how to see more."""
+    page = os.path.join(plan.perf.perf_log_dir, page_name(session))
+    lines = _report(plan, session, page)
+    if os.path.exists(page):
+        lines.append(f"page   {plan.paths.shown(page)}")
+    run = shlex.quote(plan.paths.shown(plan.perf.perf_log_dir))
+    return [*lines, f"next   {_program(plan)} report {run}  # all figures, options and files"]
+
+
+def _report(plan: Plan, session: str, page: str) -> list[str]:
+    """`flagscale-perf report --brief`, which writes the page, too."""
     command = [sys.executable, "-m", "flagscale_perf", "report", plan.perf.perf_log_dir]
+    command += ["--session", session, "--brief", "-o", page]
     search = os.pathsep.join([*plan.pythonpath, *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
         done = subprocess.run(
@@ -64,20 +70,19 @@ def _report(plan: Plan) -> list[str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return [f"no summary: `flagscale-perf report` took longer than {_REPORT_TIMEOUT_S} s"]
+    lines = done.stdout.rstrip().splitlines()
     if done.returncode != 0:
         complaint = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        return [f"no summary: `flagscale-perf report` ended with {done.returncode}: {complaint}"]
-    return done.stdout.rstrip().splitlines()
+        what = "page" if lines else "summary"
+        lines.append(f"no {what}: `flagscale-perf report` ended with {done.returncode}: {complaint}")
+    return lines
 
 
-def _places(plan: Plan, new: list[str]) -> list[tuple[str, str]]:
-    perf_dir, tensorboard = plan.perf.perf_log_dir, plan.settings["tensorboard_dir"].value
-    named = {"output": plan.paths.output, "script": plan.paths.script}
-    if tensorboard is not None:
-        named["tensorboard"] = tensorboard
-    if plan.perf.enable_perf_monitor:
-        named["perf logs"] = perf_dir
-    found = [
-        (kind, os.path.join(perf_dir, name)) for session in new for kind, name in file_names(session).items()
-    ]
-    return [(kind, path) for kind, path in [*named.items(), *found] if os.path.exists(path)]
+def _program(plan: Plan) -> str:
+    """`flagscale-perf` as it can be typed here: by its name only where that is the one of this Python."""
+    here = os.path.join(os.path.dirname(sys.executable), _PROGRAM)
+    if not os.path.exists(here):
+        return f"{shlex.quote(plan.paths.shown(sys.executable))} -m flagscale_perf"
+    found = shutil.which(_PROGRAM)
+    is_found = found is not None and os.path.samefile(found, here)
+    return _PROGRAM if is_found else shlex.quote(plan.paths.shown(here))

@@ -21,6 +21,11 @@ def rows(finding: Finding) -> list[tuple[str, str]]:
     return lines + [("change", _change(change)) for change in finding.changes]
 
 
+def short(finding: Finding) -> list[tuple[str, str]]:
+    """What it costs and the best change."""
+    return [("costs", cost(finding)), *(("change", _change(change)) for change in finding.changes[:1])]
+
+
 def _change(change: Change) -> str:
     keys = f" ({yaml_keys(change)})" if change.keys else ""
     return f"{' '.join(change.flags)}{keys}: {change.text}" if change.flags else change.text

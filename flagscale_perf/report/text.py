@@ -14,14 +14,17 @@ from flagscale_perf.analysis.blocks import (
     Report,
     StackedBar,
     Table,
+    Tile,
     Waterfall,
 )
 from flagscale_perf.report import findings
 from flagscale_perf.report.format import as_table, bar_rows, cells, left_out, shown
-from flagscale_perf.spine.units import aligned, printable
+from flagscale_perf.spine.units import UNKNOWN, aligned, printable
 
 _LABEL_WIDTH, _DETAIL_WIDTH = 16, 15
 _WIDTH, _NOTE_WIDTH = 120, 80
+_BRIEF_FINDINGS = 3
+NOTHING_FOUND = "nothing broke a limit"
 
 
 def render(report: Report) -> str:
@@ -30,16 +33,25 @@ def render(report: Report) -> str:
     if report.findings is not None:
         parts.append(_findings(report.findings))
     if report.tiles:
-        notes = ("" if tile.note is None else f" ({shown(tile.note)})" for tile in report.tiles)
-        rows = [
-            (tile.label, shown(tile.value) + note) for tile, note in zip(report.tiles, notes, strict=True)
-        ]
-        parts.append(["Key figures", *_labelled(rows)])
+        parts.append(["Key figures", *_labelled(_tiles(report.tiles))])
     parts += [
         [*([printable(section.title)] if section.title else []), *lines]
         for section in report.sections
         if (lines := list(_blocks(section.blocks)))
     ]
+    return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
+
+
+def brief(report: Report) -> str:
+    """The costliest findings in short, the key figures that are known, and what was found in a line."""
+    parts = []
+    if report.findings is not None:
+        parts.append(_findings(report.findings, most=_BRIEF_FINDINGS))
+    tiles = [tile for tile in report.tiles if shown(tile.value) != UNKNOWN]
+    if rows := _tiles(tiles):
+        parts.append(["Key figures", *_labelled(rows)])
+    if report.findings is not None:
+        parts.append([f"found  {_found(report.findings)}"])
     return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
 
@@ -80,15 +92,31 @@ def _table(table: Table) -> Iterator[str]:
         yield f"  {more}"
 
 
-def _findings(all_of_them: Findings) -> list[str]:
+def _tiles(tiles: Sequence[Tile]) -> list[tuple[str, str]]:
+    notes = ("" if tile.note is None else f" ({shown(tile.note)})" for tile in tiles)
+    return [(tile.label, shown(tile.value) + note) for tile, note in zip(tiles, notes, strict=True)]
+
+
+def _findings(all_of_them: Findings, most: int | None = None) -> list[str]:
+    """All of them in full, or `most` of them in short."""
     unjudged = list(_labelled([("not judged", phrase) for phrase in all_of_them.unjudged]))
     if not all_of_them.found:
-        return ["Findings", *_labelled([("none", "nothing broke a limit")]), *unjudged]
+        return ["Findings", *_labelled([("none", NOTHING_FOUND)]), *unjudged]
     lines = [f"Findings: {len(all_of_them.found)}"]
-    for place, finding in enumerate(all_of_them.found, 1):
+    for place, finding in enumerate(all_of_them.found[:most], 1):
         lines += [""] * (place > 1) + [f"  {place}. {printable(finding.title)}"]
-        lines += _details(findings.rows(finding))
+        lines += _details(findings.rows(finding) if most is None else findings.short(finding))
+    left = len(all_of_them.found[most:]) if most is not None else 0
+    lines += ["", f"  and {left} more"] if left else []
     return lines + ([""] + unjudged if unjudged else [])
+
+
+def _found(all_of_them: Findings) -> str:
+    """In a line."""
+    if not all_of_them.found:
+        return NOTHING_FOUND
+    count, first = len(all_of_them.found), printable(all_of_them.found[0].title)
+    return first if count == 1 else f"{count} findings, first of all: {first}"
 
 
 def _details(rows: Iterable[tuple[str, str]]) -> Iterator[str]:

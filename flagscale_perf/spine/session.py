@@ -16,7 +16,8 @@ _TIME_LENGTH = len("20240129_103000")
 _ID = r"(\d{8}_\d{6}(?:_[1-9]\d{0,3})?)"
 _RECORDS = re.compile(rf"perf_records_{_ID}\.jsonl", re.ASCII)
 _VIEWS = re.compile(
-    rf"perf_(?:summary_{_ID}\.json|metrics_{_ID}(?:\.\d+)?\.log|intervals_{_ID}\.csv)", re.ASCII
+    rf"perf_(?:summary_{_ID}\.json|metrics_{_ID}(?:\.\d+)?\.log|intervals_{_ID}\.csv|report_{_ID}\.html)",
+    re.ASCII,
 )
 
 
@@ -38,6 +39,11 @@ def file_names(session_id: str) -> dict[str, str]:
 def intervals_name(session_id: str) -> str:
     """The table of the session's intervals, there with `--perf-csv` only."""
     return f"perf_intervals_{session_id}.csv"
+
+
+def page_name(session_id: str) -> str:
+    """The report of the session as a page, which run.py has written when the job has ended."""
+    return f"perf_report_{session_id}.html"
 
 
 def capture_request_name(start_wall_ns: int) -> str:

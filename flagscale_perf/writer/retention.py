@@ -17,6 +17,7 @@ from flagscale_perf.spine.session import (
     age_key,
     file_names,
     intervals_name,
+    page_name,
     rotated_name,
     session_of,
 )
@@ -72,6 +73,7 @@ def _files_of(directory: Path, session_id: str) -> Iterator[Path]:
     for name in _columns_named_in(directory / names["records"]):
         yield directory / name
     yield directory / intervals_name(session_id)
+    yield directory / page_name(session_id)
     yield directory / names["metrics"]
     yield directory / names["summary"]
     yield directory / names["records"]  # last: after an interruption the rest is still found

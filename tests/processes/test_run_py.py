@@ -129,10 +129,12 @@ def test_run_starts_the_job_once_and_passes_everything_on(run_py, starts, tmp_pa
     assert start["env"]["PYTHONPATH"].split(":")[:2] == [root, f"{root}/third_party/Megatron-LM"]
     assert start["cwd"] == str(tmp_path)
     assert not list(tmp_path.rglob("pwned"))
-    lines = result.stdout.splitlines()
-    assert "[########################] iteration 2/2" in lines
-    assert lines[-1] == "the job ended with exit status 0"
-    assert f"  output      {tmp_path}/outputs/logs/host_0_localhost.output" in lines
+    *_, started, starting, unused, last, status = result.stdout.splitlines()
+    assert started.endswith(f"; output: {tmp_path}/outputs/logs/host_0_localhost.output")
+    assert starting == "[........................] starting stand_in.py"
+    assert unused.startswith("flagscale_perf: nothing was recorded: ")
+    assert last == "[########################] iteration 2/2"
+    assert status == "the job ended with exit status 0"
 
 
 HOSTILE = "a b'\"$(touch pwned)`touch pwned`;touch pwned&touch pwned|touch pwned>pwned #\\"
@@ -223,10 +225,11 @@ def test_a_rank_that_is_killed_is_explained(run_py, tmp_path) -> None:
 
 
 def test_a_rank_that_the_kernel_kills_for_want_of_memory_is_explained(run_py, tmp_path) -> None:
-    (tmp_path / "stand_in.py").write_text("bytes(range(1, 256)) * (4 << 20)\n")  # 1 GiB, all of it touched
+    (tmp_path / "stand_in.py").write_text("bytes(range(1, 256)) * (16 << 20)\n")  # 4 GiB, all of it touched
     group, limit = memory_group()
     try:
-        limit.write_text(str(600 << 20))
+        # Torchrun of a CUDA build has 0.5 GiB: of half the room the stand-in is the largest, which is killed.
+        limit.write_text(str(1200 << 20))
         command = shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])
         line = f"echo $$ >{group}/cgroup.procs && exec {command}"
         done = subprocess.run(
@@ -317,6 +320,30 @@ def test_interrupt_leaves_the_job_running(run_py, starts, tmp_path) -> None:
     assert f"running (pid {pid})" in run_py("action=query").stdout
 
 
+def test_a_reader_who_leaves_early_leaves_the_job_running(run_py, tmp_path) -> None:
+    code = "import time\nwhile True:\n    time.sleep(0.1)\n    print('flagscale_perf: a line', flush=True)\n"
+    (tmp_path / "stand_in.py").write_text(code)
+    line = f"{shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])} | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+    pid = (tmp_path / "outputs/logs/pids/host_0_localhost.pid").read_text().split()[0]
+    assert (done.returncode, len(done.stdout.splitlines())) == (141, 1)
+    assert done.stderr.splitlines() == [
+        "nobody reads this any more:",
+        f"left it running (pid {pid}); output: {tmp_path}/outputs/logs/host_0_localhost.output",
+        f"stop it:    python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=stop",
+        f"look at it: python {RUN_PY} experiment.exp_dir={tmp_path}/outputs action=query",
+    ]
+    assert f"running (pid {pid})" in run_py("action=query").stdout
+
+
+def test_nobody_needs_to_read_it(run_py, tmp_path) -> None:
+    line = f"{shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])} >&- 2>&-"
+    assert subprocess.run(["bash", "-c", line], cwd=tmp_path, timeout=DEADLINE_S, check=False).returncode == 0
+    assert run_py("action=query").stdout.startswith(f"{tmp_path}/outputs: finished, exit status 0")
+
+
 def test_trial(run_py, starts, tmp_path) -> None:
     passed = run_py(
         *STAND_IN_TASK,
@@ -348,11 +375,21 @@ def test_newcomer_types_run_py(run_py, tmp_path) -> None:
     (summary,) = perf_logs.glob("perf_summary_*.json")
     assert json.loads(summary.read_text())["session_info"]["total_iterations"] == 12
     lines = result.stdout.splitlines()
-    assert f"  summary     {summary}" in lines
-    assert f"  tensorboard {tmp_path}/outputs/tensorboard" in lines
-    assert [line.split()[2] for line in lines if line.startswith("20") and not line.startswith("20 ")][
-        :2
-    ] == ["5", "10"]
+    heading = next(place for place, line in enumerate(lines) if line.startswith("Timestamp "))
+    rows = [line for line in lines if line.startswith("20")]
+    assert [row.split()[2] for row in rows] == ["5", "10", "12"]
+    log = summary.with_name(summary.name.replace("summary", "metrics")).with_suffix(".log").read_text()
+    assert [line for line in log.splitlines() if line in {lines[heading], *rows}] == [lines[heading], *rows]
+    assert len(lines) <= 60 and "the job ended with exit status 0" in lines
+    found, page, following = lines[-3:]
+    assert found.startswith("found  ")
+    page_file = "outputs/logs/perf_monitor/" + summary.name.replace("summary", "report").replace(
+        "json", "html"
+    )
+    assert page == f"page   {page_file}" and (tmp_path / page_file).is_file()
+    command, _, comment = following.removeprefix("next   ").partition("  # ")
+    done = subprocess.run(shlex.split(command), cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "Options in force" in done.stdout and comment == "all figures, options and files"
     assert run_py("action=test").stdout.splitlines()[-1] == "test passed"
 
 

@@ -1,4 +1,4 @@
-"""`flagscale-perf compare`."""
+"""`flagscale-perf compare`: its exit codes, formats and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flagscale-perf profile`."""
+"""`flagscale-perf profile`: its files, its predictions, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flagscale-perf report`."""
+"""`flagscale-perf report`: what it finds, in every format, and what it refuses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from flagscale_perf.cli import main
 from flagscale_perf.cli.output import SUFFIXES
-from flagscale_perf.report import csv, json, markdown
+from flagscale_perf.report import csv, json, markdown, text
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.fold import read_report
@@ -85,7 +85,8 @@ def test_every_format_goes_to_the_terminal_or_to_a_file(
 @pytest.mark.parametrize(
     "name",
     [f"perf_{view.format(SESSION)}" for view in (
-        "summary_{}.json", "metrics_{}.log", "metrics_{}.12.log", "intervals_{}.csv", "realtime.log",
+        "summary_{}.json", "metrics_{}.log", "metrics_{}.12.log", "intervals_{}.csv", "report_{}.html",
+        "realtime.log",
     )],
 )  # fmt: skip
 def test_any_file_of_a_session_stands_for_it(run_dir: Path, capsys, name: str) -> None:
@@ -100,6 +101,32 @@ def test_all_sessions_are_text_only(run_dir: Path, capsys: pytest.CaptureFixture
         capsys.readouterr().err
         == "--all-sessions is text only, not 'json'; leave --format out, or --all-sessions\n"
     )
+
+
+def test_in_brief_and_the_whole_in_a_file(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = report_of(read_report(run_dir / NAME))
+    assert main(["report", str(run_dir), "--brief"]) == 0
+    assert capsys.readouterr() == (text.brief(whole), "")
+    page = run_dir / "a.md"
+    assert main(["report", str(run_dir), "--brief", "-o", str(page)]) == 0
+    assert capsys.readouterr().out == text.brief(whole)
+    assert page.read_text() == markdown.render(whole)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--all-sessions"], "--brief is about one session; leave it out, or --all-sessions\n"),
+        (
+            ["--format", "html"],
+            "--brief prints text; leave --format out, or add -o FILE for the whole report\n",
+        ),
+        (["-o", "-"], "--brief prints text; leave --format out, or add -o FILE for the whole report\n"),
+    ],
+)
+def test_what_brief_cannot_go_with(run_dir: Path, capsys, words: list[str], complaint: str) -> None:
+    assert main(["report", str(run_dir), "--brief", *words]) == 2
+    assert capsys.readouterr() == ("", complaint)
 
 
 def test_lines_that_are_left_out_are_told_beside_a_table_too(

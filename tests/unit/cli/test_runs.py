@@ -1,4 +1,4 @@
-"""`flagscale-perf runs`."""
+"""`flagscale-perf runs`: every session of a directory, in every format."""
 
 from __future__ import annotations
 

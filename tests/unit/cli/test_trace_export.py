@@ -1,4 +1,4 @@
-"""`flagscale-perf trace-export`."""
+"""`flagscale-perf trace-export`: one trace of all files of a run."""
 
 from __future__ import annotations
 

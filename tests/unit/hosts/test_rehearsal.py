@@ -2,6 +2,8 @@
 
 from types import SimpleNamespace
 
+import pytest
+
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
 
@@ -44,6 +46,41 @@ print("done")
 def test_torch_cuda_lands_on_the_cpu_and_comes_back(run_python):
     result = run_python("-c", SCRIPT)
     assert (result.stdout.strip(), result.returncode) == ("done", 0), result.stderr
+
+
+# What torch's CUDA build answers, whatever build runs the test. It has a name for the accelerator even on a
+# machine without a driver, where every question about the device itself ends the process.
+CUDA_BUILD = """
+import sys, torch
+DRIVER = "a driver" in sys.argv
+def index():
+    if not DRIVER:
+        raise RuntimeError("Found no NVIDIA driver on your system")
+    return 0
+torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")
+torch._C._accelerator_getDeviceIndex = index
+torch.cuda.is_available = lambda: DRIVER
+answers = lambda: (torch.accelerator.is_available(), str(torch.accelerator.current_accelerator()))
+before = answers()
+from flagscale_perf.hosts import rehearsal
+from flagscale_perf.hosts.patching import Patches
+patches = Patches()
+rehearsal.install(patches)
+assert answers() == (False, "None") and torch.accelerator.device_count() == 0
+data = torch.utils.data.DataLoader(torch.arange(6), batch_size=3, num_workers=1, pin_memory=True)
+print([batch.tolist() for batch in data])
+weight = torch.ones(2)
+assert weight.pin_memory() is weight
+assert not torch.empty(2, pin_memory=True).is_pinned() and not torch.tensor([1], pin_memory=True).is_pinned()
+patches.undo()
+assert answers() == before == (DRIVER, "cuda")
+"""
+
+
+@pytest.mark.parametrize("machine", ["a driver", "no driver"])
+def test_nothing_is_pinned_where_torch_is_built_for_cuda(run_python, machine):
+    result = run_python("-W", "ignore", "-c", CUDA_BUILD, machine)
+    assert (result.stdout.strip(), result.returncode) == ("[[0, 1, 2], [3, 4, 5]]", 0), result.stderr
 
 
 def test_only_arguments_that_need_a_gpu_are_changed():

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def config(tmp_path: Path) -> dict[str, Any]:
-    """A whole two-level configuration; its FlagScale is a tree of empty directories, its training script an empty file."""
+    """A whole two-level configuration. Its FlagScale has empty directories and an empty training script."""
     root = tmp_path / "FlagScale"
     (root / "flagscale" / "train").mkdir(parents=True)
     (root / "flagscale" / "train" / "train_gpt.py").write_text("")

@@ -1,3 +1,5 @@
+"""Several machines are FlagScale's to start; what it would harm, execute or misread is refused."""
+
 import subprocess
 
 import pytest

@@ -1,3 +1,5 @@
+"""The job's script is started through `launch`, with the search path that it would have had."""
+
 import json
 
 from flagscale_perf.launcher import entrypoint

@@ -1,3 +1,5 @@
+"""One job at a time: it keeps its output and exit status, and stopping it ends all of its processes."""
+
 import contextlib
 import os
 import signal

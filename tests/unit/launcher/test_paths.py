@@ -1,3 +1,5 @@
+"""Directories lie where FlagScale puts them, and one that cannot be made is refused."""
+
 import os
 
 import pytest
@@ -55,6 +57,15 @@ def test_output_paths_are_made_absolute_against_the_experiment_directory(
 
 def test_log_dir_may_lie_elsewhere() -> None:
     assert paths_of(log_dir="my_logs").log_dir == "/here/outputs/my_logs"
+
+
+def test_paths_below_are_shown_as_they_are_typed() -> None:
+    shown = paths_of().shown
+    assert [shown("/here/outputs/a"), shown("/here"), shown("/hereafter/a")] == [
+        "outputs/a",
+        ".",
+        "/hereafter/a",
+    ]
 
 
 def test_directory_that_cannot_be_made_is_refused(tmp_path) -> None:

@@ -1,3 +1,5 @@
+"""A configuration becomes one whole command, and what cannot work is refused by name."""
+
 import pytest
 
 import flagscale_perf.launcher.plan as plan_module

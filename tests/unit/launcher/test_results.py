@@ -1,11 +1,18 @@
+"""What is said of a job that has ended: the log's last rows, what was found, the page, and why it failed."""
+
 import os
+import shutil
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from flagscale_perf.launcher.config import read_job
 from flagscale_perf.launcher.plan import make_plan
-from flagscale_perf.launcher.results import reason, results, sessions
+from flagscale_perf.launcher.results import log_rows, reason, sessions, summary
+from tests.golden import golden
+from tests.synthetic import TROUBLED, write
 
 OLD, NEW = "20240129_103000", "20240129_103000_2"
 
@@ -37,47 +44,64 @@ def test_sessions_are_those_with_a_run_file(plan) -> None:
     assert sessions("/nowhere") == set()
 
 
-def test_what_lies_where(plan) -> None:
-    touch(
-        plan,
-        f"perf_records_{OLD}.jsonl",
-        f"perf_records_{NEW}.jsonl",
-        f"perf_metrics_{NEW}.log",
-        "perf_realtime.log",
+def test_the_log_s_rows_stand_under_their_heading_and_fit_the_screen(plan) -> None:
+    log = golden("perf_metrics_events.log")
+    Path(plan.perf.perf_log_dir, f"perf_metrics_{NEW}.log").write_text(log)
+    lines = log_rows(plan.perf.perf_log_dir, NEW, 200)
+    assert lines == [log.splitlines()[place] for place in (3, 6, 7, 8, 9, 10)]
+    assert lines[0].startswith("Timestamp ") and lines[-1].endswith("end: completed after iteration 25")
+    assert log_rows(plan.perf.perf_log_dir, NEW, 60) == [line[:60] for line in lines]
+    assert log_rows(plan.perf.perf_log_dir, OLD, 60) == []
+
+
+@pytest.fixture
+def recorded(plan):
+    """A plan whose session is the one of the golden files."""
+    write(TROUBLED, Path(plan.perf.perf_log_dir))
+    return plan
+
+
+def test_the_last_lines_say_what_was_found_where_the_page_is_and_what_to_type(recorded) -> None:
+    directory = recorded.perf.perf_log_dir
+    *lines, found, page, following = summary(recorded, OLD)
+    assert lines == golden("report_brief.txt").splitlines()[:-1]
+    program = os.path.join(os.path.dirname(sys.executable), "flagscale-perf")
+    assert (
+        [found, page, following]
+        == [
+            golden("report_brief.txt").splitlines()[-1],
+            f"page   {directory[1:]}/perf_report_{OLD}.html",  # the command was typed in /
+            f"next   {program[1:]} report {directory[1:]}  # all figures, options and files",
+        ]
     )
-    directory = plan.perf.perf_log_dir
-    open(plan.paths.output, "w").close()
-    lines = results(plan, {OLD}, with_log=True)
-    log = f"{directory}/perf_metrics_{NEW}.log"
-    assert lines[:15] == [
+    assert Path(directory, f"perf_report_{OLD}.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_page_that_cannot_be_written_is_said_beside_what_was_found(plan, monkeypatch) -> None:
+    def report(command, **_):
+        assert command[-5:-1] == ["--session", NEW, "--brief", "-o"]
+        return subprocess.CompletedProcess(
+            command, 2, "Key figures\n\nfound  x\n", "a\n-o p: cannot be written\n"
+        )
+
+    monkeypatch.setattr(subprocess, "run", report)
+    assert summary(plan, NEW)[:-1] == [
+        "Key figures",
         "",
-        f"last lines of {log}:",
-        "Timestamp            Step",
-        *(f"line {number}" for number in range(8, 20)),
+        "found  x",
+        "no page: `flagscale-perf report` ended with 2: -o p: cannot be written",
     ]
-    assert lines[lines.index("files:") :] == [
-        "files:",
-        f"  output      {plan.paths.output}",
-        f"  perf logs   {directory}",
-        f"  records     {directory}/perf_records_{NEW}.jsonl",
-        f"  metrics     {log}",
-        f"  realtime    {directory}/perf_realtime.log",
-    ]
-    assert "last lines" not in "".join(results(plan, {OLD}, with_log=False))
-
-
-def test_job_that_left_nothing(plan) -> None:
-    os.rmdir(plan.perf.perf_log_dir)
-    assert results(plan, set(), with_log=True) == ["", "files:"]
 
 
 def test_report_that_fails_is_said(plan, monkeypatch) -> None:
-    touch(plan, f"perf_records_{NEW}.jsonl")
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert (
-        results(plan, set(), with_log=False)[1]
-        == "no summary: `flagscale-perf report` ended with 1: no message"
-    )
+    assert summary(plan, NEW)[0] == "no summary: `flagscale-perf report` ended with 1: no message"
+
+
+def test_the_program_is_called_by_its_name_where_that_finds_it(recorded, monkeypatch) -> None:
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    assert summary(recorded, OLD)[-1].startswith("next   flagscale-perf report ")
+    assert shutil.which("flagscale-perf") is not None
 
 
 def test_reason_of_a_failure_ends_where_torchrun_speaks_of_itself(tmp_path) -> None:

@@ -1,3 +1,5 @@
+"""Sections of a configuration become the host's options, or are refused by name."""
+
 import pytest
 
 from flagscale_perf.arguments import PerfConfig

@@ -1,3 +1,5 @@
+"""A growing log is read line by line, each once, and hostile content does no harm."""
+
 import os
 
 from flagscale_perf.launcher.tail import Tail, last_lines, open_regular, size_of

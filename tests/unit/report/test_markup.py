@@ -1,4 +1,4 @@
-"""HTML from parts."""
+"""HTML is put together from parts, and text can neither become markup nor leave its attribute."""
 
 from __future__ import annotations
 

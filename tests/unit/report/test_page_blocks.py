@@ -1,4 +1,4 @@
-"""Blocks as elements."""
+"""Each block of a report as elements of a page, with every text escaped."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flagscale_perf.analysis.blocks import Report
-from flagscale_perf.report.text import render
+from flagscale_perf.report.text import brief, render
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis import blocks
@@ -30,6 +30,17 @@ def test_a_whole_run(tmp_path: Path) -> None:
 
 def test_a_run_in_trouble_with_all_its_ranks(tmp_path: Path) -> None:
     assert render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_troubled.txt")
+
+
+def test_in_brief(tmp_path: Path) -> None:
+    """Three findings with their costs, what is known of the key figures, and the end says what was found."""
+    assert brief(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_brief.txt")
+
+
+def test_a_run_without_a_finding_in_brief(tmp_path: Path) -> None:
+    lines = brief(report_of(tmp_path, [make_header(), *map(make_step, range(1, 6))])).splitlines()
+    assert lines[:2] == ["Findings", "  none            nothing broke a limit"]
+    assert lines[-2:] == ["", "found  nothing broke a limit"]
 
 
 def test_the_phases_of_a_run(tmp_path: Path) -> None:

@@ -30,9 +30,8 @@ def names_in(directory: Path) -> set[str]:
 
 @pytest.fixture
 def three(tmp_path: Path) -> Path:
-    make_session(
-        tmp_path, OLD, f"perf_metrics_{OLD}.1.log", f"perf_metrics_{OLD}.2.log", f"perf_intervals_{OLD}.csv"
-    )
+    views = ("metrics_{}.1.log", "metrics_{}.2.log", "intervals_{}.csv", "report_{}.html")
+    make_session(tmp_path, OLD, *(f"perf_{view.format(OLD)}" for view in views))
     make_session(tmp_path, MIDDLE)
     make_session(tmp_path, NEW)
     (tmp_path / "perf_realtime.log").write_text("x")

@@ -1,4 +1,4 @@
-"""The requirement's files."""
+"""A profile's files have the names and keys that the requirement gives them."""
 
 from __future__ import annotations
 

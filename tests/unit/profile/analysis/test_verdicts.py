@@ -1,4 +1,4 @@
-"""The requirement's thresholds."""
+"""Every threshold of the requirement is shown beside its value, known or not."""
 
 from __future__ import annotations
 
