@@ -1,134 +1,146 @@
-# PYTHON names the base interpreter (3.11 or newer) that .venv is made from; ARGS goes to run.py or pytest.
+# PYTHON names the base interpreter (3.11 or newer) that environments are made from, TORCH another version of torch than the pinned one;
+# ARGS goes to run.py or pytest.
 PYTHON ?= python3
 BIN := .venv/bin
-READY := .venv/.ready
+RUN := .venv/.run-ready
+TEST := .venv/.test-ready
 TRACE_READY := .venv_trace/.ready
 VLLM_READY := .venv_vllm/.ready
+PEERS_READY := .venv_rpc_peers/.ready
+# uv writes no bytecode: the first process that imports a module does, and where none may, each compiles torch anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-trace hosts test-vllm tq-contract test-fast walk golden cite faults faults-trace fuzz oracle bench bench-profile bench-profile-truth bench-vllm bench-trace bench-trace-advice soak lint format lock audit clean rpc-peers rpc-stages
+.PHONY: help venv venv-trace venv-vllm install demo demo-rpc demo-trace demo-profile test test-all test-trace hosts test-hosts test-vllm tq-contract test-fast walk golden cite faults fuzz oracle bench soak lint format lock audit clean rpc-peers
 
+# A target is listed below the word before its colon; one without such a word is for scripts, or a page says when to type it.
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@for group in run test measure maintain; do \
+		printf '%s\n' "$$group"; \
+		awk -F " ## $$group: " 'NF == 2 {sub(/:.*/, "", $$1); printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST); \
+	done
+	@echo "ARGS goes to the program: make test ARGS='-k ring -x'"
 
-$(READY): scripts/make_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt $(wildcard requirements/lock/*.txt)
-	scripts/make_venv "$(PYTHON)" .venv
-	@touch $@
+# $(call environment,DIRECTORY,KIND): makes or completes one; the target's file says that it is there.
+environment = @"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "$(PYTHON) is not Python 3.11 or newer; name one that is: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12" >&2; exit 1; }; \
+	"$(PYTHON)" scripts/make_env $(1) $(2) && touch $@
+locks = $(patsubst %,requirements/lock/%.txt,uv build $(1))
+SOURCES := $(wildcard scripts/make_env/*.py flagscale_perf/spine/_*.c) setup.py requirements/torch.txt $(if $(TORCH),.ALWAYS)
+.ALWAYS:
 
-venv: $(READY) ## make .venv: pinned dependencies, FlagScale 0.8.0 as host, this package (editable)
+$(RUN): $(SOURCES) $(call locks,run flagscale)
+	$(call environment,.venv,run)
 
-$(TRACE_READY): scripts/make_trace_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt requirements/lock/build.txt requirements/lock/trace.txt requirements/lock/verl.txt
-	scripts/make_trace_venv "$(PYTHON)" .venv_trace
-	@touch $@
+# what `run` has, and more
+$(TEST): $(SOURCES) $(call locks,test flagscale accelerate oracle bridge)
+	$(call environment,.venv,test)
+	@touch $(RUN)
+
+venv: $(TEST) ## maintain: .venv: pinned dependencies, FlagScale, this package
+
+$(TRACE_READY): $(SOURCES) $(call locks,trace verl)
+	$(call environment,.venv_trace,trace)
 
 venv-trace: $(TRACE_READY) ## make .venv_trace: Ray, TransferQueue and verl at pinned versions, this package (editable)
 
-$(VLLM_READY): scripts/make_vllm_venv setup.py $(wildcard flagscale_perf/spine/_*.c) requirements/torch.txt requirements/lock/build.txt requirements/lock/vllm.txt
-	scripts/make_vllm_venv "$(PYTHON)" .venv_vllm
-	@touch $@
+$(VLLM_READY): $(SOURCES) $(call locks,vllm)
+	$(call environment,.venv_vllm,vllm)
 
 venv-vllm: $(VLLM_READY) ## make .venv_vllm: vLLM for CPUs at a pinned version, this package (editable)
 
-install: ## install this package into the environment of PYTHON instead, beside a FlagScale of your own
+install: ## run: into the environment of PYTHON, beside your FlagScale
 	$(PYTHON) -m pip install .
 
-demo: $(READY) ## train a small LLaMA with FlagScale's own script for a minute, monitor on, and show what it wrote
+demo: $(RUN) ## run: train a small LLaMA, and show what the monitor wrote
 	$(BIN)/python run.py $(ARGS)
 
-demo-rpc: $(READY) ## run a small LLaMA in two processes joined by calls, and show what was recorded of each call
+demo-rpc: $(RUN) ## run: a LLaMA in two processes, and what each call took
 	scripts/demo_rpc $(BIN)/python outputs/rpc
 
-demo-trace: $(TRACE_READY) ## train in small over a real TransferQueue, traced, and show what the traces say of what is slow
+demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show what is slow
 	scripts/demo_trace .venv_trace/bin/python outputs/trace
 
-demo-profile: $(READY) ## profile a small Qwen3 on the CPU, training and generating, and write its report and pictures
+demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
 
-test: $(READY) ## run every test; ARGS='-k ring' runs some
+test: $(TEST) ## test: every test
 	scripts/run_tests $(BIN)/python $(ARGS)
 
-test-trace: $(TRACE_READY) ## run the tests on real Ray, TransferQueue and verl; ARGS='-k lineage' runs some
+test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it
+	PYTHON="$(PYTHON)" "$(PYTHON)" .ci/parts.py --all $(PARTS)
+
+test-trace: $(TRACE_READY) ## test: the tests on real Ray, TransferQueue and verl
 	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider -n 2 --dist loadgroup tests/trace tests/unit/trace $(ARGS)
 
-hosts: $(READY) ## run what is proven over two machines, made of namespaces: training, calls, containers (a minute; needs root)
+hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py tests/processes/test_rpc_machines.py $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-faults-trace: $(TRACE_READY) ## end, stop and starve a traced job in every way there is a proof against (minutes) and renew its table of docs/operations.md
-	PYTHONPATH="$$PWD" .venv_trace/bin/python -m pytest -p no:cacheprovider tests/trace/test_faults.py -m 'faults or not faults' --record $(ARGS)
+test-hosts: $(TEST) ## train with every tree of FlagScale or Megatron-LM in HOSTS=DIRECTORY, and print the table of docs/hosts.md
+	$(BIN)/python -m pytest tests/hosts $(ARGS)
 
-test-vllm: $(VLLM_READY) ## run the tests on real vLLM (minutes: its engines start slowly); ARGS='-k compiled' runs some
+test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)
 
-tq-contract: $(TRACE_READY) ## run TransferQueue's own tests and tutorials traced; SOURCE=DIRECTORY of a checkout of its repository
+tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; SOURCE=DIRECTORY of a checkout of its repository
 	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"
 
-test-fast: $(READY) ## run the tests that start no training
-	scripts/run_tests $(BIN)/python -m 'not host and not gpu and not faults and not walk' $(ARGS)
+test-fast: $(TEST) ## test: the tests that start no training
+	scripts/run_tests $(BIN)/python -m 'not host and not gpu and not faults and not long and not oracle and not walk' $(ARGS)
 
-walk: $(READY) ## type every command of the README in fresh Python environments that have the wheel (minutes; needs a package index)
+walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
 	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)
 
-golden: $(READY) ## write every golden file of tests/golden anew from the code, and print what changed
+golden: $(TEST) ## maintain: write every golden file anew, and print what changed
 	$(BIN)/python -m tests.golden
 
-cite: $(READY) ## copy the figures of benchmarks/results into the pages that show them
+cite: $(TEST) ## maintain: copy figures of benchmarks/results into the pages
 	$(BIN)/python -m tests.cited
 
-faults: $(READY) ## inject every fault there is a proof against (quarter of an hour) and renew the table of docs/operations.md
-	$(BIN)/python -m pytest tests/faults -m 'faults or not faults' --record $(ARGS)
+# OF=trace: those of a traced job, on real Ray and TransferQueue. Either renews its table of docs/operations.md.
+faults: $(if $(OF),$(TRACE_READY),$(TEST)) ## test: every fault that is promised to do no harm; or OF=trace
+	PYTHONPATH="$$PWD" .venv$(OF:%=_%)/bin/python -m pytest -p no:cacheprovider $(if $(OF),tests/trace/test_faults.py,tests/faults) -m 'faults or not faults' --record $(ARGS)
 
-fuzz: $(READY) ## damage run files for 5 minutes and let every command read them; ARGS='--seconds 3600 --first-seed 1000000'
+fuzz: $(TEST) ## test: damaged run files through every command (5 minutes)
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-oracle: $(READY) ## compare the FLOPs formulas with real trainings and 400 random models, counted matmul by matmul (minutes); ARGS=--full for 671 B
+oracle: $(TEST) ## test: the FLOPs formulas beside counted trainings (minutes)
 	$(BIN)/python -m pytest tests/oracle -m oracle
 	$(BIN)/python -m tests.oracle --random 400 $(ARGS)
 
-bench: $(READY) ## run every benchmark, and say at the end which of them missed a bar
-	@missed=""; for file in $(filter-out benchmarks/bench_trace.py benchmarks/bench_trace_advice.py, $(wildcard benchmarks/bench_*.py)); do echo "$$file"; $(BIN)/python "$$file" || missed="$$missed $$file"; done; \
+# benchmarks/bench_NAME.py; those that need another environment than .venv run only where they are named.
+BENCHMARKS := $(patsubst benchmarks/bench_%.py,%,$(wildcard benchmarks/bench_*.py))
+OTHER := $(if $(filter vllm,$(NAME)),vllm)$(if $(filter trace trace_advice,$(NAME)),trace)
+bench: $(if $(OTHER),.venv_$(OTHER)/.ready,$(TEST)) ## measure: every benchmark; NAME=profile for one
+	$(if $(filter-out $(BENCHMARKS),$(NAME)),$(error no benchmark $(NAME): NAME is one of $(BENCHMARKS)))
+	@missed=""; for name in $(or $(NAME),$(filter-out vllm trace trace_advice,$(BENCHMARKS))); do echo "$$name"; \
+	PYTHONPATH="$$PWD" .venv$(OTHER:%=_%)/bin/python "benchmarks/bench_$$name.py" $(ARGS) || missed="$$missed $$name"; done; \
 	if [ -n "$$missed" ]; then echo "missed a bar, or failed:$$missed"; exit 1; fi
 
-bench-profile: $(READY) ## what profiling a step costs beside other ways to do it, and how fast a million events become records (minutes); ARGS=--quick
-	$(BIN)/python benchmarks/bench_profile.py $(ARGS)
+$(PEERS_READY): $(SOURCES) $(call locks,rpc_peers)
+	$(call environment,.venv_rpc_peers,rpc-peers)
 
-bench-vllm: $(VLLM_READY) ## how far a compiled vLLM's layers are from an eager one's, and what profiling costs there (minutes)
-	PYTHONPATH="$$PWD" .venv_vllm/bin/python benchmarks/profile_vllm.py $(ARGS)
+rpc-peers: $(PEERS_READY) ## make .venv_rpc_peers: what benchmarks/bench_rpc.py compares with beyond .venv
 
-bench-profile-truth: $(READY) ## what a profile says of stragglers, links, a pipeline's bubble and delays, beside what was planted (2 minutes)
-	$(BIN)/python benchmarks/bench_profile_truth.py $(ARGS)
-
-bench-trace: $(TRACE_READY) ## what tracing costs a real TransferQueue, beside logging and OpenTelemetry, and how fast its logs are read
-	.venv_trace/bin/python benchmarks/bench_trace.py $(ARGS)
-
-bench-trace-advice: $(TRACE_READY) ## whether a change of a real TransferQueue's use gains what a traced run's model says
-	.venv_trace/bin/python benchmarks/bench_trace_advice.py $(ARGS)
-
-rpc-stages: $(READY) ## run a split model by every way of splitting and carrying it, and show each beside its floors (minutes)
-	$(BIN)/python examples/tee_gpu/stages.py $(ARGS)
-
-rpc-peers: ## make .venv_rpc_peers: what benchmarks/bench_rpc.py compares with beyond .venv (needs a package index)
-	$(PYTHON) -m venv .venv_rpc_peers
-	.venv_rpc_peers/bin/python -m pip install --quiet --require-hashes -r requirements/lock/rpc_peers.txt
-
-soak: $(READY) ## a million steps through ring, writer and every file: memory, cost and sizes; ARGS='--steps 100000' for fewer
+soak: $(TEST) ## measure: a million steps through every file (minutes)
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-lint: $(READY) ## check style, types and formatting
+lint: $(TEST) ## test: style, types and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(READY) ## put every file into the house format
+format: $(TEST) ## maintain: put every file into the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: ## make requirements/lock from requirements/*.txt: every version with its hashes (minutes); ARGS=--upgrade for the newest of what they leave open
-	scripts/make_lock "$(PYTHON)" $(ARGS)
+lock: ## maintain: requirements/lock from requirements/*.txt
+	@"$(PYTHON)" scripts/make_env/lock.py $(ARGS)
 
-audit: ## ask for known vulnerabilities of every pinned version; needs the network and says so
+audit: ## maintain: known vulnerabilities of every pinned version
 	scripts/audit "$(PYTHON)" $(ARGS)
 
-clean: ## remove caches and build leftovers; keeps .venv and what runs have written
+clean: ## maintain: remove caches and build leftovers
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -not -path './.venv*' -prune -exec rm -rf {} +

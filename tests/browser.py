@@ -63,11 +63,20 @@ class Browser:
     """One tab. `call` is a method of the protocol; what the page did meanwhile is in `seen`."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
-        self.seen = Seen()
         self._to, self._from, self._read = to_browser, from_browser, b""
-        self._number, self._session = 0, ""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._number, self._session, self._context = 0, "", ""
+        self.open_tab()
+
+    def open_tab(self) -> None:
+        """Another tab instead, as a browser that was just started would have it."""
+        before, self._session = self._context, ""
+        self._context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=self._context)
+        if before:
+            self.call("Target.disposeBrowserContext", browserContextId=before)
+        attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        self._session = attached["sessionId"]
+        self.seen = Seen()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 

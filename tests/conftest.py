@@ -17,6 +17,7 @@ from tests.golden import explain_mismatch
 from tests.leaks import Traces, left_behind
 
 REPO = Path(__file__).parents[1]
+pytest_plugins = ("tests.skips", "tests.durations")
 
 # A shell starts its background jobs with SIGINT ignored, and what a test starts would inherit that; in a
 # terminal nobody does.
@@ -27,9 +28,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("ci", deadline=None, max_examples=200, derandomize=True, database=None)
 settings.register_profile("deep", deadline=None, max_examples=5000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
-
-# Where the long ones are: what is begun last should be short, so that two processes end together.
-LONG = ("faults", "processes", "oracle", "fuzz", "contract")
 
 Completed = subprocess.CompletedProcess[str]
 RunPython = Callable[..., Completed]
@@ -53,12 +51,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     chosen = {item for item in items if (item.get_closest_marker("alone") is not None) == (part == "alone")}
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = sorted((item for item in items if item in chosen), key=_rank)
-
-
-def _rank(item: pytest.Item) -> int:
-    room = item.path.relative_to(REPO / "tests").parts[0]
-    return LONG.index(room) if room in LONG else len(LONG)
+    items[:] = [item for item in items if item in chosen]
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -1,7 +1,7 @@
 """How far a compiled vLLM's layers are from those of an eager one, what profiling costs in vLLM, and which of
 its ways to run can be profiled.
 
-make bench-vllm ARGS="[--rounds N] [ARM ...]"
+make bench NAME=vllm ARGS="[--rounds N] [ARM ...]"
 
 Starts one vLLM after another (half a minute each, or more), with a Qwen3 of random weights, 4 layers, hidden
 512, and profiles 30 steps of each kind. A share is the time in a layer's operators and collectives, of all in

@@ -1,0 +1,234 @@
+"""Runs the parts of .ci/parts.toml one after another, all of them whatever fails, and says at the end how
+each ended. `.ci/run` and `make test-all` are this.
+
+python .ci/parts.py [--all] [PART ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import tomllib
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+HERE = Path(__file__).resolve().parent
+COULD_NOT_RUN = 77
+ALWAYS, CHANGED, RELEASE = "always", "changed", "release"
+OK, FAILED, SKIPPED, NOT_RUN = "ok", "FAILED", "skipped", "not run"
+AS_IT_WAS = "what it guards is as it was when it passed (.ci/passed.toml)"
+# What somebody gave to `make test-all` is not meant for the targets of its parts.
+NOT_PASSED_ON = ("MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "MAKELEVEL", "ARGS")
+WIDTH = 80
+# What a part has printed is read by then; what it left running may hold its output for ever.
+LAST_WORDS_S = 10
+_SUMMARY = re.compile(r"^=* ?((?:\d+ [a-z]+(?:, )?)+|no tests ran) in [\d.]+s.*$")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A row of the table; .ci/parts.toml says what its fields mean."""
+
+    name: str
+    run: str
+    when: str
+    guards: tuple[str, ...] = ()
+    markers: tuple[str, ...] = ()
+    because: str = ""
+    variable: str = ""
+
+
+@dataclass
+class Ended:
+    """How a part ended.
+
+    Attributes:
+        summaries: lines in which pytest sums up, as it printed them.
+        says: why the part did not run.
+    """
+
+    part: Part
+    result: str
+    seconds: float = 0.0
+    summaries: list[str] = field(default_factory=list)
+    says: str = ""
+
+
+def read_parts(path: Path) -> list[Part]:
+    """The table's rows."""
+    rows = tomllib.loads(path.read_text(encoding="utf-8"))["part"]
+    lists = ("guards", "markers")
+    return [Part(**(row | {name: tuple(row.get(name, ())) for name in lists})) for row in rows]
+
+
+def guarded(repo: Path, guards: tuple[str, ...]) -> list[str]:
+    """The files that they name, of those that git knows or would add. Raises CalledProcessError where there
+    is no repository.
+    """
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"]
+    listed = subprocess.run(
+        [*words, *(f":(glob){guard}" for guard in guards)], cwd=repo, capture_output=True, check=True
+    )
+    names = sorted(set(listed.stdout.decode().split("\0")) - {""})
+    return [name for name in names if (repo / name).is_file()]
+
+
+def digest(repo: Path, guards: tuple[str, ...]) -> str:
+    """Of these files' names and contents; "" where git cannot say which they are."""
+    whole = hashlib.sha256()
+    try:
+        names = guarded(repo, guards)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    for name in names:
+        whole.update(f"{name}\0{hashlib.sha256((repo / name).read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()
+
+
+class Passed:
+    """Which files each part that runs where they changed last passed with: .ci/passed.toml."""
+
+    HEAD = "# By part the files that it guards, as they were when it last passed. .ci/parts.py writes this.\n"
+
+    def __init__(self, repo: Path) -> None:
+        self._repo, self._path = repo, repo / ".ci" / "passed.toml"
+
+    def holds(self, part: Part) -> bool:
+        """Whether it passed with the files as they are."""
+        now = digest(self._repo, part.guards)
+        return bool(now) and self._read().get(part.name) == now
+
+    def note(self, part: Part, before: str) -> None:
+        """Of a part that has passed, unless its files changed meanwhile."""
+        if digest(self._repo, part.guards) == before:
+            rows = sorted((self._read() | {part.name: before}).items())
+            self._path.write_text(self.HEAD + "".join(f'"{name}" = "{value}"\n' for name, value in rows))
+
+    def _read(self) -> dict[str, str]:
+        return tomllib.loads(self._path.read_text()) if self._path.exists() else {}
+
+
+def environment(repo: Path, absent: list[str]) -> dict[str, str]:
+    """Of the parts: what .ci/install_tools brings is on the path, and a skip that no table names is a failure
+    (tests/skips.py).
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in NOT_PASSED_ON}
+    path = os.pathsep.join((str(repo / "build" / "tools"), kept.get("PATH", os.defpath)))
+    return kept | {"PATH": path, "CI": "true"} | dict.fromkeys(absent, "1")
+
+
+def run(part: Part, repo: Path, absent: list[str]) -> Ended:
+    """Runs its command and passes on what it prints."""
+    print(f"\n--- {part.name}: {part.run}", flush=True)
+    began = time.monotonic()
+    process = subprocess.Popen(
+        ["bash", "-c", part.run], cwd=repo, env=environment(repo, absent),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    ended = Ended(part, FAILED)
+    reader = threading.Thread(target=_pass_on, args=(process.stdout, ended), daemon=True)
+    reader.start()
+    code = process.wait()
+    reader.join(timeout=LAST_WORDS_S)
+    ended.seconds = time.monotonic() - began
+    if code == 0:
+        ended.result = OK
+    elif code == COULD_NOT_RUN and ended.says:
+        ended.result = SKIPPED
+    return ended
+
+
+def _pass_on(output: IO[bytes], ended: Ended) -> None:
+    for line in output:
+        sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        text = _COLOUR.sub("", line.decode(errors="replace")).rstrip()
+        if _SUMMARY.match(text):
+            ended.summaries.append(text)
+        elif text.startswith("SKIPPED: "):
+            ended.says = text.removeprefix("SKIPPED: ")
+
+
+def counts(summaries: list[str]) -> str:
+    """All of pytest's summaries as one."""
+    found: Counter[str] = Counter()
+    for line in summaries:
+        for number, word in re.findall(r"(\d+) ([a-z]+)", line.partition(" in ")[0]):
+            found["error" if word == "errors" else word] += int(number)
+    shown = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
+    return ", ".join(f"{found[word]:,} {word}" for word in shown if found[word])
+
+
+def table(ended: list[Ended]) -> str:
+    """A row for each part, below pytest's own lines."""
+    wide = max(len(each.part.name) for each in ended)
+    lines = [line for each in ended for line in each.summaries] + [""]
+    lines.append(f"{'part':<{wide}}   time  result   counts")
+    for each in ended:
+        minutes, seconds = divmod(round(each.seconds), 60)
+        begin = f"{each.part.name:<{wide}}  {minutes:>2}:{seconds:02}  {each.result:<7}  "
+        said = each.says if each.result in (SKIPPED, NOT_RUN) else counts(each.summaries)
+        lines += textwrap.wrap(begin + said, WIDTH, subsequent_indent=" " * len(begin), drop_whitespace=True)
+    minutes, seconds = divmod(round(sum(each.seconds for each in ended)), 60)
+    return "\n".join([*lines, f"{'all':<{wide}}  {minutes:>2}:{seconds:02}  "]).rstrip()
+
+
+def left_out(part: Part, is_all: bool, passed: Passed) -> str:
+    """Why it does not run this time; "" where it does."""
+    if is_all or part.when == ALWAYS:
+        return ""
+    if part.when == RELEASE:
+        return f"make test-all runs it: {part.because}"
+    return AS_IT_WAS if passed.holds(part) else ""
+
+
+def run_all(parts: list[Part], repo: Path, is_all: bool) -> list[Ended]:
+    """Each in its turn."""
+    passed = Passed(repo)
+    absent: list[str] = []
+    ended: list[Ended] = []
+    for part in parts:
+        why = left_out(part, is_all, passed)
+        if why:
+            ended.append(Ended(part, NOT_RUN, says=why))
+            continue
+        before = digest(repo, part.guards) if part.when == CHANGED else ""
+        ended.append(run(part, repo, absent))
+        if ended[-1].result == SKIPPED and part.variable:
+            absent.append(part.variable)
+        if ended[-1].result == OK and before:
+            passed.note(part, before)
+    return ended
+
+
+def main(arguments: list[str], repo: Path = HERE.parent) -> int:
+    """1 where a part failed."""
+    parts = read_parts(repo / ".ci" / "parts.toml")
+    parser = argparse.ArgumentParser(prog=".ci/parts.py", description="Runs the parts of .ci/parts.toml.")
+    parser.add_argument("--all", action="store_true", help="every part, as before a release")
+    parser.add_argument("part", nargs="*", help="these alone: " + ", ".join(part.name for part in parts))
+    args = parser.parse_args(arguments)
+    unknown = set(args.part) - {part.name for part in parts}
+    if unknown:
+        parser.error(
+            f"no part {', '.join(sorted(unknown))}: there are {', '.join(part.name for part in parts)}"
+        )
+    chosen = [part for part in parts if part.name in args.part] if args.part else parts
+    ended = run_all(chosen, repo, args.all or bool(args.part))
+    print("\n--- ended\n" + table(ended), flush=True)
+    return int(any(each.result == FAILED for each in ended))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
