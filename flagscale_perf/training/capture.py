@@ -10,18 +10,24 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from flagscale_perf.device.marks import CLOCK_BITS, time_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.files import open_regular
+from flagscale_perf.spine.units import numbered, ranges, stretch
 from flagscale_perf.training.phases import NUMBER_OF, PHASE_OF_NUMBER
-from flagscale_perf.training.records import CapturedRecord, CaptureRecord, StepRecord
+from flagscale_perf.training.records import CapturedRecord, CaptureRecord, Outcome, StepRecord
+from flagscale_perf.training.settled import is_judged
 
 LEAD_NS = 3 * NS_PER_S  # until every node's collector has seen the request
+LATE_NS = 60 * NS_PER_S  # after a window: by then the marks of all nodes have come, or never will
 MAX_STEPS = 1000  # of one window, like `arguments.MAX_CAPTURE_STEPS`
+_RECENT_STEPS = 8  # of which the shortest is the pace: a single slow one would make the lead too short
+_MOST_SHOWN = 8
 _MAX_REQUEST_BYTES = 1024
 TIMERS = [""] * len(PHASE_OF_NUMBER)
 for _timer, _number in NUMBER_OF.items():
@@ -100,6 +106,67 @@ def window_of(content: Any) -> Window:
     return NO_WINDOW
 
 
+class Coming:
+    """Which marks of a window are still to come, of which ranks.
+
+    Attributes:
+        over_ns: start of rank 0's first step from the window's end on; None before it.
+    """
+
+    def __init__(self, window: Window, ranks: int) -> None:
+        """Those of all steps of all ranks; a bit for each step, since both may be thousands."""
+        self.over_ns: int | None = None
+        self._window = window
+        self._missing = [(1 << (window.last + 1 - window.first)) - 1] * ranks
+
+    def came(self, captured: CapturedRecord) -> None:
+        """Marks of one step of one rank."""
+        if captured.rank < len(self._missing) and captured.iteration in self._window:
+            self._missing[captured.rank] &= ~(1 << (captured.iteration - self._window.first))
+
+    def step(self, step: StepRecord) -> None:
+        """One more step of rank 0. Data that was passed over makes no marks on any rank."""
+        if step.outcome == Outcome.DATA_SKIPPED:
+            passed = range(step.iteration + 1 - step.iterations, step.iteration + 1)
+            bits = sum(1 << (each - self._window.first) for each in passed if each in self._window)
+            self._missing = [missing & ~bits for missing in self._missing]
+        if self.over_ns is None and step.iteration >= self._window.last:
+            self.over_ns = step.start_ns
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing to come."""
+        return not any(self._missing)
+
+    def text(self, last_iteration: int) -> str:
+        """What is missing, and why. `last_iteration`: rank 0's."""
+        first, last = self._window
+        parts = []
+        if last_iteration < last:
+            never = stretch("iteration", max(first, last_iteration + 1), last)
+            parts.append(f"{never} did not come, as the training ended at {last_iteration}")
+        if lost := self._lost(min(last, last_iteration)):
+            more = f" and {len(lost) - _MOST_SHOWN} more" if len(lost) > _MOST_SHOWN else ""
+            parts.append(
+                f"there are no marks of {'; '.join(lost[:_MOST_SHOWN])}{more}: they were not taken, or lost,"
+                " or these steps were over when rank 0 asked for them"
+            )
+        return f"{stretch('iteration', first, last)} are not captured whole: {', and '.join(parts)}"
+
+    def _lost(self, last: int) -> list[str]:
+        """Up to that iteration, ranks that lack the same ones together."""
+        first = self._window.first
+        ranks_of = defaultdict(list)
+        for rank, missing in enumerate(self._missing):
+            ranks_of[missing & ((1 << max(0, last + 1 - first)) - 1)].append(rank)
+        ranks_of.pop(0, None)
+        return [
+            f"{ranges(each for each in range(first, last + 1) if bits >> (each - first) & 1)}"
+            f" of {numbered('rank', ranks)}"
+            for bits, ranks in ranks_of.items()
+        ]
+
+
 class CaptureControl:
     """Rank 0's: finds out that marks are to be kept, and of which iterations.
 
@@ -107,44 +174,81 @@ class CaptureControl:
         own: rank 0's capture.
     """
 
-    def __init__(self, request_path: Path, steps: int | None, announce: Callable[[Any], None]) -> None:
+    def __init__(
+        self, request_path: Path, steps: int | None, announce: Callable[[Any], None], ranks: int
+    ) -> None:
         """`request_path`: where `flagscale-perf capture` leaves its request; `steps`: how many to keep at the
-        start without a request; `announce` sends a window to the other ranks.
+        start without a request; `announce` sends a window to the other ranks; `ranks`: how many there are.
         """
         self.own = Capture(0)
         self._request_path = request_path
         self._steps = steps
         self._announce = announce
+        self._ranks = ranks
         self._last: StepRecord | None = None
+        self._recent_ns: deque[int] = deque(maxlen=_RECENT_STEPS)
+        self._coming: dict[Window, Coming] = {}
 
     def resume(self, record: CaptureRecord) -> None:
         """Goes on with a window that a writer before this one has begun."""
         self._steps = None
         self._open(Window(record.first_iteration, record.iteration))
 
+    def reported(self) -> None:
+        """That writer has reported what the oldest window lacks."""
+        self._coming.pop(next(iter(self._coming), NO_WINDOW), None)
+
     def step(self, step: StepRecord) -> None:
         """One more step of rank 0."""
         self._last = step
+        if is_judged(step):
+            self._recent_ns.append(step.iteration_ns)
+        for coming in self._coming.values():
+            coming.step(step)
 
     def take(self) -> list[CaptureRecord | CapturedRecord]:
         """What is to be written: a window that begins, and rank 0's marks in it."""
         kept: list[CaptureRecord | CapturedRecord] = list(self.own.take())
         # Without a step there is no pace yet; one window at a time.
-        if self._last is not None and self._last.iteration > self.own.window.last:
+        if self._last is not None and self._recent_ns and self._last.iteration > self.own.window.last:
             self._steps = self._steps or self._requested()
             if self._steps is not None:
-                kept.append(self._begin(self._last, self._steps))
+                kept.append(self._begin(self._last.iteration, self._steps))
                 self._steps = None
         return kept
 
-    def _begin(self, last: StepRecord, steps: int) -> CaptureRecord:
-        ahead = -(-LEAD_NS // max(1, last.iteration_ns))
-        window = Window(last.iteration + 1 + ahead, last.iteration + ahead + min(steps, MAX_STEPS))
+    def came(self, written: Iterable[object]) -> None:
+        """Among what was written may be marks of any rank."""
+        for record in written:
+            if isinstance(record, CapturedRecord):
+                for coming in self._coming.values():
+                    coming.came(record)
+
+    def missing(self, is_over: bool = False) -> list[str]:
+        """What windows lack that nothing can come of any more, each once. `is_over`: the session is."""
+        texts = []
+        for window, coming in list(self._coming.items()):
+            is_due = is_over or self._is_late(coming)
+            if coming.is_complete or is_due:
+                del self._coming[window]
+            if not coming.is_complete and is_due:
+                texts.append(coming.text(self._last.iteration if self._last is not None else 0))
+        return texts
+
+    def _is_late(self, coming: Coming) -> bool:
+        if self._last is None or coming.over_ns is None:
+            return False
+        return self._last.start_ns - coming.over_ns > LATE_NS
+
+    def _begin(self, last: int, steps: int) -> CaptureRecord:
+        ahead = -(-LEAD_NS // max(1, min(self._recent_ns)))
+        window = Window(last + 1 + ahead, last + ahead + min(steps, MAX_STEPS))
         self._open(window)
         return CaptureRecord(window.first, window.last, TIMERS)
 
     def _open(self, window: Window) -> None:
         self.own.window = window
+        self._coming[window] = Coming(window, self._ranks)
         self._announce({"capture": list(window)})
 
     def _requested(self) -> int | None:

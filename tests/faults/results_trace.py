@@ -8,7 +8,7 @@ from tests.faults import page
 from tests.faults.catalog_trace import TRACE, TraceFault
 
 LAST_RUN = Path(__file__).with_name("last_run_trace.json")
-BEGIN = "<!-- table of a traced job's faults: made by `make faults-trace` -->"
+BEGIN = "<!-- table of a traced job's faults: made by `make faults OF=trace` -->"
 HEAD = "| fault | injected | actors x calls | may be missing | calls | kept | said to be lost | lines |"
 
 

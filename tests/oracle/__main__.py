@@ -18,7 +18,7 @@ from tests.oracle.configurations import (
     random_configurations,
     random_frozen_and_recomputed,
 )
-from tests.oracle.hybrid_configurations import random_hybrids
+from tests.oracle.hybrid_configurations import HYBRIDS, random_hybrids
 from tests.oracle.tower_configurations import DECODERS, TOWERS, random_towers
 
 
@@ -41,7 +41,7 @@ def main() -> int:
         (FULL_SIZE, bundled_core()),
         (random_configurations(args.random, args.seed), bundled_core()),
         (random_frozen_and_recomputed(args.random // 4, args.seed), bundled_core()),
-        (DECODERS | TOWERS, []),
+        (DECODERS | TOWERS | HYBRIDS, []),
         (random_towers(args.random, args.seed), []),
         (random_hybrids(args.random, args.seed), []),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -13,6 +12,8 @@ from typing import Any
 
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.oracle.configurations import Args
+from tests.processes import flagscale as fs
+from tests.processes import warm
 
 REPO = Path(__file__).parents[2]
 # Megatron-Core as PyPI has it, apart from the environment's own packages so that FlagScale's bundled one
@@ -22,12 +23,7 @@ NEWER_CORE = Path(sys.prefix) / "share" / "megatron-core"
 
 def bundled_core() -> list[Path]:
     """Where FlagScale and the Megatron-Core it brings along are."""
-    spec = importlib.util.find_spec("flag_scale")
-    assert spec is not None and spec.submodule_search_locations is not None, (
-        "FlagScale is not installed: run make venv"
-    )
-    root = Path(next(iter(spec.submodule_search_locations)))
-    return [root, root / "third_party" / "Megatron-LM"]
+    return [fs.root(), fs.root() / "third_party" / "Megatron-LM"]
 
 
 def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict[str, Any]]:
@@ -37,18 +33,15 @@ def counted(configurations: dict[str, Args], core: list[Path]) -> dict[str, dict
     of FlopCounterMode.
     """
     path = os.pathsep.join(map(str, [REPO, *core]))
-    environment = os.environ | {"PYTHONPATH": path, "TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", warm.SOCKET: warm.address()}
     of_transformers = all("config" in args for args in configurations.values())
-    command = [sys.executable, "-m", f"tests.oracle.{'transformers_' * of_transformers}counter"]
-    text = json.dumps(list(configurations.values()))
     done = subprocess.run(
-        command,
-        input=text,
+        fs.workers(1, "-m", f"tests.oracle.{'transformers_' * of_transformers}counter"),
+        input=json.dumps(list(configurations.values())),
         capture_output=True,
         text=True,
         cwd=REPO,
         env=environment,
-        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]

@@ -326,6 +326,7 @@ def count(args: dict) -> dict:
 
 def main() -> None:
     warnings.filterwarnings("ignore")
+    torch._dynamo.config.disable = True  # fused products would not be seen one by one
     # torch remembers which functions obey `with torch.device`; that must be the original ones
     _device_constructors()
     patches = Patches()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,12 +29,15 @@ EXPERTS = {
     "moe_shared_expert_intermediate_size": 32,
 }
 BLOCK = {"recompute_granularity": "full", "recompute_method": "block", "recompute_num_layers": 1}
+LONG = pytest.mark.oracle
 CASES = {
     # FlagScale makes 224 of it; without the two it would be 128, and a GPT's is 256
-    "Aquila's inner width": (1, {"multiple_of": 16, "hidden_dim_multiplier": 1.3}),
-    "tensor parallel": (2, {"tensor_model_parallel_size": 2}),
-    "pipeline parallel, block recompute": (2, {"num_layers": 4, "pipeline_model_parallel_size": 2} | BLOCK),
-    "data and expert parallel, selective recompute": (
+    "pipeline parallel, block recompute, Aquila's inner width": pytest.param(
+        2,
+        {"num_layers": 4, "pipeline_model_parallel_size": 2, "multiple_of": 16, "hidden_dim_multiplier": 1.3}
+        | BLOCK,
+    ),
+    "data and expert parallel, selective recompute": pytest.param(
         2,
         EXPERTS
         | {
@@ -42,7 +46,10 @@ CASES = {
             "recompute_modules": ["core_attn", "moe"],
         },
     ),
-    "experts and further prediction": (1, EXPERTS | {"mtp_num_layers": 1, "moe_layer_freq": "[0]+[1]*1"}),
+    "tensor parallel": pytest.param(2, {"tensor_model_parallel_size": 2}, marks=LONG),
+    "experts and further prediction": pytest.param(
+        1, EXPERTS | {"mtp_num_layers": 1, "moe_layer_freq": "[0]+[1]*1"}, marks=LONG
+    ),
 }
 
 
@@ -53,9 +60,8 @@ def flags(args):
     return words
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_train_steps_multiply_what_the_formulas_say(case: str, tmp_path: Path) -> None:
-    ranks, args = CASES[case]
+@pytest.mark.parametrize(("ranks", "args"), CASES.values(), ids=CASES)
+def test_train_steps_multiply_what_the_formulas_say(ranks: int, args: dict[str, Any], tmp_path: Path) -> None:
     monitor = ["--enable-perf-monitor", "--perf-log-dir", str(tmp_path / "perf")]
     script = [Path(__file__).with_name("counted_training.py"), tmp_path, train_gpt()]
     words = [*TINY, *LLAMA, *flags(args), *shlex.split(f"--train-iters {STEPS}"), *monitor]

@@ -148,6 +148,7 @@ def count(args: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     warnings.filterwarnings("ignore")
+    torch._dynamo.config.disable = True  # fused products would not be seen one by one
     transformers.logging.set_verbosity_error()
     results = []
     for args in json.load(sys.stdin):

@@ -2,11 +2,12 @@
 short training's time. What is its own (restarts, several nodes, signals) is tried with torchrun itself.
 
 `agent.py RANKS PORT WORDS...` runs `python WORDS...` for each rank, warm where that is possible (warm.py).
-The first one that fails ends the others.
+The first one that fails ends the others, and this process ends as it did: by its exit code, or its signal.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -50,15 +51,21 @@ def main() -> int:
     if start is warm.Process:  # in sessions of their own, which no signal to ours reaches
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, pass_on)
-    has_failed = False
+    failed = 0
     while running:
         for process in select.select(running, [], [])[0]:
             running.remove(process)
-            if process.wait() and not has_failed:
-                has_failed = True
+            code = process.wait()
+            if code and not failed:
+                failed = code
                 pass_on(signal.SIGTERM)
-    return int(has_failed)
+    return failed
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    ended = main()
+    if ended < 0:
+        with contextlib.suppress(OSError):  # SIGKILL has no handler
+            signal.signal(-ended, signal.SIG_DFL)
+        os.kill(os.getpid(), -ended)
+    sys.exit(ended)

@@ -34,15 +34,18 @@ LINE = re.compile(
     r"iteration +\d+/.*?elapsed time per iteration \(ms\): (-?[\d.]+) \|.*?number of nan iterations: +\d+ \|"
 )
 
+SEQ_LENGTH = 64
 TINY = shlex.split(
-    "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings "
-    "64 --micro-batch-size 2 "
+    f"--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length {SEQ_LENGTH} "
+    f"--max-position-embeddings {SEQ_LENGTH} --micro-batch-size 2 "
     "--global-batch-size 4 --mock-data --tokenizer-type NullTokenizer --vocab-size 8000 --lr 1e-4 "
     "--transformer-impl local "
     "--no-persist-layer-norm --no-gradient-accumulation-fusion --no-masked-softmax-fusion "
     "--no-bias-gelu-fusion "
     "--no-bias-dropout-fusion --eval-iters 0 --log-interval 1"
 )
+# Without processes that load data: several a rank, which hold a killed one's pipes for 5 s.
+SMALL = [*TINY, "--num-workers", "0"]
 LLAMA = shlex.split(
     "--swiglu --disable-bias-linear --normalization RMSNorm --position-embedding-type rope "
     "--no-rope-fusion --no-bias-swiglu-fusion "
@@ -209,20 +212,30 @@ def host_losses(directory: Path) -> list[tuple[int, float]]:
 
 
 def records(directory: Path, kind: str = "step") -> list[dict]:
-    """Records of one kind from the directory's only run file; [] before it is there. A line that is being
-    written is none yet.
-    """
-    paths = list(directory.glob("perf_records_*.jsonl"))
-    assert len(paths) <= 1, paths
-    lines = [line for path in paths for line in path.read_text().splitlines(keepends=True)]
-    rows = [json.loads(line) for line in lines if line.endswith("\n")]
-    return [row for row in rows if row["kind"] == kind]
+    """Records of one kind from the directory's only run file of a training; [] before it is there."""
+    path = _run_file(directory)
+    return [] if path is None else [row for row in _rows(path) if row["kind"] == kind]
 
 
 def summary(directory: Path) -> dict:
-    """The directory's only summary."""
-    (path,) = directory.glob("perf_summary_*.json")
-    return json.loads(path.read_text())
+    """The summary of the same run."""
+    path = _run_file(directory)
+    assert path is not None, directory
+    return json.loads(
+        path.with_name(path.name.replace("records", "summary")).with_suffix(".json").read_text()
+    )
+
+
+def _run_file(directory: Path) -> Path | None:
+    paths = list(directory.glob("perf_records_*.jsonl"))
+    trainings = [path for path in paths for row in _rows(path)[:1] if row["instrument"] == "training"]
+    assert len(trainings) <= 1, trainings
+    return trainings[0] if trainings else None
+
+
+def _rows(path: Path) -> list[dict]:
+    """Without a line that is being written."""
+    return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:

@@ -125,13 +125,11 @@ def train(plants: Sequence[Plant], ranks: int, directory: Path) -> Outcome:
     """Trains with these plants in an empty directory, and compares the findings with them."""
     script = [SLOWED_PARTS, ",".join(plant.words for plant in plants), padded_stages.__file__, fs.train_gpt()]
     host = [
-        *fs.TINY,
+        *fs.SMALL,
         "--global-batch-size",
         2 * MICROBATCHES * ranks,
         "--train-iters",
         ITERATIONS,
-        "--num-workers",
-        0,
     ]
     monitor = [
         "--enable-perf-monitor",

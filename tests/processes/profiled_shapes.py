@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,7 @@ SHAPES = {
 def train(directory: Path, shape: Shape, *words: str) -> fs.Finished:
     """To the end, in a directory that is made."""
     script = [
-        shape.script, *fs.TINY, "--num-layers", LAYERS, "--train-iters", shape.iterations,
+        shape.script, *fs.SMALL, "--num-layers", LAYERS, "--train-iters", shape.iterations,
         "--tensorboard-dir", directory / "tb",
     ]  # fmt: skip
     directory.mkdir()
@@ -211,6 +211,19 @@ def profiles(records: list[dict[str, Any]]) -> dict[int, Profile]:
     for record in records:
         if record.get("process") in ranks:
             found[ranks[record["process"]]].add(record)
+    return found
+
+
+def check_profile(directory: Path, tokens: int, layers: Sequence[set[int]]) -> dict[int, Profile]:
+    """Of a loop that is not FlagScale's, with rows for these layers of each rank: step 3 profiled, 4 clean."""
+    found = profiles(sessions(directory)["profile"])
+    assert sorted(found) == list(range(len(layers)))
+    for rank, profile in found.items():
+        assert profile.rows == {(layer, part) for layer in layers[rank] for part in BOTH}
+        assert profile.windows == [(1, 1, 0)]
+        steps = [(step["iteration"], step["is_profiled"], step["tokens"]) for step in profile.steps]
+        assert steps == [(3, 1, tokens), (4, 0, tokens)]
+        profile.check_books()
     return found
 
 

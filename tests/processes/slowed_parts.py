@@ -13,6 +13,9 @@ bursts: once in each of five steps, at uneven distances.
 until N: once in every step before the Nth, without the first.
 growing N: once in every step, from nothing in the first to SECONDS in the Nth.
 
+"pace:SECONDS" is another kind: a train step takes at least so long, whatever a busy machine does to a shorter
+one. It and "train_step" come last: they import the host's loop, which others change before.
+
 What was slept, and from when to when the part ran, each rank says in `slept.say`.
 """
 
@@ -112,8 +115,23 @@ def after(sleep: Sleep, function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def paced(seconds: float, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        until = time.monotonic() + seconds
+        made = function(*args, **kwargs)
+        time.sleep(max(0.0, until - time.monotonic()))
+        return made
+
+    return call
+
+
 def plant(part: str, seconds: float, when: str = "calls", rank: str = "") -> None:
     if rank and rank != os.environ["RANK"]:
+        return
+    if part == "pace":
+        training = import_module("flagscale.train.train")
+        training.train_step = paced(seconds, training.train_step)  # type: ignore[attr-defined]
         return
     sleep = Sleep(part, seconds, when)
     if part == "forward":

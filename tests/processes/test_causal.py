@@ -17,7 +17,7 @@ def test_delays_on_the_rank_that_is_waited_for_are_felt_and_those_on_the_other_o
 ) -> None:
     """Rank 1 computes 160 ms longer than rank 0, so that delays of 40 and 80 ms are hidden on rank 0, and a
     busy machine does not make up for what is left. How near slopes are to 0 and 1 where nothing disturbs is
-    in `make bench-profile-truth`, and what disturbance does to them in `tests/unit/profile/analysis`.
+    in `make bench NAME=profile_truth`, and what disturbance does to them in `tests/unit/profile/analysis`.
     """
     said = two_ranks("tests.gloo_delays", tmp_path, DELAYS, WORK_MS)
     assert [(each["middle"], each["end"]) for each in said] == [(1, 0), (2, 0)]  # hooks

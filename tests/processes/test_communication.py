@@ -39,7 +39,7 @@ def test_the_bubble_is_what_the_stages_delays_make_it(
     """To 10 % for 1 to 16 microbatches, by what the ranks say. By what was planted, and by the textbook where
     all stages are alike, on the first stage for 1 and 2 microbatches: in longer steps a busy machine makes
     bubbles of its own, and the other stages also wait for the end of the step, which is no message.
-    `make bench-profile-truth` shows all of it.
+    `make bench NAME=profile_truth` shows all of it.
     """
     for each in pipelines(tmp_path / "run", times_ms, MICROBATCHES):
         assert each.error < 0.10, each

@@ -12,6 +12,7 @@ import pytest
 from flagscale_perf.flops_calculator import ModelShape, step_flops
 from flagscale_perf.training.records import Outcome
 from tests.processes import flagscale as fs
+from tests.processes.profiled_shapes import check_profile
 from tests.processes.test_flagscale_run import assert_phases_add_up
 
 pytestmark = pytest.mark.host
@@ -40,23 +41,23 @@ def losses(run):
     return re.findall(r"^iteration \d+ loss .*$", run.output, re.MULTILINE)
 
 
-def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Directory of two ranks' runs, and both without and with everything."""
+    directory = tmp_path_factory.mktemp("trained")
     words = ["--train-iters", "6", "--eval-interval", "3", "--save-interval", "4", "--checkpoint"]
-    off = train(tmp_path, 2, NEWER_CORE, *words, tmp_path / "off.pt")
-    on = train(
-        tmp_path,
-        2,
-        NEWER_CORE,
-        *words,
-        tmp_path / "on.pt",
-        "--enable-perf-monitor",
-        *PHASES,
-        "--perf-log-dir",
-        "perf",
-    )
+    monitor = ["--enable-perf-monitor", *PHASES, "--perf-profile-steps", "3", "--perf-log-dir", "perf"]
+    off = train(directory, 2, NEWER_CORE, *words, directory / "off.pt")
+    on = train(directory, 2, NEWER_CORE, *words, directory / "on.pt", *monitor)
     assert (off.returncode, on.returncode) == (0, 0), off.output[-3000:] + on.output[-3000:]
+    return directory, off, on
+
+
+def test_two_ranks_train_the_same_and_every_block_is_in_the_records(trained):
+    directory, off, on = trained
     assert len(losses(on)) == 6 and losses(on) == losses(off)
-    steps = fs.records(tmp_path / "perf")
+    perf = directory / "perf"
+    steps = fs.records(perf)
     assert [step["iteration"] for step in steps] == [1, 2, 3, 4, 5, 6]
     assert [(step["samples"], step["tokens"], step["microbatches"]) for step in steps] == [(8, 512, 2)] * 6
     assert [step["eval_ns"] > 0 for step in steps] == [False, False, True, False, False, True]
@@ -65,7 +66,7 @@ def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
         tuple(step_flops(SHAPE, 8, 64))
     }
     assert {step["outcome"] for step in steps} == {Outcome.TRAINED}
-    named = assert_phases_add_up(fs.records(tmp_path / "perf", "phases"), steps)
+    named = assert_phases_add_up(fs.records(perf, "phases"), steps)
     assert {
         "data_loading_ns",
         "forward_ns",
@@ -74,10 +75,16 @@ def test_two_ranks_train_the_same_and_every_block_is_in_the_records(tmp_path):
         "zero_grad_ns",
         "optimizer_inner_step_ns",
     } <= named
-    facts = fs.records(tmp_path / "perf", "header")[0]["facts"]
+    facts = fs.records(perf, "header")[0]["facts"]
     assert (facts["host"], facts["data_parallel"], facts["rehearsal"]) == ("Megatron-Core 0.16.1", 2, True)
     assert facts["missing"] == [fs.NO_COUNTERS]
-    assert fs.summary(tmp_path / "perf")["session_info"]["end_reason"] == "completed"
+    assert fs.summary(perf)["session_info"]["end_reason"] == "completed"
+
+
+def test_its_profile_has_rows_for_every_layer_and_its_collectives(trained):
+    directory, _, _ = trained
+    for profile in check_profile(directory / "perf", 512, [{0, 1}] * 2).values():
+        assert {("DP", "all_reduce"), ("TP", "all_reduce")} <= set(profile.collectives)
 
 
 def test_a_second_session_goes_on_where_the_checkpoint_is_also_on_an_older_core(tmp_path):

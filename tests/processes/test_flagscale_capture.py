@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -18,29 +19,104 @@ from flagscale_perf.training.marks import own_times
 from flagscale_perf.training.phases import PHASES
 from flagscale_perf.training.records import CapturedRecord
 from tests.processes import flagscale as fs
+from tests.processes import padded_stages
+from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor
 
 pytestmark = pytest.mark.host
 
-RANKS, ITERATIONS = 2, 150
-PIPELINE = ["--pipeline-model-parallel-size", "2", "--vocab-size", "4200", "--train-iters", str(ITERATIONS)]
-MONITOR = ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-dir", "perf"]
+RANKS, OPTION_STEPS, ASKED_STEPS = 2, 5, 3
+PIPELINE = ["--pipeline-model-parallel-size", "2", "--vocab-size", "4200", "--train-iters", "5000"]
+MONITOR = [
+    "--enable-perf-monitor",
+    "--perf-breakdown",
+    "--perf-max-overhead",
+    "100",
+    "--perf-log-dir",
+    "perf",
+]
+PADS = {"PADDED_FORWARD_S": "0.015", "PADDED_BACKWARD_S": "0.03"}  # a window begins some 3 s ahead
+ASK = [sys.executable, "-m", "flagscale_perf", "capture", "perf", "--steps", str(ASKED_STEPS)]
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A run of which two windows were captured: by the option, and by the command.
+
+    Attributes:
+        directory: in which it ran.
+        finished: what it printed.
+        answer, late: of the command, while it ran and afterwards.
+        steps: what was captured, in the order of the run file.
+    """
+
+    directory: Path
+    finished: fs.Finished
+    answer: subprocess.CompletedProcess[str]
+    late: subprocess.CompletedProcess[str]
+    steps: list[CapturedRecord]
+
+    def window(self, number: int) -> tuple[dict, list[CapturedRecord]]:
+        """The record of that window, and the steps in it."""
+        window = fs.records(self.directory / "perf", "capture")[number]
+        first, last = window["first_iteration"], window["iteration"]
+        return window, [step for step in self.steps if first <= step.iteration <= last]
 
 
 def command(*more: str) -> list[str]:
-    return fs.workers(RANKS, *fs.launched(fs.train_gpt(), *fs.TINY, *PIPELINE, *more))
+    script = [padded_stages.__file__, fs.train_gpt(), *fs.SMALL, *PIPELINE]
+    return fs.workers(RANKS, *fs.launched(*script, *more))
 
 
-def test_a_window_of_all_ranks_marks_with_the_host_s_timers(tmp_path: Path) -> None:
-    plain = fs.run(command(), tmp_path)
-    captured = fs.run(command(*MONITOR, "--perf-capture-steps", "5"), tmp_path)
-    assert (plain.returncode, captured.returncode) == (0, 0), captured.output[-3000:]
-    assert captured.lines == plain.lines, "losses and norms, to the last digit"
-    (window,) = fs.records(tmp_path / "perf", "capture")
+def ask(directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(ASK, cwd=directory, capture_output=True, text=True, timeout=fs.DEADLINE_S)
+
+
+@pytest.fixture(scope="module")
+def captured(tmp_path_factory: pytest.TempPathFactory) -> Captured:
+    """However long that takes: it ends once both windows are in the run file."""
+    directory = tmp_path_factory.mktemp("captured")
+    more = [*MONITOR, "--perf-capture-steps", str(OPTION_STEPS), "--exit-signal-handler"]
+    process = fs.start(command(*more), directory, **PADS)
+
+    def has_come(steps: int) -> Callable[[], bool]:
+        return lambda: len(fs.records(directory / "perf", "captured")) == RANKS * steps
+
+    read = read_while(process, "", has_come(OPTION_STEPS))
+    answer = ask(directory)
+    read = read_while(process, read, has_come(OPTION_STEPS + ASKED_STEPS))
+    process.terminate()
+    finished = fs.finish(process, read)
+    assert finished.returncode == 0, finished.output[-3000:]
+    steps = [step_of(content) for content in fs.records(directory / "perf", "captured")]
+    return Captured(directory, finished, answer, ask(directory), steps)
+
+
+def read_while(process: subprocess.Popen[str], read: str, has_come: Callable[[], bool]) -> str:
+    """What the run printed until then, in its first iteration at the earliest."""
+    logged = fs.Finished(0, read).logged
+    iteration = logged[-1].iteration if logged else 0
+    while not has_come():
+        iteration += 1
+        read += fs.read_until(process, iteration)
+    return read
+
+
+def test_a_run_that_captures_trains_the_same(captured: Captured, tmp_path: Path) -> None:
+    done = captured.finished.logged[-1].iteration
+    plain = fs.run(
+        command("--exit-interval", str(done)), tmp_path, PADDED_FORWARD_S="0", PADDED_BACKWARD_S="0"
+    )
+    assert plain.returncode == 0, plain.output[-3000:]
+    assert captured.finished.lines == plain.lines, "losses and norms, to the last digit"
+
+
+def test_a_window_of_all_ranks_marks_with_the_host_s_timers(captured: Captured) -> None:
+    window, steps = captured.window(0)
     first = window["first_iteration"]
-    assert window["iteration"] == first + 4
-    steps = [step_of(content) for content in fs.records(tmp_path / "perf", "captured")]
-    expected = [(rank, iteration) for rank in range(RANKS) for iteration in range(first, first + 5)]
-    assert sorted((step.rank, step.iteration) for step in steps) == expected
+    assert window["iteration"] == first + OPTION_STEPS - 1
+    assert sorted((step.rank, step.iteration) for step in steps) == [
+        (rank, first + place) for rank in range(RANKS) for place in range(OPTION_STEPS)
+    ]
     sent = [
         {window["timers"][code >> 1] for code in step.marks[::2]} & {"forward-send", "backward-send"}
         for step in steps
@@ -50,38 +126,48 @@ def test_a_window_of_all_ranks_marks_with_the_host_s_timers(tmp_path: Path) -> N
         1: {"backward-send"},
     }
     # Rank 0's marks give the phases that are in the file anyway.
-    for phases in fs.records(tmp_path / "perf", "phases"):
-        for step in steps:
-            if step.rank == 0 and step.iteration == phases["iteration"]:
-                own = own_times(unpacked(step), step.start_ns, step.start_ns + step.train_step_ns)
-                assert own[PHASES.index("forward")] == phases["forward_ns"]
+    phases = {row["iteration"]: row for row in fs.records(captured.directory / "perf", "phases")}
+    for step in steps:
+        if step.rank == 0:
+            own = own_times(unpacked(step), step.start_ns, step.start_ns + step.train_step_ns)
+            assert own[PHASES.index("forward")] == phases[step.iteration]["forward_ns"]
 
 
-def test_a_live_run_is_asked_for_three_steps_more(tmp_path: Path) -> None:
-    asked = [sys.executable, "-m", "flagscale_perf", "capture", "perf", "--steps", "3"]
-    # Long enough that the command comes in time on a busy machine, too.
-    process = fs.start(command(*MONITOR, "--perf-max-overhead", "100", "--train-iters", "400"), tmp_path)
-    read = fs.read_until(process, 5)
-    deadline_s = time.monotonic() + fs.DEADLINE_S  # a busy machine starts the writer process late
-    while not any(file.stat().st_size for file in (tmp_path / "perf").glob("perf_records_*.jsonl")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    answer = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=fs.DEADLINE_S)
-    finished = fs.finish(process, read)
-    assert (answer.returncode, answer.stderr) == (0, "")
-    (window,) = fs.records(tmp_path / "perf", "capture")
-    (run_file,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
+def test_a_live_run_is_asked_for_three_steps_more(captured: Captured) -> None:
+    window, steps = captured.window(1)
     first, last = window["first_iteration"], window["iteration"]
+    (run_file,) = (captured.directory / "perf").glob("perf_records_*.jsonl")
     shown = (
         f"iterations {first} to {last} of every rank are captured into perf/{run_file.name} when they come\n"
     )
-    assert (answer.stdout, answer.stderr, last) == (shown, "", first + 2)
-    assert finished.returncode == 0, finished.output[-3000:]
-    kept = sorted((each["rank"], each["iteration"]) for each in fs.records(tmp_path / "perf", "captured"))
-    assert kept == [(rank, iteration) for rank in range(RANKS) for iteration in range(first, last + 1)]
-    again = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=fs.DEADLINE_S)
-    assert (again.returncode, again.stderr.split(" '")[0]) == (2, "no training writes")
-    assert not list((tmp_path / "perf").glob("perf_capture_*"))
+    answer = captured.answer
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, shown, "")
+    assert sorted((step.rank, step.iteration) for step in steps) == [
+        (rank, iteration) for rank in range(RANKS) for iteration in range(first, first + ASKED_STEPS)
+    ]
+    assert last == first + ASKED_STEPS - 1
+    assert "not captured whole" not in captured.finished.output
+    assert (captured.late.returncode, captured.late.stderr.split(" '")[0]) == (2, "no training writes")
+    assert not list((captured.directory / "perf").glob("perf_capture_*"))
+
+
+def test_what_does_not_come_of_a_window_is_reported(tmp_path_factory) -> None:
+    """It is as long as a hundred such trainings, and a busy machine may see its first steps."""
+    run = with_monitor(tmp_path_factory, "MoE EP2")
+    perf, ranks = run.directory / "perf", SHAPES["MoE EP2"].ranks
+    (window,) = fs.records(perf, "capture")
+    first, last = window["first_iteration"], window["iteration"]
+    assert last - first == 999
+    steps = sorted((each["rank"], each["iteration"]) for each in fs.records(perf, "captured"))
+    came = range(first, ITERATIONS + 1)
+    assert steps == [(rank, iteration) for rank in range(ranks) for iteration in came]
+    (event,) = [each for each in fs.records(perf, "event") if each["name"] == "capture"]
+    never = f"iterations {max(first, ITERATIONS + 1)} to {last}"
+    assert event["text"] == (
+        f"iterations {first} to {last} are not captured whole: {never} did not come, as the training"
+        f" ended at {ITERATIONS}"
+    )
+    assert run.finished.output.count(f"flagscale_perf: {event['text']}\n") == 1
 
 
 def step_of(content: dict) -> CapturedRecord:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes.flagscale import TINY, environment, launched, run, torchrun, train_gpt
+from tests.processes import flagscale as fs
+from tests.processes.shared_runs import ITERATIONS, with_monitor, without
 
-ITERS = 4
-# Reads a checkpoint where this package cannot be imported; prints the arguments' types and a digest of every
-# tensor.
+# Reads checkpoints where this package cannot be imported; writes the arguments' types and a digest of every
+# tensor of each.
 READER = """
 import hashlib, json, sys
 sys.modules["flagscale_perf"] = None
@@ -31,43 +31,32 @@ def flat(value, path, found):
     else:
         found[path] = repr(value)
 
-(path,) = Path(sys.argv[1]).rglob("model_optim_rng.pt")
-saved = torch.load(path, weights_only=False)
-args = {name: [type(value).__module__, repr(value)] for name, value in vars(saved.pop("args")).items()}
-found = {}
-flat(saved, "", found)
-json.dump([args, found], sys.stdout)
+def read(directory):
+    (path,) = Path(directory).rglob("model_optim_rng.pt")
+    saved = torch.load(path, weights_only=False)
+    args = {name: [type(value).__module__, repr(value)] for name, value in vars(saved.pop("args")).items()}
+    found = {}
+    flat(saved, "", found)
+    return args, found
+
+with open("read.json", "w") as file:
+    json.dump([read(each) for each in sys.argv[1:]], file)
 """
 OURS = {"enable_perf_monitor", "rehearse_on_cpu", "tensorboard"}
 
 
 @pytest.mark.host
-def test_a_checkpoint_is_the_same_and_opens_without_this_package(run_python, tmp_path: Path) -> None:
-    read = {}
-    for name, flags in {
-        "off": [],
-        "on": ["--enable-perf-monitor", "--perf-breakdown", "--perf-log-interval", "2"],
-    }.items():
-        command = torchrun(
-            1, *launched(train_gpt(), *TINY, "--train-iters", str(ITERS), "--save", name, "--save-interval",
-                         "2", "--ckpt-format", "torch"),
-            *flags, *(["--perf-log-dir", "perf"] if flags else []),
-        )  # fmt: skip
-        done = run(command, tmp_path)
-        assert done.returncode == 0, done.output
-        seen = run_python(
-            "-c",
-            READER,
-            tmp_path / name / f"iter_{ITERS:07}",
-            env={"PYTHONPATH": environment()["PYTHONPATH"]},
-        )
-        assert seen.returncode == 0, seen.stderr
-        read[name] = json.loads(seen.stdout)
-    (args_off, saved_off), (args_on, saved_on) = read["off"], read["on"]
+def test_a_checkpoint_is_the_same_and_opens_without_this_package(tmp_path_factory, tmp_path: Path) -> None:
+    runs = [run(tmp_path_factory, "1 rank") for run in (without, with_monitor)]
+    (tmp_path / "reader.py").write_text(READER)
+    saved = [each.directory / "ckpt" / f"iter_{ITERATIONS:07}" for each in runs]
+    done = fs.run(fs.workers(1, "reader.py", *saved), tmp_path)
+    assert done.returncode == 0, done.output
+    (args_off, saved_off), (args_on, saved_on) = json.loads((tmp_path / "read.json").read_text())
     assert saved_on == saved_off
     assert sum(value.isalnum() and len(value) == 64 for value in saved_on.values()) > 20
     differing = {name for name in args_off.keys() | args_on.keys() if args_off.get(name) != args_on.get(name)}
-    assert {name for name in differing if not name.startswith("perf_")} == {"enable_perf_monitor", "save"}
+    assert {name for name in differing if not name.startswith("perf_")} == {"enable_perf_monitor"}
     assert {module for name, (module, _) in args_on.items() if name.startswith("perf_") or name in OURS} == {
         "builtins"
     }

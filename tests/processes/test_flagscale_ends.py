@@ -11,22 +11,12 @@ from tests.processes import flagscale as fs
 pytestmark = pytest.mark.host
 
 MONITOR = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir", "perf"]
-LONG = [*fs.TINY, "--train-iters", "3000"]
-
-
-def worker_env():
-    """One rank without torchrun, so that the exit code is the worker's own."""
-    return {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
-    }
+LONG = [*fs.SMALL, "--train-iters", "3000"]
 
 
 def worker(*arguments: str | Path) -> list[str]:
-    return [fs.sys.executable, *fs.launched(fs.train_gpt(), *arguments, *MONITOR)]
+    """One rank without torchrun, so that the exit code is the worker's own."""
+    return fs.workers(1, *fs.launched(*arguments, *MONITOR))
 
 
 def assert_kept(tmp_path, finished, reason):
@@ -44,7 +34,7 @@ def assert_kept(tmp_path, finished, reason):
 
 
 def test_a_planned_exit(tmp_path):
-    finished = fs.run(worker(*LONG, "--exit-interval", "5"), tmp_path, **worker_env())
+    finished = fs.run(worker(fs.train_gpt(), *LONG, "--exit-interval", "5"), tmp_path)
     assert finished.returncode == 0
     assert len(fs.records(tmp_path / "perf")) == 5
     assert_kept(tmp_path, finished, "completed")
@@ -67,8 +57,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 
 def test_an_exception_in_a_step(tmp_path):
     (tmp_path / "crash.py").write_text(CRASH)
-    command = [fs.sys.executable, *fs.launched("crash.py", fs.train_gpt(), *LONG, *MONITOR)]
-    finished = fs.run(command, tmp_path, **worker_env())
+    finished = fs.run(worker("crash.py", fs.train_gpt(), *LONG), tmp_path)
     assert finished.returncode == 1
     assert finished.output.count("ValueError: planted in the optimizer") == 1
     assert len(fs.records(tmp_path / "perf")) == 5
@@ -86,7 +75,7 @@ def test_an_exception_in_a_step(tmp_path):
     ids=["SIGINT", "SIGTERM handled", "SIGTERM", "SIGKILL"],
 )
 def test_a_signal_to_the_worker(number, arguments, returncode, reason, tmp_path):
-    process = fs.start(worker(*LONG, *arguments), tmp_path, **worker_env())
+    process = fs.start(worker(fs.train_gpt(), *LONG, *arguments), tmp_path)
     output = fs.read_until(process, iteration=5)
     os.kill(process.pid, number)
     finished = fs.finish(process, output)

@@ -44,7 +44,7 @@ TARGETS = {
 def train(tmp_path, **env):
     (tmp_path / "inject.py").write_text(SCRIPT)
     arguments = [
-        *fs.TINY,
+        *fs.SMALL,
         "--train-iters",
         "5",
         "--iterations-to-skip",

@@ -5,9 +5,10 @@ what the processes say that they slept.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,11 +22,13 @@ from tests.processes.slept import Said, said, slept
 pytestmark = pytest.mark.host
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
-# Rates need 20 settled steps, and a busy machine may make some of the first ones a slow start.
-ITERATIONS, SAMPLES, SAVE_EVERY = 32, 4, 16
-SAMPLE_S, CHECKPOINT_S, EXCESS_S, START_S = 0.1, 2, 0.06, 1.5
-RANK_EXCESS_S, RANK_ITERATIONS = 0.15, 40
+# Rates need 20 settled steps, and a busy machine may make more of the first ones slow.
+ITERATIONS, SAMPLES, SAVE_EVERY, SLOW_UNTIL = 32, 4, 16, 11
+SAMPLE_S, CHECKPOINT_S, START_S, PACE_S = 0.025, 0.8, 0.35, 0.16
+STAGE_ITERATIONS, MICROBATCHES, EXCESS_S = 24, 12, 0.02  # so many that the bubble is within its limit
+RANK_ITERATIONS, RANK_EXCESS_S = 30, 0.12
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.02"}
+STAGE_PADS = {"PADDED_FORWARD_S": "0.002", "PADDED_BACKWARD_S": "0.004"}
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 
 
@@ -51,25 +54,27 @@ class Run:
         return slept(self.told, lambda each: (each.what, each.step) == (what, step))
 
     @property
-    def steps_s(self) -> float:
-        """All iterations but the first."""
-        return sum(step["iteration_ns"] for step in fs.records(self.directory / "perf")[1:]) / 1e9
+    def settled(self) -> list[dict[str, Any]]:
+        """Its steps without the first one and those of a slow start: what rates and gains are of."""
+        first = fs.summary(self.directory / "perf")["settled"]["first_iteration"]
+        return [step for step in fs.records(self.directory / "perf") if step["iteration"] >= first]
 
 
-def is_gain_of(found: Finding, slept_ns: Sequence[float], steps_s: float) -> bool:
-    """Whether it is that of removing what was slept in each step: between the usual step's in all steps, and
-    all of it, where a busy machine made some sleep for longer. To a tenth.
+def is_gain_of(found: Finding, slept_ns: Sequence[float], steps: Sequence[dict[str, Any]]) -> bool:
+    """Whether it is that of removing what was slept, step by step, from these steps: between the usual one
+    for each of them, and all of it, where a busy machine made some sleep for longer. To a tenth.
     """
-    usual_s, all_s = len(slept_ns) * statistics.median(slept_ns) / 1e9, sum(slept_ns) / 1e9
+    steps_ns = sum(step["iteration_ns"] for step in steps)
+    usual_ns, all_ns = len(slept_ns) * statistics.median(slept_ns), sum(slept_ns)
     share = (found.gain or 0.0) / (1 + (found.gain or 0.0))
-    print(share, usual_s / steps_s, all_s / steps_s)
-    return 0.9 * min(usual_s, all_s) / steps_s <= share <= 1.1 * max(usual_s, all_s) / steps_s
+    print(share, usual_ns / steps_ns, all_ns / steps_ns)
+    return 0.9 * min(usual_ns, all_ns) / steps_ns <= share <= 1.1 * max(usual_ns, all_ns) / steps_ns
 
 
 def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str) -> Run:
     padded = [padded_stages.__file__] if env else []
-    script = [SLOWED_PARTS, plants, *padded, fs.train_gpt(), *fs.TINY, "--vocab-size", 4200]
-    words = [*script, "--train-iters", ITERATIONS, "--num-workers", 0, *more, *MONITOR]
+    script = [SLOWED_PARTS, plants, *padded, fs.train_gpt(), *fs.SMALL, "--vocab-size", 4200]
+    words = [*script, *more, *MONITOR]
     finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), tmp_path, **env)
     assert finished.returncode == 0, finished.output[-3000:]
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
@@ -80,30 +85,30 @@ def train(tmp_path: Path, plants: str, *more: object, ranks: int = 1, **env: str
 
 @pytest.fixture(scope="module")
 def slow_parts(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Samples are loaded slowly, and checkpoints are written slowly."""
+    """Samples are loaded slowly, checkpoints are written slowly, and the first steps are slow."""
     directory = tmp_path_factory.mktemp("slow_parts")
     save = ["--save", directory / "ckpt", "--save-interval", SAVE_EVERY, "--ckpt-format", "torch"]
-    return train(directory, f"sample:{SAMPLE_S},checkpoint:{CHECKPOINT_S}", *save)
+    plants = f"sample:{SAMPLE_S},checkpoint:{CHECKPOINT_S}"
+    plants += f",pace:{PACE_S},train_step:{START_S}:until {SLOW_UNTIL}"
+    return train(directory, plants, "--train-iters", ITERATIONS, *save)
 
 
 def test_a_slow_data_loader_is_found(slow_parts: Run) -> None:
     found = slow_parts.findings[0]
     assert (found.name, found.phase) == ("data_stall", "data_loading")
-    slept_ns = [slow_parts.slept_ns("sample", step) for step in range(2, ITERATIONS + 1)]
-    assert is_gain_of(found, slept_ns, slow_parts.steps_s)
+    slept_ns = [slow_parts.slept_ns("sample", step["iteration"]) for step in slow_parts.settled]
+    assert is_gain_of(found, slept_ns, slow_parts.settled)
 
 
-def test_slow_data_is_data_loading_and_a_data_stall_in_every_step(slow_parts: Run) -> None:
-    rows = fs.records(slow_parts.directory / "perf", "phases")
+def test_slow_data_is_data_loading_and_a_data_stall_in_every_settled_step(slow_parts: Run) -> None:
+    rows = {row["iteration"]: row for row in fs.records(slow_parts.directory / "perf", "phases")}
     assert len(rows) == ITERATIONS
-    for row in rows[1:]:
-        assert (
-            row["data_loading_ns"]
-            >= slow_parts.slept_ns("sample", row["iteration"])
-            >= SAMPLES * SAMPLE_S * 1e9
-        )
+    for iteration in range(2, ITERATIONS + 1):
+        planted_ns = slow_parts.slept_ns("sample", iteration)
+        assert rows[iteration]["data_loading_ns"] >= planted_ns >= SAMPLES * SAMPLE_S * 1e9
     goodput = fs.summary(slow_parts.directory / "perf")["goodput"]
-    assert goodput["data_stall_s"] >= (ITERATIONS - 1) * SAMPLES * SAMPLE_S
+    loading_ns = [rows[step["iteration"]]["data_loading_ns"] for step in slow_parts.settled]
+    assert goodput["data_stall_s"] == pytest.approx(sum(loading_ns) / 1e9)
 
 
 def test_a_slow_checkpoint_is_found(slow_parts: Run) -> None:
@@ -127,46 +132,46 @@ def test_a_slow_checkpoint_is_checkpoint_time_and_no_iterations(slow_parts: Run)
     assert sum(parts) == pytest.approx(goodput["wall_s"])
 
 
-def test_a_slow_start(tmp_path: Path) -> None:
-    """Steps 2 to 10 take longer; how long the host itself starts is the machine's.
-    The advice is of this run: it has phases, no dataset and a CPU.
-    """
-    iterations = 40
-    run = train(tmp_path, f"train_step:{START_S}:until 11", "--train-iters", iterations, **PADS)
-    (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
+def test_a_slow_start_is_found(slow_parts: Run) -> None:
+    """Steps 2 to 10 take longer; how long the host itself starts is the machine's."""
+    (path,) = (slow_parts.directory / "perf").glob("perf_records_*.jsonl")
     (found,) = [each for each in read_report(path).findings if each.name == "slow_start"]
-    summary = fs.summary(tmp_path / "perf")
+    summary = fs.summary(slow_parts.directory / "perf")
     settled, wall_s = summary["settled"], summary["goodput"]["wall_s"]
-    planted_s = slept(run.told, lambda each: each.what == "train_step") / 1e9
+    planted_s = slept(slow_parts.told, lambda each: each.what == "train_step") / 1e9
     assert found.first_iteration == 2
-    assert 10 <= found.iteration < iterations / 2
+    assert SLOW_UNTIL - 1 <= found.iteration < ITERATIONS / 2
     assert found.gain == pytest.approx(planted_s / (wall_s - planted_s), rel=0.2)
     assert settled["excess_s"] == pytest.approx(planted_s, rel=0.2)
     assert settled["avg_iteration_ms"] < summary["final_statistics"]["avg_iteration_ms"]
+    # The advice is of this run: it has phases, no dataset and a CPU.
     assert [change.flags for change in found.changes] == [["TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"], []]
-    (header,) = fs.records(tmp_path / "perf", "header")
+
+
+def test_the_arguments_of_the_run_are_in_its_header(slow_parts: Run) -> None:
+    (header,) = fs.records(slow_parts.directory / "perf", "header")
     arguments = header["facts"]["arguments"]
     assert (arguments["num_workers"], arguments["mock_data"], arguments["train_iters"]) == (
         0,
         True,
-        iterations,
+        ITERATIONS,
     )
     assert len(arguments) > 400
 
 
 def test_a_slow_stage(tmp_path: Path) -> None:
-    microbatches = 12  # so many that the bubble is within its limit
-    parallel = ["--pipeline-model-parallel-size", 2, "--global-batch-size", 2 * microbatches]
-    run = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *parallel, ranks=2, **PADS)
+    batch = ["--micro-batch-size", 1, "--global-batch-size", MICROBATCHES]
+    more = ["--pipeline-model-parallel-size", 2, *batch, "--train-iters", STAGE_ITERATIONS]
+    run = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *more, ranks=2, **STAGE_PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
     blocks = fs.records(tmp_path / "perf", "ranks")
     first_ns, last_ns = map(statistics.median, zip(*(block["work_ns"] for block in blocks), strict=True))
     usual_ns = statistics.median(ns for block in blocks for ns in block["iteration_ns"])
-    saved_share = (last_ns - first_ns) / 2 * (microbatches - 1) / microbatches / usual_ns
+    saved_share = (last_ns - first_ns) / 2 * (MICROBATCHES - 1) / MICROBATCHES / usual_ns
     found = run.findings[0]
     print(first_ns, last_ns, usual_ns, saved_share, found.gain)
-    assert last_ns - first_ns > microbatches * EXCESS_S / 2 * 1e9
+    assert last_ns - first_ns > MICROBATCHES * EXCESS_S / 2 * 1e9
     assert found.name == "slow_stage"
     assert found.gain is not None and found.gain / (1 + found.gain) == pytest.approx(saved_share, rel=0.2)
 
@@ -179,23 +184,26 @@ def slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(tmp_path_factory.mktemp("slow_rank"), plants, *more, ranks=2, **PADS)
 
 
-def excesses_ns(run: Run) -> list[int]:
-    """By how much longer rank 1 slept in its forward pass than rank 0, in each step but the first."""
+def excesses_ns(run: Run, steps: Iterable[int]) -> list[int]:
+    """By how much longer rank 1 slept in its forward pass than rank 0, in each of these steps."""
     forward = [each for each in run.told if each.what == "forward"]
     return [
         sum(each.slept_ns * (1 if each.rank else -1) for each in forward if each.step == step)
-        for step in range(2, RANK_ITERATIONS + 1)
+        for step in steps
     ]
 
 
 def test_a_slow_rank_is_found(slow_rank: Run) -> None:
     found = slow_rank.findings[0]
     assert (found.name, found.ranks, found.phase) == ("straggler", [1], "forward")
-    assert is_gain_of(found, excesses_ns(slow_rank), slow_rank.steps_s)
+    # from the first block on that tells something: behind the one of the warm-up, 1 to 4
+    slow = [step["iteration"] for step in slow_rank.settled if step["iteration"] >= 5]
+    assert is_gain_of(found, excesses_ns(slow_rank, slow), slow_rank.settled)
 
 
 def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:
-    perf, planted_ns = slow_rank.directory / "perf", statistics.median(excesses_ns(slow_rank))
+    perf = slow_rank.directory / "perf"
+    planted_ns = statistics.median(excesses_ns(slow_rank, range(2, RANK_ITERATIONS + 1)))
     named, *_ = fs.records(perf, "straggler")
     assert (named["ranks"], named["phase"], named["against"]) == ([1], "forward", "peers")
     assert not named["is_over"]

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from flagscale_perf.arguments import add_perf_arguments
 from flagscale_perf.training.analysis.findings.findings import RULES
-from tests.processes.flagscale import DEADLINE_S, environment
+from tests.processes import flagscale as fs
 
 HOST_FLAGS = """
 import argparse, json
@@ -23,18 +22,13 @@ print(json.dumps([flag for action in parser._actions for flag in action.option_s
 
 
 @pytest.mark.host
-def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", HOST_FLAGS],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert result.returncode == 0, result.stderr
+def test_every_flag_that_a_finding_names_is_one_of_the_host_or_ours(tmp_path: Path) -> None:
+    (tmp_path / "flags.py").write_text(HOST_FLAGS)
+    result = fs.run(fs.workers(1, "flags.py"), tmp_path)
+    assert result.returncode == 0, result.output
     parser = add_perf_arguments(argparse.ArgumentParser(add_help=False))
     known = {
-        *json.loads(result.stdout.splitlines()[-1]),
+        *json.loads(result.output.splitlines()[-1]),
         *(flag for action in parser._actions for flag in action.option_strings),
     }
     changes = [change for rule in RULES for change in rule.changes]

@@ -5,8 +5,6 @@ is in one class.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -33,19 +31,8 @@ def command(tmp_path, *more):
         "torch",
     ]
     monitor = ["--enable-perf-monitor", "--perf-log-interval", "2", "--perf-log-dir", tmp_path / "perf"]
-    script = [fs.train_gpt(), *fs.TINY, "--train-iters", "3000", *checkpoints, *monitor, *more]
-    return [sys.executable, *fs.launched(*script)]
-
-
-def worker_env():
-    """One rank without torchrun, so that the signal meets the worker."""
-    return {
-        "RANK": "0",
-        "LOCAL_RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(fs.free_port()),
-    }
+    script = [fs.train_gpt(), *fs.SMALL, "--train-iters", "3000", *checkpoints, *monitor, *more]
+    return fs.workers(1, *fs.launched(*script))
 
 
 def saved(tmp_path):
@@ -56,13 +43,13 @@ def saved(tmp_path):
 def experiment(tmp_path_factory):
     """Directory of the monitor's files, and the iteration the second session went on from."""
     tmp_path = tmp_path_factory.mktemp("experiment")
-    process = fs.start(command(tmp_path), tmp_path, **worker_env())
+    process = fs.start(command(tmp_path), tmp_path)
     output = fs.read_until(process, iteration=EVERY + 2)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     fs.finish(process, output)
     fs.wait_until(lambda: bool(fs.records(tmp_path / "perf", "end")), "the first session's end")
     resumed = saved(tmp_path)
-    again = fs.run(command(tmp_path, "--exit-interval", str(LAST)), tmp_path, **worker_env())
+    again = fs.run(command(tmp_path, "--exit-interval", str(LAST)), tmp_path)
     assert again.returncode == 0, again.output[-3000:]
     return tmp_path / "perf", resumed
 

@@ -25,7 +25,7 @@ def test_a_run_that_records_nothing_ends_well_and_says_so_last(
 ) -> None:
     (tmp_path / "way").write_text("in the way")
     monitor = ["--enable-perf-monitor", "--perf-log-dir", directory]
-    words = [fs.train_gpt(), *fs.TINY, "--train-iters", 3, *monitor]
+    words = [fs.train_gpt(), *fs.SMALL, "--train-iters", 3, *monitor]
     finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), tmp_path)
     assert finished.returncode == 0, finished.output[-3000:]
     assert len(finished.lines) == 3

@@ -5,6 +5,7 @@ Built from the Megatron-LM that FlagScale 0.8.0 brings along: there is no releas
 """
 
 import os
+import sys
 
 import pytest
 
@@ -51,21 +52,17 @@ def test_through_the_launcher_and_by_the_line_of_enable(tree, tmp_path):
     script = tree / "flagscale" / "train" / "megatron" / "train_gpt.py"
     environment = fs.environment()["PYTHONPATH"].split(os.pathsep)[2:]
     path = os.pathsep.join([str(tree), *environment])
-    (tmp_path / "launched").mkdir()
-    check(
-        fs.run(
-            fs.torchrun(1, *fs.launched(script, *fs.TINY, *WORDS)), tmp_path / "launched", PYTHONPATH=path
-        ),
-        tmp_path / "launched",
-    )
+    launched, enabled = tmp_path / "launched", tmp_path / "enabled"
+    launched.mkdir()
+    command = fs.workers(1, *fs.launched(script, *fs.SMALL, *WORDS))
+    check(fs.run(command, launched, PYTHONPATH=path), launched)
 
     site = tmp_path / "site"
     site.mkdir()
     (site / PTH_NAME).write_text(PTH_LINE)
     (site / "sitecustomize.py").write_text(f"import site; site.addsitedir({str(site)!r})")
-    (tmp_path / "enabled").mkdir()
-    enabled = os.pathsep.join([str(site), path])
-    check(
-        fs.run(fs.torchrun(1, script, *fs.TINY, *WORDS), tmp_path / "enabled", PYTHONPATH=enabled),
-        tmp_path / "enabled",
-    )
+    enabled.mkdir()
+    # Python reads the line when it starts: not in a fork.
+    command, path = [sys.executable, str(script), *fs.SMALL, *WORDS], os.pathsep.join([str(site), path])
+    job = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    check(fs.run(command, enabled, PYTHONPATH=path, MASTER_PORT=str(fs.free_port()), **job), enabled)

@@ -23,7 +23,15 @@ PADS = {"PADDED_FORWARD_S": "0.02", "PADDED_BACKWARD_S": "0.03", "PADDED_EXCESS_
 
 def node(machines: tuple[Machine, Machine], number: int, port: int) -> list[str]:
     """The command of one node."""
-    script = [padded_stages.__file__, fs.train_gpt(), *fs.TINY, "--micro-batch-size", 1, "--vocab-size", 4200]
+    script = [
+        padded_stages.__file__,
+        fs.train_gpt(),
+        *fs.SMALL,
+        "--micro-batch-size",
+        1,
+        "--vocab-size",
+        4200,
+    ]
     monitor = ["--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100]
     monitor += ["--perf-log-interval", 5, "--perf-log-dir"]
     words = fs.launched(*map(str, [*script, "--train-iters", ITERATIONS, *monitor, "perf"]))

@@ -11,33 +11,18 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from tests.processes import flagscale as fs
+from tests.processes.shared_runs import with_monitor
 
 pytestmark = pytest.mark.host
 
-RECOMPUTE = [
-    "--recompute-granularity",
-    "full",
-    "--recompute-method",
-    "uniform",
-    "--recompute-num-layers",
-    "1",
-]
 ROW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  \d+ .*")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A run in `cwd` with every option away from its default."""
-    cwd = tmp_path_factory.mktemp("run")
-    options = [
-        "--enable-perf-monitor", "--perf-log-interval", "4", "--perf-log-dir", "perf",
-        "--perf-console-output", "--perf-breakdown", "--perf-memory-tracking", "false", "--perf-peak-tflops",
-        "gpu=400,cpu=0.5", "--tensorboard", "--tensorboard-dir", "tb",
-    ]  # fmt: skip
-    script = [fs.train_gpt(), *fs.TINY, *RECOMPUTE, "--train-iters", "10", *options]
-    run = fs.run(fs.workers(2, *fs.launched(*script)), cwd)
-    assert run.returncode == 0, run.output[-3000:]
-    return cwd, run.output
+    """A run with every option away from its default; its directory, and what it printed."""
+    run = with_monitor(tmp_path_factory, "TP2")
+    return run.directory, run.finished.output
 
 
 def test_the_console_shows_the_lines_of_the_log(finished):
@@ -118,28 +103,17 @@ def test_the_peak_and_its_source_stand_in_the_header_and_in_the_log(finished):
     )
 
 
-def test_a_peak_that_any_machine_passes_makes_every_interval_suspect(tmp_path):
-    options = [
-        "--enable-perf-monitor",
-        "--perf-log-interval",
-        "2",
-        "--perf-log-dir",
-        "perf",
-        "--perf-peak-tflops",
-        "0.00001",
-    ]
-    run = fs.run(
-        fs.workers(1, *fs.launched(fs.train_gpt(), *fs.TINY, "--train-iters", "6", *options)), tmp_path
-    )
-    assert run.returncode == 0, run.output[-3000:]
-    statistics = fs.summary(tmp_path / "perf")["final_statistics"]
+def test_a_peak_that_any_machine_passes_makes_every_interval_suspect(tmp_path_factory):
+    run = with_monitor(tmp_path_factory, "1 rank")
+    perf = run.directory / "perf"
+    statistics = fs.summary(perf)["final_statistics"]
     assert (statistics["avg_mfu"], statistics["avg_hfu"], statistics["suspect_intervals"]) == (None, None, 3)
     assert statistics["avg_tflops_per_gpu"] > 0.00001
-    (event,) = [event for event in fs.records(tmp_path / "perf", "event") if event["name"] == "suspect"]
-    assert event["text"].startswith("iterations 1 to 2: MFU ")
+    (event,) = [event for event in fs.records(perf, "event") if event["name"] == "suspect"]
+    assert event["text"].startswith("iterations 1 to 4: MFU ")
     assert "of a peak of 1e-05 TFLOP/s (--perf-peak-tflops)" in event["text"]
-    assert f"flagscale_perf: {event['text']}" in run.output
-    (log,) = (tmp_path / "perf").glob("perf_metrics_*.log")
+    assert f"flagscale_perf: {event['text']}" in run.finished.output
+    (log,) = perf.glob("perf_metrics_*.log")
     rows = [line for line in log.read_text().splitlines() if ROW.fullmatch(line)]
     assert [line.count("!") for line in rows] == [2, 2, 2]
 
@@ -182,20 +156,23 @@ def test_the_users_pandas_script_reads_the_summary(finished, tmp_path):
     assert picture.stat().st_size > 0
 
 
+WITH_ASCII = """
+import os, runpy, sys
+os.environ["PYTHONIOENCODING"] = "ascii"  # of what this process starts; its own stdout:
+sys.stdout.reconfigure(encoding="ascii")
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
 def test_a_log_directory_that_stdout_cannot_encode_harms_nothing(tmp_path):
     """Megatron prints every argument on rank 0; a C locale without Python's coercion to UTF-8 has such an
-    stdout, as PYTHONIOENCODING has.
+    stdout.
     """
-    script = [
-        fs.train_gpt(),
-        *fs.TINY,
-        "--train-iters",
-        "3",
-        "--enable-perf-monitor",
-        "--perf-log-dir",
-        "日志",
-    ]
-    run = fs.run(fs.workers(1, *fs.launched(*script)), tmp_path, LC_ALL="C.UTF-8", PYTHONIOENCODING="ascii")
+    (tmp_path / "ascii.py").write_text(WITH_ASCII)
+    words = ["ascii.py", fs.train_gpt(), *fs.SMALL, "--train-iters", "3"]
+    command = fs.workers(1, *fs.launched(*words, "--enable-perf-monitor", "--perf-log-dir", "日志"))
+    run = fs.run(command, tmp_path)
     assert run.returncode == 0, run.output[-3000:]
     assert re.search(r"perf_log_dir \.+ \\u65e5\\u5fd7\n", run.output)
     assert re.search(r"flagscale_perf: summary in .*\\u65e5\\u5fd7/perf_summary_\w+\.json\n", run.output)

@@ -23,26 +23,26 @@ pytestmark = pytest.mark.host
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
 STAGES, MICROBATCHES = 2, 4
-EXCESS_S = 0.12
+EXCESS_S, SLEEP_S = 0.04, 0.05
+PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.02"}
 EACH = 4  # steps of a plant, which are an interval
 SLOW_LAST = 1  # of the intervals
 PLANTS = f"backward:{EXCESS_S}:calls 5-8:1,backward:{EXCESS_S}:calls 9-12:0"
 
 
 def train(directory: Path, ranks: int, plants: str, *more: object) -> None:
-    words = [SLOWED_PARTS, plants, padded_stages.__file__, fs.train_gpt(), *fs.TINY, *more, *MONITOR]
-    finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), directory)
+    words = [SLOWED_PARTS, plants, padded_stages.__file__, fs.train_gpt(), *fs.SMALL, *more, *MONITOR]
+    finished = fs.run(fs.workers(ranks, *fs.launched(*map(str, words))), directory, **PADS)
     assert finished.returncode == 0, finished.output[-3000:]
 
 
 def test_what_is_slept_in_a_phase_is_in_the_time_of_that_phase(tmp_path: Path) -> None:
-    """Each phase is slept in for 0.2 s in two steps of its own, and all phases are a step's time: what one
+    """Each phase is slept in for 50 ms in two steps of its own, and all phases are a step's time: what one
     has, no other has.
     """
     steps = {phase: (2 * place + 2, 2 * place + 3) for place, phase in enumerate(PHASES)}
-    plants = [f"{phase}:0.2:steps {first}-{last}" for phase, (first, last) in steps.items()]
-    more = ["--num-workers", 0, "--train-iters", 2 * len(PHASES) + 2]
-    train(tmp_path, 1, ",".join(plants), *more)
+    plants = [f"{phase}:{SLEEP_S}:steps {first}-{last}" for phase, (first, last) in steps.items()]
+    train(tmp_path, 1, ",".join(plants), "--train-iters", 2 * len(PHASES) + 2)
     told, rows = said(tmp_path), {row["iteration"]: row for row in fs.records(tmp_path / "perf", "phases")}
     whole_ns = {step["iteration"]: step["iteration_ns"] for step in fs.records(tmp_path / "perf")}
     padding = {"forward", "backward"}
@@ -51,7 +51,7 @@ def test_what_is_slept_in_a_phase_is_in_the_time_of_that_phase(tmp_path: Path) -
             planted = [each for each in told if (each.step, each.what) == (step, phase)]
             assert len(planted) == (1 if phase not in padding else 1 + 2), (phase, step)  # of 2 micro-batches
             times = {name: ns for name, ns in rows[step].items() if name in {f"{each}_ns" for each in PHASES}}
-            assert times[f"{phase}_ns"] >= slept(planted, lambda each: True) >= 0.2e9, (phase, step)
+            assert times[f"{phase}_ns"] >= slept(planted, lambda each: True) >= SLEEP_S * 1e9, (phase, step)
             assert sum(ns or 0 for ns in times.values()) <= whole_ns[step]
 
 

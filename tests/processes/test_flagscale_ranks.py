@@ -23,7 +23,7 @@ def command(iterations: int, *more: str) -> list[str]:
     script = [
         padded_stages.__file__,
         fs.train_gpt(),
-        *fs.TINY,
+        *fs.SMALL,
         "--vocab-size",
         4200,
         "--train-iters",

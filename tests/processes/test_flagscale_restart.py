@@ -47,7 +47,7 @@ def test_a_restarted_job_leaves_two_sessions_that_fit_together(tmp_path):
         "torch",
     ]
     words = [
-        *fs.TINY,
+        *fs.SMALL,
         *map(str, checkpoints),
         "--train-iters",
         "7",

@@ -24,10 +24,30 @@ pytestmark = pytest.mark.skipif(
 CHARTS = {"trend", "phases", "ranks", "memory", "hardware"}
 
 
-@pytest.fixture
-def tab() -> Iterator[Browser]:
+@pytest.fixture(scope="module")
+def started() -> Iterator[Browser]:
     with browser() as one:
         yield one
+
+
+@pytest.fixture
+def tab(started: Browser) -> Browser:
+    started.open_tab()
+    return started
+
+
+@pytest.fixture(scope="module")
+def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run that has every chart."""
+    directory = tmp_path_factory.mktemp("troubled")
+    return page_of(read_report(write(TROUBLED, directory)), directory)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("runs")
+    several_runs.write(directory)
+    return directory
 
 
 def page_of(report: TrainingReport, directory: Path) -> Path:
@@ -45,13 +65,11 @@ def paths_of(tab: Browser) -> dict[str, int]:
     return dict(tab.evaluate(counted))
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
 def test_every_chart_is_drawn_and_nothing_leaves_the_page(
-    tab: Browser, tmp_path: Path, width: int, theme: str
+    tab: Browser, troubled: Path, width: int, theme: str
 ) -> None:
-    page = page_of(read_report(write(TROUBLED, tmp_path)), tmp_path)
-    tab.show(page, width, theme)
+    tab.show(troubled, width, theme)
     drawn = paths_of(tab)
     assert set(drawn) == CHARTS
     assert {name for name, paths in drawn.items() if paths < 4} == set()
@@ -59,7 +77,7 @@ def test_every_chart_is_drawn_and_nothing_leaves_the_page(
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     dark = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
     assert dark == (theme == "dark")
-    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+    assert (tab.seen.requests, tab.seen.complaints) == ([troubled.as_uri()], [])
 
 
 def test_hostile_text_runs_nothing_and_asks_for_nothing(tab: Browser, tmp_path: Path) -> None:
@@ -82,8 +100,8 @@ def test_the_policy_stops_a_script_and_a_request_that_got_in(tab: Browser, tmp_p
     assert tab.evaluate("window.wasHurt") is None
 
 
-def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, tmp_path: Path) -> None:
-    tab.show(page_of(read_report(write(TROUBLED, tmp_path)), tmp_path), 1440, "light")
+def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, troubled: Path) -> None:
+    tab.show(troubled, 1440, "light")
     ranges = (
         f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + "
         "name).layout.xaxis.range.map(Math.round).join())"
@@ -96,9 +114,8 @@ def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, tmp_path: Pat
     assert tab.seen.complaints == []
 
 
-def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Browser, tmp_path: Path) -> None:
-    page = page_of(read_report(write(TROUBLED, tmp_path)), tmp_path)
-    tab.show(page, 1440, "light")
+def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Browser, troubled: Path) -> None:
+    tab.show(troubled, 1440, "light")
     tab.evaluate("document.getElementById('theme').click()")
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
     tab.evaluate("document.querySelector('.switch [data-trace=\"2\"]').click()")
@@ -109,7 +126,7 @@ def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Brows
     )
     titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
     assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
-    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+    assert (tab.seen.requests, tab.seen.complaints) == ([troubled.as_uri()], [])
 
 
 def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: Path) -> None:
@@ -136,11 +153,10 @@ def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
 
 
 def test_runs_ticked_are_drawn_over_each_other_each_in_a_colour_of_its_own(
-    tab: Browser, tmp_path: Path
+    tab: Browser, runs: Path, tmp_path: Path
 ) -> None:
-    several_runs.write(tmp_path / "runs")
     page = tmp_path / "runs.html"
-    assert main(["runs", str(tmp_path / "runs"), "--format", "html", "-o", str(page)]) == 0
+    assert main(["runs", str(runs), "--format", "html", "-o", str(page)]) == 0
     tab.show(page, 1440, "light")
     lines = (
         "document.getElementById('chart-trend').data.filter(line => line.visible && line.yaxis === 'y')"
@@ -159,11 +175,12 @@ def test_runs_ticked_are_drawn_over_each_other_each_in_a_colour_of_its_own(
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
-def test_a_comparison_draws_both_runs_and_fits(tab: Browser, tmp_path: Path, width: int, theme: str) -> None:
-    several_runs.write(tmp_path / "runs")
+def test_a_comparison_draws_both_runs_and_fits(
+    tab: Browser, runs: Path, tmp_path: Path, width: int, theme: str
+) -> None:
     page = tmp_path / "compare.html"
-    runs = (str(tmp_path / "runs" / name) for name in ("llama_7b_late_data", "llama_7b_tp4"))
-    assert main(["compare", *runs, "--format", "html", "-o", str(page)]) == 0
+    both = (str(runs / name) for name in ("llama_7b_late_data", "llama_7b_tp4"))
+    assert main(["compare", *both, "--format", "html", "-o", str(page)]) == 0
     tab.show(page, width, theme)
     assert tab.evaluate("document.getElementById('chart-trend').data.length") == 10
     assert tab.evaluate("document.querySelectorAll('.interval').length") == 11

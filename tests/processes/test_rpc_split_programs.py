@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -19,8 +15,10 @@ from examples.tee_gpu.split_inference.client import GPUClient, GPUClientOptions
 from examples.tee_gpu.split_inference.forward import ProtectedModel, SplitOptions
 from flagscale_perf.rpc.records import Status
 from flagscale_perf.rpc.traffic import CallTraffic, Pass, Stage, pass_traffic
+from tests.conftest import REPO
+from tests.processes import rpc_programs
+from tests.processes.rpc_programs import HERE, Run, server
 
-HERE = Path(__file__).parents[2] / "examples" / "tee_gpu"
 TREE = """\
 Total time: # s
 ├─ GPU compute:                     # s ( #%)
@@ -35,22 +33,6 @@ Total time: # s
 """
 
 
-@contextmanager
-def server(endpoint: str, *words: str, **environment: str) -> Iterator[list[str]]:
-    """A server that listens; the lines it had printed by then."""
-    command = [sys.executable, "server_optimized.py", "--ipc-path", endpoint, *words]
-    with subprocess.Popen(
-        command, cwd=HERE, env=os.environ | environment, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        lines = [process.stdout.readline().rstrip() for _ in range(2)]
-        try:
-            yield lines
-        finally:
-            process.terminate()
-            assert process.wait(60) == 0
-
-
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory) -> Iterator[str]:
     endpoint = f"ipc://{tmp_path_factory.mktemp('server')}/gpu.ipc"
@@ -60,11 +42,8 @@ def endpoint(tmp_path_factory) -> Iterator[str]:
 
 
 @pytest.fixture
-def run(run_python, endpoint):
-    def run(program, *words, env=None):
-        return run_python(HERE / program, *words, env={"LLAMA_IPC_PATH": endpoint} | (env or {}))
-
-    return run
+def run(tmp_path, endpoint) -> Run:
+    return partial(rpc_programs.run, cwd=tmp_path, LLAMA_IPC_PATH=endpoint)
 
 
 def masked(text: str) -> str:
@@ -99,18 +78,12 @@ def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -
     assert "bit for bit" in lines[-1] or float(re.search(r"at most (\S+) from", lines[-1]).group(1)) <= 1e-5
 
 
-@pytest.mark.parametrize("words", [("--stage", "fused_blocks"), ("--no-repeat-kv", "--payload", "frames")])
-def test_tokens_do_not_depend_on_how_the_model_is_split(run, words) -> None:
-    common = ("--generate", "6", "--tokens", "9", "--batch", "2")
-    lines = [
-        next(
-            line
-            for line in run("tee_runner_optimized.py", *common, *more).stdout.splitlines()
-            if "Tokens:" in line
-        )
-        for more in ((), words)
-    ]
-    assert lines[0] == lines[1]
+def test_tokens_do_not_depend_on_how_the_model_is_split(run) -> None:
+    common = ("tee_runner_optimized.py", "--generate", "6", "--tokens", "9", "--batch", "2")
+    split = [(), ("--stage", "fused_blocks"), ("--no-repeat-kv", "--payload", "frames")]
+    found = [re.findall("^Tokens: .*", run(*common, *more).stdout, re.MULTILINE) for more in split]
+    assert len(found[0]) == 1
+    assert found[0] == found[1] == found[2]
 
 
 def test_micro_batches_overlap_and_the_shares_still_add_up(run) -> None:
@@ -141,11 +114,11 @@ def test_bytes_of_calls_are_the_closed_form(endpoint, stage, payload) -> None:
     assert {each.status for each in records} == {Status.OK}
 
 
-def test_the_baseline_gives_the_same_logits(run_python, tmp_path) -> None:
+def test_the_baseline_gives_the_same_logits(tmp_path) -> None:
     endpoint = f"ipc://{tmp_path}/gpu.ipc"
     common = ("--ipc-path", endpoint, "--payload", "msgpack")
     with server(endpoint, "--payload", "msgpack", "--dtype", "bfloat16"):
-        made = run_python(HERE / "tee_runner_optimized.py", *common, "--check")
+        made = rpc_programs.run("tee_runner_optimized.py", *common, "--check", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     assert "  Payload: msgpack, control: zeromq\n" in made.stdout
     assert "RPC Calls:        98\n" in made.stdout
@@ -182,7 +155,7 @@ def test_more_micro_batches_than_the_server_takes_are_refused(run) -> None:
 
 
 def test_another_type_than_the_servers_is_refused(run) -> None:
-    made = run("tee_runner_optimized.py", env={"LLAMA_DTYPE": "bfloat16"})
+    made = run("tee_runner_optimized.py", LLAMA_DTYPE="bfloat16")
     assert made.returncode == 2
     assert (
         "LLAMA_DTYPE is bfloat16 here, and the server computes in torch.float32: start it anew" in made.stderr
@@ -196,20 +169,20 @@ def test_every_method_in_turn(run) -> None:
     assert len(re.findall(r"^\[ ?\d+/14\] .* ok ", made.stdout, re.MULTILINE)) == 14
 
 
-def test_a_failing_method_shows_the_servers_stack(run_python, tmp_path) -> None:
-    endpoint = f"ipc://{tmp_path}/gpu.ipc"
-    broken = (
+def test_a_failing_method_shows_the_servers_stack(tmp_path) -> None:
+    endpoint, broken = f"ipc://{tmp_path}/gpu.ipc", tmp_path / "broken.py"
+    broken.write_text(
         "import server_optimized, split_inference.server as methods\n"
         "methods.METHODS['MLP'] = lambda side, work: 1 / 0\n"
         "server_optimized.main()"
     )
-    command = [sys.executable, "-c", broken, "--ipc-path", endpoint, "--config", "tiny-mha"]
-    with subprocess.Popen(command, cwd=HERE, stdout=subprocess.DEVNULL) as process:
+    words = ("--ipc-path", endpoint, "--config", "tiny-mha")
+    with rpc_programs.start(str(broken), *words, PYTHONPATH=f"{HERE}:{REPO}") as process:
         try:
-            made = run_python(HERE / "test_simple.py", "--ipc-path", endpoint, "--wait", "60")
+            made = rpc_programs.run("test_simple.py", *words[:2], "--wait", "60", cwd=tmp_path)
         finally:
             process.terminate()
-            process.wait(60)
+            process.communicate()
     assert made.returncode == 1
     assert "[12/14] MLP                  FAILED\nTraceback (most recent call last):" in made.stdout
     assert "ZeroDivisionError: division by zero" in made.stdout
@@ -217,14 +190,15 @@ def test_a_failing_method_shows_the_servers_stack(run_python, tmp_path) -> None:
     assert made.stdout.endswith("13 of 14 calls passed\n")
 
 
-def test_a_server_of_another_model_and_type_that_records_too(run_python, tmp_path) -> None:
+def test_a_server_of_another_model_and_type_that_records_too(tmp_path) -> None:
     endpoint, served = f"ipc://{tmp_path}/gpu.ipc", tmp_path / "served"
     words = ("--config", "qwen3-tiny", "--perf-log-dir", str(served))
     with server(endpoint, *words, LLAMA_DTYPE="bfloat16") as lines:
         assert lines[0] == "Device: cpu, Dtype: torch.bfloat16"
-        made = run_python(
-            HERE / "tee_runner_optimized.py", "--ipc-path", endpoint, "--check", "--config", "qwen3-tiny"
-        )
+        made = rpc_programs.run(
+            "tee_runner_optimized.py", "--ipc-path", endpoint, "--check", "--config", "qwen3-tiny",
+            cwd=tmp_path,
+        )  # fmt: skip
     assert made.returncode == 0, made.stderr
     assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
     (written,) = served.glob("perf_records_*.jsonl")
@@ -239,8 +213,8 @@ def test_a_server_of_another_model_and_type_that_records_too(run_python, tmp_pat
         ("test_simple.py", ["--wait", "0.1"], "no server answered at"),
     ],
 )
-def test_a_users_mistake_is_said_in_one_line(run_python, tmp_path, program, words, said) -> None:
-    made = run_python(HERE / program, "--ipc-path", f"ipc://{tmp_path}/nobody.ipc", *words)
+def test_a_users_mistake_is_said_in_one_line(tmp_path, program, words, said) -> None:
+    made = rpc_programs.run(program, "--ipc-path", f"ipc://{tmp_path}/nobody.ipc", *words, cwd=tmp_path)
     assert made.returncode == 2
     assert said in made.stderr
     assert "Traceback" not in made.stderr

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.rpc.analysis.observed import Observed
 from flagscale_perf.rpc.traffic import ModelSizes, Pass, pass_traffic, total
-from tests.processes.test_rpc_split_programs import HERE, server
+from tests.processes import rpc_programs
+from tests.processes.rpc_programs import Run, server
 
 TOKENS = 24
 
@@ -24,11 +23,8 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture
-def run(run_python, endpoint):
-    def run(*words):
-        return run_python(HERE / "tee_runner_optimized.py", *words, env={"LLAMA_IPC_PATH": endpoint})
-
-    return run
+def run(tmp_path: Path, endpoint: str) -> Run:
+    return partial(rpc_programs.run, "tee_runner_optimized.py", cwd=tmp_path, LLAMA_IPC_PATH=endpoint)
 
 
 def test_the_workload_runs_over_tcp_and_gives_the_same(run, endpoint, tmp_path) -> None:
@@ -64,11 +60,8 @@ def test_random_weights_of_another_seed_are_refused_where_they_are_compared(run)
 
 
 def test_a_reader_that_goes_away_is_no_traceback(endpoint: str, tmp_path: Path) -> None:
-    command = [sys.executable, HERE / "tee_runner_optimized.py"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=os.environ | {"LLAMA_IPC_PATH": endpoint},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as process:  # fmt: skip
+    program = ("tee_runner_optimized.py", "--tokens", "4")
+    with rpc_programs.start(*program, cwd=tmp_path, LLAMA_IPC_PATH=endpoint) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         said = process.stderr.read()

@@ -7,7 +7,7 @@ import re
 from examples.tee_gpu.split_inference.road import ROAD, Copier, Measured, Stop
 from examples.tee_gpu.split_inference.road_table import ratio, spread, table
 from flagscale_perf.rpc.traffic import CallTraffic
-from tests.processes.test_rpc_split_programs import HERE
+from tests.processes import rpc_programs
 
 MS, MIB = 10**6, 2**20
 
@@ -54,10 +54,10 @@ def test_copies_take_time() -> None:
     assert Copier().copy([CallTraffic("Matmul", 1000, 2000), CallTraffic("Matmul", 0, 5)]) > 0
 
 
-def test_every_stage_runs(run_python, tmp_path) -> None:
+def test_every_stage_runs(tmp_path) -> None:
     output = tmp_path / "stages.md"
     words = ("--config", "tiny-mha", "--layers", "1", "--tokens", "16", "--rounds", "1", "--output", output)
-    made = run_python(HERE / "stages.py", *words)
+    made = rpc_programs.run(rpc_programs.with_warm_children("stages.py", tmp_path), *words, cwd=tmp_path)
     assert (made.returncode, made.stderr) == (0, "")
     rows = re.findall(r"^\| (.+?) +\| +\d+ \|", made.stdout, re.MULTILINE)
     assert rows == [stop.name for stop in ROAD]
@@ -65,7 +65,7 @@ def test_every_stage_runs(run_python, tmp_path) -> None:
     assert made.stdout.count("Two processes against one") == 2
 
 
-def test_a_name_of_no_stage(run_python) -> None:
-    made = run_python(HERE / "stages.py", "--only", "fast")
+def test_a_name_of_no_stage(tmp_path) -> None:
+    made = rpc_programs.run("stages.py", "--only", "fast", cwd=tmp_path)
     assert made.returncode == 2
     assert made.stderr.startswith("stages.py: --only 'fast' is in no stage's name: as it was: msgpack")

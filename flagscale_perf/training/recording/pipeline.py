@@ -26,6 +26,7 @@ from flagscale_perf.training.recording.sources import (
     no_readings,
 )
 from flagscale_perf.training.records import (
+    CapturedRecord,
     CaptureRecord,
     HardwareRecord,
     IntervalRecord,
@@ -40,7 +41,7 @@ from flagscale_perf.training.window import IntervalWindow
 from flagscale_perf.writer.instrument import Entry, Joined, Remark
 from flagscale_perf.writer.task import Parent, WriterTask
 
-SUSPECT = "suspect"
+SUSPECT, CAPTURE = "suspect", "capture"
 
 
 class TrainingPipeline:
@@ -60,7 +61,9 @@ class TrainingPipeline:
         self._facts = RunFacts.of(task.facts)
         self._sources = sources
         request = task.directory / capture_request_name(task.anchor.wall_ns)
-        self._capture = CaptureControl(request, task.config.get("perf_capture_steps"), sources.ranks.request)
+        self._capture = CaptureControl(
+            request, task.config.get("perf_capture_steps"), sources.ranks.request, self._facts.world_size
+        )
         self.begin()
 
     def begin(self) -> None:
@@ -79,15 +82,20 @@ class TrainingPipeline:
         self._watch.look(record)  # what there was to say has been said
         if isinstance(record, EventRecord):
             self._has_suspected |= record.name == SUSPECT
+            if record.name == CAPTURE:
+                self._capture.reported()
         elif isinstance(record, PhaseRecord):
             self._phases.hold(record)
         elif isinstance(record, StepRecord):
             self.position = record.iteration
+            self._capture.step(record)
             self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
         elif isinstance(record, HardwareRecord):
             self._window.add_hardware(record)
         elif isinstance(record, CaptureRecord):
             self._capture.resume(record)
+        elif isinstance(record, CapturedRecord):
+            self._capture.came([record])
         elif isinstance(record, IntervalRecord):
             self._owed = None
             self._window.close()  # the session's last one is there before its window is full
@@ -125,12 +133,18 @@ class TrainingPipeline:
             self._sources.ranks.reading(reading)
             entries += [reading, *self._remarks(reading)]
         entries += [Remark("hardware", note) for note in notes]
-        return entries + _of_ranks(*self._sources.ranks.take())
+        return self._with_missing([*entries, *_of_ranks(*self._sources.ranks.take())])
 
     def close(self, dropped: int) -> list[Entry]:
         """The last interval, and what remains to be said of the ranks."""
         last = [*self._capture.own.take(), *self._completed(self._window.close(dropped))]
-        return last + _of_ranks(*self._sources.ranks.close())
+        return self._with_missing([*last, *_of_ranks(*self._sources.ranks.close())], is_over=True)
+
+    def _with_missing(self, entries: list[Entry], is_over: bool = False) -> list[Entry]:
+        """And what a capture lacks that will not come any more."""
+        self._capture.came(entries)
+        lacking = self._capture.missing(is_over)
+        return entries + [Remark(CAPTURE, text, is_urgent=True) for text in lacking]
 
     def _completed(self, interval: IntervalRecord | None) -> list[Entry]:
         """The interval if there is one, what there is to say about it, and behind the session's first suspect

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
+WIDTH = 64  # of the model and of a sample
+
 
 def stand_in_for_what_needs_a_gpu():
     import megatron.core.datasets.utils
@@ -29,16 +31,10 @@ def stand_in_for_what_needs_a_gpu():
     distillation.get_tensor_shapes_adjust_fn_for_distillation = lambda *_, **__: None
 
 
-def width_of(given):
-    """Of the model and of a sample: 64, or what makes a step more than Python's own time."""
-    return 256 if given.get("wide") else 64
-
-
 def provider(given):
     import torch
     from megatron.bridge.models.gpt_provider import GPTModelProvider, local_layer_spec
 
-    width = width_of(given)
     off = [
         "gradient_accumulation_fusion",
         "masked_softmax_fusion",
@@ -46,7 +42,7 @@ def provider(given):
         "bias_dropout_fusion",
     ]
     return GPTModelProvider(
-        num_layers=2, hidden_size=width, num_attention_heads=4, seq_length=width, vocab_size=8064,
+        num_layers=2, hidden_size=WIDTH, num_attention_heads=4, seq_length=WIDTH, vocab_size=8064,
         use_cpu_initialization=True, tensor_model_parallel_size=given.get("tp", 1),
         pipeline_model_parallel_size=given.get("pp", 1), pipeline_dtype=torch.float32,
         transformer_layer_spec=local_layer_spec, transformer_impl="local", persist_layer_norm=False,
@@ -72,7 +68,7 @@ def configuration(given):
         ),
         ddp=settings.DistributedDataParallelConfig(use_distributed_optimizer=False),
         dataset=settings.MockGPTDatasetConfig(
-            random_seed=1, seq_length=width_of(given), reset_position_ids=False, reset_attention_mask=False,
+            random_seed=1, seq_length=WIDTH, reset_position_ids=False, reset_attention_mask=False,
             eod_mask_loss=False, num_dataset_builder_threads=1, num_workers=0, dataloader_type="single",
         ),
         logger=settings.LoggerConfig(log_interval=1, tensorboard_dir="tb"),

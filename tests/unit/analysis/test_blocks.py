@@ -1,4 +1,4 @@
-"""Iterations as text."""
+"""A span of iterations as text, known or not."""
 
 from __future__ import annotations
 

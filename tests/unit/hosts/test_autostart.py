@@ -1,3 +1,7 @@
+"""`enable` writes one line into an environment, which installs the hooks in workers alone; `disable` removes
+it.
+"""
+
 import os
 import subprocess
 import sys

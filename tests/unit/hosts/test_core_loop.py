@@ -1,3 +1,5 @@
+"""A model of Megatron-Core says by itself what its FLOPs need, and what it cannot say is named."""
+
 import sys
 from types import SimpleNamespace
 

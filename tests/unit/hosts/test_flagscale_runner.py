@@ -1,3 +1,5 @@
+"""FlagScale's own runner gets the configuration, and a missing package is named."""
+
 import os
 import sys
 

@@ -1,3 +1,5 @@
+"""A hook runs around a module's own code, and neither its failure nor the module's changes the import."""
+
 import importlib
 import sys
 

@@ -1,3 +1,5 @@
+"""Undoing a patch gives back exactly what was there before."""
+
 from types import SimpleNamespace
 
 import pytest

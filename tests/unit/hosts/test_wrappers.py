@@ -1,3 +1,5 @@
+"""A wrapped function passes on everything, errors included, and its phase ends however it ends."""
+
 from types import SimpleNamespace
 
 import pytest

@@ -1,4 +1,4 @@
-"""`zmq_performance.log`."""
+"""`zmq_performance.log` has the requirement's form, and survives restarts, other writers and damage."""
 
 from __future__ import annotations
 

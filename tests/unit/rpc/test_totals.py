@@ -1,4 +1,4 @@
-"""Calls summed up."""
+"""Calls are summed up by method, in bounded memory, and merged sums are those of all."""
 
 from __future__ import annotations
 

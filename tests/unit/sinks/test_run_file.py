@@ -1,4 +1,4 @@
-"""The run file."""
+"""The run file has the whole run, and is locked while it is written."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""A note that says who stopped a job is found by that job alone."""
+
 from flagscale_perf.spine import stop_note
 
 

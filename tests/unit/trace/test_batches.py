@@ -1,4 +1,4 @@
-"""flagscale_perf.trace.batches"""
+"""A batch's trace id, step, bytes, rows and fields are read in every shape in which they come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flagscale_perf.trace.running"""
+"""A call says the id and the step that its batch does not say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flagscale_perf.trace.sampling"""
+"""Sampling decides by the trace id, alike in every process, and keeps the share that was asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flagscale_perf.trace.tracer"""
+"""Operations and calls become records that add up, whatever fails, and sampling loses no error."""
 
 from __future__ import annotations
 

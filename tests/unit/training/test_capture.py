@@ -12,6 +12,7 @@ from flagscale_perf.device.marks import END, start_of, stop_of
 from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.jsonl import decode, encode
 from flagscale_perf.training.capture import (
+    LATE_NS,
     MAX_STEPS,
     TIMERS,
     Capture,
@@ -24,7 +25,7 @@ from flagscale_perf.training.capture import (
 from flagscale_perf.training.marks import MarksJoin, in_slots
 from flagscale_perf.training.phases import NUMBER_OF, PHASE_OF, PHASE_OF_NUMBER
 from flagscale_perf.training.records import CapturedRecord, CaptureRecord
-from tests.fakes import MS, make_marks, make_step
+from tests.fakes import MS, make_marks, make_skipped_data, make_step
 
 RECV, SEND = NUMBER_OF["backward-recv"], NUMBER_OF["backward-send"]
 MARKS = [10**8 + MS + start_of(RECV), 10**8 + 3 * MS + stop_of(RECV), 10**8 + 4 * MS + END]
@@ -75,9 +76,11 @@ def test_what_is_no_window_is_an_empty_one(content: Any) -> None:
     assert 1 in window_of({"capture": [1, 2]})
 
 
-def make_control(tmp_path: Path, steps: int | None = None) -> tuple[CaptureControl, list[Any]]:
+def make_control(
+    tmp_path: Path, steps: int | None = None, ranks: int = 1
+) -> tuple[CaptureControl, list[Any]]:
     announced: list[Any] = []
-    return CaptureControl(tmp_path / "request", steps, announced.append), announced
+    return CaptureControl(tmp_path / "request", steps, announced.append, ranks), announced
 
 
 def test_an_option_captures_as_soon_as_all_nodes_can_know(tmp_path: Path) -> None:
@@ -122,3 +125,94 @@ def test_the_next_writer_goes_on_with_the_window(tmp_path: Path) -> None:
     control.resume(CaptureRecord(32, 51, TIMERS))
     control.step(make_step(40))
     assert (control.take(), control.own.window, announced) == ([], (32, 51), [{"capture": [32, 51]}])
+
+
+def test_the_lead_is_of_the_usual_pace_whatever_one_step_takes(tmp_path: Path) -> None:
+    control, _ = make_control(tmp_path, steps=1)
+    control.step(make_step(1, warmup=1, iteration_ns=20 * NS_PER_S))
+    control.step(make_skipped_data(2, 1, iteration_ns=1))
+    assert control.take() == [], "nothing yet that says how long a step takes"
+    control.step(make_step(3))
+    control.step(make_step(4, iteration_ns=20 * NS_PER_S))
+    assert control.take() == [CaptureRecord(35, 35, TIMERS)]
+
+
+def window_of_four(tmp_path: Path, ranks: int) -> CaptureControl:
+    """Steps of 1 s; iterations 6 to 9 are captured."""
+    control, _ = make_control(tmp_path, steps=4, ranks=ranks)
+    step(control, 2)
+    assert control.take() == [CaptureRecord(6, 9, TIMERS)]
+    return control
+
+
+def step(control: CaptureControl, *iterations: int) -> None:
+    for each in iterations:
+        control.step(make_step(each, start_ns=each * NS_PER_S, iteration_ns=NS_PER_S))
+
+
+def marks_of(rank: int, *iterations: int) -> list[CapturedRecord]:
+    return [CapturedRecord(rank, each, each * NS_PER_S, NS_PER_S, []) for each in iterations]
+
+
+def test_a_window_that_is_whole_is_no_matter(tmp_path: Path) -> None:
+    control = window_of_four(tmp_path, ranks=2)
+    step(control, *range(3, 10))
+    control.came([*marks_of(0, 6, 7, 8, 9), *marks_of(1, 6, 7, 8, 9)])
+    assert (control.missing(), control.missing(is_over=True)) == ([], [])
+
+
+def test_what_a_window_lacks_at_the_end_is_reported_by_rank_and_iteration(tmp_path: Path) -> None:
+    control = window_of_four(tmp_path, ranks=4)
+    step(control, *range(3, 9))
+    control.came([*marks_of(0, 6, 7, 8), *marks_of(1, 7), *marks_of(2, 6, 7, 8), *marks_of(3, 7)])
+    control.came(["something else", *marks_of(9, 6), *marks_of(0, 5)])
+    assert control.missing() == [], "they may still come"
+    assert control.missing(is_over=True) == [
+        "iterations 6 to 9 are not captured whole: iteration 9 did not come, as the training ended at 8, and"
+        " there are no marks of 6, 8 of ranks 1, 3: they were not taken, or lost, or these steps were over"
+        " when rank 0 asked for them"
+    ]
+    assert control.missing(is_over=True) == [], "once"
+
+
+def test_a_training_that_ends_before_its_window_captures_nothing_and_reports_that(tmp_path: Path) -> None:
+    control = window_of_four(tmp_path, ranks=2)
+    step(control, 3)
+    assert control.missing(is_over=True) == [
+        "iterations 6 to 9 are not captured whole: iterations 6 to 9 did not come, as the training ended at 3"
+    ]
+
+
+def test_data_passed_over_has_no_marks_to_miss(tmp_path: Path) -> None:
+    control = window_of_four(tmp_path, ranks=2)
+    step(control, 6)
+    control.step(make_skipped_data(8, 2, start_ns=7 * NS_PER_S))
+    step(control, 9)
+    control.came([*marks_of(0, 6, 9), *marks_of(1, 6, 9)])
+    assert control.missing(is_over=True) == []
+
+
+def test_what_has_not_come_a_minute_later_is_reported_while_the_training_goes_on(tmp_path: Path) -> None:
+    control = window_of_four(tmp_path, ranks=1)
+    step(control, *range(3, 10))
+    control.came(marks_of(0, 6, 7, 8))
+    minute = LATE_NS // NS_PER_S
+    step(control, 9 + minute)
+    assert control.missing() == []
+    step(control, 10 + minute)
+    (text,) = control.missing()
+    assert text.startswith("iterations 6 to 9 are not captured whole: there are no marks of 9 of rank 0: ")
+
+
+def test_the_next_writer_knows_what_came_and_what_was_reported(tmp_path: Path) -> None:
+    control, _ = make_control(tmp_path, ranks=1)
+    for first in (6, 16, 26):
+        control.resume(CaptureRecord(first, first + 3, TIMERS))
+        control.came(marks_of(0, first))
+    control.reported()
+    control.came(marks_of(0, 17, 18, 19))
+    step(control, *range(6, 30))
+    (text,) = control.missing(is_over=True)
+    assert text.startswith(
+        "iterations 26 to 29 are not captured whole: there are no marks of 27 to 29 of rank 0"
+    )

@@ -1,3 +1,5 @@
+"""The bootstrap remembers as much of neighbouring steps as they share, and spreads as real medians do."""
+
 import random
 
 import pytest

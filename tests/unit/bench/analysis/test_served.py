@@ -1,4 +1,4 @@
-"""Repetitions brought together."""
+"""The repetitions of a serving experiment are brought together, and what limits their figures is said."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is served."""
+"""The model that is served has its limits from its directory, and a wrong directory is named."""
 
 from __future__ import annotations
 

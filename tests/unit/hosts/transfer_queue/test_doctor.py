@@ -1,4 +1,4 @@
-"""flagscale_perf.hosts.transfer_queue.doctor"""
+"""What `doctor` says of a TransferQueue: what is there, what is missing and what stands in the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""flagscale_perf.hosts.transfer_queue.workers"""
+"""Ray's workers get the hook in their runtime environment, which keeps what it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls in columns."""
+"""Calls are held in columns, which give them back as they were."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits that end."""
+"""A ring or a signal ends a wait, from any thread, however full the pipe is."""
 
 from __future__ import annotations
 

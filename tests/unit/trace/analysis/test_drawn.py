@@ -1,4 +1,4 @@
-"""Traces in pictures."""
+"""The pictures of a trace: time, residence and age as its records have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The requirement's report."""
+"""The report of a queue's log has the requirement's layout."""
 
 from __future__ import annotations
 

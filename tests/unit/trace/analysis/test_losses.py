@@ -1,4 +1,4 @@
-"""What is missing."""
+"""What is missing of a trace can be written as JSON."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Runs are compared by what their sizes and models allow, and refused where nothing is comparable."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""A comparison finds what was planted, is sure only where it may be, and judges no run against itself."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""The steps that are compared: which are left out and why, and how two runs are aligned."""
+
 from pathlib import Path
 
 import pytest

@@ -1,4 +1,4 @@
-"""Medians and spreads."""
+"""Medians and spreads that a wild value does not move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranks in words."""
+"""A straggler is named in one line."""
 
 from __future__ import annotations
 
