@@ -77,8 +77,8 @@ hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py tests/processes/test_rpc_machines.py $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-test-hosts: $(TEST) ## train with every tree of FlagScale or Megatron-LM in HOSTS=DIRECTORY, and print the table of docs/hosts.md
-	$(BIN)/python -m pytest tests/hosts $(ARGS)
+test-hosts: $(TEST) ## test: train with every tree in HOSTS=DIRECTORY, print a table
+	$(BIN)/python -m pytest tests/hosts -m host $(ARGS)
 
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)
@@ -95,7 +95,7 @@ walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
 golden: $(TEST) ## maintain: write every golden file anew, and print what changed
 	$(BIN)/python -m tests.golden
 
-cite: $(TEST) ## maintain: copy figures of benchmarks/results into the pages
+cite: $(TEST) ## copy figures of benchmarks/results into the pages
 	$(BIN)/python -m tests.cited
 
 # OF=trace: those of a traced job, on real Ray and TransferQueue. Either renews its table of docs/operations.md.

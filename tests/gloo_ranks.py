@@ -1,12 +1,17 @@
-"""Starts ranks of a program that stands beside the tests, and reads what each has written."""
+"""Starts ranks of a program that stands beside the tests, warm where that is possible, and reads what each
+has written.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+from tests.processes import warm
+from tests.processes.flagscale import warm_python
 
 REPO = Path(__file__).parents[1]
 
@@ -22,8 +27,9 @@ def some_ranks(
     """The same of so many ranks."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", module, str(directory), str(rank), *args],
+            warm_python("-m", module, directory, str(rank), *args),
             cwd=REPO,
+            env=os.environ | {"OMP_NUM_THREADS": warm.THREADS, warm.SOCKET: warm.address()},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

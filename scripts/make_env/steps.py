@@ -29,6 +29,11 @@ REASONS = (
         "Either it was damaged on its way: type the same command again. Or this index has files of its own:"
         " lock them with `make lock`.",
     ),
+    (
+        r"archive-v\d+/\S+ No such file",
+        "uv's cache is damaged",
+        "Remove it (`uv cache dir`; the path is below), or name another one: UV_CACHE_DIR=DIRECTORY",
+    ),
     (r"Python\.h: No such file", "Python's headers are missing", "On Debian: apt-get install python3-dev"),
     (
         r"certificate verify failed|invalid peer certificate|CERTIFICATE_VERIFY_FAILED",

@@ -79,6 +79,7 @@ def test_a_cache_that_cannot_be_written(parts: SimpleNamespace, tmp_path: Path) 
         ),
         ("No solution found when resolving dependencies", "no package index that pip is set up for has what"),
         ("cause: failed to copy: No space left on device (os error 28)", "the disk is full"),
+        ("failed to read directory `/c/archive-v0/dk`: No such file or directory", "uv's cache is damaged"),
         ("helpers.cpp:1: fatal error: Python.h: No such file", "Python's headers are missing"),
         ("something else", ""),
     ],

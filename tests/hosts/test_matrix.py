@@ -1,11 +1,12 @@
 """Every host that is given, through every row of the table: off and on with equal losses, one monitor.
 
-`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md.
+`make test-hosts HOSTS=DIRECTORY` prints the table of docs/hosts.md. `make test` runs the quick rows of the
+trees that it finds; what is installed has tests of its own in tests/processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.hosts.trees import MISSING, Host, host_of, installed, name_of, places
 
 pytestmark = pytest.mark.host
 INSTALLED = "FlagScale 0.8.0"
+QUICK = ("1 rank", "PP2", "spellings", "variable", "both monitors", "torchrun")
 PLACES = {INSTALLED: None} | {name_of(place): place for place in places()}
 
 
@@ -35,8 +37,14 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Host]:
     return find
 
 
-@pytest.mark.parametrize("row", ROWS)
-@pytest.mark.parametrize("name", PLACES)
+def runs() -> Iterator[object]:
+    for name, place in PLACES.items():
+        for row in ROWS:
+            is_quick = place is not None and row in QUICK
+            yield pytest.param(name, row, marks=[] if is_quick else pytest.mark.long)
+
+
+@pytest.mark.parametrize(("name", "row"), list(runs()))
 def test_a_host_trains_as_without_us(
     name: str,
     row: str,

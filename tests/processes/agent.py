@@ -1,8 +1,9 @@
 """Starts the ranks of one node as torchrun does, and at once: torchrun imports torch first, a third of a
 short training's time. What is its own (restarts, several nodes, signals) is tried with torchrun itself.
 
-`agent.py RANKS PORT WORDS...` runs `python WORDS...` for each rank, warm where that is possible (warm.py).
-The first one that fails ends the others, and this process ends as it did: by its exit code, or its signal.
+`agent.py RANKS PORT WORDS...` runs `python WORDS...` for each rank, warm where that is possible (warm.py);
+`agent.py as-it-is WORDS...` runs it once, in the environment as it is. The first one that fails ends the
+others, and this process ends as it did: by its exit code, or its signal.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import warm  # beside this script; FlagScale, before us on the path, has a package `tests`, too
+
+AS_IT_IS = "as-it-is"
 
 
 def environment(rank: int, ranks: int, port: str) -> dict[str, str]:
@@ -39,8 +42,11 @@ class Cold:
 
 
 def main() -> int:
-    ranks, port, *words = sys.argv[1:]
-    environments = [os.environ | environment(rank, int(ranks), port) for rank in range(int(ranks))]
+    ranks, *words = sys.argv[1:]
+    environments: list[Mapping[str, str]] = [os.environ]
+    if ranks != AS_IT_IS:
+        port = words.pop(0)
+        environments = [os.environ | environment(rank, int(ranks), port) for rank in range(int(ranks))]
     start = warm.Process if warm.is_possible(os.environ) else Cold
     running = [start(words, each) for each in environments]
 

@@ -133,6 +133,11 @@ def workers(ranks: int, *words: str | Path) -> list[str]:
     return [sys.executable, str(AGENT), str(ranks), str(free_port()), *map(str, words)]
 
 
+def warm_python(*words: str | Path) -> list[str]:
+    """`python WORDS...` by the same means, which belongs to no job."""
+    return [sys.executable, str(AGENT), "as-it-is", *map(str, words)]
+
+
 def launched(*words: str | Path) -> list[str]:
     """`-m flagscale_perf.launch` with a script and its arguments."""
     return ["-m", "flagscale_perf.launch", *map(str, words)]

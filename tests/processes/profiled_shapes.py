@@ -215,7 +215,7 @@ def profiles(records: list[dict[str, Any]]) -> dict[int, Profile]:
 
 
 def check_profile(directory: Path, tokens: int, layers: Sequence[set[int]]) -> dict[int, Profile]:
-    """Of a loop that is not FlagScale's, with rows for these layers of each rank: step 3 profiled, 4 clean."""
+    """Of a loop that is not FlagScale's, with rows for these layers of each rank: 3 profiled, 4 clean."""
     found = profiles(sessions(directory)["profile"])
     assert sorted(found) == list(range(len(layers)))
     for rank, profile in found.items():

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(
     find_browser() is None, reason=f"none of {', '.join(BROWSERS)} is on the PATH"
 )
 CHARTS = {"trend", "phases", "ranks", "memory", "hardware"}
+LIGHT, DARK = "rgb(244, 245, 247)", "rgb(15, 18, 22)"
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,16 @@ def started() -> Iterator[Browser]:
 
 @pytest.fixture
 def tab(started: Browser) -> Browser:
+    """An empty one."""
     started.open_tab()
+    return started
+
+
+@pytest.fixture(scope="class")
+def wide(started: Browser, troubled: Path) -> Browser:
+    """The page of every chart, which the tests of a class look at together."""
+    started.open_tab()
+    started.show(troubled, 1440, "light")
     return started
 
 
@@ -65,19 +75,66 @@ def paths_of(tab: Browser) -> dict[str, int]:
     return dict(tab.evaluate(counted))
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
-def test_every_chart_is_drawn_and_nothing_leaves_the_page(
-    tab: Browser, troubled: Path, width: int, theme: str
-) -> None:
-    tab.show(troubled, width, theme)
+def assert_every_chart_is_drawn(tab: Browser, page: Path, width: int, background: str) -> None:
     drawn = paths_of(tab)
     assert set(drawn) == CHARTS
     assert {name for name, paths in drawn.items() if paths < 4} == set()
     assert tab.evaluate("document.querySelector('#chart-ranks image') !== null")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    dark = tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(15, 18, 22)"
-    assert dark == (theme == "dark")
-    assert (tab.seen.requests, tab.seen.complaints) == ([troubled.as_uri()], [])
+    assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == background
+    assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
+
+
+def test_on_a_small_dark_screen_every_chart_is_drawn_and_nothing_leaves_the_page(
+    tab: Browser, troubled: Path
+) -> None:
+    tab.show(troubled, 390, "dark")
+    assert_every_chart_is_drawn(tab, troubled, 390, DARK)
+
+
+class TestOneRun:
+    def test_every_chart_is_drawn_and_nothing_leaves_the_page(self, wide: Browser, troubled: Path) -> None:
+        assert_every_chart_is_drawn(wide, troubled, 1440, LIGHT)
+
+    def test_one_zoom_for_all_charts_over_the_iterations(self, wide: Browser) -> None:
+        ranges = (
+            f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + "
+            "name).layout.xaxis.range.map(Math.round).join())"
+        )
+        assert set(wide.evaluate(ranges)) == {"1,600"}
+        wide.evaluate(
+            "Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)"
+        )
+        wide.wait_until(lambda: set(wide.evaluate(ranges)) == {"100,200"})
+        assert wide.seen.complaints == []
+
+    def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(
+        self, wide: Browser, troubled: Path
+    ) -> None:
+        for theme in ("dark", "light"):
+            wide.evaluate("document.getElementById('theme').click()")
+            assert wide.evaluate("document.documentElement.dataset.theme") == theme
+        shown = "document.getElementById('chart-ranks').data.map(t => t.visible).indexOf(true)"
+        for trace in (2, 0):
+            wide.evaluate(f"document.querySelector('.switch [data-trace=\"{trace}\"]').click()")
+            wide.wait_until(lambda trace=trace: wide.evaluate(shown) == trace)
+        titles = wide.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
+        assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
+        assert (wide.seen.requests, wide.seen.complaints) == ([troubled.as_uri()], [])
+
+    def test_a_flag_is_copied_or_selected(self, wide: Browser) -> None:
+        wide.evaluate(
+            "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { "
+            "window.copied = text; }}, configurable: true})"
+        )
+        button = "document.querySelector('.copy')"
+        flag = wide.evaluate(f"{button}.dataset.copy")
+        assert flag.startswith("--")
+        wide.evaluate(f"{button}.click()")
+        assert wide.evaluate("window.copied") == flag
+        wide.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
+        wide.evaluate(f"{button}.click()")
+        assert wide.evaluate("getSelection().toString()") == flag
 
 
 def test_hostile_text_runs_nothing_and_asks_for_nothing(tab: Browser, tmp_path: Path) -> None:
@@ -100,35 +157,6 @@ def test_the_policy_stops_a_script_and_a_request_that_got_in(tab: Browser, tmp_p
     assert tab.evaluate("window.wasHurt") is None
 
 
-def test_one_zoom_for_all_charts_over_the_iterations(tab: Browser, troubled: Path) -> None:
-    tab.show(troubled, 1440, "light")
-    ranges = (
-        f"{sorted(CHARTS)}.map(name => document.getElementById('chart-' + "
-        "name).layout.xaxis.range.map(Math.round).join())"
-    )
-    assert set(tab.evaluate(ranges)) == {"1,600"}
-    tab.evaluate(
-        "Plotly.relayout('chart-trend', {'xaxis.range[0]': 100, 'xaxis.range[1]': 200}).then(() => 0)"
-    )
-    tab.wait_until(lambda: set(tab.evaluate(ranges)) == {"100,200"})
-    assert tab.seen.complaints == []
-
-
-def test_buttons_change_the_theme_and_the_map_and_none_sends_anything(tab: Browser, troubled: Path) -> None:
-    tab.show(troubled, 1440, "light")
-    tab.evaluate("document.getElementById('theme').click()")
-    assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
-    tab.evaluate("document.querySelector('.switch [data-trace=\"2\"]').click()")
-    tab.wait_until(
-        lambda: (
-            tab.evaluate("document.getElementById('chart-ranks').data.map(t => t.visible).indexOf(true)") == 2
-        )
-    )
-    titles = tab.evaluate("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
-    assert set(titles) == {"Zoom in", "Zoom out", "Reset axes", "Download plot as a PNG"}
-    assert (tab.seen.requests, tab.seen.complaints) == ([troubled.as_uri()], [])
-
-
 def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: Path) -> None:
     tab.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream;")
     tab.call("Page.navigate", url=page_of(reports.small(), tmp_path).as_uri())
@@ -137,19 +165,6 @@ def test_an_old_browser_shows_everything_but_the_charts(tab: Browser, tmp_path: 
         "No chart: DecompressionStream is not defined. It needs a browser of 2023 or newer."
     )
     assert tab.evaluate("document.querySelectorAll('.finding').length") == 1
-
-
-def test_a_flag_is_copied_or_selected(tab: Browser, tmp_path: Path) -> None:
-    tab.show(page_of(reports.small(), tmp_path), 1440, "light")
-    tab.evaluate(
-        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: async (text) => { "
-        "window.copied = text; }}, configurable: true})"
-    )
-    tab.evaluate("document.querySelector('.copy').click()")
-    assert tab.evaluate("window.copied") == "--num-workers"
-    tab.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined, configurable: true})")
-    tab.evaluate("document.querySelector('.copy').click()")
-    assert tab.evaluate("getSelection().toString()") == "--num-workers"
 
 
 def test_runs_ticked_are_drawn_over_each_other_each_in_a_colour_of_its_own(
@@ -174,15 +189,14 @@ def test_runs_ticked_are_drawn_over_each_other_each_in_a_colour_of_its_own(
     assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1440, "light"), (390, "dark")])
-def test_a_comparison_draws_both_runs_and_fits(
-    tab: Browser, runs: Path, tmp_path: Path, width: int, theme: str
+def test_a_comparison_draws_both_runs_and_fits_a_small_screen(
+    tab: Browser, runs: Path, tmp_path: Path
 ) -> None:
     page = tmp_path / "compare.html"
     both = (str(runs / name) for name in ("llama_7b_late_data", "llama_7b_tp4"))
     assert main(["compare", *both, "--format", "html", "-o", str(page)]) == 0
-    tab.show(page, width, theme)
+    tab.show(page, 390, "dark")
     assert tab.evaluate("document.getElementById('chart-trend').data.length") == 10
     assert tab.evaluate("document.querySelectorAll('.interval').length") == 11
-    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
     assert (tab.seen.requests, tab.seen.complaints) == ([page.as_uri()], [])
