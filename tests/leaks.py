@@ -117,8 +117,12 @@ def _children() -> list[psutil.Process]:
     lists = list(Path("/proc/self/task").glob("*/children"))
     if not lists:  # a kernel built without them
         return psutil.Process().children()
+    pids: list[str] = []
+    for file in lists:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has just ended
+            pids += file.read_text().split()
     found = []
-    for pid in " ".join(file.read_text() for file in lists).split():
+    for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             found.append(psutil.Process(int(pid)))
     return found

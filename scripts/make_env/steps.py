@@ -32,7 +32,7 @@ REASONS = (
     (
         r"archive-v\d+/\S+ No such file",
         "uv's cache is damaged",
-        "Remove it (`uv cache dir`; the path is below), or name another one: UV_CACHE_DIR=DIRECTORY",
+        "Remove the directory above archive-..., below, or choose another: UV_CACHE_DIR=DIRECTORY make demo",
     ),
     (r"Python\.h: No such file", "Python's headers are missing", "On Debian: apt-get install python3-dev"),
     (

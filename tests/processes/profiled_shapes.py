@@ -198,8 +198,8 @@ class Profile:
         profiled = [step for step in self.steps if step["is_profiled"]]
         for step in profiled:
             assert sum(step[part] for part in PARTS) == step["total_ns"]
-        # a busy machine may take the processor away between the two clocks: not from every step
-        assert min(self.residuals) < 0.01
+        # a busy machine may take the processor away between the two clocks: not from every step of several
+        assert len(profiled) == 1 or min(self.residuals) < 0.01
         residual_ns = sum(step["residual_ns"] for step in profiled)
         assert self._self_ns + residual_ns == sum(step["total_ns"] for step in profiled)
 

@@ -44,8 +44,8 @@ def test_a_slower_backward_is_found_and_named_and_fails_the_build(tmp_path, caps
     words = ["--noise", "1%", "--warmup", str(WARMUP), "--format", "json"]
     assert main(["compare", *runs, *words, "--fail-if-slower", "3%"]) == 1
     result = json.loads(capsys.readouterr().out)
-    # settled ones, and a busy machine may make more than the warm-up slow
-    settled = [fs.summary(Path(run))["settled"]["first_iteration"] for run in runs]
+    # settled ones, and a busy machine may make more than the warm-up slow, or leave it open: then all count
+    settled = [fs.summary(Path(run))["settled"]["first_iteration"] or 1 for run in runs]
     assert result["iterations"] == ITERATIONS - max(WARMUP, *(first - 1 for first in settled))
     assert result["culprits"][0] == "backward"
     assert [one["name"] for one in result["differences"]] == []

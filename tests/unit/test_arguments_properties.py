@@ -16,6 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flagscale_perf.arguments import (
+    HOST_MONITOR_MODES,
     MAX_CAPTURE_STEPS,
     REHEARSAL_MODES,
     PerfConfig,
@@ -67,6 +68,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "perf_max_overhead": st.floats(0, 100, exclude_min=True),
     "perf_prometheus_port": st.none() | PORT | ADDRESS,
     "perf_prometheus_textfile": st.none() | PATH.map("/{}.prom".format),
+    "perf_host_monitor": st.sampled_from(HOST_MONITOR_MODES),
     "rehearse_on_cpu": st.sampled_from(REHEARSAL_MODES),
 }
 CONFIGS = st.builds(PerfConfig, **VALUES)
