@@ -70,6 +70,7 @@ def _looks_like_qwen(shape: Shape) -> bool:
 
 
 FAMILIES = (
+    Family("qwen3_5", lambda s: bool(s.vision and s.delta), (), forward=vision_language),
     Family(
         "qwen3_vl",
         lambda s: bool(s.vision and s.vision.merge > 1 and not s.vision.window),
@@ -156,6 +157,15 @@ class ModelShape(Shape):
             return "causal_half, recurrent cores (chunked in hardware FLOPs)"
         return "causal_half"
 
+    @property
+    def hardware_unknown(self) -> str:
+        """Why no step's hardware FLOPs are known; "" where they are."""
+        if not self.recompute.known:
+            modules = ", ".join(self.recompute.modules)
+            varies = "recomputation varies by pipeline stage and micro-batch"
+            return f"not all of recompute_modules is counted: {modules}" if modules else varies
+        return "" if _walk(self, "chunked").known else "nobody has counted the chunks of a recurrent core"
+
     def as_dict(self) -> dict[str, Any]:
         """Family and every field, JSON-ready."""
         return {"family": self.family, **asdict(self)}
@@ -194,8 +204,8 @@ class StepFlops(NamedTuple):
         model_flops: forward and backward, the cores of recurrent layers by their recurrence; None where the
             sums of packed documents do not say it.
         hardware_flops: recomputation and padding of experts added, those cores chunk by chunk; None where the
-            recomputation varies, or where the capacity of experts follows from micro-batches of unknown
-            length.
+            recomputation is not known, nobody has counted those chunks, or the capacity of experts follows
+            from micro-batches of unknown length.
     """
 
     model_flops: int | None
@@ -233,7 +243,7 @@ class _Slopes(NamedTuple):
 def _packed_slopes(shape: ModelShape) -> tuple[_Slopes | None, _Slopes | None]:
     # Of model FLOPs and of hardware FLOPs.
     has_capacity = shape.experts is not None and shape.experts.capacity_factor is not None
-    is_known = shape.recompute.known and not has_capacity
+    is_known = not (shape.hardware_unknown or has_capacity)
     model = _slopes(_walk(shape), "fwd", "bwd")
     return model, _slopes(_walk(shape, "chunked"), *PHASES) if is_known else None
 
@@ -256,7 +266,7 @@ def _step_flops(shape: ModelShape, num_sequences: int, seq_length: int) -> StepF
     step = Step(num_sequences, seq_length)
     model = Measure(_walk(shape), step, "causal_half", padded=False).total("fwd", "bwd")
     hardware = Measure(_walk(shape, "chunked"), step, "causal_half", padded=True).total(*PHASES)
-    return StepFlops(model, hardware if shape.recompute.known else None)
+    return StepFlops(model, None if shape.hardware_unknown else hardware)
 
 
 @dataclass(frozen=True)

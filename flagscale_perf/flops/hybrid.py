@@ -4,6 +4,7 @@ of Megatron's hybrid models, by ratios, or by the layers that an experimental at
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,6 +21,11 @@ LETTERS = {
 }  # fmt: skip
 VARIANTS = {
     "gated_delta_net": "gdn", "gdn": "gdn", "gdn2": "gdn", "kda": "kda", "dsa": "sparse_attention",
+}  # fmt: skip
+# Megatron's specs of hybrid stacks, and what the letter M stands for in each.
+SPECS = {
+    "mamba_stack_spec": "mamba", "hybrid_stack_spec": "mamba",
+    "gdp_stack_spec": "gdp", "gated_delta_product_stack_spec": "gdp",
 }  # fmt: skip
 _LINEAR = ("gdn", "kda")
 _RATIOS = ("hybrid_attention_ratio", "hybrid_mlp_ratio")
@@ -42,16 +48,18 @@ def pattern_of(args: Arguments) -> Pattern | None:
     other.
     """
     name, text = _given_pattern(args)
+    mixer = _mixer(args)
     ratios = [ratio for ratio in _RATIOS if _share(args, ratio)]
     if text is not None and ratios:
         raise PerfError(
             f"model: {name} and {ratios[0]} are both given; the pattern says it all, drop the ratio"
         )
     if text is not None:
-        return _from_letters(args, name, text)
-    if ratios or _is_mamba(args):
+        return _mixed(_from_letters(args, name, text), mixer)
+    if ratios or mixer:
+        # Megatron's pretrain_mamba.py without ratios and pattern trains layers of the spec's mixer only
         layers = _from_ratios(args.layers(), *(_share(args, ratio) for ratio in _RATIOS))
-        return Pattern(layers, _mtp_blocks(args, name, []))
+        return _mixed(Pattern(layers, _mtp_blocks(args, name, [])), mixer)
     if args.flag("is_hybrid_model"):
         raise PerfError(
             "model: is_hybrid_model is set, but no hybrid_layer_pattern, hybrid_override_pattern or "
@@ -67,10 +75,26 @@ def _given_pattern(args: Arguments) -> tuple[str, str | None]:
     return (names[0], str(args.get(names[0]))) if names else ("hybrid_layer_pattern", None)
 
 
-def _is_mamba(args: Arguments) -> bool:
-    # Megatron's pretrain_mamba.py without ratios and pattern trains Mamba layers only; its layers come from
-    # this spec.
-    return "mamba" in str(args.get("spec")).lower()
+def _mixer(args: Arguments) -> str:
+    """What stands for M by the spec, which takes the place of a model's own layers; "" without one."""
+    given = args.get("spec")
+    words = re.findall(r"[\w.]+", str(given))
+    if given is None or words in ([], ["local"]):  # BERT's layers without Transformer Engine
+        return ""
+    mixer = SPECS.get(words[-1].rpartition(".")[2])
+    if mixer is None:
+        raise PerfError(
+            f"model: spec is {given!r}, and what its layers multiply is unknown; counted are those called "
+            f"{', '.join(SPECS)}"
+        )
+    return mixer
+
+
+def _mixed(pattern: Pattern, mixer: str) -> Pattern:
+    if mixer in ("", "mamba"):
+        return pattern
+    layers = tuple(tuple(mixer if block == "mamba" else block for block in each) for each in pattern.layers)
+    return Pattern(layers, tuple(mixer if block == "mamba" else block for block in pattern.mtp))
 
 
 def _share(args: Arguments, name: str) -> float:

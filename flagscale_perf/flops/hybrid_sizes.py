@@ -6,6 +6,7 @@ from collections.abc import Set
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.hybrid import mtp_depths
 from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
 from flagscale_perf.spine.errors import PerfError
 
@@ -13,8 +14,8 @@ from flagscale_perf.spine.errors import PerfError
 def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
     """The fields of `Shape` with the sizes that these blocks need. Raises PerfError."""
     fields: dict[str, Any] = {}
-    if "mamba" in blocks:
-        fields["mamba"] = _mamba(args)
+    if blocks & {"mamba", "gdp"}:
+        fields["mamba"] = _mamba(args, args.integer("gdp_num_householder", 3) if "gdp" in blocks else 0)
     if "gdn" in blocks:
         fields["delta"] = _delta(args)
     if "kda" in blocks:
@@ -29,7 +30,22 @@ def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
     return fields
 
 
-def _mamba(args: Arguments) -> Mamba:
+def streams_of(args: Arguments) -> int:
+    """Residual streams of FlagScale's hyper-connections; 0 for one. Raises PerfError for what is not counted
+    beside them.
+    """
+    if not args.flag("enable_hyper_connections"):
+        return 0
+    for other in ("mtp_num_layers", "hybrid_layer_pattern", "hybrid_override_pattern", "spec"):
+        if args.get(other) not in (None, 0, "0"):
+            raise PerfError(
+                f"model: enable_hyper_connections is set and {other} is {args.get(other)!r}; both together "
+                "cannot be counted"
+            )
+    return args.integer("num_residual_streams", 4)
+
+
+def _mamba(args: Arguments, householders: int) -> Mamba:
     hidden, head_dim = args.integer("hidden_size"), args.integer("mamba_head_dim", 64)
     heads = args.optional("mamba_num_heads")
     if heads is None:
@@ -55,6 +71,7 @@ def _mamba(args: Arguments) -> Mamba:
         in_bias=args.flag("mamba_in_bias"),
         out_bias=args.flag("mamba_out_bias"),
         conv_bias=True if conv_bias is None else args.flag("mamba_conv_bias"),
+        householders=householders,
     )
 
 
@@ -76,14 +93,17 @@ def _delta(args: Arguments) -> DeltaNet:
 
 
 def _indexer(args: Arguments) -> Indexer:
-    for name, usual in (("dsa_indexer_topk_freq", 1), ("dsa_indexer_skip_topk_offset", 0)):
-        value = args.get(name)
-        if value is not None and args.integer(name, least=0) != usual:
-            raise PerfError(f"model: {name} is {value!r}; layers that share an index cannot be counted")
-    coefficient = args.get("dsa_indexer_loss_coeff")
+    coefficient, every = args.get("dsa_indexer_loss_coeff"), args.integer("dsa_indexer_topk_freq", 1)
+    if every > 1 and mtp_depths(args):
+        raise PerfError(
+            f"model: dsa_indexer_topk_freq is {every} and there is multi-token prediction, whose layers may "
+            "share an index or not; they cannot be counted"
+        )
     return Indexer(
         args.integer("dsa_indexer_n_heads"),
         args.integer("dsa_indexer_head_dim"),
         args.integer("dsa_indexer_topk"),
         trained=coefficient not in (None, 0, 0.0, "0", "0.0"),
+        every=every,
+        first=max(1, args.integer("dsa_indexer_skip_topk_offset", 0, least=0)),
     )

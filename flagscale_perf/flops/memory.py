@@ -155,6 +155,8 @@ def _check_known(shape: Shape) -> None:
     for field, what in (("vision", "a vision tower"), ("encoder", "an encoder"), ("bert", "BERT")):
         if getattr(shape, field) is not None:
             raise PerfError(f"what {what} keeps for the backward pass is not known")
+    if shape.streams:
+        raise PerfError("what several residual streams keep for the backward pass is not known")
     for layer in shape.blocks:
         if layer not in _KNOWN_LAYERS:
             raise PerfError(f"what a layer of {' and '.join(layer)} keeps for the backward pass is not known")

@@ -15,8 +15,11 @@ MAX_IMAGES = 100_000
 _MAX_SIDE = 1_000_000
 # Switches that only vision-language scripts have, whatever their value.
 _OF_VISION_SCRIPTS = ("disable_vision_class_token", "freeze_ViT", "freeze_LM", "language_model_type")
-# FlagScale's flagscale/train/models/qwen2_5_vl/transformer_config.py: all but the inner width is fixed.
+# FlagScale's transformer_config.py of each model: all but the inner width is fixed in Qwen2.5-VL, of two
+# sizes in Qwen3-VL, and given in Qwen3.5. A model's rotary sections tell which it is where its script's own
+# options do not.
 _QWEN_LAYERS, _QWEN_WHOLE_FRAMES = 32, (7, 15, 23, 31)
+_SECTIONS = {"16 24 24": "Qwen2.5-VL", "24 20 20": "Qwen3-VL", "11 11 10": "Qwen3.5"}
 
 
 def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
@@ -35,10 +38,15 @@ def tower_fields(args: Arguments, layers: int) -> dict[str, Any]:
         "bert": _bert(args) if encoder is None else None,  # Megatron's T5 has BERT's tokenizer, too
         "frozen": (
             *args.names("frozen"),
-            *(("vision",) if args.flag("freeze_ViT") else ()),
+            *(_frozen_tower(args) if args.flag("freeze_ViT") else ()),
             *(("language_model",) if args.flag("freeze_LM") else ()),
         ),
     }
+
+
+def _frozen_tower(args: Arguments) -> tuple[str, ...]:
+    """FlagScale's newer towers have their mergers within."""
+    return ("vision", "projector") if _qwen(args) in ("Qwen3-VL", "Qwen3.5") else ("vision",)
 
 
 def decoder_layers(args: Arguments) -> int:
@@ -87,7 +95,7 @@ def _bad_grids(grids: Any) -> PerfError:
 def _repeated(args: Arguments, layers: int) -> tuple[bool, ...]:
     """Recomputed layers of a tower or an encoder, which is not divided over pipeline stages."""
     steps = args.get("vision_recompute_layer_steps")
-    if steps not in (None, 0, "0"):
+    if steps not in (None, 0, "0") or args.flag("vision_recompute_activations"):
         return (True,) * layers
     if args.get("recompute_granularity") != "full":
         return ()
@@ -102,11 +110,26 @@ def _vision(args: Arguments, layers: int) -> Vision | None:
     given = [name for name in _OF_VISION_SCRIPTS if args.has(name)]
     if not given:
         return None
-    if args.get("mrope_section") is None or args.get("language_model_type") is not None:
+    model = _qwen(args)
+    if not model or args.get("language_model_type") is not None:
         raise PerfError(
-            f"model: {given[0]} is given, so there is a vision encoder, and only that of FlagScale's "
-            "Qwen2.5-VL (with mrope_section) can be read from arguments; give the model's config.json"
+            f"model: {given[0]} is given, so there is a vision encoder, and mrope_section is "
+            f"{args.get('mrope_section')!r}; of such scripts, those of FlagScale's {', '.join(_TOWERS)} are "
+            "counted; give the model's config.json"
         )
+    return _TOWERS[model](args, layers)
+
+
+def _qwen(args: Arguments) -> str:
+    """Which of FlagScale's models; "" for none of them."""
+    if args.has("vision_num_layers"):
+        return "Qwen3.5"
+    if args.has("vision_recompute_activations"):
+        return "Qwen3-VL"
+    return _SECTIONS.get(" ".join(re.findall(r"\d+", str(args.get("mrope_section")))), "")
+
+
+def _qwen2_5_vl(args: Arguments, layers: int) -> Vision:
     return Vision(
         layers=_QWEN_LAYERS,
         hidden=1280,
@@ -120,6 +143,40 @@ def _vision(args: Arguments, layers: int) -> Vision | None:
         whole_frames=tuple(layer in _QWEN_WHOLE_FRAMES for layer in range(_QWEN_LAYERS)),
         projector_norm=True,
     )
+
+
+def _qwen3_vl(args: Arguments, layers: int) -> Vision:
+    if (layers, args.integer("hidden_size")) == (36, 2560):
+        return _of_whole_frames((24, 1024, 16, 4096), (5, 11, 17))
+    return _of_whole_frames((27, 1152, 16, 4304), (8, 16, 24))
+
+
+def _qwen3_5(args: Arguments, layers: int) -> Vision:
+    names = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")
+    depth, hidden, heads, ffn = (args.integer(f"vision_{name}") for name in names)
+    return _of_whole_frames((depth, hidden, heads, ffn), ())
+
+
+def _of_whole_frames(sizes: tuple[int, int, int, int], deepstack: tuple[int, ...]) -> Vision:
+    depth, hidden, heads, ffn = sizes
+    return Vision(
+        layers=depth,
+        hidden=hidden,
+        heads=heads,
+        ffn=ffn,
+        gated=False,
+        patch_inputs=3 * 2 * 16 * 16,
+        projector_inner=hidden * 4,
+        merge=2,
+        deepstack=deepstack,
+        patch_bias=True,
+        norm_bias=True,
+        projector_norm=True,
+        positions=2304,
+    )
+
+
+_TOWERS = {"Qwen2.5-VL": _qwen2_5_vl, "Qwen3-VL": _qwen3_vl, "Qwen3.5": _qwen3_5}
 
 
 def _encoder(args: Arguments) -> Encoder | None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.shape import Recompute
+from flagscale_perf.flops.shape import RECOMPUTE_MODULES, Recompute
 from flagscale_perf.flops.stages import layers_per_chunk
 from flagscale_perf.spine.errors import PerfError
 
@@ -27,7 +27,7 @@ def recompute_of(args: Arguments, layers: int) -> Recompute:
     if granularity is None:
         return Recompute()
     if granularity == "selective":
-        return Recompute(modules=modules)
+        return Recompute(modules=modules, known=set(modules) <= set(RECOMPUTE_MODULES))
     return _full(args, layers, granularity)
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops.sizes import DeltaNet, Engram, Indexer, KimiDelta, Mamba, Rwkv
 from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
-RECOMPUTE_MODULES = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+RECOMPUTE_MODULES = (
+    "core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts", "gdn_norm_out",
+    "gdp_in_proj", "gdp_qkv",
+)  # fmt: skip
 LORA_TARGETS = (
     "linear_qkv", "linear_proj", "linear_fc1", "linear_fc2", "linear_q_proj", "linear_q_down_proj",
     "linear_q_up_proj", "linear_kv_proj", "linear_kv_down_proj", "linear_kv_up_proj",
@@ -153,6 +156,7 @@ class Shape:
         latent: multi-latent attention; None for the usual one.
         experts: mixture of experts; None for a dense model.
         mtp_layers: multi-token-prediction depths.
+        mtp_detached: what these depths predict gives the output layer no gradient.
         output_gate: attention's output is gated by a further query-sized projection.
         window: sliding window; None for full causal attention.
         recompute: what is computed twice.
@@ -164,7 +168,8 @@ class Shape:
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
         mtp_blocks: of a depth of multi-token prediction; empty where it is like the decoder's last layer.
-        mamba, delta, kda, indexer, rwkv: sizes of blocks of these kinds; None where there is none.
+        mamba, delta, kda, indexer, rwkv, engram: sizes of blocks of these kinds; None where there is none.
+        streams: residual streams that every block mixes by products of its own (mHC); 0 for the usual one.
         vision, encoder, bert: what stands beside the decoder, or in its place; None for nothing.
         micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
         sequence_shards: ranks that share a sequence when it is routed to experts (by context parallelism, and
@@ -183,6 +188,7 @@ class Shape:
     latent: LatentAttention | None = None
     experts: Experts | None = None
     mtp_layers: int = 0
+    mtp_detached: bool = False
     output_gate: bool = False
     window: Window | None = None
     recompute: Recompute = Recompute()
@@ -201,6 +207,8 @@ class Shape:
     kda: KimiDelta | None = None
     indexer: Indexer | None = None
     rwkv: Rwkv | None = None
+    engram: Engram | None = None
+    streams: int = 0
     vision: Vision | None = None
     encoder: Encoder | None = None
     bert: BertHeads | None = None
@@ -232,6 +240,7 @@ class Shape:
         fields = {
             "num_experts": self.experts, "multi_latent_attention": self.latent, "window_size": self.window,
             "mtp_num_layers": self.mtp_layers, "layers of other blocks": self.blocks,
+            "enable_hyper_connections": self.streams,
         }  # fmt: skip
         for name, value in fields.items():
             if value:

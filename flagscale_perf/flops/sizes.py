@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mamba:
-    """A Mamba-2 layer (arXiv:2405.21060).
+    """A Mamba-2 layer (arXiv:2405.21060), or the Gated DeltaProduct (arXiv:2502.10297) in its place.
 
     Attributes:
         heads, head_dim: their number and width; together they are the layer's inner width.
@@ -16,6 +16,7 @@ class Mamba:
         conv: kernel of the convolution.
         chunk: tokens of a chunk of the kernel that runs it.
         in_bias, out_bias, conv_bias: its two linear layers and its convolution have one.
+        householders: reflections of a Gated DeltaProduct for each token; 0 in Mamba-2.
     """
 
     heads: int
@@ -27,6 +28,7 @@ class Mamba:
     in_bias: bool = False
     out_bias: bool = False
     conv_bias: bool = True
+    householders: int = 0
 
     @property
     def inner(self) -> int:
@@ -79,12 +81,19 @@ class Indexer:
         heads, head_dim: of its own queries; all share one key.
         topk: keys a query sees.
         trained: it has a loss of its own; its input and the model's weights get no gradient from it.
+        every, first: behind the first `first` layers only each `every`-th chooses, for those up to the next.
     """
 
     heads: int
     head_dim: int
     topk: int
     trained: bool = False
+    every: int = 1
+    first: int = 1
+
+    def chooses(self, layer: int) -> bool:
+        """Whether this layer has an indexer of its own."""
+        return max(layer + 1 - self.first, 0) % self.every == 0
 
 
 @dataclass(frozen=True)
@@ -98,3 +107,20 @@ class Rwkv:
 
     attention: int
     ffn: int
+
+
+@dataclass(frozen=True)
+class Engram:
+    """FlagScale's n-gram memories.
+
+    Attributes:
+        layers: those that have one.
+        width: of what is looked up for a token, all n-grams and heads together.
+        conv: kernel of the convolution.
+        tables: weights of the tables of each of these layers.
+    """
+
+    layers: tuple[int, ...]
+    width: int
+    conv: int
+    tables: tuple[int, ...]

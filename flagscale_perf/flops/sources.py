@@ -11,18 +11,15 @@ from dataclasses import replace
 from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
+from flagscale_perf.flops.engram_tables import engram_of
 from flagscale_perf.flops.hybrid import Pattern, mtp_depths, named_blocks, pattern_of, variant_blocks
-from flagscale_perf.flops.hybrid_sizes import sizes_of
+from flagscale_perf.flops.hybrid_sizes import sizes_of, streams_of
 from flagscale_perf.flops.multimodal import decoder_layers, tower_fields
 from flagscale_perf.flops.patterns import flags_of_layers
 from flagscale_perf.flops.recomputation import recompute_of
 from flagscale_perf.flops.shape import LORA_TARGETS, Experts, LatentAttention, Lora, Window
+from flagscale_perf.flops.uncounted import refuse_uncounted
 from flagscale_perf.spine.errors import PerfError
-
-_UNCOUNTED = {
-    "heterogeneous_layers_config_path": "layers of different shapes",
-    "heterogeneous_layers_config_encoded_json": "layers of different shapes",
-}
 
 
 def args_from_yaml(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def _flatten(section: Mapping[str, Any], args: dict[str, Any]) -> None:
 def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of `Shape` by name. Raises PerfError, naming what is missing or contradictory."""
     args = Arguments(given)
-    _refuse_uncounted(args, given)
+    refuse_uncounted(args)
     pattern = pattern_of(args)
     layers = len(pattern.layers) if pattern else decoder_layers(args)
     hidden, heads = args.integer("hidden_size"), args.integer("num_attention_heads")
@@ -75,12 +72,14 @@ def fields_from_args(given: Mapping[str, Any]) -> dict[str, Any]:
         "latent": latent,
         "experts": experts,
         "mtp_layers": mtp_layers,
+        "mtp_detached": args.flag("mtp_detach_heads"),
         "output_gate": args.flag("attention_output_gate"),
         "window": _window(args, layers + mtp_layers),
         "recompute": recompute_of(args, layers),
         "lora": _lora(args),
         "micro_batch": args.optional("micro_batch_size"),
         "sequence_shards": _sequence_shards(args),
+        "streams": streams_of(args),
         **_parameter_facts(args),
         **tower_fields(args, layers),
         **blocks,
@@ -92,7 +91,10 @@ def _blocks(
 ) -> dict[str, Any]:
     """The blocks of the layers and their sizes; empty if each is attention and a feed-forward block."""
     mtp: tuple[str, ...] = ()
+    memories = engram_of(args)
     if pattern:
+        if memories:
+            raise PerfError("model: use_engram in a hybrid model cannot be counted; drop one of them")
         blocks, mtp = pattern
         if mtp_depths(args) and not mtp:
             raise PerfError(
@@ -104,6 +106,12 @@ def _blocks(
         is_moe = experts.layers if experts else (False,) * layers
         usual = tuple((attention, "mixture" if routed else "mlp") for routed in is_moe)
         blocks = named_blocks(args, layers) or variant_blocks(args, usual)
+        if memories:
+            plain = blocks or usual
+            blocks = tuple(
+                ("engram", *each) if layer in memories.layers else each for layer, each in enumerate(plain)
+            )
+            mtp = plain[-1] if mtp_depths(args) else ()  # which never has one
     if not blocks:
         return {}
     names = {name for layer in (*blocks, mtp) for name in layer}
@@ -114,17 +122,7 @@ def _blocks(
             "model: there are layers of latent attention (+ or D), but multi_latent_attention is not set; "
             "set it, and give kv_lora_rank and the head widths"
         )
-    return {"blocks": blocks, "mtp_blocks": mtp, **sizes_of(args, names)}
-
-
-def _refuse_uncounted(args: Arguments, given: Mapping[str, Any]) -> None:
-    for name, what in _UNCOUNTED.items():
-        if args.get(name):
-            raise PerfError(f"model: {name} is set; {what} cannot be counted")
-    if "rwkv" in str(args.get("tokenizer_type")).lower():
-        raise PerfError(
-            f"model: tokenizer_type is {args.get('tokenizer_type')!r}; RWKV's time mixing cannot be counted"
-        )
+    return {"blocks": blocks, "mtp_blocks": mtp, "engram": memories, **sizes_of(args, names)}
 
 
 def _parameter_facts(args: Arguments) -> dict[str, Any]:
@@ -204,6 +202,8 @@ def _vocabulary(args: Arguments) -> int:
         raise PerfError(
             "model: padded_vocab_size and vocab_size are missing; add one of them to the arguments"
         )
+    if args.has("vision_num_layers"):  # FlagScale's Qwen3.5 pads nothing
+        return args.integer("vocab_size")
     per_rank, ranks = (
         args.integer("make_vocab_size_divisible_by", 128),
         args.integer("tensor_model_parallel_size", 1),

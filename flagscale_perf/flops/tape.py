@@ -55,14 +55,14 @@ class Core(NamedTuple):
 
     Attributes:
         recurrent: of one token, by the recurrence itself: into the state, out of it, and its correction.
-        chunked: of one token of a chunk: what kernels multiply that work chunk by chunk.
+        chunked: of one token of a chunk: what kernels multiply that work chunk by chunk; None if unknown.
         chunk: tokens of one.
         restarts: packed documents begin chunks of their own.
         megatron: of one token, what Megatron-LM takes for it; None where it has no formula.
     """
 
     recurrent: int
-    chunked: int
+    chunked: int | None
     chunk: int
     restarts: bool
     megatron: int | None
@@ -231,7 +231,8 @@ class Tape:
         """The core of a recurrent layer, in the form of this tape; it has no weights in its products."""
         unit, flops = self._row, core.recurrent
         if self.core_form == "chunked":
-            unit, flops = ChunkRow(core.chunk, core.restarts), core.chunked
+            self.known &= core.chunked is not None
+            unit, flops = ChunkRow(core.chunk, core.restarts), core.chunked or 0
         elif self.core_form == "megatron":
             self.known &= core.megatron is not None
             flops = core.megatron or 0

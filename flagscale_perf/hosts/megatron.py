@@ -62,7 +62,10 @@ HOOK_POINTS: dict[str, str] = {
 }
 OPTIONAL_POINTS = {"extra_evaluate_and_print_results"}
 # Arguments under which a sequence is no whole document of its full length.
-PACKING_ARGUMENTS = ("reset_attention_mask", "sft", "variable_seq_lengths", "enable_variable_seq_lengths")
+PACKING_ARGUMENTS = (
+    "reset_attention_mask", "sft", "variable_seq_lengths", "enable_variable_seq_lengths",
+    "dataloader_inter_document_masking",
+)  # fmt: skip
 REQUIRED_POINTS = ("train", "train_step")
 
 

@@ -117,6 +117,8 @@ def redirect_to_cpu(patches: Patches) -> None:
     import importlib
 
     rehearsal.install(patches)
+    for name in ("range_push", "range_pop"):  # marks for a profiler
+        patches.set(torch.cuda.nvtx, name, lambda *_: None)
     for name, patch in rehearsal.host_patches(patches).items():
         if name.startswith("megatron.core"):
             patch(importlib.import_module(name))
@@ -233,10 +235,12 @@ def build_model(args: dict):
             if shared is not None and "gate" in (shared.params or {}):
                 shared.params = {"gate": bool(args.get("moe_shared_expert_gate"))}
     else:
+        streams = {"enable_hyper_connection": True} if args.get("enable_hyper_connections") else {}
         spec = get_gpt_layer_local_spec(
             qk_layernorm=config.qk_layernorm,
             multi_latent_attention=config.multi_latent_attention,
             normalization=args.get("normalization"),
+            **streams,
         )
     further = (
         get_gpt_mtp_block_spec(config, spec, use_transformer_engine=False)

@@ -1,4 +1,4 @@
-"""A stack of hybrid layers for `--spec tests.oracle.hybrid_stack spec`.
+"""A stack of hybrid layers for `--spec tests.oracle.hybrid_stack mamba_stack_spec`.
 
 Megatron's own spec of it names Transformer Engine's layers, which need a GPU. This one names Megatron's own
 in their place; mixer, attention, feed-forward block and stack are the same classes.
@@ -36,7 +36,7 @@ attention = ModuleSpec(
 mlp = ModuleSpec(
     module=MLP, submodules=MLPSubmodules(linear_fc1=ColumnParallelLinear, linear_fc2=RowParallelLinear)
 )
-spec = ModuleSpec(
+mamba_stack_spec = ModuleSpec(
     module=mamba_block.MambaStack,
     submodules=mamba_block.MambaStackSubmodules(
         mamba_layer=ModuleSpec(

@@ -37,7 +37,7 @@ TINY = {
 
 def train_mamba(directory, *monitor):
     directory.mkdir()
-    spec = ["--spec", "tests.oracle.hybrid_stack", "spec", "--is-hybrid-model"]
+    spec = ["--spec", "tests.oracle.hybrid_stack", "mamba_stack_spec", "--is-hybrid-model"]
     words = [*fs.TINY, *spec, *flags(MAMBA), "--train-iters", STEPS, *monitor]
     return train_megatron(directory, "pretrain_mamba.py", words)
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flagscale_perf.flops.families.attention import grouped_attention, latent_attention
-from flagscale_perf.flops.families.delta import gated_delta_net, kimi_delta
+from flagscale_perf.flops.families.delta import gated_delta_net, gated_delta_product, kimi_delta
+from flagscale_perf.flops.families.engram import engram
 from flagscale_perf.flops.families.feed_forward import dense_mlp, mixture
 from flagscale_perf.flops.families.indexer import sparse_attention
 from flagscale_perf.flops.families.mamba import mamba
@@ -25,9 +26,11 @@ BLOCKS: dict[str, Block] = {
     "sparse_attention": sparse_attention,
     "mamba": mamba,
     "gdn": gated_delta_net,
+    "gdp": gated_delta_product,
     "kda": kimi_delta,
     "rwkv_time_mix": time_mix,
     "rwkv_channel_mix": channel_mix,
+    "engram": engram,
     "mlp": dense_mlp,
     "mixture": mixture,
 }

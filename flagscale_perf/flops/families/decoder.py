@@ -20,6 +20,9 @@ def decoder(tape: Tape, seen: bool = False) -> None:
     embedded = x = tape.is_trained("embedding") or seen
     for layer in tape.layers():
         x = layer_of_blocks(tape, layer, x)
+    if shape.streams:
+        tape.parameters += 1
+        x = tape.linear(Weight("mhc.end", shape.streams * shape.hidden, shape.streams, bias=True), x)
     further = x = tape.norm(x, shape.hidden)
     for depth in range(shape.mtp_layers):
         block = partial(layer_of_blocks, tape, shape.layers + depth)
@@ -31,8 +34,21 @@ def decoder(tape: Tape, seen: bool = False) -> None:
 def layer_of_blocks(tape: Tape, layer: int, x: bool) -> bool:
     """Consecutive blocks, each with its own norm and residual connection: `TransformerLayer`."""
     for name in tape.shape.layer_blocks(layer):
+        if tape.shape.streams:
+            x = _mixed_streams(tape, x)
         x = BLOCKS[name](tape, layer, tape.norm(x, tape.shape.hidden)) or x
     return x
+
+
+def _mixed_streams(tape: Tape, x: bool) -> bool:
+    """n residual streams (mHC, arXiv:2512.24880) read and mixed by a block: `HyperConnectionModule`."""
+    n, h = tape.shape.streams, tape.shape.hidden
+    # mapping_proj: n h -> weights to read by, to write by, and to mix by
+    tape.parameters += 3
+    y = tape.linear(Weight("mhc.mapping", n * h, n * n + 2 * n, bias=True), x)
+    mixing = 2 * n * n * h
+    tape.add("mhc.mixing", tape.row, fwd=mixing, bwd=mixing * (x + y))
+    return y
 
 
 def _predict_further(tape: Tape, embedded: bool, x: bool, layer: Callable[[bool], bool]) -> bool:
@@ -43,15 +59,15 @@ def _predict_further(tape: Tape, embedded: bool, x: bool, layer: Callable[[bool]
         pair = tape.norm(embedded, shape.hidden) | tape.norm(x, shape.hidden)
         y = tape.linear(Weight("eh_proj", 2 * shape.hidden, shape.hidden), pair)
         y = tape.norm(layer(y), shape.hidden)
-    logits(tape, "mtp_", y)
+    logits(tape, "mtp_", y, learns=not shape.mtp_detached)
     return y
 
 
-def logits(tape: Tape, prefix: str, x: bool) -> None:
+def logits(tape: Tape, prefix: str, x: bool, learns: bool = True) -> None:
     """The output layer, h -> V, tied to the embedding or not; never recomputed. `decoder` counts its
-    parameters.
+    parameters. `learns`: whether its weight may get a gradient from here.
     """
     shape = tape.shape
     flops = 2 * shape.hidden * shape.vocab
-    trained = tape.is_trained("embedding" if shape.tied_embeddings else "output_layer")
+    trained = learns and tape.is_trained("embedding" if shape.tied_embeddings else "output_layer")
     tape.add(prefix + "logits", tape.row, fwd=flops, bwd=flops * (x + trained))

@@ -1,4 +1,4 @@
-"""Delta-rule layers: the gated delta net and Kimi delta attention."""
+"""Delta-rule layers: the gated delta net, the gated delta product and Kimi delta attention."""
 
 from __future__ import annotations
 
@@ -26,6 +26,29 @@ def gated_delta_net(tape: Tape, layer: int, x: bool) -> bool:
     y = tape.core("gdn.core", core._replace(megatron=8 * values * sizes.value_dim), y)
     tape.parameters += 2 * sizes.value_heads + sizes.value_dim  # decay, its bias, the gated norm
     return tape.linear(Weight("gdn.out_proj", values, h), y or tape.trained)
+
+
+def gated_delta_product(tape: Tape, layer: int, x: bool) -> bool:
+    """A Gated DeltaProduct (arXiv:2502.10297): `GatedDeltaProductMixer`. H heads of width P, d = H P, state
+    N, G groups; n reflections for each token, each with a key and a value of its own.
+    """
+    h, sizes = tape.shape.hidden, tape.shape.mamba
+    if sizes is None:
+        raise PerfError("model: this family needs mamba_num_heads, mamba_state_dim and mamba_head_dim")
+    times, keys = sizes.householders, sizes.groups * sizes.state
+    channels = times * (sizes.inner + keys) + keys
+    with tape.recomputed("gdp_in_proj"):
+        # in_proj: h -> gate z; V and K of each reflection, and Q; beta of each reflection, and alpha
+        wide = sizes.inner + channels + sizes.heads * (times + 1)
+        y = tape.linear(Weight("gdp.in_proj", h, wide), x)
+    with tape.recomputed("gdp_qkv"):
+        y = tape.conv("gdp.conv1d", channels, sizes.conv, y)
+    tape.parameters += 2 * sizes.heads + sizes.inner  # decay, its bias, the gated norm
+    # the state times k and k times the correction for each reflection, and the state times q
+    state = sizes.inner * sizes.state
+    core = Core(2 * (2 * times + 1) * state, None, sizes.chunk, True, (4 * times + 3) * state)
+    y = tape.core("gdp.core", core, y)
+    return tape.linear(Weight("gdp.out_proj", sizes.inner, h), y or tape.trained)
 
 
 def kimi_delta(tape: Tape, layer: int, x: bool) -> bool:

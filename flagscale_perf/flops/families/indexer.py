@@ -47,7 +47,8 @@ def sparse_attention(tape: Tape, layer: int, x: bool) -> bool:
         raise PerfError(
             "model: this family needs dsa_indexer_n_heads, dsa_indexer_head_dim and dsa_indexer_topk"
         )
-    _indexer(tape, sizes)
+    if sizes.chooses(layer):
+        _indexer(tape, sizes)
     with tape.seeing(SparsePair(sizes.topk)):
         return latent_attention(tape, layer, x)
 

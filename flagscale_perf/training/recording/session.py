@@ -42,8 +42,8 @@ def facts_and_flops(loop: Loop, config: PerfConfig, device: DeviceProbe) -> tupl
         shape.check_step()
     except PerfError as error:
         return replace(facts, missing=[*missing, f"TFLOPS, MFU and HFU ({error})"]), unknown_flops
-    if not shape.recompute.known:
-        missing.append("HFU (recomputation varies by pipeline stage and micro-batch)")
+    if shape.hardware_unknown:
+        missing.append(f"HFU ({shape.hardware_unknown})")
     facts = replace(
         facts,
         flops_convention=shape.convention,

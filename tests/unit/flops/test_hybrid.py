@@ -64,6 +64,17 @@ def test_ratios_as_megatron_places_them() -> None:
     )
 
 
+def test_a_spec_says_what_m_stands_for() -> None:
+    product = {"hybrid_layer_pattern": "M*/M", "spec": "hybrid_layer_specs gdp_stack_spec"}
+    assert pattern_of(Arguments(product)) == ((("gdp",), ("attention",)), ("gdp",))
+    alone = pattern_of(Arguments({"num_layers": 2, "spec": ["a", "gated_delta_product_stack_spec"]}))
+    assert alone == ((("gdp",), ("gdp",)), ())
+    assert pattern_of(Arguments({"num_layers": 2, "spec": ["local"]})) is None
+    for spec in (["my.layers", "spec"], "megatron.core.models.gpt.gpt_layer_specs mamba"):
+        with pytest.raises(PerfError, match="spec is .*, and what its layers multiply is unknown"):
+            pattern_of(Arguments({"num_layers": 2, "spec": spec}))
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -110,6 +121,7 @@ def test_an_experimental_attention_takes_its_layers() -> None:
     [
         ({"linear_attention_freq": 4}, "linear_attention_freq is 4, but no experimental_attention_variant"),
         ({"experimental_attention_variant": "hyena"}, "is 'hyena'; counted are gated_delta_net, gdn"),
+        ({"experimental_attention_variant": "dsv4_hybrid"}, "is 'dsv4_hybrid'; counted are"),
         ({"experimental_attention_variant": "gdn"}, "but linear_attention_freq is missing"),
         (
             {"experimental_attention_variant": "gdn", "linear_attention_freq": [1, 0]},

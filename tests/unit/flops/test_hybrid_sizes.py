@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from flagscale_perf.flops.arguments import Arguments
-from flagscale_perf.flops.hybrid_sizes import sizes_of
+from flagscale_perf.flops.hybrid_sizes import sizes_of, streams_of
 from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops_calculator import ModelShape
 from flagscale_perf.spine.errors import PerfError
+from tests.unit.flops.families.walks import SIZES
 
 GDN = {
     "linear_num_key_heads": 2,
@@ -32,9 +34,30 @@ def test_an_indexer_is_trained_by_a_loss_of_its_own() -> None:
     assert sizes_of(Arguments(given), {"sparse_attention"}) == {"indexer": Indexer(2, 3, 4)}
     trained = Arguments(given | {"dsa_indexer_loss_coeff": 0.1})
     assert sizes_of(trained, {"sparse_attention"}) == {"indexer": Indexer(2, 3, 4, trained=True)}
-    shared = Arguments(given | {"dsa_indexer_topk_freq": 2})
-    with pytest.raises(PerfError, match="dsa_indexer_topk_freq is 2; layers that share an index cannot be"):
-        sizes_of(shared, {"sparse_attention"})
+    shared = given | {"dsa_indexer_topk_freq": 2, "dsa_indexer_skip_topk_offset": 3}
+    assert sizes_of(Arguments(shared), {"sparse_attention"}) == {
+        "indexer": Indexer(2, 3, 4, every=2, first=3)
+    }
+    with pytest.raises(PerfError, match="dsa_indexer_topk_freq is 2 and there is multi-token prediction"):
+        sizes_of(Arguments(shared | {"mtp_num_layers": 1}), {"sparse_attention"})
+
+
+def test_a_gated_delta_product_has_mambas_sizes_and_three_reflections() -> None:
+    assert sizes_of(Arguments({"hidden_size": 256}), {"gdp"}) == {
+        "mamba": Mamba(heads=8, head_dim=64, state=128, groups=8, householders=3)
+    }
+
+
+def test_residual_streams() -> None:
+    on = {"enable_hyper_connections": True}
+    assert [streams_of(Arguments(given)) for given in ({}, on, on | {"num_residual_streams": 2})] == [0, 4, 2]
+    for other in ({"mtp_num_layers": 1}, {"hybrid_layer_pattern": "M"}, {"spec": "mamba_stack_spec"}):
+        with pytest.raises(
+            PerfError, match=f"enable_hyper_connections is set and {next(iter(other))} is .* both"
+        ):
+            streams_of(Arguments(on | other))
+    with pytest.raises(PerfError, match="enable_hyper_connections in a model with an encoder is not counted"):
+        ModelShape.from_args(SIZES | on | {"decoder_seq_length": 4})
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,49 @@ def test_flagscales_qwen_tower():
     assert of_7b.ffn == 3420
 
 
+def test_flagscales_newer_towers():
+    qwen3 = SIZES | {"freeze_ViT": True, "mrope_section": [24, 20, 20]}
+    shape = ModelShape.from_args(qwen3)
+    vision = shape.vision
+    assert vision is not None
+    assert (vision.layers, vision.hidden, vision.heads, vision.ffn) == (27, 1152, 16, 4304)
+    assert (vision.window, vision.deepstack, vision.patch_inputs) == (0, (8, 16, 24), 1536)
+    assert (shape.family, shape.frozen) == ("qwen3_vl", ("vision", "projector"))
+    of_4b = qwen3 | {"num_layers": 36, "hidden_size": 2560, "vision_recompute_activations": True}
+    smaller = ModelShape.from_args(of_4b).vision
+    assert smaller is not None
+    assert (smaller.layers, smaller.hidden, smaller.ffn) == (24, 1024, 4096)
+    assert (smaller.deepstack, smaller.repeated) == ((5, 11, 17), (True,) * 24)
+
+
+def test_flagscales_tower_is_the_one_that_transformers_has_by_default():
+    text = {
+        "num_hidden_layers": 36, "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "intermediate_size": 12288, "vocab_size": 151936,
+    }  # fmt: skip
+    default = ModelShape.from_hf({"model_type": "qwen3_vl", "text_config": text, "vision_config": {}})
+    assert (
+        ModelShape.from_args(SIZES | {"freeze_LM": False, "mrope_section": "24 20 20"}).vision
+        == default.vision
+    )
+
+
+def test_a_tower_of_given_sizes_beside_gated_delta_nets():
+    linear = {f"linear_{name}": 2 for name in ("num_key_heads", "num_value_heads", "key_head_dim")}
+    sizes = {"num_layers": 3, "hidden_size": 8, "num_attention_heads": 2, "ffn_hidden_size": 12}
+    given = SIZES | linear | {f"vision_{name}": value for name, value in sizes.items()} | {
+        "freeze_ViT": False, "linear_value_head_dim": 2, "linear_attention_freq": [1],
+        "experimental_attention_variant": "gated_delta_net",
+    }  # fmt: skip
+    shape = ModelShape.from_args(given)
+    assert shape.vision is not None
+    assert (shape.family, shape.frozen, shape.vision.deepstack) == ("qwen3_5", (), ())
+    assert (shape.vision.layers, shape.vision.hidden, shape.vision.heads, shape.vision.ffn) == (3, 8, 2, 12)
+    assert ModelShape.from_args(given | {"padded_vocab_size": None, "vocab_size": 31}).vocab == 31
+    with pytest.raises(PerfError, match="vision_hidden_size is missing"):
+        ModelShape.from_args(given | {"vision_hidden_size": None})
+
+
 def test_switches_freeze_parts():
     assert ModelShape.from_args(QWEN | {"freeze_ViT": True}).frozen == ("vision",)
     both = ModelShape.from_args(QWEN | {"freeze_LM": "true", "frozen": "projector"})
@@ -48,8 +91,9 @@ def test_switches_freeze_parts():
 
 
 def test_other_vision_scripts_are_refused():
-    for more in ({"mrope_section": None}, {"language_model_type": "vicuna_7b"}):
-        with pytest.raises(PerfError, match="only that of FlagScale's Qwen2.5-VL"):
+    others = ({"mrope_section": None}, {"mrope_section": [8, 8, 8]}, {"language_model_type": "vicuna_7b"})
+    for more in others:
+        with pytest.raises(PerfError, match="those of FlagScale's Qwen2.5-VL, Qwen3-VL, Qwen3.5 are counted"):
             ModelShape.from_args(QWEN | more)
 
 

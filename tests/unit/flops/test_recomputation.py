@@ -7,6 +7,8 @@ import pytest
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.recomputation import recompute_of
 from flagscale_perf.flops.shape import Recompute
+from flagscale_perf.flops_calculator import ModelShape
+from tests.unit.flops.families.walks import SIZES
 
 # 6 layers on 2 stages
 FULL = {"pipeline_model_parallel_size": 2, "recompute_granularity": "full", "recompute_num_layers": 1}
@@ -20,6 +22,15 @@ def varying(base: dict[str, object], **rows: object) -> Recompute:
 
 def layers(flags: str, mtp: bool = False) -> Recompute:
     return Recompute(full_layers=tuple(flag == "1" for flag in flags), full_mtp=mtp)
+
+
+def test_a_part_that_nobody_counts_is_known_to_be_unknown() -> None:
+    given = {"recompute_granularity": "selective", "recompute_modules": ["mlp", "mhc"]}
+    assert recompute_of(Arguments(given), 2) == Recompute(modules=("mlp", "mhc"), known=False)
+    shape = ModelShape.from_args(SIZES | given)
+    assert shape.hardware_unknown == "not all of recompute_modules is counted: mlp, mhc"
+    varying = ModelShape.from_args(SIZES | {"recompute_granularity_per_stage_micro_batch": [[1, 1, 0]]})
+    assert varying.hardware_unknown == "recomputation varies by pipeline stage and micro-batch"
 
 
 def test_each_stage_for_itself() -> None:

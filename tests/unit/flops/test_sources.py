@@ -25,7 +25,8 @@ def test_megatron_defaults_fill_what_is_not_given():
         "output_gate": False, "window": None,
         "recompute": Recompute(), "lora": None, "frozen": (), "micro_batch": None, "sequence_shards": 1,
         "norm_bias": True, "linear_bias": True, "qkv_bias": False, "qk_norm": False, "tied_embeddings": True,
-        "learned_positions": 0, "vision": None, "encoder": None, "bert": None,
+        "learned_positions": 0, "vision": None, "encoder": None, "bert": None, "streams": 0,
+        "mtp_detached": False,
     }  # fmt: skip
 
 

@@ -31,6 +31,19 @@ INDEXER = {
 }
 
 
+def test_layers_may_take_the_keys_that_one_before_chose() -> None:
+    # what Megatron-LM main's is_dsa_skip_topk_layer says of layers 1 to 9, an offset of 3, every 2nd
+    shared = tape_of(**SPARSE, num_layers=9, dsa_indexer_topk_freq=2, dsa_indexer_skip_topk_offset=3)
+    sizes = shared.shape.indexer
+    assert sizes is not None
+    assert [sizes.chooses(layer) for layer in range(9)] == [True] * 3 + [False, True] * 3
+    assert sparse_attention(shared, 3, True)
+    assert not [name for name, _ in forward(shared) if name.startswith("indexer")]
+    every = tape_of(**SPARSE, dsa_indexer_topk_freq=4).shape.indexer
+    assert every is not None
+    assert [layer for layer in range(9) if every.chooses(layer)] == [0, 4, 8]
+
+
 def test_the_indexer_sees_all_and_attention_what_it_chose() -> None:
     tape = tape_of(**SPARSE)
     assert sparse_attention(tape, 0, True)
