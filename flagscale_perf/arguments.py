@@ -150,6 +150,7 @@ class PerfConfig:
 
     enable_perf_monitor: bool = _option(False, parse_bool, "switch the performance monitor on")
     perf_log_interval: int = _option(10, _parse_count, "iterations between two lines of the log", "N")
+    perf_log_first: bool = _option(False, parse_bool, "begin the log with a line of iteration 1 alone")
     perf_log_dir: str = _option(
         "logs/perf_monitor",
         _parse_directory,

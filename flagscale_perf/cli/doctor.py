@@ -86,8 +86,8 @@ def _print_host(host: Host) -> None:
             f"{'found  ' if point.found else 'MISSING'}  {point.name}"
             + ("" if point.found else f": without it no {point.cost}"),
         )
-    if host.has_monitor:
-        _line("", "its own performance monitor stays off beside this one; --perf-host-monitor keep runs both")
+    for remark in host.remarks:
+        _line("", remark)
 
 
 def _print_queue() -> bool:

@@ -20,6 +20,16 @@ from flagscale_perf.hosts.megatron import (
 )
 
 OWN_LOOP = "a loop of your own, through flagscale_perf.monitor.PerfMonitor"
+# What a host has of its own that measures, too, by its module: what there is to say of it.
+MEASURES_ITSELF = {
+    host_monitor.HOOKS_MODULE: (
+        "its own performance monitor stays off beside this one; --perf-host-monitor keep runs both"
+    ),
+    "flagscale.runner.straggler.detector": (
+        "its --enable-straggler-detection costs an all_gather for each section on the training thread;"
+        " with --perf-breakdown this monitor names slow ranks without a collective"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -48,14 +58,14 @@ class Host:
         loop: the module its training loop runs in.
         source: that module's file.
         points: the hook points, found or not.
-        has_monitor: whether it has a performance monitor of its own.
+        remarks: what there is to say of what it has of its own that measures, too.
     """
 
     name: str
     loop: str
     source: Path
     points: tuple[HookPoint, ...]
-    has_monitor: bool = False
+    remarks: tuple[str, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -69,14 +79,14 @@ def find_hosts() -> list[Host]:
     What is on `sys.path` goes before an installed FlagScale.
     """
     roots = [*(Path(entry or ".") for entry in sys.path), *_flagscale_roots()]
-    has_monitor = _locate(host_monitor.HOOKS_MODULE, roots)[0] is not None
+    remarks = tuple(text for module, text in MEASURES_ITSELF.items() if _locate(module, roots)[0])
     hosts = []
     for module in LOOP_MODULES:
         source, _ = _locate(module, roots)
         if source is not None:
             name = host_name(source.resolve(), _core_version(roots))
             points = tuple(_points(module, source, roots))
-            hosts.append(Host(name, module, source.resolve(), points, has_monitor))
+            hosts.append(Host(name, module, source.resolve(), points, remarks))
     return [*hosts, *_bridge(roots), *_plain_core(roots)]
 
 

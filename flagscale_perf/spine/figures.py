@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from flagscale_perf.spine.errors import PerfError, did_you_mean
@@ -186,6 +186,8 @@ class Table(Generic[R, C]):
         time: its field with the row's Unix time in nanoseconds.
         context: what is fixed for a run, from its header.
         figures: the rows of the table.
+        also_in_summary: another name -> the key of the figure that is in the summary's rows under it, too.
+        also_curves: another tag -> the key of the figure whose curve is drawn under it, too.
     """
 
     record: type[R]
@@ -193,6 +195,8 @@ class Table(Generic[R, C]):
     time: str
     context: Callable[[RunHeader], C]
     figures: tuple[Figure[R, C], ...]
+    also_in_summary: Mapping[str, str] = field(default_factory=dict)
+    also_curves: Mapping[str, str] = field(default_factory=dict)
 
     def csv_keys(self) -> list[str]:
         """The columns of a CSV file."""
@@ -226,6 +230,17 @@ class Rows(Generic[R, C]):
     def __init__(self, table: Table[R, C], header: RunHeader) -> None:
         self.table = table
         self._context = table.context(header)
+        own = [(figure.summary_key or figure.key, figure) for figure in table.figures if figure.in_summary]
+        others = table.also_in_summary
+        self._in_summary = [*own, *zip(others, table.named(list(others.values())), strict=True)]
+        self._tags = {
+            figure.key: [
+                figure.curve.tag,
+                *(tag for tag, key in table.also_curves.items() if key == figure.key),
+            ]
+            for figure in table.figures
+            if figure.curve
+        }
 
     def is_row(self, record: object) -> bool:
         """Whether the record has figures."""
@@ -246,18 +261,15 @@ class Rows(Generic[R, C]):
 
     def summary(self, record: R) -> dict[str, Value]:
         """A row of the summary."""
-        return {
-            figure.summary_key or figure.key: self.value(figure, record)
-            for figure in self.table.figures
-            if figure.in_summary
-        }
+        return {name: self.value(figure, record) for name, figure in self._in_summary}
 
     def curves(self, record: R) -> dict[str, float]:
         """Tag to value; what is not known or cannot be true is left out: a curve has no room to say so."""
         return {
-            figure.curve.tag: value
+            tag: value
             for figure, recorded in self._believed(record)
-            if figure.curve and isinstance(value := figure.unit.of(recorded), int | float)
+            if isinstance(value := figure.unit.of(recorded), int | float)
+            for tag in self._tags.get(figure.key, ())
         }
 
     def gauges(self, record: R) -> Iterator[tuple[Gauge, float | None]]:

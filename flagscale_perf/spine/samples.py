@@ -24,13 +24,18 @@ class Reservoir:
         self._random = random.Random(0)
         self._kept: list[int] = []
         self._seen = 0
+        self.minimum: int | None = None
         self.maximum: int | None = None
 
     def add(self, value: int) -> None:
         """One more number of the stream."""
         self._seen += 1
-        if self.maximum is None or value > self.maximum:
+        if self.minimum is None or self.maximum is None:
+            self.minimum = self.maximum = value
+        elif value > self.maximum:
             self.maximum = value
+        elif value < self.minimum:
+            self.minimum = value
         if self._seen <= self._size:
             self._kept.append(value)
         elif (place := int(self._random.random() * self._seen)) < self._size:

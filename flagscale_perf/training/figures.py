@@ -29,6 +29,7 @@ from flagscale_perf.spine.figures import (
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.spine.session import Labels
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.flagscale_names import CURVES, LOGS, NAMES
 from flagscale_perf.training.hardware import CAPS, mean_power_mw, reasons_in, tokens_per_joule
 from flagscale_perf.training.memory import fragmentation
 from flagscale_perf.training.phases import GROUPS, PHASES, share, total_of
@@ -290,4 +291,6 @@ FIGURES: tuple[Row, ...] = (
     *_BUBBLE,
     *map(_cap, CAPS),
 )
-TABLE: Table[IntervalRecord, Run] = Table(IntervalRecord, "iteration", "end_wall_ns", Run.of, FIGURES)
+TABLE: Table[IntervalRecord, Run] = Table(
+    IntervalRecord, "iteration", "end_wall_ns", Run.of, FIGURES, NAMES[LOGS], NAMES[CURVES]
+)

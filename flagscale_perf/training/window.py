@@ -124,11 +124,14 @@ class _Open:
 class IntervalWindow:
     """Makes an `IntervalRecord` whenever the iteration crosses a multiple of the interval."""
 
-    def __init__(self, interval: int, anchor: Anchor, scale: Scale) -> None:
-        """`interval` in iterations, at least 1; `anchor` of the run's start; `scale` of its devices."""
+    def __init__(self, interval: int, anchor: Anchor, scale: Scale, has_first: bool = False) -> None:
+        """`interval` in iterations, at least 1; `anchor` of the run's start; `scale` of its devices;
+        `has_first`: iteration 1 is an interval of its own.
+        """
         self._interval = interval
         self._anchor = anchor
         self._scale = scale
+        self._has_first = has_first
         self._open: _Open | None = None
         self._hardware = HardwareWindow()
 
@@ -145,7 +148,8 @@ class IntervalWindow:
         self._open.add(step, phases)
         self._hardware.advance(self._open.start_ns, end_mono_ns(step))
         before = step.iteration - step.iterations
-        return self.close(dropped) if step.iteration // self._interval > before // self._interval else None
+        is_crossed = step.iteration // self._interval > before // self._interval
+        return self.close(dropped) if is_crossed or (self._has_first and before == 0) else None
 
     def close(self, dropped: int = 0) -> IntervalRecord | None:
         """The interval as far as it has got, and a new one begins; None if nothing is in it."""

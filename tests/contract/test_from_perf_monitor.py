@@ -6,17 +6,27 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import re
 from pathlib import Path
 
 import pytest
 
 from flagscale_perf.arguments import PerfConfig, add_perf_arguments
+from flagscale_perf.spine.figures import Rows
 from flagscale_perf.training.figures import TABLE
+from flagscale_perf.training.flagscale_names import CURVES, LOGS, NAMES, STATISTICS
+from tests.fakes import make_header, make_interval
+from tests.golden import golden
 
 REPO = Path(__file__).parents[2]
 PAGE = (REPO / "docs/from_perf_monitor.md").read_text(encoding="utf-8")
 ROWS = dict(re.findall(r"^\| (.+?) \| (.+) \|$", PAGE.partition("\n## ")[0], re.MULTILINE)[2:])
+# (where, name of theirs) -> the figure here.
+FILES = {
+    (where, name): here
+    for where, name, here in re.findall(r"^\| `?([\w ]+?)`? \| `(.+?)` \| `(\w+)` \|", PAGE, re.MULTILINE)
+}
 HERE = "tests/contract/test_from_perf_monitor.py"
 RUN_PY = "tests/processes/test_run_py.py"
 MODULE = f"{HERE}::test_a_module_is_where_the_page_says"
@@ -98,6 +108,37 @@ def test_the_curves_have_the_documented_tags() -> None:
         "performance/tflops_per_gpu", "performance/tflops_total", "performance/samples_per_second",
         "performance/tokens_per_second", "memory/current_gb", "memory/peak_gb",
     }  # fmt: skip
+
+
+def test_each_name_of_the_files_is_written_with_the_figure_that_the_page_says() -> None:
+    interval, rows = make_interval(10), Rows(TABLE, make_header())
+    values = {figure.key: rows.value(figure, interval) for figure in TABLE.figures}
+    summary = json.loads(golden("perf_summary.json"))
+    session, statistics = summary["session_info"], summary[STATISTICS]
+    written = {
+        LOGS: (rows.summary(interval), values),
+        STATISTICS: (statistics, statistics),
+        CURVES: (rows.curves(interval), values),
+        "session_info": (session, session),
+    }
+    named = {place: here for place, here in FILES.items() if place[0] != "text log"}
+    for (where, name), here in named.items():
+        theirs, ours = written[where]
+        assert theirs[name] is not None and theirs[name] == ours[here], (where, name)
+    assert {where for where, _ in named} == set(written)
+
+
+def test_the_page_has_every_name_that_is_written_for_the_host_s_readers_only() -> None:
+    table = {(where, name): here for where, names in NAMES.items() for name, here in names.items()}
+    assert table.items() <= FILES.items()
+
+
+def test_the_first_columns_of_the_text_log_are_those_of_the_page() -> None:
+    columns = {figure.column.title: figure.key for figure in TABLE.figures if figure.column}
+    named = {name: here for (where, name), here in FILES.items() if where == "text log"}
+    assert named == {name: (columns | {"Timestamp": "timestamp"})[name] for name in named}
+    (titles,) = (line for line in golden("perf_metrics.log").splitlines() if line.startswith("Timestamp"))
+    assert titles.split()[: len(named)] == list(named) and len(named) == 8
 
 
 @pytest.mark.parametrize(

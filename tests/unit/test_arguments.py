@@ -28,6 +28,7 @@ def test_defaults_are_those_the_users_were_promised():
     assert parse() == PerfConfig(
         enable_perf_monitor=False,
         perf_log_interval=10,
+        perf_log_first=False,
         perf_log_dir="logs/perf_monitor",
         perf_console_output=False,
         perf_memory_tracking=True,
@@ -59,6 +60,7 @@ def test_every_flag_reaches_its_field():
             "--enable-perf-monitor",
             "--perf-log-interval",
             "7",
+            "--perf-log-first",
             "--perf-log-dir",
             "d",
             "--perf-console-output",
@@ -81,6 +83,7 @@ def test_every_flag_reaches_its_field():
     assert config == PerfConfig(
         True,
         7,
+        True,
         "d",
         True,
         False,

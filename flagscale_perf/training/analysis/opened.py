@@ -55,7 +55,7 @@ class RecordedRun:
         """Use `open_run`."""
         self.path = path
         self.header: RunHeader = RunFile(path).header
-        if self.header.instrument not in (None, "training"):
+        if self.header.instrument != "training":
             raise PerfError(
                 f"{str(path)!r} is of the instrument {self.header.instrument!r}; open_run reads trainings"
             )

@@ -71,8 +71,9 @@ class TrainingPipeline:
         self.position = self._facts.resume_iteration
         self._watch = Watch(self._facts)
         self._phases = PhaseJoin(self._facts)
+        options, scale = self._task.options, Scale.of(self._facts)
         self._window = IntervalWindow(
-            self._task.options.perf_log_interval, self._task.anchor, Scale.of(self._facts)
+            options.perf_log_interval, self._task.anchor, scale, has_first=options.perf_log_first
         )
         self._owed: IntervalRecord | None = None
         self._has_suspected = False

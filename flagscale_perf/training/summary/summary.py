@@ -11,6 +11,7 @@ from typing import Any
 
 from flagscale_perf.spine.figures import Value
 from flagscale_perf.spine.jsonl import finite
+from flagscale_perf.training.flagscale_names import NAMES, STATISTICS
 from flagscale_perf.training.goodput import Goodput
 from flagscale_perf.training.hardware import HardwareSummary
 from flagscale_perf.training.memory import MemorySummary
@@ -42,6 +43,7 @@ class Statistics:
     """
 
     avg_tflops_per_gpu: float | None
+    avg_tflops: float | None
     max_tflops_per_gpu: float | None
     min_tflops_per_gpu: float | None
     avg_throughput_tokens: float | None
@@ -53,6 +55,7 @@ class Statistics:
     avg_iteration_ms: float | None
     p50_iteration_ms: float | None
     p95_iteration_ms: float | None
+    min_iteration_ms: float | None
     max_iteration_ms: float | None
     first_iteration_ms: float | None
     self_cost_share: float | None
@@ -140,8 +143,11 @@ class Summary:
         return replace(self, session_info=replace(self.session_info, end_reason=reason))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, always the same keys."""
-        return dict(finite(_plain(self)))
+        """JSON-ready, always the same keys; statistics under the names of FlagScale's own monitor, too."""
+        plain = dict(finite(_plain(self)))
+        statistics = plain["final_statistics"]
+        also = {name: statistics[key] for name, key in NAMES[STATISTICS].items()}
+        return plain | {"final_statistics": statistics | also}
 
     def text(self) -> str:
         """The content of the file: a line for each key and each row of `iteration_logs`, strict JSON."""

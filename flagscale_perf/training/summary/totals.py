@@ -43,6 +43,7 @@ from flagscale_perf.training.utilisation import Scale, TrustedWork
 from flagscale_perf.training.window import StepSums, end_mono_ns, skipped_iterations
 
 MAX_FAILURES = 50
+MAX_ROWS = 1600  # of `iteration_logs`: the file stays below a megabyte
 
 
 Part = TypeVar("Part", bound=Any)
@@ -67,7 +68,7 @@ class RunTotals:
         self._trusted = TrustedWork(self._scale)
         self._phases = PhaseJoin(self._facts)
         self._figures = Rows(TABLE, header)
-        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows()
+        self._rows: ThinnedRows[IntervalRecord] = ThinnedRows(MAX_ROWS)
         self._memory, self._hardware = MemoryTotals(self._facts), HardwareTotals()
         self._goodput = SessionGoodput(header)
         self.ranks = RankTotals(self._scale.world_size)
@@ -194,6 +195,7 @@ class RunTotals:
         durations = sums.durations
         return Statistics(
             avg_tflops_per_gpu=tflops_per_gpu(sums.model_flops, sums.iteration_ns, self._scale.world_size),
+            avg_tflops=tflops_per_gpu(sums.model_flops, sums.iteration_ns, 1),
             max_tflops_per_gpu=high,
             min_tflops_per_gpu=low,
             avg_throughput_tokens=per_second(sums.tokens, sums.iteration_ns),
@@ -205,6 +207,7 @@ class RunTotals:
             avg_iteration_ms=mean_ms(sums.iteration_ns, sums.steps),
             p50_iteration_ms=as_ms(durations.quantile(0.5)),
             p95_iteration_ms=as_ms(durations.quantile(0.95)),
+            min_iteration_ms=as_ms(durations.minimum),
             max_iteration_ms=as_ms(durations.maximum),
             first_iteration_ms=as_ms(self._warmup_ns),
             self_cost_share=share(sums.self_ns, sums.iteration_ns),

@@ -50,10 +50,10 @@ def test_a_bridge_before_callbacks_does_not_work(tree):
 def test_a_megatron_loop_needs_its_required_functions(tree):
     tree("megatron.training.training", "def train(): pass")
     (host,) = doctor.find_hosts()
-    assert (host.name, host.works) == ("Megatron-LM (core unknown)", False)
+    assert (host.name, host.works, host.remarks) == ("Megatron-LM (core unknown)", False, ())
 
 
-def test_a_tree_of_flagscale_hides_an_installed_one_and_names_its_monitor(tree, tmp_path, monkeypatch):
+def test_a_tree_of_flagscale_hides_an_installed_one_and_says_what_else_measures(tree, tmp_path, monkeypatch):
     installed = tmp_path / "site" / "flag_scale"
     (installed / "flagscale" / "train").mkdir(parents=True)
     (installed / "flagscale" / "train" / "train.py").write_text("def train(): pass\ndef train_step(): pass")
@@ -61,9 +61,13 @@ def test_a_tree_of_flagscale_hides_an_installed_one_and_names_its_monitor(tree, 
     monkeypatch.setattr(doctor.sys, "path", [str(tmp_path), str(tmp_path / "flagscale" / "train")])
     tree("flagscale.__init__", "")
     tree("flagscale.train.perf_monitor.hooks", "")
+    tree("flagscale.runner.straggler.detector", "")
     tree("flagscale.train.megatron.training.training", "def train(): pass\ndef train_step(): pass")
     tree("megatron.core.package_info", "MAJOR = 0\nMINOR = 17\nPATCH = 1\n")
     (tmp_path / "pyproject.toml").write_text('[project]\nversion = "1.0.0"\n')
     (host,) = doctor.find_hosts()
     assert (host.name, host.loop) == ("FlagScale 1.0.0 (core 0.17.1)", "megatron.training.training")
-    assert host.works and host.has_monitor
+    assert host.works
+    monitor, straggler = host.remarks
+    assert "--perf-host-monitor keep" in monitor
+    assert "--enable-straggler-detection" in straggler and "all_gather" in straggler

@@ -28,6 +28,7 @@ KNOWN = {
     "hardware/temperature_c": 60.0,
     "hardware/sm_clock_mhz": 1980.0,
     "hardware/tokens_per_joule": 2.0,  # 10240 tokens/s on 8 devices of 640 W
+    "performance/avg_step_time_ms": 100.0,
     "time/iteration_ms": 100.0,
     "time/train_step_ms": 90.0,
     "time/device_ms": 80.0,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
+from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.figures import (
     GIGABYTES,
     MILLISECONDS,
@@ -106,6 +108,16 @@ def test_curves_and_the_charts_that_draw_them() -> None:
     assert TABLE.charts() == {
         "Calls": {"Duration (ms)": ["calls/dur_ms", "calls/cover"], "Load": ["calls/fill", "calls/cover"]}
     }
+
+
+def test_a_figure_is_shown_under_another_name_beside_its_own() -> None:
+    others = {"also_in_summary": {"dur_total": "dur_ms"}, "also_curves": {"other/fill": "fill"}}
+    rows = Rows(replace(TABLE, **others), HEADER)
+    assert rows.summary(CALL) == {"number": 7, "Duration": 2.5, "dur_total": 2.5}
+    assert rows.curves(CALL) == ROWS.curves(CALL) | {"other/fill": 0.5}
+    assert rows.curves(CALL._replace(fill=1.042)) == {"calls/dur_ms": 2.5}
+    with pytest.raises(PerfError, match="'durms' is not a figure"):
+        Rows(replace(TABLE, also_in_summary={"dur_total": "durms"}), HEADER)
 
 
 def test_gauges_are_as_recorded_and_unknown_ones_are_there() -> None:

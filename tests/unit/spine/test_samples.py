@@ -11,7 +11,7 @@ def test_a_reservoir_keeps_its_size_and_is_a_fair_and_repeatable_sample() -> Non
         one.add(value)
         two.add(value)
     assert len(one._kept) == 1000
-    assert one.maximum == 99_999
+    assert (one.minimum, one.maximum) == (0, 99_999)
     assert [one.quantile(q) for q in (0.1, 0.5, 0.9)] == [two.quantile(q) for q in (0.1, 0.5, 0.9)]
     for share in (0.1, 0.5, 0.9):
         # the standard error of a quantile of 1000 is at most 1.6 % of the range
@@ -20,10 +20,11 @@ def test_a_reservoir_keeps_its_size_and_is_a_fair_and_repeatable_sample() -> Non
 
 def test_a_reservoir_of_few_numbers_is_exact() -> None:
     reservoir = Reservoir()
-    assert (reservoir.quantile(0.5), reservoir.maximum) == (None, None)
+    assert (reservoir.quantile(0.5), reservoir.minimum, reservoir.maximum) == (None, None, None)
     for value in (30, 10, 20, 40):
         reservoir.add(value)
     assert [reservoir.quantile(q) for q in (0.25, 0.5, 0.75, 1.0)] == [10, 20, 30, 40]
+    assert (reservoir.minimum, reservoir.maximum) == (10, 40)
 
 
 def test_rows_are_thinned_evenly_and_end_with_the_last() -> None:

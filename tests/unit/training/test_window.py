@@ -27,8 +27,8 @@ ANCHOR = Anchor(wall_ns=START_NS, mono_ns=0)
 NOT_READ = dict.fromkeys(["energy_mj", "energy_ns", "power_mw", "sm_clock_mhz", "temperature_c", "throttle"])
 
 
-def intervals_of(steps, interval=10):
-    window = IntervalWindow(interval, ANCHOR, SCALE)
+def intervals_of(steps, interval=10, has_first=False):
+    window = IntervalWindow(interval, ANCHOR, SCALE, has_first)
     closed = [window.add(step) for step in steps]
     return [record for record in [*closed, window.close()] if record is not None]
 
@@ -46,6 +46,20 @@ def test_an_interval_is_complete_when_a_multiple_is_crossed() -> None:
         (11, 20, 10),
         (21, 25, 5),
     ]
+
+
+def test_iteration_1_is_an_interval_of_its_own_where_that_is_asked_for() -> None:
+    steps = [make_step(1, warmup=1), *(make_step(i) for i in range(2, 25))]
+    records = intervals_of(steps, has_first=True)
+    assert [(r.first_iteration, r.iteration, r.steps, r.warmup_only) for r in records] == [
+        (1, 1, 1, True),
+        (2, 10, 9, False),
+        (11, 20, 10, False),
+        (21, 24, 4, False),
+    ]
+    assert intervals_of(steps[:3], 1, has_first=True) == intervals_of(steps[:3], 1)
+    resumed = intervals_of(steps[4:12], has_first=True)  # from iteration 5 on, as the host's rule has it
+    assert [(r.first_iteration, r.iteration) for r in resumed] == [(5, 10), (11, 12)]
 
 
 def test_a_run_of_skipped_iterations_may_cross_several_multiples_at_once() -> None:

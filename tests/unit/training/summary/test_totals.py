@@ -7,9 +7,8 @@ import json
 import pytest
 
 from flagscale_perf.spine.records import RunEnd
-from flagscale_perf.spine.samples import MAX_ROWS
 from flagscale_perf.training.phases import PHASES
-from flagscale_perf.training.summary.totals import MAX_FAILURES, RunTotals
+from flagscale_perf.training.summary.totals import MAX_FAILURES, MAX_ROWS, RunTotals
 from tests.fakes import (
     MS,
     SECOND,
@@ -83,6 +82,7 @@ def test_averages_are_totals_over_totals_without_the_warmup() -> None:
     # 8 TFLOP, 16 samples, 2048 tokens in 0.4 s on 8 devices of 100 TFLOP/s
     assert statistics == {
         "avg_tflops_per_gpu": 2.5,
+        "avg_tflops": 20.0,
         "max_tflops_per_gpu": None,
         "min_tflops_per_gpu": None,
         "avg_throughput_tokens": 5120.0,
@@ -94,9 +94,14 @@ def test_averages_are_totals_over_totals_without_the_warmup() -> None:
         "avg_iteration_ms": 200.0,
         "p50_iteration_ms": 100.0,
         "p95_iteration_ms": 300.0,
+        "min_iteration_ms": 100.0,
         "max_iteration_ms": 300.0,
         "first_iteration_ms": 9000.0,
         "self_cost_share": 1e-4,
+        "avg_tflops_total": 20.0,
+        "avg_step_time_ms": 200.0,
+        "min_step_time_ms": 100.0,
+        "max_step_time_ms": 300.0,
     }
 
 

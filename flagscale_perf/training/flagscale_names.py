@@ -1,0 +1,25 @@
+"""What FlagScale's own performance monitor calls figures that have another name here.
+
+They are written under both names, so that what reads its files reads this package's, too.
+docs/from_perf_monitor.md has the table, with what differs in the figures themselves.
+"""
+
+from __future__ import annotations
+
+# Where, and there: its name -> the figure here. A curve is one of TensorBoard and W&B.
+LOGS, STATISTICS, CURVES = "iteration_logs", "final_statistics", "TensorBoard"
+NAMES: dict[str, dict[str, str]] = {
+    LOGS: {
+        "TFLOPS_total": "tflops",
+        "step_time_ms": "iteration_ms",
+        "memory_GB": "memory_gb",
+        "peak_memory_GB": "memory_peak_gb",
+    },
+    STATISTICS: {
+        "avg_tflops_total": "avg_tflops",
+        "avg_step_time_ms": "avg_iteration_ms",
+        "min_step_time_ms": "min_iteration_ms",
+        "max_step_time_ms": "max_iteration_ms",
+    },
+    CURVES: {"performance/avg_step_time_ms": "iteration_ms"},
+}
