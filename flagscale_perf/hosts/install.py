@@ -20,6 +20,7 @@ from flagscale_perf.hosts.import_hook import ImportHook
 from flagscale_perf.hosts.megatron import ARGUMENTS_MODULE, LOOP_MODULES, patch_loop
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.hosts.profiled import check_asked
+from flagscale_perf.hosts.stand_ins import KERNELS, MODELS, StandIns
 from flagscale_perf.spine.errors import PerfError
 
 MANUAL_MODULE = "flagscale_perf.hosts.manual"
@@ -42,6 +43,7 @@ class Installation:
         self._rank = environ.get("RANK", "0")
         self._unknown = unknown_variables(environ) if self._rank == "0" else {}
         self._patches = Patches()
+        self._stand_ins = StandIns()
         self._announced: set[str] = set()
         self._exit_code: object = None
         after: dict[str, Callable[[ModuleType], None]] = {ARGUMENTS_MODULE: self._patch_arguments}
@@ -51,7 +53,11 @@ class Installation:
         after[host_monitor.HOOKS_MODULE] = self._patch_host_monitor
         for name, patch in rehearsal.host_patches(self._patches).items():
             after[name] = functools.partial(self._when_rehearsing, patch)
-        self._import_hook = ImportHook({"megatron": self._rehearse}, after, self._import_failed)
+        before: dict[str, Callable[[], None]] = {"megatron": self._rehearse}
+        for name in (*KERNELS, MODELS):
+            before[name] = functools.partial(self._lend, name)
+            after[name] = self._stand_ins.take_back
+        self._import_hook = ImportHook(before, after, self._import_failed)
 
     def install(self) -> Installation:
         """Starts to watch imports: the host's modules are patched as they come."""
@@ -110,6 +116,10 @@ class Installation:
             "rehearsing on the CPU: torch.cuda calls land on the CPU, gloo instead of NCCL, no device times,"
             " no MFU"
         )
+
+    def _lend(self, module: str) -> None:
+        if self.rehearsing:
+            self._stand_ins.lend(module)
 
     def _when_rehearsing(self, patch: Callable[[ModuleType], None], module: ModuleType) -> None:
         if self.rehearsing:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import version
+
 import pytest
 
 from tests.hosts.rows import ROWS
@@ -19,7 +22,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                     name, row = value.split("|")
                     cells.setdefault(name, {})[row] = shown
     if cells:
-        terminalreporter.write_line("\n".join(["", *table(cells)]))
+        terminalreporter.write_line("\n".join(["", *table(cells), "", environment()]))
 
 
 def table(cells: dict[str, dict[str, str]]) -> list[str]:
@@ -27,3 +30,8 @@ def table(cells: dict[str, dict[str, str]]) -> list[str]:
     lines = [["host", *ROWS], ["---"] * (len(ROWS) + 1)]
     lines += [[name, *(row.get(each, "") for each in ROWS)] for name, row in cells.items()]
     return [f"| {' | '.join(line)} |" for line in lines]
+
+
+def environment() -> str:
+    """What all of them ran with."""
+    return f"Python {platform.python_version()}, torch {version('torch')}"

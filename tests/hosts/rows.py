@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from tests.hosts.trees import REPO, Host
 from tests.processes import flagscale as fs
+from tests.processes.runners import flagscale_perf, python_of_its_own, start_and_wait, write_configuration
 
 ITERATIONS = 6
 # What a tree asks for beyond 0.8.0: it divides by the interval, also where it never evaluates.
@@ -25,6 +27,8 @@ EXPERTS = (
     "--expert-model-parallel-size",
     2,
 )
+NO_RUNNER = "it has no runner of its own"
+LOOP = REPO / "examples" / "megatron_core_loop" / "train.py"
 ON = ("--enable-perf-monitor", "--perf-log-interval", 2, "--perf-log-dir", "perf")
 Row = Callable[[Host, Path], None]
 ROWS: dict[str, Row] = {}
@@ -40,11 +44,15 @@ def row(name: str) -> Callable[[Row], Row]:
 
 def train(host: Host, directory: Path, *words: object, ranks: int = 1, **env: str) -> fs.Finished:
     """The host's own script under `flagscale_perf.launch`, in a new directory."""
+    words = fs.launched(script_of(host), *map(str, (*COMMON, *words)))
     directory.mkdir(parents=True)
-    script = fs.launched(host.script, *map(str, (*COMMON, *words)))
-    done = fs.run(fs.workers(ranks, *script), directory, PYTHONPATH=host.pythonpath, **env)
+    done = fs.run(fs.workers(ranks, *words), directory, PYTHONPATH=host.pythonpath, **env)
     assert done.returncode == 0, done.output[-3000:]
     return done
+
+
+def script_of(host: Host) -> Path:
+    return host.script or pytest.skip("it has no training script")
 
 
 def recorded(directory: Path) -> list[dict]:
@@ -80,10 +88,11 @@ ROWS["MoE EP2"] = off_and_on(EXPERTS, 2)
 @row("profile")
 def profiled_steps(host: Host, directory: Path) -> None:
     train(host, directory / "on", *ON, "--perf-profile-steps", "4-5")
-    files = sorted((directory / "on" / "perf").glob("perf_records_*.jsonl"))
-    headers = [json.loads(file.read_text().partition("\n")[0]) for file in files]
-    assert [header["instrument"] for header in headers] == ["training", "profile"]
-    assert '"kind":"profile_row"' in files[1].read_text()
+    files = [*(directory / "on" / "perf").glob("perf_records_*.jsonl")]
+    texts = {json.loads(text.partition("\n")[0])["instrument"]: text for text in map(Path.read_text, files)}
+    # By what is in them: sessions that begin in the same second are named in the order of their writers.
+    assert (len(files), sorted(texts)) == (2, ["profile", "training"]), files
+    assert '"kind":"profile_row"' in texts["profile"]
 
 
 @row("checkpoint")
@@ -132,7 +141,7 @@ def is_one_monitor(logs: Path, lines: int) -> bool:
 @row("both monitors")
 def the_host_s_own_monitor_beside_ours(host: Host, directory: Path) -> None:
     """Where the host has one; its straggler detection, too."""
-    if not (host.root / "flagscale" / "train" / "perf_monitor").is_dir():
+    if not host.has_monitor:
         pytest.skip("it has no monitor of its own")
     straggler = ("--enable-straggler-detection",)
     off = train(host, directory / "off", *straggler)
@@ -147,7 +156,7 @@ def the_host_s_own_monitor_beside_ours(host: Host, directory: Path) -> None:
 def our_run_py(host: Host, directory: Path) -> None:
     """The README's command with a tree of FlagScale."""
     if not host.is_flagscale:
-        pytest.skip("Megatron-LM has no runner of this form")
+        pytest.skip(NO_RUNNER)
     directory.mkdir(parents=True)
     job = [
         f"experiment.task.flagscale_root={host.root}", "+train.model.eval_interval=1000",
@@ -162,8 +171,71 @@ def our_run_py(host: Host, directory: Path) -> None:
 
 @row("torchrun")
 def the_readmes_first_command(host: Host, directory: Path) -> None:
+    words = fs.launched(script_of(host), *map(str, COMMON), "--enable-perf-monitor")
     directory.mkdir(parents=True)
-    words = fs.launched(host.script, *map(str, COMMON), "--enable-perf-monitor")
     done = fs.run(fs.torchrun(2, *words), directory, PYTHONPATH=host.pythonpath)
     assert done.returncode == 0, done.output[-3000:]
     recorded(directory / "logs" / "perf_monitor")
+
+
+@row("its run.py")
+def the_host_s_run_py(host: Host, directory: Path) -> None:
+    """After `flagscale-perf enable`, with keys that are new to its yaml."""
+    if not host.is_flagscale:
+        pytest.skip(NO_RUNNER)
+    keys = (
+        "+train.system.enable_perf_monitor=true",
+        "+train.system.perf_log_interval=2",
+        f"+train.system.perf_log_dir={directory / 'perf'}",
+    )
+    by_its_runner(host, directory, [host.root / "run.py"], ["action=run", *keys])
+    recorded(directory / "perf")
+    assert is_one_monitor(directory / "perf", 3)
+
+
+@row("runner keys")
+def keys_of_its_runner(host: Host, directory: Path) -> None:
+    """`experiment.runner.*`, which become options of the script, and the directory that follows from them."""
+    if not host.has_monitor:
+        pytest.skip("it has no such keys")
+    keys = ("+experiment.runner.enable_perf_monitor=true", "+experiment.runner.perf_log_interval=3")
+    by_its_runner(host, directory, [host.root / "run.py"], ["action=run", *keys])
+    logs = directory / "job" / "logs" / "perf_monitor"
+    recorded(logs)
+    assert is_one_monitor(logs, 2)
+
+
+@row("flagscale run")
+def the_host_s_command_line(host: Host, directory: Path) -> None:
+    command_line = host.root / "flagscale" / "cli.py"
+    if not command_line.is_file() or 'command("run")' not in command_line.read_text():
+        pytest.skip("it has no such command")
+    key = "+train.system.enable_perf_monitor=true"
+    by_its_runner(host, directory, ["-m", "flagscale.cli", "run"], ["--action", "run", key])
+    recorded(directory / "job" / "logs" / "perf_monitor")
+
+
+def by_its_runner(host: Host, directory: Path, command: Sequence[object], words: Sequence[str]) -> None:
+    """A job of the host's own runner, with `flagscale-perf enable` in an environment of its own."""
+    python = python_of_its_own(directory / "env")
+    flagscale_perf(python, "enable")
+    entrypoint = str(script_of(host).relative_to(host.root))
+    write_configuration(directory / "conf", directory / "job", entrypoint, ITERATIONS)
+    given = [*command, "--config-path", directory / "conf", "--config-name", "train", *words]
+    path = os.pathsep.join(map(str, (host.root, *host.path[2:])))
+    output = start_and_wait(python, given, directory, directory / "job", path)
+    assert f"iteration {ITERATIONS:8}/{ITERATIONS:8}" in output, output[-3000:]
+
+
+@row("own loop")
+def a_loop_of_ones_own(host: Host, directory: Path) -> None:
+    """The example of a loop on Megatron-Core alone, with the one of this host: equal losses."""
+    losses = []
+    for name, words in {"off": (), "on": ON}.items():
+        (directory / name).mkdir(parents=True)
+        example = fs.launched(LOOP, "--train-iters", str(ITERATIONS), *map(str, words))
+        done = fs.run(fs.workers(2, *example), directory / name, PYTHONPATH=host.pythonpath)
+        assert done.returncode == 0, done.output[-3000:]
+        losses.append(re.findall(r"^iteration \d+ loss .*$", done.output, re.MULTILINE))
+    assert len(losses[0]) == ITERATIONS and losses[0] == losses[1]
+    recorded(directory / "on" / "perf")

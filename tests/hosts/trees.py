@@ -18,7 +18,7 @@ from tests.processes import flagscale as fs
 
 REPO = Path(__file__).parents[2]
 DIRECTORY = Path(os.environ.get("HOSTS") or REPO.parent / "shared" / "hosts")
-ARCHIVES = (".tar.xz", ".tar.gz", ".tgz")
+ARCHIVES = (".tar.xz", ".tar.gz", ".tgz", ".whl")
 MISSING = f"no trees of hosts in {DIRECTORY}: HOSTS=DIRECTORY names a place that has some"
 # A tree's own script for GPTs, from its root; the first one that is there.
 SCRIPTS = ("flagscale/train/megatron/train_gpt.py", "flagscale/train/train_gpt.py", "pretrain_gpt.py")
@@ -32,16 +32,21 @@ class Host:
     Attributes:
         name: as the table of docs/hosts.md has it.
         root: its directory.
-        script: its unmodified training script for GPTs.
-        path: what its own runner puts on PYTHONPATH.
+        script: its unmodified training script for GPTs; None for Megatron-Core alone.
+        path: what its own runner puts on PYTHONPATH; the last has Megatron-Core.
         is_flagscale: whether it has FlagScale's `run.py` and runner.
     """
 
     name: str
     root: Path
-    script: Path
+    script: Path | None
     path: tuple[Path, ...]
     is_flagscale: bool
+
+    @property
+    def has_monitor(self) -> bool:
+        """Whether it has a monitor of its own under the flags that are ours, too."""
+        return (self.root / "flagscale" / "train" / "perf_monitor").is_dir()
 
     @property
     def pythonpath(self) -> str:
@@ -55,7 +60,11 @@ def places() -> list[Path]:
 
 
 def name_of(place: Path) -> str:
-    """Such as "flagscale 69487e3": the commit at the end of its name, or the one a checkout is at."""
+    """Such as "flagscale 69487e3": the commit at the end of its name, or the one a checkout is at; of a
+    wheel, package and version.
+    """
+    if place.suffix == ".whl":
+        return " ".join(place.name.split("-")[:2])
     ending = next((ending for ending in ARCHIVES if place.name.endswith(ending)), "")
     name = place.name.removesuffix(ending)
     commit = COMMIT.search(name)
@@ -68,6 +77,8 @@ def unpacked(into: Path) -> dict[Path, Path]:
     for place, tree in trees.items():
         if place.is_dir():
             shutil.copytree(place, tree, symlinks=True)
+        elif place.suffix == ".whl":
+            shutil.unpack_archive(place, tree, "zip")
         else:
             with tarfile.open(place) as archive:
                 archive.extractall(tree, filter="data")
@@ -75,15 +86,21 @@ def unpacked(into: Path) -> dict[Path, Path]:
 
 
 def host_of(place: Path, trees: Mapping[Path, Path]) -> Host | None:
-    """What is trained with there; None without a script. A FlagScale has the first Megatron-LM beside it."""
+    """What is trained with there; None without Megatron-Core. A FlagScale has the first Megatron-LM beside
+    it, before all others one of FlagScale's, which has plug-ins.
+    """
     tree = trees[place]
     script = next((tree / name for name in SCRIPTS if (tree / name).is_file()), None)
-    if script is None:
-        return None
-    is_flagscale = (tree / "flagscale").is_dir()
-    cores = [other for other in trees.values() if (other / "megatron" / "core").is_dir()]
-    path = (tree, tree / "flagscale" / "train", *cores[:1]) if is_flagscale else (tree,)
-    return Host(name_of(place), tree, script, path, is_flagscale)
+    if not (tree / "flagscale").is_dir():
+        return Host(name_of(place), tree, script, (tree,), False) if has_core(tree) else None
+    cores = sorted(filter(has_core, trees.values()), key=lambda core: not (core / "megatron/plugin").is_dir())
+    assert cores, f"{place.name} needs a Megatron-LM: put the tree of one beside it"
+    return Host(name_of(place), tree, script, (tree, tree / "flagscale" / "train", cores[0]), True)
+
+
+def has_core(tree: Path) -> bool:
+    """Whether Megatron-Core can be imported from it."""
+    return (tree / "megatron" / "core").is_dir()
 
 
 def installed() -> Host:
