@@ -115,8 +115,7 @@ def check_instrument(path: Path, header: RunHeader, name: str, instead: str) -> 
     """Raises PerfError for a run file of another instrument than `name`. `instead`: what to do about it."""
     if header.instrument != name:
         raise PerfError(
-            f"{str(path)!r} was recorded by the instrument {header.instrument or 'training'!r}, not by"
-            f" {name!r}; {instead}"
+            f"{str(path)!r} was recorded by the instrument {header.instrument!r}, not by {name!r}; {instead}"
         )
 
 

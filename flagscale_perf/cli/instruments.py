@@ -31,7 +31,7 @@ EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
 # somewhere, among anybody's lines. Those of the second kind may be compressed, and whole directories of them.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
 MARKS = {b"[TQ-TRACE] ": "trace", b"[TQ-DETAIL] ": "trace"}
-FIRST = "training"  # whose first files have no name in their header
+FIRST = "training"  # where nothing tells
 
 
 def load_records() -> None:
@@ -54,14 +54,14 @@ def load(name: str) -> Instrument:
 
 def exports_of(header: RunHeader) -> dict[str, Export]:
     """Formats of other systems, by name, that the file with this header can be written in."""
-    module = EXPORTS.get(header.instrument or FIRST)
+    module = EXPORTS.get(header.instrument)
     exports: dict[str, Export] = {} if module is None else importlib.import_module(module).EXPORTS
     return exports
 
 
 def instrument_of(header: RunHeader) -> Instrument:
     """The one that wrote the file with this header."""
-    return load(getattr(header, "instrument", FIRST))
+    return load(header.instrument)
 
 
 def has_screen(header: RunHeader) -> bool:
@@ -74,7 +74,7 @@ def has_screen(header: RunHeader) -> bool:
 
 def is_training(header: RunHeader) -> bool:
     """Whether it is a training's."""
-    return (header.instrument or FIRST) == FIRST
+    return header.instrument == FIRST
 
 
 def instrument_for(path: Path) -> Instrument:
@@ -127,7 +127,7 @@ def others_in(directory: Path, shown: Path) -> dict[str, str]:
         except PerfError:  # damaged, or of a newer version
             continue
         if instrument is not own:
-            found[header.instrument or FIRST] = session_id
+            found[header.instrument] = session_id
     return found
 
 

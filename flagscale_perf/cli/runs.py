@@ -59,7 +59,7 @@ def _report(found: Found, is_all_read: bool) -> Report:
             listed = listed or instrument
             continue
         found.paths.remove(path)
-        name = RunFile(path).header.instrument or FIRST
+        name = RunFile(path).header.instrument
         session = read_session(path, found, name, instrument.report, is_all_read)
         if session is not None:
             sessions.append(session)

@@ -46,22 +46,26 @@ class Field(NamedTuple):
         name: of it.
         types: that its value may have.
         values: the same of what is in a mapping or a list; None where that may be anything.
+        default: what it is in a line without it, which an earlier version may have written: the record's own
+            default, or None where it may be unknown. `...`: every line has to have it.
     """
 
     name: str
     types: tuple[type, ...]
     values: tuple[type, ...] | None
+    default: Any
 
 
 def fields_of(record_type: type) -> list[Field]:
     """In their order."""
+    defaults = getattr(record_type, "_field_defaults", vars(record_type))  # vars: of a dataclass
     return [
-        _field(name, get_args(hint) if _is_union(hint) else (hint,))
+        _field(name, get_args(hint) if _is_union(hint) else (hint,), defaults.get(name, ...))
         for name, hint in get_type_hints(record_type).items()
     ]
 
 
-def _field(name: str, hints: tuple[Any, ...]) -> Field:
+def _field(name: str, hints: tuple[Any, ...], default: Any) -> Field:
     """A `tuple[int, ...]`, which the ring keeps integers in, is read back as the list that JSON has."""
     lists: list[Any] = [list[int] if get_origin(hint) is tuple else hint for hint in hints]
     values = next((get_args(hint)[-1] for hint in lists if get_origin(hint) in (dict, list)), Any)
@@ -69,6 +73,7 @@ def _field(name: str, hints: tuple[Any, ...]) -> Field:
         name,
         tuple(get_origin(hint) or hint for hint in lists),
         None if values is Any else get_args(values) or (values,),
+        None if default is ... and type(None) in hints else default,
     )
 
 
@@ -227,9 +232,9 @@ def _getter(places: list[Any]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _value(content: dict[str, Any], field: Field) -> Any:
-    if field.name not in content and type(None) not in field.types:
+    value = content.get(field.name, field.default)
+    if value is ...:
         raise ValueError(f"field {field.name!r} is missing")
-    value = content.get(field.name)
     if type(value) not in field.types:  # exact: True is no integer here
         raise ValueError(
             f"field {field.name!r} is {type(value).__name__}, not "

@@ -135,8 +135,8 @@ class RunHeader:
         start_mono_ns: monotonic mark of the same instant.
         facts: flat, JSON-ready; the instrument fixes the keys.
         config: the options in force.
-        instrument: what has recorded; None in files of earlier versions, like the following.
-        host: name of the machine.
+        instrument: what has recorded. Files of the first versions, which knew one instrument, do not say.
+        host: name of the machine; None in files of the first versions, like the following.
         boot_id: see `clock.boot_id`.
         pid: of the process that is measured.
     """
@@ -147,7 +147,7 @@ class RunHeader:
     start_mono_ns: int
     facts: dict[str, Any]
     config: dict[str, Any]
-    instrument: str | None = None
+    instrument: str = "training"
     host: str | None = None
     boot_id: str | None = None
     pid: int | None = None
