@@ -23,7 +23,7 @@ import venv
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from installer import get_installer, own_variables, tell
+from installer import ENTRY, get_installer, own_variables, tell
 from steps import Failure, Step, Steps
 
 REPO = Path(__file__).resolve().parents[2]
@@ -127,9 +127,10 @@ class Environment:
             if unfinished.exists():
                 self._forget_damaged()
             unfinished.touch()
-            self._installer = get_installer(step, self.directory, REQUIREMENTS / "lock/uv.txt")
+            self._installer = get_installer(step, self.directory, lock_of("uv"))
             step.title = f"Python {sys.version.split()[0]} and {self._installer.name}"
-        self._install("build tools", "build", *(["flagscale"] if kind.has_host else []))
+        host = [lock_of("flagscale")] if kind.has_host else []
+        self._install("build tools", self._lock_tools(kind), *host)
         with concurrent.futures.ThreadPoolExecutor() as beside:
             builds = [beside.submit(self._build_package)] if kind.has_package else []
             builds += [beside.submit(self._build_helpers)] if kind.has_host else []
@@ -143,11 +144,11 @@ class Environment:
         unfinished.unlink()
 
     def _install_rest(self, kind: Kind) -> None:
-        self._install("packages", *kind.locks)
+        self._install("packages", *map(lock_of, kind.locks))
         if kind.has_torch:
             self._install_torch(may_be_base=kind.has_host)
         for name, lock in kind.apart.items():
-            self._install(name, lock, target=self.directory / "share" / name)
+            self._install(name, lock_of(lock), target=self.directory / "share" / name)
 
     def _open(self) -> None:
         """Makes the bare environment where it is not there, does not work, or is another Python's."""
@@ -170,10 +171,21 @@ class Environment:
             if not files or not all((self.site / file).exists() for file in files):
                 shutil.rmtree(info)
 
-    def _install(self, title: str, *locks: str, target: Path | None = None) -> None:
-        files = [REQUIREMENTS / "lock" / f"{lock}.txt" for lock in locks]
-        count = sum(len(re.findall("^[a-zA-Z0-9]", file.read_text(), re.MULTILINE)) for file in files)
-        words = [word for file in files for word in ("-r", str(file))]
+    def _lock_tools(self, kind: Kind) -> Path:
+        """The lock of the build tools, at the versions of the environment's own locks where these have them:
+        nothing replaces them while they build this package.
+        """
+        tools: dict[str, str] = {}
+        for lock in ("build", *kind.locks):
+            found = {entry.partition("==")[0]: entry for entry in entries_of(lock_of(lock))}
+            tools |= {name: entry for name, entry in found.items() if lock == "build" or name in tools}
+        path = self.directory / "log/build_tools.lock"
+        path.write_text("".join(tools.values()))
+        return path
+
+    def _install(self, title: str, *locks: Path, target: Path | None = None) -> None:
+        count = sum(len(entries_of(lock)) for lock in locks)
+        words = [word for lock in locks for word in ("-r", str(lock))]
         # Without what they say they need: the locks name all of it, except torch.
         words += ["--require-hashes", "--no-deps", "--no-build-isolation"]
         place = ["--upgrade", "--target", str(target)] if target else []
@@ -230,6 +242,16 @@ class Environment:
         with self._steps.step("FlagScale's C++ extension", "flagscale") as step:
             step.run(["make", "-C", str(place), f"LIBEXT={suffix}", "OUT=unfinished"], variables)
             (place / "unfinished").replace(built)
+
+
+def lock_of(name: str) -> Path:
+    """A file of requirements/lock."""
+    return REQUIREMENTS / f"lock/{name}.txt"
+
+
+def entries_of(lock: Path) -> list[str]:
+    """Its packages, each with its hashes."""
+    return ENTRY.split(lock.read_text())[1:]
 
 
 def find_base_torch() -> str:

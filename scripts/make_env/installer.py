@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import re
 import ssl
 import subprocess
 import sys
@@ -29,6 +30,7 @@ VARIABLES = {
     "cert": "SSL_CERT_FILE",
     "client-cert": "SSL_CLIENT_CERT",
 }
+ENTRY = re.compile(r"^(?=[a-zA-Z0-9])", re.MULTILINE)  # a lock is split by it into its head and its packages
 TRUE = {"1", "true", "t", "yes", "y", "on"}
 # Variables of the caller that would lead a tool to another Python, or tell it of a make that is not its own.
 FOREIGN = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX", "MAKEFLAGS", "MFLAGS", "MAKELEVEL"}

@@ -15,7 +15,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from installer import Installer, get_installer
+from installer import ENTRY, Installer, get_installer
 from steps import Failure, Steps
 
 REPO = Path(__file__).resolve().parents[2]
@@ -37,7 +37,6 @@ ALONE = ("flagscale", "accelerate", "oracle", "bridge", "verl")  # installed wit
 OF_TORCH = re.compile(r"torch|triton|(?!nvidia-ml-py)nvidia-|cuda-")
 # vLLM's torch is built for CPUs and does not bring triton, which something else there needs.
 OF_VLLMS_TORCH = re.compile(r"torch")
-ENTRY = re.compile(r"^(?=[a-zA-Z0-9])", re.MULTILINE)
 
 
 def main(options: list[str]) -> int:

@@ -41,15 +41,16 @@ REASONS = (
         "Name the authority's file, as for pip: PIP_CERT=FILE; on Debian: apt-get install ca-certificates",
     ),
     (
-        r"error sending request|[Ff]ailed to (fetch|download)|connection broken|NewConnectionError|timed out"
-        r"|Read timed out|IncompleteRead|HTTP (status|error)|error decoding response body",
+        r"error sending request|[Ff]ailed to (fetch|download)|[Cc]onnection (broken|reset)|NewConnectionError"
+        r"|timed out|IncompleteRead|HTTP (status|error)|error decoding response body",
         UNREACHABLE,
         f"See `python3 -m pip config list` for which one, and whether the network is there. {AGAIN}",
     ),
     (
         r"No solution found|No matching distribution|not found in the package registry|no wheels with a",
         ABSENT,
-        "See `python3 -m pip config list` for the indexes; PYTHON=python3.12 names another Python.",
+        "See `python3 -m pip config list` for the indexes, and whether they answer;"
+        " PYTHON=python3.12 names another Python.",
     ),
     (r"Permission denied|os error 13\b", "a file or directory may not be written", "See which one, below."),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import importlib.util
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +18,20 @@ from tests.conftest import REPO
 
 ROOM = REPO / "scripts/make_env"
 MODULES = ("installer", "steps")
+MAIN = "make_env_main"
 
 
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     """Its modules, which import each other as those of a program do."""
     monkeypatch.syspath_prepend(ROOM)
-    yield SimpleNamespace(**{name: importlib.import_module(name) for name in MODULES})
-    for name in MODULES:
+    modules = {name: importlib.import_module(name) for name in MODULES}
+    spec = importlib.util.spec_from_file_location(MAIN, ROOM / "__main__.py")
+    assert spec and spec.loader
+    sys.modules[MAIN] = main = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(main)
+    yield SimpleNamespace(**modules, main=main)
+    for name in (*MODULES, MAIN):
         del sys.modules[name]
 
 
@@ -74,6 +83,10 @@ def test_a_cache_that_cannot_be_written(parts: SimpleNamespace, tmp_path: Path) 
             "a package index",
         ),
         (
+            "ProtocolError: (\"Connection broken: ConnectionResetError(104, '')\")",
+            "a package index cannot be",
+        ),
+        (
             "cause: Hash mismatch for `six==1.17.0`",
             "a file from the index is not the one whose hash is locked",
         ),
@@ -106,6 +119,40 @@ def test_one_failure_ends_what_runs_beside_it(parts: SimpleNamespace, tmp_path: 
             sleeper = steps.start(["sleep", "600"], {"PATH": "/usr/bin:/bin"}, file.fileno())
         step.run([sys.executable, "-c", "raise SystemExit(1)"], {})
     assert sleeper.wait() == -15
+
+
+def made_up_lock(path: Path, version: str) -> None:
+    """A lock of a package `tool`, whose wheel stands beside it."""
+    wheel = path.with_name(f"tool-{version}-py3-none-any.whl")
+    info = f"tool-{version}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tool.py", "")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tool\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    path.write_text(f"tool=={version} \\\n    --hash=sha256:{digest}\n")
+
+
+def test_build_tools_are_not_replaced_while_they_build(
+    parts: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where an environment's own lock has another version of a build tool (that of vLLM does)."""
+    locks, directory = tmp_path / "requirements/lock", tmp_path / "made"
+    for path in (locks, directory / "log"):
+        path.mkdir(parents=True)
+    made_up_lock(locks / "build.txt", "2")
+    made_up_lock(locks / "own.txt", "1")
+    monkeypatch.setattr(parts.main, "REQUIREMENTS", locks.parent)
+    words = [sys.executable, "-m", "pip", "--python", str(directory / "bin/python")]
+    offline = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(locks), "PIP_CONFIG_FILE": "/dev/null"}
+    pip = parts.installer.Installer("pip", words, [], offline)
+    monkeypatch.setattr(parts.main, "get_installer", lambda *_: pip)
+    made = parts.main.Environment(directory, parts.steps.Steps(directory / "log", tmp_path))
+    for _ in ("new", "completed"):
+        made.make(parts.main.Kind(("own",), has_torch=False, has_package=False))
+        assert [info.name for info in made.site.glob("tool-*")] == ["tool-1.dist-info"]
+        assert "already satisfied: tool==1" in (directory / "log/packages.txt").read_text()
 
 
 def test_what_the_machine_lacks_is_said_before_anything_is_made(tmp_path: Path) -> None:
