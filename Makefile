@@ -64,8 +64,11 @@ demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show wha
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
 
+# Three processes on two cores: many a test waits. The tests of a file are one's, the longest file begins.
+tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
 test: $(TEST) ## test: every test
-	scripts/run_tests $(BIN)/python $(ARGS)
+	$(tests) $(ARGS)
 
 test-all: ## test: everything (an hour); PARTS="lint oracle" for some of it
 	PYTHON="$(PYTHON)" "$(PYTHON)" .ci/parts.py --all $(PARTS)
@@ -77,8 +80,8 @@ hosts: $(TEST) ## test: what is proven over two machines (needs root)
 	$(BIN)/python -m pytest tests/processes/test_flagscale_nodes.py tests/processes/test_rpc_machines.py $(ARGS)
 	$(BIN)/python -m pytest tests/processes/test_trace_membership.py -k containers $(ARGS)
 
-test-hosts: $(TEST) ## test: train with every tree in HOSTS=DIRECTORY, print a table
-	$(BIN)/python -m pytest tests/hosts -m host $(ARGS)
+test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with every tree in HOSTS=DIRECTORY, print a table
+	$(or $(ENVIRONMENT),.venv)/bin/python -m pytest tests/hosts -m host $(ARGS)
 
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)
@@ -87,7 +90,7 @@ tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; 
 	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"
 
 test-fast: $(TEST) ## test: the tests that start no training
-	scripts/run_tests $(BIN)/python -m 'not host and not gpu and not faults and not long and not oracle and not walk' $(ARGS)
+	$(tests) -m 'not host and not gpu and not faults and not long and not oracle and not walk' $(ARGS)
 
 walk: $(TEST) ## test: the README's commands, in fresh environments (minutes)
 	$(BIN)/python -m pytest tests/walk -m walk $(ARGS)

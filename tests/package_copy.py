@@ -10,6 +10,9 @@ from tests.conftest import REPO, RunPython
 
 PAGE = (REPO / "CONTRIBUTING.md").read_text(encoding="utf-8")
 
+# Of pytest in a process of its own: the plugins that happen to be installed take longer to load than it does.
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
 
 class Paragraph:
     """How to add one kind of thing.
@@ -62,7 +65,7 @@ class PackageCopy:
 
     def python(self, *args: object) -> str:
         """What `python ARGS...` prints, with the copy and this repository's tests importable."""
-        done = self._run_python(*args, env={"PYTHONPATH": f"{self._directory}:{REPO}"})
+        done = self._run_python(*args, env={"PYTHONPATH": f"{self._directory}:{REPO}"} | NO_PLUGINS)
         assert done.returncode == 0, done.stdout + done.stderr
         return str(done.stdout)
 

@@ -70,7 +70,7 @@ def test_every_marker_of_a_test_that_make_test_leaves_out_is_some_part_s() -> No
     markers = {row.partition(":")[0] for row in options["markers"]}
     left_out = set(re.findall(r"not (\w+)", options["addopts"]))
     skipped = {"trace", "vllm"}  # where their packages are not
-    run_by_make_test = {"host", "alone"}
+    run_by_make_test = {"host"}
     hardware = {"gpu"}
     assert markers == left_out | skipped | run_by_make_test | hardware
     assert {marker for part in PARTS for marker in part.markers} == left_out | skipped

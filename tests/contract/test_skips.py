@@ -9,6 +9,7 @@ import pytest
 
 from tests import skips
 from tests.conftest import REPO, RunPython
+from tests.package_copy import NO_PLUGINS
 
 SUITE = {
     "tests/gpu/test_card.py": """\
@@ -48,11 +49,11 @@ def run(run_python: RunPython, home: Path, suite: dict[str, str], *options: str,
         (home / name).write_text(text)
     words = ("-m", "pytest", "-p", "tests.skips", "-p", "no:cacheprovider", "--rootdir", home, *options)
     # pytest-xdist makes a child's variables of this process's: what is empty counts as unset
-    done = run_python(*words, "tests", cwd=home, env={"CI": "true" if ci else ""})
+    done = run_python(*words, "tests", cwd=home, env={"CI": "true" if ci else ""} | NO_PLUGINS)
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=["one process", "two processes"])
+@pytest.mark.parametrize("options", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "two processes"])
 def test_what_is_not_named_fails_in_continuous_integration(run_python, tmp_path: Path, options) -> None:
     code, shown = run(run_python, tmp_path, SUITE, *options, ci=True)
     assert code == 1

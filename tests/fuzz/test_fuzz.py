@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.training.rank_records import NodeRecord
+from tests.conftest import RunPython
 from tests.fakes import make_facts, make_header, sample_run
 from tests.fuzz.exchange import exchange_findings, heard, whole
 from tests.fuzz.mutations import MUTATIONS, TEXTS, corpus, mutated
@@ -19,15 +21,31 @@ FILES = 300
 MEMORY_BYTES = 256 << 20
 GOOD = corpus()[0]
 
-# The command line with so much memory; the file is as large as it likes.
+# Command lines with so much memory, one after another; the file is as large as it likes.
 LIMITED = f"""
-import sys
+import contextlib, io, json, sys
 from flagscale_perf.cli import COMMANDS, load_command, main
 from tests.fuzz.target import limit_memory
+encoding, *lines = json.loads(sys.argv[1])
 [load_command(name) for name in COMMANDS]
 limit_memory({MEMORY_BYTES})
-sys.exit(main(sys.argv[1:]))
+results = []
+for words in lines:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding=encoding) for _ in range(2))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    results.append([code, *(each.seek(0) or each.read() for each in (out, err))])
+print(json.dumps(results))
 """
+
+
+def outcomes(
+    run_python: RunPython, lines: list[list[str]], encoding: str = "utf-8"
+) -> list[tuple[int, str, str]]:
+    """Exit code, stdout and stderr of each command line."""
+    done = run_python("-c", LIMITED, json.dumps([encoding, *lines]))
+    assert (done.returncode, done.stderr) == (0, "")
+    return [(code, out, err) for code, out, err in json.loads(done.stdout)]
 
 
 def test_some_hundred_damaged_files_harm_no_command(run_python) -> None:
@@ -99,36 +117,33 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("command", ["report", "watch", "trace-export"])
 def test_a_special_file_is_read_in_bounded_memory_or_refused(
-    run_python, tmp_path: Path, kind: str, command: str
+    run_python: RunPython, tmp_path: Path, kind: str
 ) -> None:
     make, code = SPECIAL[kind]
     path = tmp_path / NAME
     make(path)
-    (words,) = (words for words in commands(path) if words[0] == command and "--all-sessions" not in words)
-    result = run_python("-c", LIMITED, *words)
-    assert (result.returncode, "Traceback" in result.stderr) == (code, False), result.stderr
-    assert bool(result.stdout) == (code == SHOWN)
+    lines = [words for words in commands(path) if "--all-sessions" not in words]
+    for words, (given, out, err) in zip(lines, outcomes(run_python, lines), strict=True):
+        assert (given, "Traceback" in err) == (code, False), (words, err)
+        assert bool(out) == (code == SHOWN), words
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_a_terminal_that_lacks_a_character_gets_its_number(run_python, tmp_path: Path, encoding: str) -> None:
+def test_a_terminal_that_lacks_a_character_gets_its_number(
+    run_python: RunPython, tmp_path: Path, encoding: str
+) -> None:
     path = tmp_path / NAME
     header = make_header(facts=make_facts(hostname="".join(TEXTS)[:5000] + "ü京"))
     path.write_bytes(b"".join(map(encode, [header, *sample_run()[1:]])))
-    for words in commands(path):
-        result = run_python(
-            "-c", f"import sys; sys.stdout.reconfigure(encoding={encoding!r})\n{LIMITED}", *words
-        )
-        assert (result.returncode, result.stderr) == (0, "")
+    for code, _, err in outcomes(run_python, commands(path), encoding):
+        assert (code, err) == (0, "")
 
 
-def test_a_directory_whose_name_would_clear_the_screen(run_python, tmp_path: Path) -> None:
+def test_a_directory_whose_name_would_clear_the_screen(run_python: RunPython, tmp_path: Path) -> None:
     directory = tmp_path / "logs\x1b[2J\u202e\nTraining has failed"
     directory.mkdir()
     (directory / NAME).write_bytes(b"no run file\n")
-    for words in commands(directory / NAME):
-        result = run_python("-c", LIMITED, *words)
-        assert (result.returncode, result.stdout) == (2, "")
-        assert not UNSAFE.search(result.stderr)
+    for code, out, err in outcomes(run_python, commands(directory / NAME)):
+        assert (code, out) == (2, "")
+        assert not UNSAFE.search(err)

@@ -23,7 +23,6 @@ REPO = Path(__file__).parents[2]
 WAIT_S = 120
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize(
     ("slow", "says"),
     [

@@ -14,7 +14,6 @@ import pytest
 
 from tests.planted_waits import MS, pipelines, stragglers, truth
 
-pytestmark = pytest.mark.alone
 ALL, SOME = (1, 2, 4, 8, 16), (1, 2, 16)  # numbers of microbatches
 
 

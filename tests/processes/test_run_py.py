@@ -323,7 +323,8 @@ def test_interrupt_leaves_the_job_running(run_py, starts, tmp_path) -> None:
 def test_a_reader_who_leaves_early_leaves_the_job_running(run_py, tmp_path) -> None:
     code = "import time\nwhile True:\n    time.sleep(0.1)\n    print('flagscale_perf: a line', flush=True)\n"
     (tmp_path / "stand_in.py").write_text(code)
-    line = f"{shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])} | head -1; exit ${{PIPESTATUS[0]}}"
+    typed = shlex.join([sys.executable, str(RUN_PY), *STAND_IN_TASK])
+    line = f"{typed} | grep -m1 ^started; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(
         ["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

@@ -22,7 +22,7 @@ if "flagscale_perf.bench.bandwidth.rank" in sys.orig_argv and os.path.isdir(os.e
     plain = local.MEMORY["copy"]
     def late(world, count):
         run = plain.make(world, count)
-        return lambda: (time.sleep(2), run())
+        return lambda: (time.sleep(0.5), run())
     local.MEMORY["copy"] = local.Local(plain.times, late)
 """
 
@@ -41,7 +41,7 @@ def watch(directory: Path) -> subprocess.Popen[str]:
 
 
 def test_a_planted_slowdown_is_named_and_an_interrupted_run_is_kept(tmp_path: Path) -> None:
-    """A copy takes 2 s longer from the second run on, instead of hundredths; the third run is interrupted."""
+    """A copy takes 0.5 s longer from the second run on, instead of hundredths; the third is interrupted."""
     process = watch(tmp_path)
     try:
         assert process.stdout is not None

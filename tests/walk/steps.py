@@ -63,7 +63,8 @@ RUN = "logs/perf_monitor"  # of the first training
 AGAIN = "enabled"  # of the second one, which is the same
 
 LAUNCH = Step(
-    "torchrun --nproc_per_node=8 -m flagscale_perf.launch pretrain_gpt.py ... --enable-perf-monitor",
+    "torchrun --nproc_per_node=8 -m flagscale_perf.launch flagscale/train/megatron/train_gpt.py ..."
+    " --enable-perf-monitor",
     Place.HOST,
     (Typed(f"{TORCHRUN} -m flagscale_perf.launch {TRAIN} --enable-perf-monitor", "iteration       30/"),),
 )

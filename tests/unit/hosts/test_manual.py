@@ -8,6 +8,8 @@ import pytest
 from flagscale_perf.arguments import PerfConfig
 from flagscale_perf.monitor import PerfMonitor, Training
 from flagscale_perf.spine.errors import PerfError
+from tests.processes.flagscale import AGENT
+from tests.warm_ranks import warm_environment
 
 LOOP = """
 from types import SimpleNamespace
@@ -19,15 +21,24 @@ model = SimpleNamespace(config=config)
 
 
 @pytest.fixture
-def sessions(run_python, tmp_path):
+def run_loop(run_python, tmp_path):
+    """Runs a script with the monitor on, in a warm process."""
+
+    def run(code, **env):
+        script = tmp_path / "loop.py"
+        script.write_text(LOOP + code)
+        options = {"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf"}
+        return run_python(AGENT, "as-it-is", script, env=warm_environment() | options | env)
+
+    return run
+
+
+@pytest.fixture
+def sessions(run_loop, tmp_path):
     """Runs a script; gives its result and (facts, steps, end reason) of each session."""
 
     def run(code, **env):
-        done = run_python(
-            "-c",
-            LOOP + code,
-            env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "FLAGSCALE_PERF_LOG_DIR": "perf"} | env,
-        )
+        done = run_loop(code, **env)
         found = []
         for path in (tmp_path / "perf").glob("perf_records_*.jsonl"):
             rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -78,11 +89,9 @@ with PerfMonitor(model, Training(8, 2, 4, 5, iteration=3, consumed_samples=12)) 
     assert f"flagscale_perf: not available: {missing}" in done.stdout
 
 
-def test_a_loop_with_the_monitors_timers_has_phases(run_python, tmp_path):
-    done = run_python(
-        "-c",
-        LOOP
-        + """
+def test_a_loop_with_the_monitors_timers_has_phases(run_loop, tmp_path):
+    done = run_loop(
+        """
 monitor = PerfMonitor(model, Training(8, 2, 4))
 config.timers = timers = monitor.timers
 timers("optimizer").start()  # nothing yet
@@ -96,11 +105,7 @@ with monitor:
             timers("forward-compute").stop()
             timers("forward-backward").stop()
 """,
-        env={
-            "FLAGSCALE_PERF_ENABLE_MONITOR": "1",
-            "FLAGSCALE_PERF_LOG_DIR": "perf",
-            "FLAGSCALE_PERF_BREAKDOWN": "1",
-        },
+        FLAGSCALE_PERF_BREAKDOWN="1",
     )
     assert (done.returncode, done.stderr) == (0, "")
     (path,) = (tmp_path / "perf").glob("perf_records_*.jsonl")
@@ -136,11 +141,9 @@ def test_a_wrong_variable_is_refused_before_training(monkeypatch):
         PerfMonitor(SimpleNamespace(), Training(8, 2, 4))
 
 
-def test_trainings_of_one_process_leave_neither_models_nor_memory_behind(run_python):
-    done = run_python(
-        "-c",
-        LOOP
-        + """
+def test_trainings_of_one_process_leave_neither_models_nor_memory_behind(run_loop):
+    done = run_loop(
+        """
 import gc, os, time, weakref
 
 class Model:
@@ -165,7 +168,9 @@ while rings() and time.monotonic() < deadline:  # given back when their writers 
     time.sleep(0.02)
 print(rings())
 """,
-        env={"FLAGSCALE_PERF_ENABLE_MONITOR": "1", "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"},
+        RANK="0",
+        WORLD_SIZE="2",
+        LOCAL_RANK="0",
     )
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()

@@ -153,6 +153,7 @@ def test_what_reaches_flagscales_ssh_runner_is_refused_or_harmless_there(config,
     config["experiment"]["runner"]["hostfile"] = str(tmp_path / "hosts")
     config["experiment"]["envs"] = {"CUDA_VISIBLE_DEVICES": "0"}
     config["train"]["system"]["save_interval"] = 5
+    expected, code = [], []
     for value in HOSTILE:
         jobs: list[dict[str, Any]] = []
 
@@ -166,16 +167,16 @@ def test_what_reaches_flagscales_ssh_runner_is_refused_or_harmless_there(config,
             assert jobs == []
             continue
         texts = [str(leaf) for leaf in values(jobs)]
-        words = shlex.join(texts)
-        code = f'cmd="{words}"\nbash -c "printf \'%s\\0\' $cmd"'
-        done = subprocess.run(
-            ["/bin/bash", "-c", code],
-            cwd=tmp_path,
-            capture_output=True,
-            check=False,
-            env={"PATH": os.environ["PATH"]},
-        )
-        assert done.stdout.decode().split("\0")[:-1] == texts
+        expected += texts
+        code.append(f'cmd="{shlex.join(texts)}"\nbash -c "printf \'%s\\0\' $cmd"\n')
+    done = subprocess.run(
+        ["/bin/bash", "-c", "".join(code)],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
+    assert done.stdout.decode().split("\0")[:-1] == expected
     assert not list(tmp_path.rglob("pwned"))
 
 

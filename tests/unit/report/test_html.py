@@ -19,6 +19,7 @@ from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.training.analysis.blocks import report_of
 from flagscale_perf.training.analysis.report import TrainingReport
 from tests import reports
+from tests.every_block import every_block
 from tests.golden import golden
 
 LIBRARY = "/* here is plotly.js */"
@@ -79,8 +80,8 @@ def without_assets(page: str) -> str:
     return re.sub("sha256-[A-Za-z0-9+/=]+", "sha256-...", page)
 
 
-def test_a_small_page() -> None:
-    assert without_assets(render_page(report_of(reports.small()), LIBRARY)) == golden("report.html")
+def test_every_kind_of_block() -> None:
+    assert without_assets(render_page(every_block(), LIBRARY)) == golden("every_block.html")
 
 
 @pytest.mark.parametrize("make", MAKERS)

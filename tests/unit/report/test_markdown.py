@@ -8,16 +8,14 @@ import pytest
 
 from flagscale_perf.report.markdown import escaped, render
 from flagscale_perf.spine.records import RunEnd
-from flagscale_perf.training.analysis import blocks
-from flagscale_perf.training.analysis.fold import read_report
+from tests.every_block import every_block
 from tests.fakes import make_facts, make_header, make_step
 from tests.golden import golden
-from tests.synthetic import TROUBLED, write
 from tests.unit.report.test_text import report_of
 
 
-def test_a_run_in_trouble(tmp_path: Path) -> None:
-    assert render(blocks.report_of(read_report(write(TROUBLED, tmp_path)))) == golden("report_troubled.md")
+def test_every_kind_of_block() -> None:
+    assert render(every_block()) == golden("every_block.md")
 
 
 @pytest.mark.parametrize(

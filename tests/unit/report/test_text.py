@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
-from flagscale_perf.analysis.blocks import Report
+from flagscale_perf.analysis.blocks import Block, Report
 from flagscale_perf.report.text import brief, render
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis import blocks
 from flagscale_perf.training.analysis.fold import read_report
 from flagscale_perf.training.records import Record
+from tests.every_block import every_block
 from tests.fakes import make_event, make_facts, make_header, make_interval, make_phases, make_step, sample_run
 from tests.golden import golden
 from tests.synthetic import TROUBLED, write
@@ -22,6 +24,12 @@ def report_of(directory: Path, records: list[Record], tail: bytes = b"") -> Repo
     path = directory / NAME
     path.write_bytes(b"".join(map(encode, records)) + tail)
     return blocks.report_of(read_report(path))
+
+
+def test_every_kind_of_block() -> None:
+    report = every_block()
+    assert {type(each) for section in report.sections for each in section.blocks} == {*get_args(Block)}
+    assert render(report) == golden("every_block.txt")
 
 
 def test_a_whole_run(tmp_path: Path) -> None:

@@ -58,9 +58,7 @@ def troubled_run() -> LiveRun:
     return run
 
 
-@pytest.mark.parametrize(
-    ("width", "name"), [(100, "watch.txt"), (60, "watch_60.txt"), (48, "watch_narrow.txt")]
-)
+@pytest.mark.parametrize(("width", "name"), [(100, "watch.txt"), (48, "watch_narrow.txt")])
 def test_the_whole_screen(width: int, name: str) -> None:
     shown = as_text(
         Frame(troubled_run().report(True, NOW_NS), ("perf_records_20240129_103000.jsonl",)), width

@@ -11,7 +11,7 @@ from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, NamedTuple, cast, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flagscale_perf import __version__
@@ -25,6 +25,8 @@ from tests.fakes import make_step
 
 _hot: Any = pytest.importorskip("flagscale_perf.spine._hot", reason="the extension is not built")
 LAYOUTS = {type_: known.layout for type_, known in TYPES.items() if known.layout is not None}
+# All types are packed by the same few kinds of fields: together they get several hundred examples.
+OF_EACH_TYPE = settings(max_examples=settings.default.max_examples // 3)
 # What `Ring.put` counts as a drop; anything else would go to the wall of the hooks.
 DROP = (struct.error, OverflowError, TypeError, AttributeError, LookupError)
 
@@ -110,6 +112,7 @@ def both(layout: Layout, sequence: int, record: Any) -> tuple[tuple[bytes, str],
 
 
 @pytest.mark.parametrize("record_type", LAYOUTS)
+@OF_EACH_TYPE
 @given(data=st.data(), sequence=st.integers(0, 2**64 - 1))
 def test_the_bytes_of_every_type_of_record_are_those_of_plain_python(
     record_type: Any, data: st.DataObject, sequence: int
@@ -121,6 +124,7 @@ def test_the_bytes_of_every_type_of_record_are_those_of_plain_python(
 
 
 @pytest.mark.parametrize("record_type", LAYOUTS)
+@OF_EACH_TYPE
 @given(data=st.data())
 def test_what_does_not_fit_is_the_same_kind_of_exception_and_changes_no_byte(
     record_type: Any, data: st.DataObject

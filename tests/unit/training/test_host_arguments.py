@@ -76,6 +76,7 @@ def test_of_the_environment_only_what_changes_the_speed() -> None:
 @given(st.dictionaries(st.text(), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | st.complex_numbers(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
-)))  # fmt: skip
+    max_leaves=10,  # a hundred by default, and a second for every six namespaces
+), max_size=5))  # fmt: skip
 def test_any_namespace_becomes_json(arguments) -> None:
     assert json.loads(dump(recorded(arguments))) is not None

@@ -16,7 +16,7 @@ from flagscale_perf.training.analysis.compare import compare, report_of
 from tests.fakes import make_interval
 from tests.golden import golden
 from tests.run_files import steady, write
-from tests.unit.report.test_html import LIBRARY, Page, without_assets
+from tests.unit.report.test_html import Page
 
 
 def sample(directory: Path) -> Comparison:
@@ -39,7 +39,7 @@ def sample(directory: Path) -> Comparison:
 
 @pytest.mark.parametrize(
     ("name", "render"),
-    [("compare.txt", text.render), ("compare.md", markdown.render), ("compare.json", json.render)],
+    [("compare.txt", text.render), ("compare.json", json.render)],
 )
 def test_every_format_is_as_promised(tmp_path, name, render) -> None:
     assert render(report_of(sample(tmp_path))) == golden(name)
@@ -71,10 +71,6 @@ def test_other_sizes_and_missing_phases_are_said(tmp_path) -> None:
         "the runs differ in model, batch or world size: times are GPU-us/token, not ms per iteration" in shown
     )
     assert "no phases: not every run has them (--perf-breakdown records them)" in shown
-
-
-def test_the_page_is_as_promised(tmp_path) -> None:
-    assert without_assets(html.render_page(report_of(sample(tmp_path)), LIBRARY)) == golden("compare.html")
 
 
 def test_the_figure_has_both_runs(tmp_path) -> None:

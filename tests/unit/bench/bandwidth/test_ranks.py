@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from flagscale_perf.bench.bandwidth import ranks
 from flagscale_perf.bench.bandwidth.job import Job
 from flagscale_perf.spine.errors import PerfError
+from tests.warm_ranks import POINTS_TO_STDOUT, make_python_warm
 
 JOB = Job(2, "gloo", ("all_reduce", "reduce_scatter", "scatter"), (1024, 4096), (4096,), 2, 0.001, 8192)
 OUT, IN = "out of place", "in place"
 
 
+@pytest.fixture
+def warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_python_warm(tmp_path, monkeypatch, POINTS_TO_STDOUT)
+
+
+@pytest.mark.usefixtures("warm")
 def test_every_point_of_the_job_is_measured() -> None:
     points = list(ranks.run(JOB, ranks.port_of(None)))
     assert len(points) == JOB.planned == 17
@@ -42,6 +51,7 @@ def test_every_point_of_the_job_is_measured() -> None:
     assert all(point.dur_ns > 0 for point in points)
 
 
+@pytest.mark.usefixtures("warm")
 def test_levels_of_two_nodes_are_measured_apart() -> None:
     """Four ranks of this machine, two on each of two nodes that it says they are on."""
     job = Job(4, "gloo", ("all_gather",), (1024,), (64,), 2, 0.001, 8192, nodes=(0, 0, 1, 1))
@@ -61,11 +71,13 @@ def test_levels_of_two_nodes_are_measured_apart() -> None:
     }
 
 
+@pytest.mark.usefixtures("warm")
 def test_one_rank_measures_its_memory_alone() -> None:
     job = Job(1, "gloo", (), (1024,), (), 2, 0.001, 8192)
     assert [point.case["op"] for point in ranks.run(job, ranks.port_of(None))] == ["copy", "triad"]
 
 
+@pytest.mark.usefixtures("warm")
 def test_a_rank_that_fails_is_named_and_ends_the_others() -> None:
     job = Job(2, "gloo", ("all_reduce", "no_such"), (1024,), (), 2, 0.001, 8192)
     with pytest.raises(PerfError, match="rank [01] failed: .*no_such.*; what was measured before is kept"):
@@ -73,7 +85,7 @@ def test_a_rank_that_fails_is_named_and_ends_the_others() -> None:
 
 
 def test_who_stops_listening_ends_the_ranks() -> None:
-    """The fixture that looks for leftovers would see them."""
+    """Cold ones, our children: the fixture that looks for leftovers would see them."""
     points = ranks.run(JOB, ranks.port_of(None))
     next(points)
     points.close()

@@ -14,6 +14,12 @@ from flagscale_perf.profile.records import CollectiveRecord, RankRecord, WindowR
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord
 from tests.unit.hosts.profiling.test_own_model import SMALL
+from tests.warm_ranks import make_python_warm
+
+
+@pytest.fixture(autouse=True)
+def _warm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_python_warm(tmp_path, monkeypatch)
 
 
 def _run(tmp_path: Path, tensor: int, pipeline: int, **changed: int) -> OwnRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +20,7 @@ from flagscale_perf.spine.errors import PerfError
 
 B, S, LAYERS, HEADS, WIDTH = 2, 64, 4, 4, 64  # of the small Qwen3
 TRAIN = Setup("small", B, S, "float32")
+of_the_small_model = functools.cache(functools.partial(predict, config=None))
 
 
 def measured_bytes(setup: Setup) -> int:
@@ -43,12 +45,12 @@ def measured_bytes(setup: Setup) -> int:
     ids=["train", "inference"],
 )
 def test_the_peak_of_a_real_step(setup: Setup) -> None:
-    found = predict(setup, None)
+    found = of_the_small_model(setup)
     assert found.peak_bytes == pytest.approx(measured_bytes(setup), rel=0.05)
 
 
 def test_flops_are_the_formulas_and_the_scores_that_the_backward_makes_again() -> None:
-    found = predict(TRAIN, None)
+    found = of_the_small_model(TRAIN)
     scores = LAYERS * 2 * B * HEADS * S * S * WIDTH
     assert found.flops_calculator is not None
     assert found.flops == found.flops_calculator + scores
@@ -61,7 +63,7 @@ def test_a_forward_pass_is_exactly_the_formulas() -> None:
 
 
 def test_what_is_held_for_parameters_gradients_and_optimizer() -> None:
-    found = predict(TRAIN, None)
+    found = of_the_small_model(TRAIN)
     assert found.parameter_bytes == found.gradient_bytes == 4 * found.parameters
     assert 0 <= found.optimizer_bytes - 8 * found.parameters < 1000  # and a count of steps each
     assert sum(found.at_peak.values()) == found.peak_bytes

@@ -19,7 +19,7 @@ def factors(dtype, m=64, k=96, n=80, batch=()):
 @pytest.mark.parametrize("batch", [(), (3,)])
 def test_a_right_product_passes_whatever_chance_says(dtype, batch):
     left, right = factors(dtype, batch=batch)
-    assert all(is_product(left @ right, left, right, seed=seed) for seed in range(50))
+    assert all(is_product(left @ right, left, right, seed=seed) for seed in range(25))
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -28,15 +28,15 @@ def test_a_wrong_one_is_seen_at_least_as_often_as_promised(dtype):
     for spoil in (lambda p: p[5].roll(1), lambda p: p[5] * 2, lambda p: torch.zeros_like(p[5])):
         product = left @ right
         product[5] = spoil(product)
-        passed = sum(is_product(product, left, right, rounds=4, seed=seed) for seed in range(200))
-        assert passed <= 200 / 2**4 * 2
+        passed = sum(is_product(product, left, right, rounds=4, seed=seed) for seed in range(100))
+        assert passed <= 100 / 2**4 * 2
 
 
 def test_one_wrong_entry_far_above_rounding_is_always_seen():
     left, right = factors(torch.float32)
     product = left @ right
     product[3, 4] += 10
-    assert not any(is_product(product, left, right, seed=seed) for seed in range(50))
+    assert not any(is_product(product, left, right, seed=seed) for seed in range(25))
 
 
 def test_another_shape_and_what_is_no_number_are_refused():
@@ -61,6 +61,6 @@ def test_columns_that_cancel_each_other_do_not_make_a_right_product_wrong() -> N
     column = torch.randn(64, 1).to(torch.bfloat16)
     left, right = torch.randn(1000, 64).to(torch.bfloat16), torch.cat([column, column * 1.01], dim=1)
     product = left @ right
-    assert all(is_product(product, left, right, seed=seed) for seed in range(50))
+    assert all(is_product(product, left, right, seed=seed) for seed in range(25))
     product[7, 1] += 100
     assert not is_product(product, left, right, seed=1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flagscale_perf.analysis.runs import Found, Unread, find_runs
-from flagscale_perf.report import csv, html, markdown, text
+from flagscale_perf.report import csv, html, text
 from flagscale_perf.report import json as as_json
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
@@ -22,7 +22,7 @@ from flagscale_perf.training.summary.totals import RunTotals
 from tests.fakes import MS, SECOND, make_facts, make_header, make_interval, make_step
 from tests.golden import golden
 from tests.run_files import steady, write
-from tests.unit.report.test_html import LIBRARY, Page, charts_of, without_assets
+from tests.unit.report.test_html import LIBRARY, Page, charts_of
 
 SESSION = "20240129_103000"
 
@@ -52,15 +52,11 @@ def several(directory: Path) -> RunList:
 
 @pytest.mark.parametrize(
     ("name", "render"),
-    [("runs.txt", text.render), ("runs.md", markdown.render), ("runs.json", as_json.render),
+    [("runs.txt", text.render), ("runs.json", as_json.render),
      ("runs.csv", csv.render)],
 )  # fmt: skip
 def test_every_format_is_as_promised(tmp_path, name, render) -> None:
     assert render(report_of(several(tmp_path))) == golden(name)
-
-
-def test_the_page_is_as_promised(tmp_path) -> None:
-    assert without_assets(html.render_page(report_of(several(tmp_path)), LIBRARY)) == golden("runs.html")
 
 
 def test_the_list_fits_80_columns(tmp_path) -> None:
