@@ -150,13 +150,13 @@ class PerfConfig:
 
     enable_perf_monitor: bool = _option(False, parse_bool, "switch the performance monitor on")
     perf_log_interval: int = _option(10, _parse_count, "iterations between two lines of the log", "N")
-    perf_log_first: bool = _option(False, parse_bool, "begin the log with a line of iteration 1 alone")
     perf_log_dir: str = _option(
         "logs/perf_monitor",
         _parse_directory,
         "directory of the monitor's files, the same on all nodes",
         "PATH",
     )
+    perf_log_first: bool = _option(False, parse_bool, "begin the log with a line of iteration 1 alone")
     perf_console_output: bool = _option(False, parse_bool, "print the log's lines to the console, too")
     perf_memory_tracking: bool = _option(True, parse_bool, "record device memory")
     perf_breakdown: bool = _option(False, parse_bool, "split the iteration's time into phases, and show them")

@@ -83,8 +83,8 @@ def test_every_flag_reaches_its_field():
     assert config == PerfConfig(
         True,
         7,
-        True,
         "d",
+        True,
         True,
         False,
         True,
