@@ -64,8 +64,8 @@ demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show wha
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
 
-# Three processes on two cores: many a test waits. The tests of a file are one's, the longest file begins.
-tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+# The tests of a file are one process's; the longest file begins.
+tests = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(TEST) ## test: every test
 	$(tests) $(ARGS)
