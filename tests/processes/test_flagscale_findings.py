@@ -25,7 +25,7 @@ SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
 # Rates need 20 settled steps, and a busy machine may make more of the first ones slow.
 ITERATIONS, SAMPLES, SAVE_EVERY, SLOW_UNTIL = 32, 4, 16, 11
 SAMPLE_S, CHECKPOINT_S, START_S, PACE_S = 0.025, 0.8, 0.35, 0.16
-STAGE_ITERATIONS, MICROBATCHES, EXCESS_S = 24, 12, 0.02  # so many that the bubble is within its limit
+STAGE_ITERATIONS, MICROBATCHES, EXCESS_S = 32, 12, 0.02  # so many that the bubble is within its limit
 RANK_ITERATIONS, RANK_EXCESS_S = 30, 0.12
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.02"}
 STAGE_PADS = {"PADDED_FORWARD_S": "0.002", "PADDED_BACKWARD_S": "0.004"}
