@@ -64,7 +64,7 @@ demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show wha
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
 
-# The tests of a file are one process's; the longest file begins.
+# The tests of one file stay in one process; the longest file starts first (tests/durations.py).
 tests = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(TEST) ## test: every test

@@ -96,12 +96,15 @@ class FlopsCommand(Command):
         if args.json:
             print(json.dumps(table.as_dict(), indent=2))
         else:
-            print(render(report_of(table, length)), end="")
+            why = shape.hardware_unknown or f"--core {args.core} has no formula for this model"
+            print(render(report_of(table, length, why)), end="")
         return 0
 
 
-def report_of(table: FlopsTable, seq_length: int) -> Report:
-    """Exact FLOPs, and each component's share of all the work, attention counted in full."""
+def report_of(table: FlopsTable, seq_length: int, why_unknown: str) -> Report:
+    """Exact FLOPs, and each component's share of all the work, attention counted in full. `why_unknown`: said
+    of hardware FLOPs where the table has none.
+    """
     work = sum(sum(parts.values()) for parts in table.components.values())
     shown = {
         key: label
@@ -117,8 +120,8 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
         for name, label in _TOTALS.items()
         if table.totals[name] is not None
     ]
-    unknown = "hardware FLOPs are not known: the recomputation varies by stage and micro-batch"
     is_known = table.totals["hardware_flops_causal_half"] is not None
+    notes = [] if is_known else [Note(f"hardware FLOPs are not known: {why_unknown}")]
     return Report(
         title=(
             f"{table.family}, {table.parameters:,} parameters,"
@@ -130,7 +133,7 @@ def report_of(table: FlopsTable, seq_length: int) -> Report:
                 "components", "", "", [Table(("component", *shown.values(), "share"), rows, 1 + len(shown))]
             ),
             Section("totals", "", "", [Table(("FLOPs of one step", "all"), totals, 1)]),
-            Section("unknown", "", "", [] if is_known else [Note(unknown)]),
+            Section("unknown", "", "", notes),
         ],
         content=table,
     )

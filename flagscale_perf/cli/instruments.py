@@ -31,7 +31,7 @@ EXPORTS = {"trace": "flagscale_perf.trace.export.formats"}
 # somewhere, among anybody's lines. Those of the second kind may be compressed, and whole directories of them.
 LOGS = {b"ZeroMQ Performance Log": "rpc"}
 MARKS = {b"[TQ-TRACE] ": "trace", b"[TQ-DETAIL] ": "trace"}
-FIRST = "training"  # where nothing tells
+FIRST = "training"  # taken where nothing says which instrument it is
 
 
 def load_records() -> None:

@@ -58,7 +58,7 @@ class Field(NamedTuple):
 
 def fields_of(record_type: type) -> list[Field]:
     """In their order."""
-    defaults = getattr(record_type, "_field_defaults", vars(record_type))  # vars: of a dataclass
+    defaults = getattr(record_type, "_field_defaults", vars(record_type))  # a NamedTuple's, or a dataclass's
     return [
         _field(name, get_args(hint) if _is_union(hint) else (hint,), defaults.get(name, ...))
         for name, hint in get_type_hints(record_type).items()

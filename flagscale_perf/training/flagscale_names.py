@@ -6,7 +6,7 @@ docs/from_perf_monitor.md has the table, with what differs in the figures themse
 
 from __future__ import annotations
 
-# Where, and there: its name -> the figure here. A curve is one of TensorBoard and W&B.
+# In each kind of file: FlagScale's name -> the key of the figure here. Curves are TensorBoard's and W&B's.
 LOGS, STATISTICS, CURVES = "iteration_logs", "final_statistics", "TensorBoard"
 NAMES: dict[str, dict[str, str]] = {
     LOGS: {

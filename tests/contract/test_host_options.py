@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from flagscale_perf.flops.uncounted import UNCOUNTED
-from tests.hosts.trees import MISSING, places
+from tests.hosts.trees import MISSING, source_trees
 from tests.processes import flagscale as fs
 
 REPO = Path(__file__).parents[2]
@@ -153,9 +153,9 @@ def test_every_option_of_the_installed_host_is_in_a_list() -> None:
 
 
 def test_every_option_of_the_trees_is_in_a_list() -> None:
-    if not places():
+    if not source_trees():
         pytest.skip(MISSING)
-    options = held(places())
+    options = held(source_trees())
     assert {"hidden_size", "use_engram"} <= {each.name for each in options}
     assert unknown(options) == []
 

@@ -17,7 +17,7 @@ import pytest
 
 from flagscale_perf.flops_calculator import ModelShape, count
 from tests.contract.test_from_perf_monitor import FILES, PAGE
-from tests.hosts.trees import MISSING, places
+from tests.hosts.trees import MISSING, source_trees
 
 pytestmark = pytest.mark.host
 FOLDER = "flagscale/train/perf_monitor"
@@ -81,9 +81,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def said(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> dict[str, Any]:
     """What the monitor of the first tree that has one says, run as it is."""
     tree = tmp_path_factory.mktemp("tree")
-    if not places():
+    if not source_trees():
         pytest.skip(MISSING)
-    if not any(unpack(place, tree) for place in places()):
+    if not any(unpack(place, tree) for place in source_trees()):
         pytest.skip("no tree there has a performance monitor of its own")
     for package in (tree / "flagscale", tree / "flagscale" / "train"):
         (package / "__init__.py").touch()  # nothing else of the host is imported

@@ -59,6 +59,11 @@ def places() -> list[Path]:
     return [place for place in found if place.is_dir() or place.name.endswith(ARCHIVES)]
 
 
+def source_trees() -> list[Path]:
+    """Those that have more than Megatron-Core, which is all that a wheel has."""
+    return [place for place in places() if place.suffix != ".whl"]
+
+
 def name_of(place: Path) -> str:
     """Such as "flagscale 69487e3": the commit at the end of its name, or the one a checkout is at; of a
     wheel, package and version.

@@ -22,11 +22,12 @@ from tests.processes.slept import Said, said, slept
 pytestmark = pytest.mark.host
 
 SLOWED_PARTS = Path(__file__).with_name("slowed_parts.py")
-# Rates need 20 settled steps, and a busy machine may make more of the first ones slow.
-ITERATIONS, SAMPLES, SAVE_EVERY, SLOW_UNTIL = 32, 4, 16, 11
+# Rates need 20 settled steps, and on a busy machine a slow start may take half of them (`training.settled`).
+ITERATIONS = 42
+SAMPLES, SAVE_EVERY, SLOW_UNTIL = 4, 21, 11
 SAMPLE_S, CHECKPOINT_S, START_S, PACE_S = 0.025, 0.8, 0.35, 0.16
-STAGE_ITERATIONS, MICROBATCHES, EXCESS_S = 32, 12, 0.02  # so many that the bubble is within its limit
-RANK_ITERATIONS, RANK_EXCESS_S = 30, 0.12
+MICROBATCHES, EXCESS_S = 12, 0.02  # so many that the bubble is within its limit
+RANK_EXCESS_S = 0.12
 PADS = {"PADDED_FORWARD_S": "0.01", "PADDED_BACKWARD_S": "0.02"}
 STAGE_PADS = {"PADDED_FORWARD_S": "0.002", "PADDED_BACKWARD_S": "0.004"}
 MONITOR = ("--enable-perf-monitor", "--perf-breakdown", "--perf-max-overhead", 100, "--perf-log-dir", "perf")
@@ -161,7 +162,7 @@ def test_the_arguments_of_the_run_are_in_its_header(slow_parts: Run) -> None:
 
 def test_a_slow_stage(tmp_path: Path) -> None:
     batch = ["--micro-batch-size", 1, "--global-batch-size", MICROBATCHES]
-    more = ["--pipeline-model-parallel-size", 2, *batch, "--train-iters", STAGE_ITERATIONS]
+    more = ["--pipeline-model-parallel-size", 2, *batch, "--train-iters", ITERATIONS]
     run = train(tmp_path, f"backward:{EXCESS_S}:calls:1", *more, ranks=2, **STAGE_PADS)
     # By each stage's own clock: half of what the last one works longer would go to the first, for every
     # micro-batch but one.
@@ -179,7 +180,7 @@ def test_a_slow_stage(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def slow_rank(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Rank 1 works longer in its forward pass."""
-    more = ["--train-iters", RANK_ITERATIONS, "--perf-log-interval", 5]
+    more = ["--train-iters", ITERATIONS, "--perf-log-interval", 5]
     plants = f"forward:{RANK_EXCESS_S}:calls:1"
     return train(tmp_path_factory.mktemp("slow_rank"), plants, *more, ranks=2, **PADS)
 
@@ -203,7 +204,7 @@ def test_a_slow_rank_is_found(slow_rank: Run) -> None:
 
 def test_a_slow_rank_is_named_while_the_run_lasts(slow_rank: Run) -> None:
     perf = slow_rank.directory / "perf"
-    planted_ns = statistics.median(excesses_ns(slow_rank, range(2, RANK_ITERATIONS + 1)))
+    planted_ns = statistics.median(excesses_ns(slow_rank, range(2, ITERATIONS + 1)))
     named, *_ = fs.records(perf, "straggler")
     assert (named["ranks"], named["phase"], named["against"]) == ([1], "forward", "peers")
     assert not named["is_over"]

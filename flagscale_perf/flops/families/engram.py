@@ -11,9 +11,8 @@ def engram(tape: Tape, layer: int, x: bool) -> bool:
     h, sizes = tape.shape.hidden, tape.shape.engram
     if sizes is None or layer not in sizes.layers:
         raise PerfError("model: this family needs engram_layer_ids, engram_vocab_size and n_embed_per_ngram")
-    tape.parameters += (
-        sizes.tables[sizes.layers.index(layer)] + 2 * h
-    )  # a norm of its key and one of its value
+    # with a norm of the key and one of the value
+    tape.parameters += sizes.tables[sizes.layers.index(layer)] + 2 * h
     # what was looked up, E -> h twice; the gate between query and key is elementwise
     y = tape.linear(Weight("engram.key_proj", sizes.width, h, bias=True), tape.trained)
     y |= tape.linear(Weight("engram.value_proj", sizes.width, h, bias=True), tape.trained)
