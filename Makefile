@@ -64,8 +64,8 @@ demo-trace: $(TRACE_READY) ## run: train over a real TransferQueue, and show wha
 demo-profile: $(RUN) ## run: profile a small Qwen3 on the CPU
 	scripts/demo_profile $(BIN)/python outputs/profile
 
-# The tests of one file stay in one process; the longest file starts first (tests/durations.py).
-tests = $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# The tests of one file stay in one process; the longest file starts first (tests/durations.py). Three, as trainings wait half of the time.
+tests = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 test: $(TEST) ## test: every test
 	$(tests) $(ARGS)
