@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import Any
 
-from flagscale_perf.analysis.blocks import Boxes, HeatMap, Line, Panel, Series, Waterfall
+from flagscale_perf.analysis.blocks import Boxes, HeatMap, Layer, Line, Panel, Series, Waterfall
 from flagscale_perf.report.axes import title_of, value_range
 from flagscale_perf.report.format import shown
 from flagscale_perf.report.palette import HEAT_MAP
@@ -138,6 +138,15 @@ def _style(line: Line, shade: str) -> Chart:
     return {}
 
 
+def _cells(layer: Layer, where: str) -> Chart:
+    """How the colours are explained, and a cell that is pointed at."""
+    if layer.unit == "share":
+        scale, words = {"title": _title(layer.label), "tickformat": ".0%"}, "%{z:.1%}"
+    else:
+        scale, words = {"title": _title(f"{layer.label}, {layer.unit}")}, f"%{{z:.1f}} {layer.unit}"
+    return {"colorbar": scale | _COLOUR_BAR, "hovertemplate": f"{where}{words}<extra></extra>"}
+
+
 def _map(heat: HeatMap) -> Chart:
     """All layers, of which the first is shown."""
     traces: list[Chart] = [
@@ -150,9 +159,7 @@ def _map(heat: HeatMap) -> Chart:
             "visible": place == 0,
             "colorscale": HEAT_MAP,
             "hoverongaps": False,
-            "colorbar": {"title": _title(f"{layer.label}, {layer.unit}")} | _COLOUR_BAR,
-            "hovertemplate": f"{heat.row_name} %{{y}}, {_where(heat)}<br>"
-            f"{layer.label} %{{z:.1f}} {layer.unit}<extra></extra>",
+            **_cells(layer, f"{heat.row_name} %{{y}}, {_where(heat)}<br>{layer.label} "),
         }
         for place, layer in enumerate(heat.layers)
     ]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from flagscale_perf.analysis.blocks import (
     Boxes,
     BoxRow,
@@ -87,6 +89,17 @@ def test_a_heat_map_shows_its_first_layer_and_outlines() -> None:
     assert (work["x"], work["y"], work["z"]) == ([1, 11, 20], ["0", "1"], [[10.0, 10.0], [15.0, None]])
     (outline,) = chart["layout"]["shapes"]
     assert (outline["x0"], outline["x1"], outline["y0"], outline["y1"]) == (11, 20, 0.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("unit", "title", "pointed_at"),
+    [("share", "Busy", "Busy %{z:.1%}"), ("ms", "Busy, ms", "Busy %{z:.1f} ms")],
+)
+def test_a_share_in_a_heat_map_is_in_percent(unit: str, title: str, pointed_at: str) -> None:
+    layers = [Layer("Busy", unit, [[0.5]])]
+    (cells,) = chart_of(HeatMap("k", "Processes", "process", ["a"], "second", None, [0, 1], layers))["data"]
+    assert title in cells["colorbar"]["title"]["text"]
+    assert pointed_at in cells["hovertemplate"]
 
 
 def test_a_waterfall_has_a_trace_for_each_label_and_bars_behind_each_other() -> None:
