@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from flagscale_perf.analysis.compare.bootstrap import deviation, mean, median
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.analysis.compare.judge import SAME
+from flagscale_perf.analysis.compare.judge import UNDECIDED
 from flagscale_perf.training.analysis.compare import compare
 from tests.processes import flagscale as fs
 from tests.processes import padded_stages
@@ -104,8 +104,8 @@ def _alternating(runs: Runs) -> list[tuple[Sequence[Path], Sequence[Path]]]:
 
 def _rate(pairs: Sequence[tuple[Sequence[Path], Sequence[Path]]], options: CompareOptions) -> Rate:
     found = [compare(base, new, options) for base, new in pairs]
-    different = sum(one.whole.verdict != SAME for one in found)
-    named = sum(any(row.verdict != SAME for row in one.phases) for one in found)
+    different = sum(one.whole.verdict != UNDECIDED for one in found)
+    named = sum(any(row.verdict != UNDECIDED for row in one.phases) for one in found)
     backward_first = sum(one.culprits[:1] == ["backward"] for one in found)
     return Rate(len(found), different, named, backward_first, median([one.smallest_visible for one in found]))
 

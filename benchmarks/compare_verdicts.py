@@ -21,11 +21,10 @@ from flagscale_perf.analysis.compare.compare import (
     MEDIAN,
     NOT_SLOWER,
     STATISTICS,
-    UNDECIDED,
     Gate,
     gate,
 )
-from flagscale_perf.analysis.compare.judge import SLOWER, Judge
+from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Judge
 from tests.simulated import Process, simulate
 
 STEPS, LIMIT, NOISE, MOST = 60, 0.03, 0.01, 2048

@@ -16,7 +16,16 @@ from flagscale_perf.analysis.compare.compare import (
     Gate,
     RunEntry,
 )
-from flagscale_perf.analysis.compare.judge import FASTER, MAX_RUNS, SAME, SLOWER, UNKNOWN, WHOLE, Needed, Row
+from flagscale_perf.analysis.compare.judge import (
+    FASTER,
+    MAX_RUNS,
+    SLOWER,
+    UNDECIDED,
+    UNKNOWN,
+    WHOLE,
+    Needed,
+    Row,
+)
 
 _JUDGED = {
     MEDIAN: "the median time of {}: what a usual one takes",
@@ -59,8 +68,12 @@ def _title(result: Comparison) -> Cell:
     whole = result.whole
     if result.same_run is not None:
         return f"A run is compared with itself: {result.same_run} is BASE and NEW"
-    if whole.verdict == SAME:
-        return (f"NEW against BASE: {SAME} shown (", _change(whole.share), ", less than noise)")
+    if whole.verdict == UNDECIDED:
+        found = ("change ", *_with_interval(whole))
+        if result.gate is not None and result.gate.outcome == NOT_SLOWER:
+            limit = Quantity(result.gate.limit, "share", 2)
+            return ("NEW is not slower than BASE by more than ", limit, ": ", *found)
+        return ("Undecided whether NEW is slower than BASE: ", *found)
     named = f", above all in {result.culprits[0]}" if result.culprits else ""
     return (f"NEW is {whole.verdict} than BASE by ", Quantity(abs(whole.share or 0.0), "share", 2), named)
 
@@ -73,12 +86,38 @@ def _sentences(result: Comparison, noun: Noun) -> list[Cell]:
     visible = Quantity(result.smallest_visible, "share", 2)
     return [
         f"judged is {_JUDGED[result.judged].format(an_one)}",
-        ("change ", _change(whole.share), ", 95 % interval ", _change(whole.share_low), " to ",
-         _change(whole.share_high),
-         "; a change of more than ", visible, " would be more than noise"),
+        ("change ", *_with_interval(whole), "; a change of more than ", visible, " would be more than noise"),
+        *_undecided(result, noun),
+        *_shifts(result, noun),
         f"{result.iterations} {one}s of each run, {aligned}, {result.first_iteration} to"
         f" {result.last_iteration} in BASE; bootstrap in blocks of {result.block_length}",
         ("noise between runs ", Quantity(result.noise, "share", 2), f" ({result.noise_source})"),
+    ]  # fmt: skip
+
+
+def _undecided(result: Comparison, noun: Noun) -> list[Cell]:
+    """Why there is no verdict though these runs differ, and what would give one."""
+    if result.needed is None:
+        return []
+    side = "slower" if (result.whole.share or 0.0) > 0 else "faster"
+    apart = (
+        f"every {noun[0]} of NEW is {side} than every one of BASE: these runs differ;"
+        " whether what they run does, the noise between runs leaves open"
+    )
+    gate = result.gate
+    has_answer = gate is not None and gate.needed is not None
+    ways = [] if has_answer else [f"slower or faster: {_needed(result.needed, result, noun)}"]
+    return [*([apart] if result.is_apart else []), *ways]
+
+
+def _shifts(result: Comparison, noun: Noun) -> list[Cell]:
+    """Where a run changed within itself."""
+    return [
+        (f"{side} changed within itself: {result.judged} ", _time(run.shift.before), " up to"
+         f" {noun[0]} {run.shift.last_before}, ", _time(run.shift.after), f" after it ({run.session_id})")
+        for side, runs in (("BASE", result.base_runs), ("NEW", result.new_runs))
+        for run in runs
+        if run.shift is not None
     ]  # fmt: skip
 
 
@@ -106,7 +145,9 @@ def _needed(needed: Needed | None, result: Comparison, noun: Noun) -> str:
     if needed is not None and needed.runs is not None:
         ways.append(f"about {needed.runs} runs a side")
     if not ways:
-        return f"the change is too near to that for {MAX_RUNS} runs a side; take another limit"
+        where = "0" if result.gate is None else "that"
+        advice = "" if result.gate is None else "; take another limit"
+        return f"the change is too near to {where} for {MAX_RUNS} runs a side{advice}"
     return f"if the change is as large as it seems, {' or '.join(ways)} would decide it"
 
 
@@ -139,7 +180,7 @@ def _time_row(row: Row, reach: float, limit: float | None, noun: Noun) -> Sequen
         _time(row.new), (_time(row.new_low), " to ", _time(row.new_high)),
         Quantity(row.change, "", 2, is_change=True),
         None if row.share is None else Interval(*ends, reach, limit if row.name == WHOLE else None),
-        None if row.verdict in (SAME, UNKNOWN) else row.verdict,
+        None if row.verdict in (UNDECIDED, UNKNOWN) else row.verdict,
     )  # fmt: skip
 
 
@@ -164,6 +205,11 @@ def _tone(verdict: str) -> str:
 
 def _time(value: float | None) -> Quantity:
     return Quantity(value, "", 2)
+
+
+def _with_interval(row: Row) -> tuple[str | Quantity, ...]:
+    ends = _change(row.share_low), " to ", _change(row.share_high)
+    return (_change(row.share), ", 95 % interval ", *ends)
 
 
 def _change(share: float | None) -> Quantity:

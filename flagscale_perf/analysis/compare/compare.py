@@ -13,12 +13,13 @@ from typing import Any
 
 from flagscale_perf.analysis.blocks import Section
 from flagscale_perf.analysis.compare import bootstrap
-from flagscale_perf.analysis.compare.judge import SLOWER, Needed, Row
+from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Needed, Row
+from flagscale_perf.analysis.compare.shift import Shift
 from flagscale_perf.spine.jsonl import finite
 
-COMPARISON_VERSION = 2
+COMPARISON_VERSION = 3
 DEFAULT_WARMUP = 10
-NOT_SLOWER, UNDECIDED = "not slower", "undecided"  # beside SLOWER what a gate can say
+NOT_SLOWER = "not slower"  # beside SLOWER and UNDECIDED what a gate can say
 MEDIAN, MEAN = "median", "mean"
 STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {MEDIAN: bootstrap.median, MEAN: bootstrap.mean}
 
@@ -53,7 +54,7 @@ class Difference:
 @dataclass(frozen=True)
 class RunEntry:
     """One run: its file, what is judged of it in `Comparison.unit`, how many iterations are left out by the
-    reason, and lines that are no records.
+    reason, lines that are no records, and where it changed within itself.
     """
 
     path: str
@@ -61,6 +62,7 @@ class RunEntry:
     judged: float
     left_out: dict[str, int]
     skipped_lines: int
+    shift: Shift | None = None
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,8 @@ class Comparison:
             share, and where it is from.
         block_length: iterations of a block of the bootstrap.
         smallest_visible: change of the whole that would just be more than noise.
+        is_apart: every iteration of NEW is on the same side of every one of BASE.
+        needed: what would decide whether NEW is slower or faster; None where it is decided.
         differences: facts and options in which the sides differ.
         same_run: the session of a run that is on both sides; None where there is none.
         gate: None where no limit was asked for.
@@ -135,6 +139,8 @@ class Comparison:
     noise_source: str
     block_length: int
     smallest_visible: float
+    is_apart: bool
+    needed: Needed | None
     differences: list[Difference]
     same_run: str | None
     gate: Gate | None

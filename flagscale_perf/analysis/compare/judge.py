@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import NamedTuple
 
 from flagscale_perf.analysis.compare import bootstrap, student
@@ -14,12 +15,11 @@ from flagscale_perf.analysis.compare.bootstrap import deviation
 
 CONFIDENCE = 0.95
 PARTS = 5  # of a run, whose medians show how it drifts
-ASSUMED_FREEDOM = 2 * (PARTS - 1)  # of a variance that follows from the parts of two runs
 MIN_RUNS = 3  # of each side, from which on the runs themselves show the noise between them
 MAX_RUNS = 100  # of each side; nobody makes more of them for one answer
 POWER = 0.8  # how often what `Judge.needed` says is enough
 WHOLE = "iteration"
-SLOWER, FASTER, SAME, UNKNOWN = "slower", "faster", "no difference", "unknown"
+SLOWER, FASTER, UNDECIDED, UNKNOWN = "slower", "faster", "undecided", "unknown"
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Row:
     Attributes:
         name: `WHOLE` or the part's.
         base, new: mean over the runs of their median (or what else is judged).
-        base_low, base_high, new_low, new_high: bootstrap interval of that within the runs, 95 %.
+        base_low, base_high, new_low, new_high: interval of that within the runs, 95 %.
         change: new - base.
         share, share_low, share_high: the change and its interval in parts of BASE's whole iteration, noise
             between runs included.
-        verdict: `SLOWER` or `FASTER` if the interval leaves out 0, else `SAME`; `UNKNOWN` without both
+        verdict: `SLOWER` or `FASTER` if the interval leaves out 0, else `UNDECIDED`; `UNKNOWN` without both
             figures.
     """
 
@@ -65,14 +65,20 @@ class Needed:
     iterations: int | None
 
 
-class _Series(NamedTuple):
-    """The medians of one quantity: of each run, of each run in every draw of the bootstrap, and of the parts
-    of each run. Another statistic than the median where that is judged.
+class _Within(NamedTuple):
+    """What one run is judged by, and between what it lies with `CONFIDENCE`, as far as the run itself shows.
+
+    Attributes:
+        value: the median of its steps, or another statistic.
+        low, high: the percentiles of the bootstrap, or the lowest and the highest of the run's parts where
+            these reach farther: of five parts the true median lies outside in one case of 16.
+        chance: variance by the bootstrap alone, which is divided by n in a run n times as long.
     """
 
-    medians: list[float]
-    drawn: list[list[float]]
-    parts: list[list[float]]
+    value: float
+    low: float
+    high: float
+    chance: float
 
 
 class _Variance(NamedTuple):
@@ -81,27 +87,27 @@ class _Variance(NamedTuple):
     Attributes:
         total: all of it.
         shrinking: the part of it that is divided by n in a run n times as long.
-        freedom: degrees of freedom it is known with.
     """
 
     total: float
     shrinking: float
-    freedom: int
 
 
 class Judge:
     """Medians, their intervals and verdicts.
 
-    With `MIN_RUNS` runs a side, the variance of a run's median is that between the runs. With fewer it is
-    what the bootstrap finds within a run, plus its drift, plus the assumed noise between runs, which one run
-    cannot show; a part that takes the share q of the iteration has the share q of that noise's variance.
+    With `MIN_RUNS` runs a side, the variance of a run's median is that between the runs. With fewer each
+    run has its own interval, which need not reach equally far to both sides, and the assumed noise between
+    runs, which one run cannot show, comes on top; a part that takes the share q of the iteration has the
+    share q of that noise's variance.
 
     Attributes:
         medians: of each run's iteration, or what else is judged.
         block_length: iterations of a block of the bootstrap.
-        smallest_visible: change of the whole that would just be more than noise, a share.
+        smallest_visible: change of the whole to the side seen that would just be more than noise, a share.
         noise: standard deviation between the medians of two runs of one configuration, a share.
         is_noise_seen: it follows from the runs; else it is the assumed one.
+        is_apart: every step of NEW is slower than every one of BASE, or faster.
     """
 
     def __init__(
@@ -120,13 +126,14 @@ class Judge:
         self.is_noise_seen = min(bases, self._news) >= MIN_RUNS
         self.block_length = max(map(bootstrap.block_length, times))
         self._draws = bootstrap.draws(self._steps, self.block_length, seed=0)
+        (base_low, base_high), (new_low, new_high) = map(_range, (times[:bases], times[bases:]))
+        self.is_apart = base_high < new_low or new_high < base_low
         self._whole = self._series(times)
-        self.medians = self._whole.medians
+        self.medians = [run.value for run in self._whole]
         self._unit = bootstrap.mean(self.medians[:bases])
-        self.smallest_visible = self._reach(self._whole, 1 - CONFIDENCE)
-        self.noise = (
-            math.sqrt(self._variance(self._whole).total) / self._unit if self.is_noise_seen else noise
-        )
+        base, new = self._means(self.medians)
+        self.smallest_visible = self._reaches(self._whole, 1 - CONFIDENCE)[new < base]
+        self.noise = math.sqrt(self._between(self._whole)) / self._unit if self.is_noise_seen else noise
 
     def whole(self) -> Row:
         """The row that judges the iteration as a whole."""
@@ -157,10 +164,10 @@ class Judge:
         """What would make the whole's interval leave out what is so far from its change, a share; a run can
         have so many iterations to compare.
         """
-        variance = self._variance(self._whole)
+        variance, freedom = self._variance(self._whole), self._freedom
         gap = distance * self._unit
         fixed = variance.total - variance.shrinking
-        room = (gap / _both_errors(variance.freedom)) ** 2 / self._weight(self._bases, self._news) - fixed
+        room = (gap / _both_errors(freedom)) ** 2 / self._weight(self._bases, self._news) - fixed
         longer = math.ceil(self._steps * variance.shrinking / room) if room > 0 else most_iterations + 1
         first = max(MIN_RUNS, min(self._bases, self._news) + 1)
         enough = (
@@ -170,35 +177,30 @@ class Judge:
         )
         return Needed(next(enough, None), longer if self._steps < longer <= most_iterations else None)
 
-    def _series(self, values: Sequence[Sequence[float]]) -> _Series:
-        statistic = self._statistic
-        drawn = [[statistic(draw(row)) for draw in self._draws] for row in values]
-        parts = [[statistic(part) for part in _parts(row) if part] for row in values]
-        return _Series([statistic(row) for row in values], drawn, parts)
+    def _series(self, values: Sequence[Sequence[float]]) -> list[_Within]:
+        return [self._within(row) for row in values]
 
-    def _row(self, name: str, series: _Series, error: float) -> Row:
-        base, new = self._means(series.medians)
+    def _within(self, row: Sequence[float]) -> _Within:
+        value = self._statistic(row)
+        drawn = [self._statistic(draw(row)) for draw in self._draws]
+        low, high = _middle_of(drawn)
+        parts = [self._statistic(part) for part in _parts(row) if part]
+        few = self._small_sample()
+        widened = (value + (end - value) * math.sqrt(few) for end in (low, high))
+        low, high = (_within_range(end, row) for end in widened)
+        return _Within(value, min(low, *parts), max(high, *parts), deviation(drawn) ** 2 * few)
+
+    def _row(self, name: str, series: Sequence[_Within], error: float) -> Row:
+        base, new = self._means([run.value for run in series])
         change = new - base
-        share, reach = change / self._unit, self._reach(series, error)
-        verdict = SAME if abs(share) <= reach else SLOWER if share > 0 else FASTER
+        share, (down, up) = change / self._unit, self._reaches(series, error)
+        low, high = share - down, share + up
+        verdict = SLOWER if low > 0 else FASTER if high < 0 else UNDECIDED
         (base_low, base_high), (new_low, new_high) = self._intervals(series)
-        return Row(
-            name,
-            base,
-            base_low,
-            base_high,
-            new,
-            new_low,
-            new_high,
-            change,
-            share,
-            share - reach,
-            share + reach,
-            verdict,
-        )
+        return Row(name, base, base_low, base_high, new, new_low, new_high, change, share, low, high, verdict)
 
-    def _half_row(self, name: str, series: _Series, is_base: bool) -> Row:
-        base, new = self._means(series.medians)
+    def _half_row(self, name: str, series: Sequence[_Within], is_base: bool) -> Row:
+        base, new = self._means([run.value for run in series])
         (base_low, base_high), (new_low, new_high) = self._intervals(series)
         if is_base:
             return Row(name, base, base_low, base_high, None, None, None, None, None, None, None, UNKNOWN)
@@ -207,39 +209,75 @@ class Judge:
     def _means(self, values: Sequence[float]) -> tuple[float, float]:
         return bootstrap.mean(values[: self._bases]), bootstrap.mean(values[self._bases :])
 
-    def _intervals(self, series: _Series) -> list[tuple[float, float]]:
-        sides = zip(*(self._means(drawn) for drawn in zip(*series.drawn, strict=True)), strict=True)
-        return [_middle_of(values) for values in sides]
+    def _intervals(self, series: Sequence[_Within]) -> list[tuple[float, float]]:
+        """Of the mean of each side's runs, as far as the runs themselves show."""
+        found = []
+        for side in (series[: self._bases], series[self._bases :]):
+            middle = bootstrap.mean([run.value for run in side])
+            down = math.hypot(*(run.value - run.low for run in side)) / len(side)
+            up = math.hypot(*(run.high - run.value for run in side)) / len(side)
+            found.append((middle - down, middle + up))
+        return found
 
-    def _reach(self, series: _Series, error: float) -> float:
-        """Half the width of the change's interval, in parts of BASE's iteration."""
-        variance = self._variance(series)
+    def _reaches(self, series: Sequence[_Within], error: float) -> tuple[float, float]:
+        """How far the change's interval reaches down and up, in parts of BASE's iteration.
+
+        Of a difference of two figures with intervals of their own, squares of what they reach towards each
+        other add up (Zou and Donner 2008): where the runs' own intervals are apart, that of the change
+        leaves out 0, however lopsided they are.
+        """
+        sides = self._means([run.value for run in series])
         weight = self._weight(self._bases, self._news)
-        width = student.quantile(1 - error / 2, variance.freedom) * math.sqrt(variance.total * weight)
-        return width / self._unit
+        if self.is_noise_seen:
+            reach = (
+                _quantile(1 - error / 2, self._freedom)
+                * math.sqrt(self._between(series) * weight)
+                / self._unit
+            )
+            return reach, reach
+        few = len(series) * (self._steps - 1)  # degrees of freedom: of few steps, not even that is known
+        scale = _quantile(1 - error / 2, few)
+        noise = scale * math.sqrt(self._noise(series) * weight)
+        wider = scale / _quantile((1 + CONFIDENCE) / 2)
+        (base_down, base_up), (new_down, new_up) = (
+            (wider * (middle - low), wider * (high - middle))
+            for middle, (low, high) in zip(sides, self._intervals(series), strict=True)
+        )
+        down, up = math.hypot(new_down, base_up, noise), math.hypot(new_up, base_down, noise)
+        return down / self._unit, up / self._unit
 
     @staticmethod
     def _weight(bases: int, news: int) -> float:
         """What the variance of one run's median is multiplied by for that of the change."""
         return 1 / bases + 1 / news
 
-    def _variance(self, series: _Series) -> _Variance:
-        sides = series.medians[: self._bases], series.medians[self._bases :]
-        freedom = self._bases + self._news - 2
-        between = sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, freedom)
-        within = [deviation(drawn) ** 2 * self._small_sample() for drawn in series.drawn]
-        shrinking = bootstrap.mean(within)
+    @property
+    def _freedom(self) -> int | None:
+        """Degrees of freedom that the noise between runs is known with; None where it is assumed."""
+        return self._bases + self._news - 2 if self.is_noise_seen else None
+
+    def _between(self, series: Sequence[_Within]) -> float:
+        """The variance between the runs of a side."""
+        values = [run.value for run in series]
+        sides = values[: self._bases], values[self._bases :]
+        return sum(deviation(side) ** 2 * (len(side) - 1) for side in sides) / max(1, len(values) - 2)
+
+    def _noise(self, series: Sequence[_Within]) -> float:
+        """The variance between runs beyond what they show within: the assumed one, or more where two runs
+        of a side lie farther apart.
+        """
+        time_share = max(map(abs, self._means([run.value for run in series]))) / self._unit
+        within = bootstrap.mean([run.chance for run in series])
+        return max((self._assumed * self._unit) ** 2 * time_share, self._between(series) - within)
+
+    def _variance(self, series: Sequence[_Within]) -> _Variance:
+        shrinking = bootstrap.mean([run.chance for run in series])
         if self.is_noise_seen:
-            return _Variance(between, min(between, shrinking), freedom)
-        time_share = max(map(abs, self._means(series.medians))) / self._unit
-        floor = (self._assumed * self._unit) ** 2 * time_share
-        drifting = [
-            _with_drift(median, deviation(parts) ** 2)
-            for median, parts in zip(within, series.parts, strict=True)
-        ]
-        total = max(between, bootstrap.mean(drifting) + floor)
-        known = (self._bases + self._news) * (self._steps - 1)  # of so few steps, not even that
-        return _Variance(total, shrinking, min(ASSUMED_FREEDOM, known))
+            between = self._between(series)
+            return _Variance(between, min(between, shrinking))
+        reaches = [(run.high - run.low) / 2 / _quantile((1 + CONFIDENCE) / 2) for run in series]
+        within = max(shrinking, bootstrap.mean([reach**2 for reach in reaches]))
+        return _Variance(within + self._noise(series), shrinking)
 
     def _small_sample(self) -> float:
         """What the bootstrap of so few blocks finds too little."""
@@ -247,24 +285,30 @@ class Judge:
         return blocks / (blocks - 1)
 
 
-def _with_drift(median: float, parts: float) -> float:
-    """The variance of a run's median, with what its parts vary more than being short explains: a drift, which
-    does not average out.
-    """
-    return median + max(0.0, parts - PARTS * median)
-
-
-def _both_errors(freedom: int) -> float:
+def _both_errors(freedom: int | None) -> float:
     """How many standard deviations a change must be from a limit, so that its interval leaves the limit out
     as often as `POWER`.
     """
-    return student.quantile((1 + CONFIDENCE) / 2, freedom) + student.quantile(POWER, freedom)
+    return _quantile((1 + CONFIDENCE) / 2, freedom) + _quantile(POWER, freedom)
+
+
+def _quantile(probability: float, freedom: int | None = None) -> float:
+    """In standard deviations; `freedom` None where these are not estimated."""
+    return NormalDist().inv_cdf(probability) if freedom is None else student.quantile(probability, freedom)
+
+
+def _within_range(value: float, row: Sequence[float]) -> float:
+    return min(max(value, min(row)), max(row))
 
 
 def _parts(values: Sequence[float]) -> list[Sequence[float]]:
     """`PARTS` neighbouring stretches, each as long as the next, within one."""
     cuts = [len(values) * place // PARTS for place in range(PARTS + 1)]
     return [values[begin:end] for begin, end in zip(cuts, cuts[1:], strict=False)]
+
+
+def _range(runs: Sequence[Sequence[float]]) -> tuple[float, float]:
+    return min(map(min, runs)), max(map(max, runs))
 
 
 def _is_known(runs: Sequence[Sequence[float | None]]) -> bool:

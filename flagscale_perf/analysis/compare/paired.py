@@ -17,7 +17,8 @@ from flagscale_perf.analysis.compare.compare import (
     RunEntry,
     culprits,
 )
-from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
+from flagscale_perf.analysis.compare.shift import shift_of
 
 
 class Run(sides.Run, Protocol):
@@ -48,6 +49,7 @@ class Paired:
         same_run: title of a run that is on both sides; None if there is none.
         unit: of the times.
         assumed: where `noise` is from.
+        numbers: of each run's units; None where they are counted from 1.
     """
 
     runs: Sequence[Run]
@@ -61,6 +63,7 @@ class Paired:
     same_run: str | None
     unit: str = "ms"
     assumed: str = "assumed"
+    numbers: Sequence[Sequence[int]] | None = None
 
     def judged(self, options: CompareOptions) -> Judged:
         """What can be said of the times."""
@@ -106,18 +109,26 @@ class Judged:
             others: rows to show after the parts, of which nothing is said.
         """
         paired, judge = self.paired, self.judge
-        entries = [
-            RunEntry(str(run.path), run.title, middle, dict(left_out), run.skipped_lines)
-            for run, middle, left_out in zip(paired.runs, judge.medians, paired.left_out, strict=True)
-        ]
         count = len(paired.times[0])
+        numbers = paired.numbers or [range(1, count + 1)] * len(paired.runs)
+        shifts = map(shift_of, paired.times, numbers)
+        entries = [
+            RunEntry(str(run.path), run.title, middle, dict(left_out), run.skipped_lines, shift)
+            for run, middle, left_out, shift in zip(
+                paired.runs, judge.medians, paired.left_out, shifts, strict=True
+            )
+        ]
+        is_open = self.whole.verdict == UNDECIDED and paired.same_run is None
         return Comparison(
             judged=self.options.judge, basis=paired.noun, unit=paired.unit,
-            iterations=count, first_iteration=1, last_iteration=count, is_by_iteration=True,
+            iterations=count, first_iteration=numbers[0][0], last_iteration=numbers[0][-1],
+            is_by_iteration=True,
             base_runs=entries[: paired.cut], new_runs=entries[paired.cut :],
             figures=sides.figures(*figures),
             whole=self.whole, phases=[*self.parts, *others], culprits=culprits(self.whole, self.parts),
             noise=judge.noise, noise_source=sides.noise_source(judge, self.options, paired.assumed),
             block_length=judge.block_length, smallest_visible=judge.smallest_visible,
+            is_apart=judge.is_apart,
+            needed=judge.needed(abs(self.whole.share or 0.0), paired.most) if is_open else None,
             differences=differences, same_run=paired.same_run, gate=self.gate, charts=charts,
         )  # fmt: skip

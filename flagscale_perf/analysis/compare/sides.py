@@ -10,7 +10,6 @@ from typing import Protocol
 from flagscale_perf.analysis.blocks import Line, Panel, Section, Series
 from flagscale_perf.analysis.compare import bootstrap
 from flagscale_perf.analysis.compare.compare import (
-    UNDECIDED,
     CompareOptions,
     Difference,
     Figure,
@@ -18,7 +17,7 @@ from flagscale_perf.analysis.compare.compare import (
     gate,
     relative,
 )
-from flagscale_perf.analysis.compare.judge import Judge, Row
+from flagscale_perf.analysis.compare.judge import UNDECIDED, Judge, Row
 from flagscale_perf.spine.errors import PerfError
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.analysis.compare import blocks as comparison
 from flagscale_perf.analysis.compare import bootstrap, sides
-from flagscale_perf.analysis.compare.compare import STATISTICS, UNDECIDED, CompareOptions, Comparison
-from flagscale_perf.analysis.compare.judge import SLOWER, Row
+from flagscale_perf.analysis.compare.compare import STATISTICS, CompareOptions, Comparison
+from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED, Row
 from flagscale_perf.analysis.compare.paired import Judged, Paired
 from flagscale_perf.analysis.run_file import check_instrument
 from flagscale_perf.profile.analysis.drawn import colour_of

@@ -84,18 +84,14 @@ def compare(base: Sequence[Path], new: Sequence[Path], options: CompareOptions) 
         noise=REHEARSAL_NOISE if is_rehearsal else NOISE,
         same_run=same_run, unit=basis[0].unit,
         assumed=f"assumed for {'rehearsals on a CPU' if is_rehearsal else 'devices'}",
+        numbers=[[step.iteration for step in row] for row in rows],
     ).judged(options)  # fmt: skip
     result = judged.comparison(
         (_side(sides[0], rows[:cut], basis[0]), _side(sides[1], rows[cut:], basis[-1])),
         differences(*sides),
         _charts(sides, judged.parts, basis[0].unit),
     )
-    return replace(
-        result,
-        first_iteration=rows[0][0].iteration,
-        last_iteration=rows[0][-1].iteration,
-        is_by_iteration=aligned.is_by_iteration,
-    )
+    return replace(result, is_by_iteration=aligned.is_by_iteration)
 
 
 def _charts(

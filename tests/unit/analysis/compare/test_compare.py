@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from flagscale_perf.analysis.compare.compare import Gate, culprits, gate, relative
-from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, Needed, Row
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, Needed, Row
 
 ROW = Row("iteration", 100, 100, 100, 106, 106, 106, 6, 0.06, 0.026, 0.094, SLOWER)
 
@@ -30,13 +30,13 @@ def test_the_gate_of_a_run_that_is_slower(limit: float, outcome: Gate) -> None:
 
 
 def test_the_gate_of_a_run_that_may_be_slower_asks_for_an_interval_without_0() -> None:
-    row = replace(ROW, share=0.04, share_low=-0.01, share_high=0.09, verdict=SAME)
+    row = replace(ROW, share=0.04, share_low=-0.01, share_high=0.09, verdict=UNDECIDED)
     assert gate(row, 0.03, needed) == Gate(0.03, "undecided", Needed(25, None))  # 4 % from 0
     assert gate(row, 0.05, needed) == Gate(0.05, "undecided", Needed(100, None))  # 1 % from the limit
 
 
 def test_a_culprit_is_a_part_of_a_whole_that_is_slower() -> None:
-    parts = [replace(ROW, name="small", change=1), replace(ROW, name="same", verdict=SAME), ROW]
+    parts = [replace(ROW, name="small", change=1), replace(ROW, name="same", verdict=UNDECIDED), ROW]
     assert culprits(ROW, parts) == ["iteration", "small"]
     assert culprits(replace(ROW, verdict=FASTER), parts) == []
 

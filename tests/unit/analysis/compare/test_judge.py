@@ -8,7 +8,7 @@ import pytest
 from flagscale_perf.analysis.compare import bootstrap
 from flagscale_perf.analysis.compare.bootstrap import mean
 from flagscale_perf.analysis.compare.compare import NOT_SLOWER, gate
-from flagscale_perf.analysis.compare.judge import FASTER, SAME, SLOWER, UNKNOWN, Judge, Needed, Row
+from flagscale_perf.analysis.compare.judge import FASTER, SLOWER, UNDECIDED, UNKNOWN, Judge, Needed, Row
 from flagscale_perf.training.analysis.steps import Step
 from flagscale_perf.training.phases import PHASES
 from tests.simulated import Process, simulate
@@ -63,12 +63,14 @@ def steps(times_ms: list[float], **phases_ms: float) -> list[Step]:
 @pytest.mark.parametrize("process", [Process(), Process(memory=0.8, tail=0.1)], ids=str)
 def test_one_run_a_side_of_the_same_is_called_different_at_most_once_in_20(process) -> None:
     found = [pair(seed, process) for seed in range(100)]
-    assert sum(one.whole().verdict != SAME for one in found) <= 5
-    assert sum(any(row.verdict != SAME for row in one.phases()) for one in found) <= 5
+    assert sum(one.whole().verdict != UNDECIDED for one in found) <= 5
+    assert sum(any(row.verdict != UNDECIDED for row in one.phases()) for one in found) <= 5
 
 
 def test_several_runs_a_side_of_the_same_are_called_different_as_often_as_promised() -> None:
-    different = sum(pair(seed, Process(memory=0.3), runs=3).whole().verdict != SAME for seed in range(100))
+    different = sum(
+        pair(seed, Process(memory=0.3), runs=3).whole().verdict != UNDECIDED for seed in range(100)
+    )
     assert different <= 12  # 5 % are 5; more than 12 would come once in seven hundred
 
 
@@ -88,15 +90,30 @@ def test_a_slowdown_of_5_percent_is_found_and_its_phase_is_the_worst() -> None:
 
 
 def test_steps_without_noise_leave_the_assumed_noise_alone() -> None:
-    # 1 % between runs, sqrt(2) of it between two, 2.306 of that with 8 degrees of freedom; the variance goes
-    # with the time
+    # 1 % between runs, sqrt(2) of it between two, 1.99 of that with 80 steps; the variance goes with the time
     one = judge([steps([100] * 40, forward=25)], [steps([104] * 40, forward=29)])
     whole, (forward,) = one.whole(), one.phases()
     assert (whole.base, whole.base_low, whole.base_high, whole.new, whole.change) == (100, 100, 100, 104, 4)
-    assert one.smallest_visible == pytest.approx(0.01 * 2**0.5 * 2.306 * 1.04**0.5, rel=1e-4)
+    assert one.smallest_visible == pytest.approx(0.01 * 2**0.5 * 1.9908 * 1.04**0.5, rel=1e-4)
     assert (whole.share, whole.verdict) == (pytest.approx(0.04), SLOWER)
     assert whole.share_high - whole.share_low == pytest.approx(2 * one.smallest_visible)
     assert forward.share_high - forward.share == pytest.approx((0.29 / 1.04) ** 0.5 * one.smallest_visible)
+
+
+@pytest.mark.parametrize("place", [12, 29, 31, 48])
+def test_every_step_slower_is_slower_wherever_the_run_jumped_within_itself(place) -> None:
+    base = [95.0 + number % 5 for number in range(STEPS)]
+    new = [104.0 + number % 3 if number < place else 300.0 for number in range(STEPS)]
+    row = Judge([base, new], 1, 0.01).whole()
+    assert row.verdict == SLOWER  # "no difference" while an interval reached equally far to both sides
+    assert row.share_low < 0.1 < 2 < row.share_high
+
+
+def test_runs_whose_own_intervals_are_apart_differ_beyond_all_but_the_noise_between_runs() -> None:
+    rising = [100 + number / 4 for number in range(40)]
+    apart = Judge([rising, [value + 10 for value in rising]], 1, 0.0)
+    assert (apart.is_apart, apart.whole().verdict) == (True, SLOWER)
+    assert Judge([[100.0] * 20 + [111.0], [110.0] * 21], 1, 0.0).is_apart is False
 
 
 def test_faster_is_said_as_well() -> None:
@@ -107,7 +124,7 @@ def test_a_run_that_drifts_says_less() -> None:
     drifting = [100 + number / 4 for number in range(40)]
     still = judge([steps([100] * 40)], [steps([105] * 40)])
     assert still.whole().verdict == SLOWER
-    assert judge([steps(drifting)], [steps([value + 5 for value in drifting])]).whole().verdict == SAME
+    assert judge([steps(drifting)], [steps([value + 5 for value in drifting])]).whole().verdict == UNDECIDED
 
 
 def test_from_three_runs_a_side_they_show_the_noise_themselves() -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from flagscale_perf.analysis.compare.compare import (
-    UNDECIDED,
     CompareOptions,
     Difference,
     Figure,
     Gate,
     RunEntry,
 )
-from flagscale_perf.analysis.compare.judge import SLOWER
+from flagscale_perf.analysis.compare.judge import SLOWER, UNDECIDED
 from flagscale_perf.analysis.compare.paired import Paired
 
 

@@ -44,8 +44,8 @@ def test_what_is_slower_is_named_and_each_point_counts_the_same(tmp_path: Path) 
     assert result.culprits == ["bandwidth, all_reduce"]
     assert {row.name: row.verdict for row in result.phases} == {
         "bandwidth, all_reduce": "slower",
-        "bandwidth, copy": "no difference",
-        "latency, throughput": "no difference",
+        "bandwidth, copy": "undecided",
+        "latency, throughput": "undecided",
     }
 
 
@@ -75,7 +75,7 @@ def test_a_point_of_each_repetition_is_one_point_of_all_of_them(tmp_path: Path) 
 def test_runs_alike_are_alike(tmp_path: Path) -> None:
     base, new = run_of(tmp_path / "a"), run_of(tmp_path / "b", seed=2)
     result = compare([base], [new], CompareOptions())
-    assert (result.whole.verdict, result.culprits, result.differences) == ("no difference", [], [])
+    assert (result.whole.verdict, result.culprits, result.differences) == ("undecided", [], [])
 
 
 def test_the_command_says_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

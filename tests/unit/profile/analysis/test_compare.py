@@ -87,7 +87,7 @@ def test_a_slower_layer_is_found_and_named_by_layer_and_by_kind_of_work(tmp_path
 def test_the_same_again_is_no_difference_and_itself_is_said(tmp_path: Path) -> None:
     base, new = _run(tmp_path / "base"), _run(tmp_path / "new", seed=2)
     found = compare([base], [new], CompareOptions(fail_if_slower=0.5))
-    assert (found.whole.verdict, found.culprits, found.differences) == ("no difference", [], [])
+    assert (found.whole.verdict, found.culprits, found.differences) == ("undecided", [], [])
     assert found.gate is not None
     assert found.gate.outcome == "not slower"
     itself = compare([base], [base], CompareOptions(fail_if_slower=0.5))
@@ -102,7 +102,7 @@ def test_of_pairs_of_the_same_code_few_are_called_different(tmp_path: Path) -> N
     verdicts = [
         compare([base], [new], options).whole.verdict for base, new in zip(runs[::2], runs[1::2], strict=True)
     ]
-    assert verdicts.count("no difference") >= 9
+    assert verdicts.count("undecided") >= 9
 
 
 def test_with_several_runs_a_side_the_noise_is_measured(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_each_kind_of_step_is_judged_and_the_slower_one_decides(tmp_path: Path) 
     assert found.gate is not None
     assert found.gate.outcome == "slower"
     others = {row.name: row.verdict for row in found.phases if "prefill" in row.name}
-    assert others.pop("a clean prefill step") == "no difference"
+    assert others.pop("a clean prefill step") == "undecided"
     assert set(others) == {"prefill, layer 0", "prefill, layer 1", "prefill, layer 2", "prefill, kind matmul",
                            "prefill, kind activation", "prefill, kind host",
                            "prefill, outside of modules"}  # fmt: skip
@@ -177,7 +177,7 @@ def test_few_steps_have_a_wide_interval(tmp_path: Path, steps: int) -> None:
     base, same = _run(tmp_path / "base", steps=steps), _run(tmp_path / "same", seed=2, steps=steps)
     twice = _run(tmp_path / "twice", {"train": 100}, seed=3, steps=steps)
     whole = compare([base], [same], CompareOptions()).whole
-    assert whole.verdict == "no difference"
+    assert whole.verdict == "undecided"
     assert whole.share_low is not None and whole.share_low < 0 < (whole.share_high or 0)
     many = compare([_run(tmp_path / "base 20")], [_run(tmp_path / "same 20", seed=2)], CompareOptions()).whole
     assert whole.share_high - whole.share_low > (many.share_high or 0) - (many.share_low or 0)

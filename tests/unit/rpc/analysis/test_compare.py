@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.analysis.compare.compare import CompareOptions
-from flagscale_perf.analysis.compare.judge import FASTER, SAME, UNKNOWN
+from flagscale_perf.analysis.compare.judge import FASTER, UNDECIDED, UNKNOWN
 from flagscale_perf.report import html, png, text
 from flagscale_perf.rpc.analysis.compare import compare, report_of
 from flagscale_perf.rpc.traffic import Pass, Stage
@@ -52,8 +52,8 @@ def test_half_the_bytes_are_half_the_time_in_every_stage(tmp_path) -> None:
 
 def test_the_same_twice_is_no_difference(tmp_path) -> None:
     result = compared(*(run_of(tmp_path, str(seed), noisy(Pass(), seed)) for seed in (1, 2)))
-    assert result.whole.verdict == SAME
-    assert {row.verdict for row in result.phases} == {SAME}
+    assert result.whole.verdict == UNDECIDED
+    assert {row.verdict for row in result.phases} == {UNDECIDED}
 
 
 def test_a_fused_layer_is_compared_layer_by_layer(tmp_path) -> None:

@@ -53,7 +53,7 @@ def test_a_slower_put_is_found_and_named(tmp_path: Path) -> None:
 
 def test_the_same_again_is_no_difference(tmp_path: Path) -> None:
     base, new = _run(tmp_path / "base"), _run(tmp_path / "new", 0.1)
-    assert compare([base], [new], CompareOptions(warmup=0)).whole.verdict == "no difference"
+    assert compare([base], [new], CompareOptions(warmup=0)).whole.verdict == "undecided"
     assert compare([base], [base], CompareOptions(fail_if_slower=0.03)).same_run == base.stem
 
 

@@ -17,7 +17,7 @@ def test_a_phase_that_takes_longer_is_named(tmp_path) -> None:
     assert (result.whole.verdict, result.whole.change, result.culprits) == ("slower", 6, ["backward"])
     assert (result.basis, result.unit, result.is_by_iteration) == ("iteration", "ms", True)
     assert (result.iterations, result.first_iteration, result.last_iteration) == (50, 11, 60)
-    assert [row.name for row in result.phases if row.verdict != "no difference"] == ["backward"]
+    assert [row.name for row in result.phases if row.verdict != "undecided"] == ["backward"]
     assert result.base_runs == [RunEntry(str(base), "20240129_103000", 100, {"warm-up": 10}, 0)]
     assert result.figures == [
         Figure("mean", 100, 106, pytest.approx(0.06)),
@@ -39,7 +39,7 @@ def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_pat
         8 * 100e3 / 1024,
         8 * 100e3 / 1024,
     )
-    assert (result.whole.verdict, result.figures[3].change) == ("no difference", 0)
+    assert (result.whole.verdict, result.figures[3].change) == ("undecided", 0)
     assert [one.name for one in result.differences] == ["world_size"]
 
 
@@ -47,11 +47,11 @@ def test_twice_the_devices_and_tokens_for_the_same_time_is_no_difference(tmp_pat
     ("more_ms", "limit", "outcome"),
     [
         (6, None, None),
-        (6, 0.05, "slower"),  # by 2.6 to 9.4 %
+        (6, 0.05, "slower"),  # by 3.1 to 8.9 %
         (6, 0.07, "undecided"),
         (6, 0.10, "not slower"),
         (1, 0.005, "undecided"),
-        (0, 0.03, "undecided"),  # nothing below 3.3 % could have been seen
+        (0, 0.025, "undecided"),  # nothing below 2.8 % could have been seen
         (0, 0.04, "not slower"),
     ],
 )
@@ -121,7 +121,7 @@ def test_the_same_files_give_the_same_answer(tmp_path) -> None:
     files = [write(tmp_path / "a", steady(60)), write(tmp_path / "b", steady(60, more_backward_ms=2))]
     first, second = (compare(files[:1], files[1:], CompareOptions()).as_dict() for _ in range(2))
     assert first == second
-    assert next(iter(first.items())) == ("comparison_version", 2)
+    assert next(iter(first.items())) == ("comparison_version", 3)
 
 
 def test_damaged_lines_are_counted(tmp_path) -> None:
