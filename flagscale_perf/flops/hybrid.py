@@ -21,6 +21,7 @@ LETTERS = {
 }  # fmt: skip
 VARIANTS = {
     "gated_delta_net": "gdn", "gdn": "gdn", "gdn2": "gdn", "kda": "kda", "dsa": "sparse_attention",
+    "dsv4_hybrid": "compressed_attention",
 }  # fmt: skip
 # Megatron's specs of hybrid stacks, and what the letter M stands for in each.
 SPECS = {

@@ -7,8 +7,19 @@ from typing import Any
 
 from flagscale_perf.flops.arguments import Arguments
 from flagscale_perf.flops.hybrid import mtp_depths
-from flagscale_perf.flops.sizes import DeltaNet, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops.patterns import numbers_of_layers
+from flagscale_perf.flops.sizes import (
+    OVERLAPPING,
+    CompressedAttention,
+    DeltaNet,
+    Indexer,
+    KimiDelta,
+    Mamba,
+    Rwkv,
+)
 from flagscale_perf.spine.errors import PerfError
+
+RATIOS = (0, OVERLAPPING, 128)  # of compressed keys, which DeepSeek-V4 knows
 
 
 def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
@@ -23,6 +34,8 @@ def sizes_of(args: Arguments, blocks: Set[str]) -> dict[str, Any]:
         fields["kda"] = KimiDelta(args.integer("linear_num_heads"), args.integer("linear_head_dim"), conv)
     if "sparse_attention" in blocks:
         fields["indexer"] = _indexer(args)
+    if "compressed_attention" in blocks:
+        fields["compressed"] = _compressed(args)
     if blocks & {"rwkv_time_mix", "rwkv_channel_mix"}:
         hidden = args.integer("hidden_size")
         width = args.integer("attention_hidden_size", hidden)
@@ -106,4 +119,19 @@ def _indexer(args: Arguments) -> Indexer:
         trained=coefficient not in (None, 0, 0.0, "0", "0.0"),
         every=every,
         first=max(1, args.integer("dsa_indexer_skip_topk_offset", 0, least=0)),
+    )
+
+
+def _compressed(args: Arguments) -> CompressedAttention:
+    name, wanted = "csa_compress_ratios", args.layers() + mtp_depths(args)
+    ratios = numbers_of_layers(name, args.get(name), wanted, RATIOS)
+    indexer = None
+    if OVERLAPPING in ratios and not args.flag("csa_dense_mode"):
+        indexer = _indexer(args)
+    return CompressedAttention(
+        ratios,
+        args.integer("csa_window_size", 128),
+        args.integer("o_groups", 8),
+        args.integer("o_lora_rank", 1024),
+        indexer,
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flagscale_perf.flops.sizes import DeltaNet, Engram, Indexer, KimiDelta, Mamba, Rwkv
+from flagscale_perf.flops.sizes import CompressedAttention, DeltaNet, Engram, Indexer, KimiDelta, Mamba, Rwkv
 from flagscale_perf.flops.towers import BertHeads, Encoder, Vision
 from flagscale_perf.spine.errors import PerfError
 
@@ -168,7 +168,8 @@ class Shape:
         blocks: of every decoder layer, the names of its blocks in `families.BLOCKS`; empty where each layer
             is an attention and a feed-forward block.
         mtp_blocks: of a depth of multi-token prediction; empty where it is like the decoder's last layer.
-        mamba, delta, kda, indexer, rwkv, engram: sizes of blocks of these kinds; None where there is none.
+        mamba, delta, kda, indexer, compressed, rwkv, engram: sizes of blocks of these kinds; None where there
+            is none.
         streams: residual streams that every block mixes by products of its own (mHC); 0 for the usual one.
         vision, encoder, bert: what stands beside the decoder, or in its place; None for nothing.
         micro_batch: sequences of one forward pass of one rank; None if unknown. Needed for a capacity factor.
@@ -206,6 +207,7 @@ class Shape:
     delta: DeltaNet | None = None
     kda: KimiDelta | None = None
     indexer: Indexer | None = None
+    compressed: CompressedAttention | None = None
     rwkv: Rwkv | None = None
     engram: Engram | None = None
     streams: int = 0

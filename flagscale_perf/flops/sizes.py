@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+OVERLAPPING = 4  # the ratio at which compressed keys of DeepSeek-V4 share what they are made of
+
 
 @dataclass(frozen=True)
 class Mamba:
@@ -94,6 +96,29 @@ class Indexer:
     def chooses(self, layer: int) -> bool:
         """Whether this layer has an indexer of its own."""
         return max(layer + 1 - self.first, 0) % self.every == 0
+
+
+@dataclass(frozen=True)
+class CompressedAttention:
+    """DeepSeek-V4's attention.
+
+    Attributes:
+        ratios: of every layer, multi-token prediction's behind the decoder's: keys that one compressed key
+            stands for; 0 for none.
+        window: keys a query sees as they are, its own included.
+        groups, rank: parts of the output projection, and the width to which each is brought first.
+        indexer: of the layers whose ratio is `OVERLAPPING`; None where these see all compressed keys.
+    """
+
+    ratios: tuple[int, ...]
+    window: int
+    groups: int
+    rank: int
+    indexer: Indexer | None = None
+
+    def indexer_of(self, layer: int) -> Indexer | None:
+        """None in a layer without one."""
+        return self.indexer if self.ratios[layer] == OVERLAPPING else None
 
 
 @dataclass(frozen=True)

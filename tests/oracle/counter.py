@@ -19,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from flagscale_perf.hosts import rehearsal
 from flagscale_perf.hosts.patching import Patches
-from tests.oracle import megatron_encoders
+from tests.oracle import compressed_attention, megatron_encoders
 from tests.oracle.products import Counter
 
 COMPONENTS = (
@@ -234,6 +234,8 @@ def build_model(args: dict):
             shared = getattr(layer.submodules.mlp.submodules, "shared_experts", None)
             if shared is not None and "gate" in (shared.params or {}):
                 shared.params = {"gate": bool(args.get("moe_shared_expert_gate"))}
+    elif args.get("experimental_attention_variant") == "dsv4_hybrid":
+        spec = compressed_attention.layer_spec(config, args)
     else:
         streams = {"enable_hyper_connection": True} if args.get("enable_hyper_connections") else {}
         spec = get_gpt_layer_local_spec(

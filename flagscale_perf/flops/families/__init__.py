@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from flagscale_perf.flops.families.attention import grouped_attention, latent_attention
+from flagscale_perf.flops.families.compressed import compressed_attention
 from flagscale_perf.flops.families.delta import gated_delta_net, gated_delta_product, kimi_delta
 from flagscale_perf.flops.families.engram import engram
 from flagscale_perf.flops.families.feed_forward import dense_mlp, mixture
@@ -24,6 +25,7 @@ BLOCKS: dict[str, Block] = {
     "attention": grouped_attention,
     "latent_attention": latent_attention,
     "sparse_attention": sparse_attention,
+    "compressed_attention": compressed_attention,
     "mamba": mamba,
     "gdn": gated_delta_net,
     "gdp": gated_delta_product,

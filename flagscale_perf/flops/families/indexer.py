@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -48,25 +49,25 @@ def sparse_attention(tape: Tape, layer: int, x: bool) -> bool:
             "model: this family needs dsa_indexer_n_heads, dsa_indexer_head_dim and dsa_indexer_topk"
         )
     if sizes.chooses(layer):
-        _indexer(tape, sizes)
+        rank = tape.shape.latent.q_lora_rank if tape.shape.latent else None
+        # wk: h -> d_i
+        index(tape, sizes, rank, [Weight("indexer.wk", tape.shape.hidden, sizes.head_dim)], Pair())
+        tape.parameters += 2 * sizes.head_dim  # the keys' norm has a bias
     with tape.seeing(SparsePair(sizes.topk)):
         return latent_attention(tape, layer, x)
 
 
-def _indexer(tape: Tape, sizes: Indexer) -> None:
+def index(tape: Tape, sizes: Indexer, rank: int | None, keys: Iterable[Weight], scores: Unit) -> None:
+    """Its scores of these pairs. `rank`: of the queries that it is given; `keys`: makes its keys from h."""
     # Its inputs are detached: its own loss trains it, or nothing does. The gradients of its scores are those
     # of q and k.
-    h, latent = tape.shape.hidden, tape.shape.latent
-    rank = latent.q_lora_rank if latent else None
+    h, queries = tape.shape.hidden, sizes.heads * sizes.head_dim
     trained = sizes.trained and tape.trained
-    queries = sizes.heads * sizes.head_dim
-    # wq_b: r_q -> n_i d_i; wk: h -> d_i; weights_proj: h -> n_i
-    for name, n_in, n_out in (
-        ("wq_b", rank or h, queries), ("wk", h, sizes.head_dim), ("weights_proj", h, sizes.heads),
+    # wq_b: r_q -> n_i d_i; weights_proj: h -> n_i
+    for weight in (
+        Weight("indexer.wq_b", rank or h, queries), *keys, Weight("indexer.weights_proj", h, sizes.heads),
     ):  # fmt: skip
-        tape.detached(Weight(f"indexer.{name}", n_in, n_out), trained)
-    tape.parameters += 2 * sizes.head_dim  # the keys' norm has a bias
-    scores: Unit = Pair()
+        tape.detached(weight, trained)
     # q K^T of each head, and the sum over heads, weighted, which is a product, too
     flops = 2 * queries + 2 * sizes.heads
     tape.add("indexer.scores", scores, fwd=flops, bwd=2 * flops * trained)

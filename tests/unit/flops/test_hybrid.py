@@ -113,6 +113,7 @@ def test_an_experimental_attention_takes_its_layers() -> None:
     gdn = {"experimental_attention_variant": "gated_delta_net"}
     assert first(**gdn, linear_attention_freq=4) == ["gdn", "gdn", "gdn", "attention"]
     assert first(**gdn, linear_attention_freq="[0]+[1]*3") == ["attention", "gdn", "gdn", "gdn"]
+    assert first(experimental_attention_variant="dsv4_hybrid") == ["compressed_attention"] * 4
     assert first(experimental_attention_variant="dsa") == ["sparse_attention"] * 4
 
 
@@ -121,11 +122,10 @@ def test_an_experimental_attention_takes_its_layers() -> None:
     [
         ({"linear_attention_freq": 4}, "linear_attention_freq is 4, but no experimental_attention_variant"),
         ({"experimental_attention_variant": "hyena"}, "is 'hyena'; counted are gated_delta_net, gdn"),
-        ({"experimental_attention_variant": "dsv4_hybrid"}, "is 'dsv4_hybrid'; counted are"),
         ({"experimental_attention_variant": "gdn"}, "but linear_attention_freq is missing"),
         (
             {"experimental_attention_variant": "gdn", "linear_attention_freq": [1, 0]},
-            "linear_attention_freq describes 2 layers, num_layers is 4",
+            "linear_attention_freq describes 2 layers, and the model has 4",
         ),
     ],
 )

@@ -22,7 +22,7 @@ def test_every_form(given: object, flags: str) -> None:
     [
         (0, "x is 0; write a whole number, a list of 0 and 1"),
         ([0, 2], r"x is \[0, 2\]; write a whole number"),
-        ([0, 1], "x describes 2 layers, num_layers is 4; make them agree"),
+        ([0, 1], "x describes 2 layers, and the model has 4; make them agree"),
     ],
 )
 def test_what_it_cannot_be(given: object, says: str) -> None:
