@@ -70,7 +70,7 @@ _REQUIRED: tuple[Call, ...] = (
     _ms("Serialize_ms", "serialize", 16, lambda call: call.serialize_ns,
         "until the message is ready: headers, copies into frames or shared memory"),
     _ms("Send_ms", "send", 13, lambda call: call.send_ns,
-        "until the socket has taken it; ZeroMQ only queues it then"),
+        "until the socket has taken it, at most until the server has it; ZeroMQ only queues it"),
     _ms("Recv_ms", "receive", 13, lambda call: call.receive_ns,
         "taking the reply from the socket, once it is there"),
     _ms("Deserialize_ms", "deserialize", 18, lambda call: call.deserialize_ns,

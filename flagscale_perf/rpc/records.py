@@ -32,12 +32,13 @@ class CallRecord(NamedTuple):
         start_ns: monotonic mark.
         total_ns: from there to the result.
         serialize_ns: until the message is ready: headers, and copies into frames or shared memory.
-        send_ns: until the socket has taken it. ZeroMQ's send only queues, so it is short there.
+        send_ns: until the socket has taken it, and no longer than until the server has it. ZeroMQ's send only
+            queues, so it is short there.
         wait_ns: from then on until the reply was there, without what the server says it took: transport,
             and waking up.
         queue_ns: at the server, until it began; None where it does not say.
-        server_ns: at the server, from its beginning to its reply; None where it does not say. `wait_ns` has
-            both then.
+        server_ns: at the server, from its beginning to its reply; None where it does not say, or says more
+            than the call took. `wait_ns` has both then.
         receive_ns: taking the reply from the socket.
         deserialize_ns: until the result can be used.
         sent_bytes, received_bytes: of arrays, the figures of the requirement's log.

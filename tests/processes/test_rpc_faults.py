@@ -258,8 +258,8 @@ def lying(endpoint, answers):
 
 def test_a_server_that_says_what_cannot_be_is_refused(endpoint):
     said = {
-        "the server speaks protocol 2": {"protocol": 2},
-        "the server speaks protocol 1, big endian": {"byte_order": "big"},
+        "the server speaks protocol 99": {"protocol": 99},
+        f"the server speaks protocol {header.PROTOCOL}, big endian": {"byte_order": "big"},
         "that cannot be printed": {"device": "cpu\x1b[2J"},
         "a method named 'Echo.n1 Forged": {"methods": ("Echo\n1 Forged",)},
         "Expected `int` <= 8": {"slots": 9},

@@ -13,10 +13,12 @@ import pytest
 from flagscale_perf.analysis.run_file import RunFile
 from flagscale_perf.rpc.analysis.report import CallsReport, read_calls
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
+from flagscale_perf.rpc.stages import stage_times
+from tests.rpc_peer import wait_until
 
 REPO = Path(__file__).parents[2]
 SERVE = """
-import os, sys
+import os, sys, time
 from flagscale_perf.rpc.facts import SERVER, RpcFacts, transport_of
 from flagscale_perf.rpc.options import ServerOptions
 from flagscale_perf.rpc.peers import ServedRings
@@ -28,7 +30,13 @@ if own:
     observer = RpcRecorder.start(facts, RecordingOptions("served", log_file=None))
 else:
     observer = ServedRings(os.getpid())
-server = Server({"Echo": lambda request: request.arrays}, ServerOptions(endpoint=endpoint), observer.observe)
+def work(request):
+    open("begun", "w").close()
+    time.sleep(0.02)
+    open("worked", "w").close()
+    return []
+methods = {"Echo": lambda request: request.arrays, "Work": work}
+server = Server(methods, ServerOptions(endpoint=endpoint), observer.observe)
 print("ready", flush=True)
 server.serve()
 observer.close(*(["completed", 60] if own else []))
@@ -47,6 +55,27 @@ with Client.connect(ClientOptions(endpoint=sys.argv[1]), lambda record: recorder
         data = memoryview(bytes(4096))
         for _ in range(int(sys.argv[3])):
             client.call("Echo", [Array(DType.FLOAT32, (1024,), data)])
+"""
+STOPPED_IN_SEND = """
+import os, signal, sys, time
+from flagscale_perf.rpc.transport.client import Client
+from flagscale_perf.rpc.facts import RpcFacts
+from flagscale_perf.rpc.options import ClientOptions
+from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
+recorder = None
+options = ClientOptions(endpoint=sys.argv[1], control=sys.argv[2])
+with Client.connect(options, lambda record: recorder.observe(record)) as client:
+    with RpcRecorder.start(RpcFacts.of_hello(client.hello), RecordingOptions("client", None)) as recorder:
+        send = client._link.send
+        def stopped(*message):
+            send(*message)
+            while not os.path.exists("begun"):
+                time.sleep(0.001)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        client._link.send = stopped
+        client.call("Work")
+        client._link.send = send
+        client.call("Echo")
 """
 CALLS = 50
 
@@ -115,3 +144,26 @@ def test_a_server_may_have_a_session_of_its_own(tmp_path, endpoint) -> None:
     assert (found.overall.calls, found.served.methods["Echo"].calls) == (0, CALLS)
     assert found.facts.role == "server"
     assert read_calls(run_in(tmp_path / "client")).overall.calls == CALLS
+
+
+@pytest.mark.parametrize("control", ["zeromq", "unix"])
+def test_a_client_stopped_inside_send_books_the_servers_time_as_the_servers(
+    tmp_path, endpoint, control
+) -> None:
+    server = server_at(tmp_path, endpoint)
+    client = start(tmp_path, STOPPED_IN_SEND, endpoint, control)
+    _, state = os.waitpid(client.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(state)
+    wait_until((tmp_path / "worked").exists)
+    client.send_signal(signal.SIGCONT)
+    done(client)
+    stop(server)
+    records = list(RunFile(run_in(tmp_path / "client")))
+    call = next(record for record in records if isinstance(record, CallRecord))
+    served = next(record for record in records if isinstance(record, ServedRecord))
+    print(f"send {call.send_ns}, server {call.server_ns}; the server itself {served.compute_ns}")
+    assert served.compute_ns <= (call.server_ns or 0) <= served.total_ns
+    assert call.start_ns + call.serialize_ns + call.send_ns <= served.start_ns + served.queue_ns
+    assert sum(stage_times(call)[:-1]) <= call.total_ns
+    assert min(stage_times(call)) >= 0
+    assert read_calls(run_in(tmp_path / "client")).contradictions.found == 0

@@ -11,6 +11,7 @@ from typing import Any
 from flagscale_perf.analysis.rules import Finding
 from flagscale_perf.analysis.run_file import Reading
 from flagscale_perf.rpc.analysis.columns import Columns, calls_in
+from flagscale_perf.rpc.analysis.contradictions import Contradictions
 from flagscale_perf.rpc.analysis.layers import Attention, Layer, find_layer
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.analysis.source import Source, open_source
@@ -67,6 +68,11 @@ class CallsReport:
         return self.source.served
 
     @property
+    def contradictions(self) -> Contradictions:
+        """Between the server's records and the caller's."""
+        return self.source.contradictions
+
+    @property
     def reading(self) -> Reading:
         """What could not be read."""
         return self.source.reading()
@@ -93,6 +99,7 @@ class CallsReport:
             "largest": [call._asdict() for call in self.largest],
             "layer": None if self.layer is None else self.layer.as_dict(),
             "missing_calls": self.missing,
+            "contradictions": self.contradictions.as_dict(),
             "wall_ns": self.wall_ns,
             "findings": [each.as_dict() for each in self.findings],
             "not_judged": self.unjudged,

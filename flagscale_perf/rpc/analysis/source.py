@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine
 from flagscale_perf.rpc.analysis.columns import Columns, gathered
+from flagscale_perf.rpc.analysis.contradictions import Contradictions
 from flagscale_perf.rpc.analysis.log_file import LogFile
 from flagscale_perf.rpc.analysis.served import Served
 from flagscale_perf.rpc.facts import RpcFacts
@@ -29,12 +30,14 @@ class Source(Protocol):
     Attributes:
         path: of the file.
         served: what the server has told of its side.
+        contradictions: between its records and the caller's.
         events: the first lines about trouble.
         starts_known: `start_ns` of the calls is known.
     """
 
     path: Path
     served: Served
+    contradictions: Contradictions
     events: list[str]
     starts_known: bool
 
@@ -77,6 +80,7 @@ class RunSource:
 
     def _clear(self) -> None:
         self.served = Served()
+        self.contradictions = Contradictions()
         self.events: list[str] = []
         self._kinds: dict[str, int] = {}
         self._end: RunEnd | None = None
@@ -85,7 +89,12 @@ class RunSource:
         """The calls."""
         begin()
         self._clear()
-        return gathered(self._calls())
+        facts = self.facts()
+        is_served = bool(facts.client) and facts.server_pid is not None
+        for columns in gathered(self._calls()):
+            if is_served:
+                self.contradictions.add_calls(columns)
+            yield columns
 
     def _calls(self) -> Iterator[Sequence[Sequence[Any]]]:
         """The calls in columns."""
@@ -106,6 +115,7 @@ class RunSource:
         """Takes a record that is not a call."""
         if isinstance(record, ServedRecord):
             self.served.add(record)
+            self.contradictions.add_served(record)
         elif isinstance(record, EventRecord) and len(self.events) < MAX_EVENTS:
             self.events.append(f"{record.name}: {record.text}")
         elif isinstance(record, RunEnd):
@@ -159,6 +169,7 @@ class LogSource:
         """Raises PerfError if the file is not such a log."""
         self.path = path
         self.served = Served()
+        self.contradictions = Contradictions()
         self.events: list[str] = []
         self._log = LogFile(path)
         self._calls = 0

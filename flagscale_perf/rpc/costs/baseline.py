@@ -15,11 +15,12 @@ from flagscale_perf.rpc.arrays import Array, DType
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, RemoteFailure
 from flagscale_perf.rpc.options import Arguments, ClientOptions, ServerOptions
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import told_apart
 from flagscale_perf.rpc.transport.client import Reply
 from flagscale_perf.rpc.transport.endpoint import client_endpoint, server_endpoint
 from flagscale_perf.rpc.transport.server import Handler, Request
 from flagscale_perf.rpc.transport.wake import Wake
-from flagscale_perf.spine.clock import monotonic_ns
+from flagscale_perf.spine.clock import boot_id, monotonic_ns
 
 
 class BaselineClient:
@@ -35,6 +36,7 @@ class BaselineClient:
         self._socket.setsockopt(zmq.MAXMSGSIZE, 2 * options.max_message_bytes)
         self._socket.connect(client_endpoint(options))
         self._observe, self._timeout_s, self._number = observe, options.timeout_s, 0
+        self._clock = boot_id()
 
     def call(
         self,
@@ -61,11 +63,15 @@ class BaselineClient:
         if rest["error"]:
             raise RemoteFailure(method, "Exception", str(rest["error"]), "")
         if self._observe is not None:
-            server = min(rest["server_ns"], arrived - sent)  # it may begin before `send` returns
+            began = rest["begun_ns"] - serialized if rest["clock"] == self._clock else 0
+            carried = told_apart(
+                sent - serialized, arrived - serialized, (0, rest["server_ns"], max(0, began))
+            )
+            send, wait, _, server = carried
             self._observe(
                 CallRecord(
-                    self._number, start, end - start, serialized - start, sent - serialized,
-                    arrived - sent - server, None, server, received - arrived, end - received,
+                    self._number, start, end - start, serialized - start, send,
+                    wait, None, server, received - arrived, end - received,
                     _bytes(arrays), _bytes(found), len(message), len(reply), 0, 0,
                     Status.OK, _dtype(arrays or found), 0, method,
                 )
@@ -95,6 +101,7 @@ class BaselineServer:
 
     def __init__(self, methods: Mapping[str, Handler], options: ServerOptions) -> None:
         self._methods = methods
+        self._clock = boot_id()
         self._stopping = False
         self._wake = Wake()
         self._context = zmq.Context()
@@ -135,12 +142,17 @@ class BaselineServer:
             request = Request(rest["method"], arrays, rest["arguments"], 0)
             found = self._methods[request.method](request)
         except Exception as raised:  # a method may raise anything; it is reported to the caller
-            return _pack((), _reply({}, f"{type(raised).__name__}: {raised}", start))
-        return _pack(found, _reply(request.results, "", start))
+            return _pack((), self._reply({}, f"{type(raised).__name__}: {raised}", start))
+        return _pack(found, self._reply(request.results, "", start))
 
-
-def _reply(arguments: Mapping[str, Any], error: str, start_ns: int) -> dict[str, Any]:
-    return {"arguments": dict(arguments), "error": error, "server_ns": monotonic_ns() - start_ns}
+    def _reply(self, arguments: Mapping[str, Any], error: str, start_ns: int) -> dict[str, Any]:
+        return {
+            "arguments": dict(arguments),
+            "error": error,
+            "server_ns": monotonic_ns() - start_ns,
+            "begun_ns": start_ns,
+            "clock": self._clock,
+        }
 
 
 def _pack(arrays: Sequence[Array], rest: Mapping[str, Any]) -> bytes:

@@ -11,6 +11,7 @@ from flagscale_perf.rpc.arrays import Array, DType, byte_count
 from flagscale_perf.rpc.errors import CallTimeout, InvalidMessage, PeerGone, Refused, RpcError
 from flagscale_perf.rpc.options import Arguments, ClientOptions, Hello, Received, Value
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.rpc.stages import NOTHING_TOLD, told_apart
 from flagscale_perf.rpc.transport import header
 from flagscale_perf.rpc.transport.endpoint import clear_after, client_endpoint
 from flagscale_perf.rpc.transport.handshake import Session, error_of
@@ -102,7 +103,6 @@ class Client:
     @classmethod
     def connect(cls, options: ClientOptions, observe: Observe | None = None) -> Client:
         """Connects to the server, waiting up to `connect_timeout_s` for it to appear. Raises `RpcError`.
-        `observe` gets the record of each call, on the calling thread.
 
         `observe` gets the record of each call, on the calling thread.
         """
@@ -161,7 +161,7 @@ class Client:
             pending.ready_ns = pending.sent_ns = ready = now()
             prefix = _pack_prefix(
                 MAGIC, PROTOCOL, CALL, body_bytes, self._epoch, pending.number, method,
-                number, 0, ready if self._same_clock else 0, 0,
+                number, 0, ready if self._same_clock else 0, 0, 0,
             )  # fmt: skip
             first = first_frame(prefix, packed)
             pending.socket_sent = len(first) + (sum(map(len, frames)) if frames else 0)
@@ -204,7 +204,7 @@ class Client:
         taken = now()
         first, _, there = message
         prefix = _read_prefix(first)
-        kind, _, _, call, _, _, _, _ = prefix
+        kind, _, _, call, *_ = prefix
         if kind == FAILURE and not call:
             raise error_of("the connection", prefix, first)
         owner = self._in_flight.pop(call, None)
@@ -223,7 +223,7 @@ class Client:
         number = pending.slot
         self._read_slots.append(number)
         first, frames, _ = message
-        kind, _, epoch, call, _, answered, _, _ = prefix
+        kind, _, epoch, call, _, answered, *_ = prefix
         pending.socket_received = len(first) + (sum(map(len, frames)) if frames else 0)
         if kind != REPLY:
             raise error_of(pending.method, prefix, first)
@@ -292,21 +292,14 @@ class Client:
     def _record(self, pending: Pending, status: int) -> None:
         end = now()
         prefix = pending.prefix
-        queue = server = None
-        there = pending.there_ns or end
-        wait = there - pending.sent_ns
-        if prefix is not None:
-            _, _, _, _, _, _, waited, worked = prefix
-            server = worked if worked < wait else wait
-            wait -= server
-            if self._same_clock:
-                queue = waited if waited < wait else wait
-                wait -= queue
+        there, ready = pending.there_ns or end, pending.ready_ns
+        told = NOTHING_TOLD if prefix is None else prefix[6:]
+        send, wait, queue, server = told_apart(pending.sent_ns - ready, there - ready, told)
         assert self._observe is not None
         self._observe(
             _new(CallRecord, (
                 pending.number, pending.start_ns, end - pending.start_ns, pending.ready_ns - pending.start_ns,
-                pending.sent_ns - pending.ready_ns, wait, queue, server, (pending.taken_ns or there) - there,
+                send, wait, queue, server, (pending.taken_ns or there) - there,
                 end - (pending.read_ns or end),
                 pending.sent_bytes, pending.received_bytes, pending.socket_sent, pending.socket_received,
                 pending.shared_sent, pending.shared_received, status, pending.dtype, self.hello.client,

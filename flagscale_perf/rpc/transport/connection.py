@@ -115,7 +115,7 @@ class Connection:
 class _Marks:
     """Times within one call, for its record; 0 for those not reached."""
 
-    queue_ns = read_ns = compute_ns = write_ns = received_bytes = sent_bytes = status = 0
+    after_ns = queue_ns = read_ns = compute_ns = write_ns = received_bytes = sent_bytes = status = 0
     method = ""
 
     def __init__(self, begun_ns: int) -> None:
@@ -157,8 +157,9 @@ class Caller:
         sent_ns, free_since_ns = prefix[6], self._free_since_ns
         # A call waited for others since it was sent, until the server had answered the one before. What the
         # caller claims is not believed beyond an hour.
-        if connection.same_clock and begun_ns - HOUR_NS < sent_ns < free_since_ns:
-            marks.queue_ns = free_since_ns - sent_ns
+        if connection.same_clock and begun_ns - HOUR_NS < sent_ns < begun_ns:
+            marks.after_ns = begun_ns - sent_ns
+            marks.queue_ns = max(0, free_since_ns - sent_ns)
         try:
             first, frames = self._carry_out(connection, prefix, message, marks)
         except Exception as error:  # a method may raise anything; it is reported to the caller
@@ -183,7 +184,7 @@ class Caller:
     def _carry_out(
         self, connection: Connection, prefix: Prefix, message: Message, marks: _Marks
     ) -> tuple[bytes, list[memoryview]]:
-        _, _, _, call, code, slot_number, _, _ = prefix
+        _, _, _, call, code, slot_number, *_ = prefix
         if code >= len(self._table):
             raise Refused(f"method {code} of {len(self._table)}")
         marks.method, handler = self._table[code]
@@ -213,10 +214,10 @@ class Caller:
         return first_frame(self._prefix(prefix, marks, REPLY, packed.body_bytes), packed), packed.frames
 
     def _prefix(self, asked: Prefix, marks: _Marks, kind: int, size: int) -> bytes:
-        _, _, _, call, _, slot, _, _ = asked
+        _, _, _, call, _, slot, *_ = asked
         return _pack_prefix(
             MAGIC, PROTOCOL, kind, size, self._epoch, call, marks.status, slot, 0, marks.queue_ns,
-            now() - marks.begun_ns,
+            now() - marks.begun_ns, marks.after_ns,
         )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """The wire format: a prefix of fixed size, a typed body, and small arrays behind them.
 
-    prefix (48 bytes) | body (msgpack, typed) | padding to 16 | inline arrays, each padded to 16
+    prefix (56 bytes) | body (msgpack, typed) | padding to 16 | inline arrays, each padded to 16
 
 That is the first frame; over ZeroMQ larger arrays follow, one a frame, and those in shared memory do not
 travel at all. What differs in every call is in the prefix, so bodies repeat: a checked one is cached, and the
@@ -23,8 +23,8 @@ from flagscale_perf.rpc.errors import InvalidMessage
 from flagscale_perf.rpc.options import Received
 
 MAGIC = 0x5046
-PROTOCOL = 1
-PREFIX = Layout("<HBBIQQHHIQQ")
+PROTOCOL = 2
+PREFIX = Layout("<HBBIQQHHIQQQ")
 PREFIX_BYTES = PREFIX.size
 _unpack = PREFIX.unpack_from
 MOST_BODY_BYTES = 65536
@@ -75,6 +75,7 @@ class Prefix(NamedTuple):
         first_ns: of a call the caller's monotonic mark of sending it, 0 where the clocks are not the same;
             of a reply how long it waited at the server.
         second_ns: of a reply, how long the server worked on it.
+        third_ns: of a reply, how long after the caller's mark the server began; 0 where the clocks differ.
     """
 
     kind: int
@@ -85,6 +86,7 @@ class Prefix(NamedTuple):
     slot: int
     first_ns: int
     second_ns: int
+    third_ns: int = 0
 
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -217,8 +219,8 @@ def message(prefix: Prefix, body: bytes) -> bytes:
 
 def pack_prefix(prefix: Prefix) -> bytes:
     """The prefix as bytes on the wire."""
-    kind, body_bytes, epoch, call, code, slot, first_ns, second_ns = prefix
-    return PREFIX.pack(MAGIC, PROTOCOL, kind, body_bytes, epoch, call, code, slot, 0, first_ns, second_ns)
+    kind, body_bytes, epoch, call, code, slot, *marks = prefix
+    return PREFIX.pack(MAGIC, PROTOCOL, kind, body_bytes, epoch, call, code, slot, 0, *marks)
 
 
 def read_prefix(first: bytes | memoryview) -> Prefix:
@@ -227,10 +229,10 @@ def read_prefix(first: bytes | memoryview) -> Prefix:
     """
     there = len(first)
     if PREFIX_BYTES <= there <= MOST_FIRST_BYTES:
-        magic, protocol, kind, size, epoch, call, code, slot, zero, first_ns, second_ns = _unpack(first)
+        magic, protocol, kind, size, epoch, call, code, slot, zero, *marks = _unpack(first)
         is_ours = magic == MAGIC and protocol == PROTOCOL and not zero and 1 <= kind <= LAST_KIND
         if is_ours and size <= MOST_BODY_BYTES and PREFIX_BYTES + size <= there:
-            return _new(Prefix, (kind, size, epoch, call, code, slot, first_ns, second_ns))
+            return _new(Prefix, (kind, size, epoch, call, code, slot, *marks))
     raise InvalidMessage(_what_is_wrong(first))
 
 
@@ -238,7 +240,7 @@ def _what_is_wrong(first: bytes | memoryview) -> str:
     there = len(first)
     if not PREFIX_BYTES <= there <= MOST_FIRST_BYTES:
         return f"a message of {there} bytes; a first frame has {PREFIX_BYTES} to {MOST_FIRST_BYTES}"
-    magic, protocol, kind, size, *_, zero, _, _ = _unpack(first)
+    magic, protocol, kind, size, *_, zero, _, _, _ = _unpack(first)
     if magic != MAGIC or zero:
         return f"a message that begins with {bytes(first[:8])!r}: not this protocol"
     if protocol != PROTOCOL:

@@ -192,7 +192,7 @@ class Server:
         call = 0
         try:
             prefix = _read_prefix(message[0])
-            kind, _, epoch, call, _, _, _, _ = prefix
+            kind, _, epoch, call, *_ = prefix
             if kind == HELLO and who is not None:
                 self._forget(who)
                 self._reception.greet(who, prefix, message)
