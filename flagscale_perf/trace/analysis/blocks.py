@@ -19,6 +19,7 @@ from flagscale_perf.analysis.blocks import (
     Tile,
 )
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
+from flagscale_perf.spine.records import GOOD_ENDS
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.drawn import drawn
@@ -30,7 +31,7 @@ from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.analysis.sums import OTHER, FunctionSums
 from flagscale_perf.trace.records import Kind
 
-_GOOD = ("completed", "")
+_GOOD = (*GOOD_ENDS, "")
 COLOURS = {
     "select": "sky", "serialize": "yellow", "unit": "blue", "notify": "orange", "tags": "red",
     "decode": "green", "pack": "sky", OTHER: "grey",

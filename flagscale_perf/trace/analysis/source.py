@@ -13,7 +13,7 @@ from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
-from flagscale_perf.spine.records import KILLED, EventRecord, RunEnd, RunHeader
+from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
 from flagscale_perf.spine.session import labels_of, session_of
 from flagscale_perf.trace.analysis.log_reader import LogReader
 from flagscale_perf.trace.analysis.losses import Losses
@@ -32,7 +32,7 @@ class Traces:
     Attributes:
         title: one line.
         subject: where they are from.
-        state: how it ended; empty where that is not known.
+        state: how it ended, of several machines the worst; empty where that is not known.
         begun: when; None where that is not known.
         sums: of calls and operations.
         moves: for the lineage; None of text, which has no indexes.
@@ -93,6 +93,7 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
     clocks = Clocks(headers[0])
     kinds: Counter[str] = Counter()
     bad: list[SkippedLine] = []
+    states: list[str] = []
     skipped = 0
     for path, header in zip(paths, headers, strict=True):
         reader = RunReader(traces, clocks.offset_ns(header), has_hosts=len(paths) > 1)
@@ -102,10 +103,15 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
         kinds.update(reader.kinds)
         skipped += run.skipped
         bad += [SkippedLine(line.number, line.reason) for line in run.bad_lines]
-        state = reader.end or (RUNNING if run.is_live() else KILLED)
-        traces.state = traces.state or state
+        states.append(reader.end or (RUNNING if run.is_live() else KILLED))
+    traces.state = max(states, key=_urgency)
     traces.reading = Reading(str(paths[0]), dict(kinds), skipped, bad)
     return traces
+
+
+def _urgency(state: str) -> int:
+    """Of the states of several machines, the highest is the job's."""
+    return 1 if state == RUNNING else 0 if state in GOOD_ENDS else 2
 
 
 def _versions(header: RunHeader) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from flagscale_perf.report import csv, text
+from flagscale_perf.spine.records import STOPPED
 from flagscale_perf.trace.analysis.blocks import report_of
 from flagscale_perf.trace.analysis.report import read_report
 from tests.golden import golden
@@ -31,6 +32,11 @@ def test_every_format_shows_hostile_names_and_nothing_at_all(tmp_path: Path, for
         assert "\x1b[2J" not in made
         assert "<script>alert" not in made or format_name in ("text", "json")
     render(report_of(read_report([Job().write(tmp_path)])))
+
+
+@pytest.mark.parametrize(("end", "tone"), [(STOPPED, "good"), ("completed", "good"), (None, "bad")])
+def test_what_its_user_stopped_ended_well(tmp_path: Path, end: str | None, tone: str) -> None:
+    assert report_of(read_report([pipeline(steps=1).write(tmp_path, end=end)])).tone == tone
 
 
 def test_csv_has_a_row_for_each_function_of_each_process(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import ProcessRecord
+from flagscale_perf.spine.records import STOPPED
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import read_traces
 from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
@@ -21,6 +22,23 @@ def test_a_run_file_says_who_and_how_it_ended(tmp_path: Path) -> None:
         "2024-01-29 10:30:00",
     )  # fmt: skip
     assert read_traces([pipeline(steps=1).write(tmp_path, end=None)]).state == "killed"
+
+
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        (("completed", None), "killed"),
+        (("completed", STOPPED), "completed"),
+        ((STOPPED, "exception"), "exception"),
+    ],
+)
+def test_the_worst_end_of_any_machine_is_the_jobs(
+    tmp_path: Path, ends: tuple[str | None, str | None], state: str
+) -> None:
+    path = pipeline(steps=1).write(tmp_path, end=ends[0])
+    header = make_trace_header("20240129_103001", host="node1", boot_id="other")
+    pipeline(steps=1).write(tmp_path, header, end=ends[1])
+    assert read_traces([path]).state == state
 
 
 def test_losses_are_those_of_the_processes_last_records(tmp_path: Path) -> None:
