@@ -16,13 +16,15 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import flagscale_perf
 
 NICENESS = 10
 ORPHAN_CHECK_S = 0.5
 ORPHAN_LIMIT_S = 5.0  # a process whose parent is gone and that gets nothing done for so long hangs
+PATIENCE_S = 60.0  # the same while it has something that is saved nowhere
+RESCUE_S = 10.0  # to save that elsewhere
 # Of an interpreter that imports nothing: it is gone milliseconds after its start.
 _FORK = "import os, sys; os.fork() and os._exit(0); os.execv(sys.argv[1], sys.argv[1:])"
 _PACKAGE_ROOT = str(Path(flagscale_perf.__file__).resolve().parents[1])
@@ -54,31 +56,63 @@ def start(
 
 
 def settle() -> None:
-    """First thing in the new process: ignores signals that stop a job, as its parent's end is its own, and
-    lowers its priority.
-    """
+    """First thing in the new process: ignores signals that stop a job, as its parent's end is its own."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def give_way() -> None:
+    """Lowers the priority: once, when the process does its work, which on a busy machine it would otherwise
+    hardly come to begin.
+    """
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
 
 
-def end_after_parent(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
+class Unsaved(NamedTuple):
+    """What would be lost with this process.
+
+    Attributes:
+        is_there: whether there is anything.
+        rescue: saves it elsewhere.
+    """
+
+    is_there: Callable[[], bool]
+    rescue: Callable[[], object]
+
+
+def end_after_parent(
+    is_orphan: Callable[[], bool], progress: Callable[[], int], unsaved: Unsaved | None = None
+) -> None:
     """Ends the process some time after its parent, or whoever it works for, even where its disk hangs; while
-    `progress` grows, it may go on.
+    `progress` grows, it may go on. What is unsaved then is saved elsewhere first.
     """
     threading.Thread(
-        target=_end, args=(is_orphan, progress), name="flagscale_perf orphan", daemon=True
+        target=_end, args=(is_orphan, progress, unsaved), name="flagscale_perf orphan", daemon=True
     ).start()
 
 
-def _end(is_orphan: Callable[[], bool], progress: Callable[[], int]) -> None:
-    done = -1
-    while not is_orphan() or done != progress():  # a long backlog is no hang
-        is_gone = is_orphan()
-        done = progress() if is_gone else -1
-        time.sleep(ORPHAN_LIMIT_S if is_gone else ORPHAN_CHECK_S)
-    os._exit(1)
+def _end(is_orphan: Callable[[], bool], progress: Callable[[], int], unsaved: Unsaved | None) -> None:
+    done: int | None = None
+    since = time.monotonic()
+    while True:
+        time.sleep(ORPHAN_CHECK_S)
+        now = progress() if is_orphan() else None
+        if now is not None and now == done:
+            has_rest = unsaved is not None and unsaved.is_there()
+            if time.monotonic() - since < (PATIENCE_S if has_rest else ORPHAN_LIMIT_S):
+                continue
+            if has_rest and unsaved is not None:
+                _briefly(unsaved.rescue)
+            os._exit(1)
+        done, since = now, time.monotonic()  # a long backlog is no hang
+
+
+def _briefly(call: Callable[[], object]) -> None:
+    """Calls it, and waits `RESCUE_S` at most: the other place may hang, too."""
+    caller = threading.Thread(target=call, name="flagscale_perf rescue", daemon=True)
+    caller.start()
+    caller.join(RESCUE_S)
 
 
 class Alarm:

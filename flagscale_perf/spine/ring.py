@@ -145,7 +145,13 @@ class Ring:
 
     def take(self, limit: int) -> list[Record]:
         """The oldest records, at most `limit`; they stay in the ring until `commit`."""
-        tail = self._words[_WORD_TAIL]
+        return self._from(self._words[_WORD_TAIL], limit)
+
+    def behind(self, count: int) -> list[Record]:
+        """All records but the oldest `count`, which have been taken; they stay in the ring."""
+        return self._from(self._words[_WORD_TAIL] + count, self.slots)
+
+    def _from(self, tail: int, limit: int) -> list[Record]:
         records: list[Record] = []
         while len(records) < limit:
             record = self._read(tail + len(records))
@@ -167,6 +173,11 @@ class Ring:
     def saved(self) -> int:
         """Records given back by `commit` so far."""
         return self._words[_WORD_TAIL]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits to be taken and given back."""
+        return self._read(self._words[_WORD_TAIL]) is None
 
     def beat(self) -> None:
         """The consumer gets on with its work."""

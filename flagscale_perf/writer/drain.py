@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from flagscale_perf.sinks.run_file import RecordsSink
 from flagscale_perf.spine import stop_note
-from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.clock import NS_PER_S, local_time, monotonic_ns
+from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.rings import AnyRing
 from flagscale_perf.spine.records import KILLED, STOPPED, Record, RunEnd
 from flagscale_perf.spine.ring import RingEnd
+from flagscale_perf.spine.session import new_session_id
 from flagscale_perf.writer.fanout import describe
 from flagscale_perf.writer.instrument import Instrument
 from flagscale_perf.writer.journal import Journal
@@ -21,10 +27,11 @@ from flagscale_perf.writer.messages import Line, Send
 from flagscale_perf.writer.notices import Notices
 from flagscale_perf.writer.replay import NOTHING, recover
 from flagscale_perf.writer.retention import prune
-from flagscale_perf.writer.session import Session
+from flagscale_perf.writer.session import Session, header_of
 from flagscale_perf.writer.task import WriterTask
 
-FINISH_LIMIT_S = 4.0  # for a disk that has no room at the end
+FINISH_LIMIT_S = 4.0  # at the end, for views that cannot be written
+RESCUED = "flagscale_perf_"  # directories of run files that their own directory did not take, below $TMPDIR
 # so often that a view that never works (`fanout.MAX_VAIN`) is given up while the trainer still waits
 RETRY_S = 0.04
 BATCH = 2048
@@ -44,17 +51,28 @@ class Drain:
     files. What the disk refuses stays in the ring and is tried again.
     """
 
-    def __init__(self, ring: AnyRing, task: WriterTask, instrument: Instrument, send: Send) -> None:
-        """`send` takes lines for the console and stderr."""
+    def __init__(
+        self,
+        ring: AnyRing,
+        task: WriterTask,
+        instrument: Instrument,
+        send: Send,
+        on_begun: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`send` takes lines for the console and stderr; `on_begun` is called when the session's header is in
+        its run file and its views are open.
+        """
         self._ring = ring
         self._task = task
         self._instrument = instrument
-        self._send = send
+        self._send, self._on_begun = send, on_begun
         self._journal = Journal(send, lambda: instrument.position, task.options.perf_debug)
         self._notices = Notices(ring, task.anchor, self._journal)
         self._session: Session | None = None
+        self._rescuing, self._is_rescued = threading.Lock(), False
         self._earlier = NOTHING
         self._batch: _Batch | None = None
+        self._batches = 0  # that are in the run file
         self._has_pruned = self._is_run_file_failing = False
         self._run_file_error: OSError | None = None  # of the last try
         self._trouble: str | None = None  # as the ring has it
@@ -142,6 +160,7 @@ class Drain:
             if note not in self._earlier.texts:
                 self._journal.waiting.append(self._journal.event("failure", note))
         self._session = session
+        self._on_begun()
         return session
 
     def _prune(self) -> None:
@@ -163,9 +182,9 @@ class Drain:
 
     def _fill(self, session: Session) -> bool:
         """Makes the next batch unless one is waiting; False if there is nothing to do."""
-        if self._batch is not None:
-            return True
-        slots = self._ring.take(BATCH)
+        return self._batch is not None or self._make_batch(self._ring.take(BATCH), session.run_file)
+
+    def _make_batch(self, slots: Sequence[Any], run_file: RecordsSink) -> bool:
         joined = self._instrument.join(slots, is_full=len(slots) == BATCH)
         # after the ring, so that none of its records is younger than the last of these
         self._journal.waiting += self._journal.recorded(self._instrument.collect())
@@ -180,35 +199,64 @@ class Drain:
             return False
         self._batch = _Batch(records, joined.slots)
         for record in records:
-            session.run_file.write(record)
+            run_file.write(record)
         return True
 
     def _hand_on(self, session: Session) -> None:
         """The batch is in the run file: now it may leave the ring and be shown."""
         if self._batch is not None:
             self._ring.commit(self._batch.slots)
+            self._batches += 1
             session.views.write(self._batch.records)
             if self._batch.slots > BATCH // 2:  # behind: views keep only so much until they are flushed
                 session.views.flush()
             self._batch = None
 
     def _finish(self, wait: Callable[[float], None]) -> None:
-        deadline_ns = monotonic_ns() + int(FINISH_LIMIT_S * NS_PER_S)
-        end = self._ring.end
-        at_ns = end.at_ns if end else monotonic_ns()
-        if self._insist(self._save, wait, deadline_ns):
+        if self._insist(self._save, wait, PATIENCE_S):
             if not self._earlier.has_ended:  # where it has, the writer before this one died after it
-                dropped = self._ring.dropped
-                self._journal.waiting += self._journal.recorded(self._instrument.close(dropped))
+                self._journal.waiting += self._journal.recorded(self._instrument.close(self._ring.dropped))
                 self._notices.anchor()
-                wall_ns = self._task.anchor.wall_of(at_ns)
-                self._journal.waiting.append(
-                    RunEnd(_reason(end), wall_ns, self._instrument.position, dropped)
-                )
-            is_done = self._insist(self.cycle, wait, deadline_ns)
+                self._journal.waiting.append(self._end())
+            is_done = self._insist(self.cycle, wait, FINISH_LIMIT_S)
             if not is_done and self._session is not None and self._session.views.report_unfinished():
                 self.cycle()
+        elif self._session is not None:
+            self.rescue()
         self._close()
+
+    def _end(self) -> RunEnd:
+        end = self._ring.end
+        wall_ns = self._task.anchor.wall_of(end.at_ns if end else monotonic_ns())
+        return RunEnd(_reason(end), wall_ns, self._instrument.position, self._ring.dropped)
+
+    def rescue(self) -> None:
+        """Saves what is not in the run file in one below $TMPDIR, once. Called at the very end: on another
+        thread where this one waits for a call that does not return.
+        """
+        with self._rescuing:
+            if not self._is_rescued:
+                self._is_rescued = True
+                self._rescue()
+
+    def _rescue(self) -> None:
+        try:
+            directory = Path(tempfile.mkdtemp(prefix=RESCUED))
+            session_id = self._ring.session or new_session_id(local_time(self._task.anchor.wall_ns), 1)
+            run_file = RecordsSink(directory, header_of(session_id, self._task, self._instrument.name))
+            if self._batch is not None:  # joined and folded already; the rest is joined behind it
+                for record in self._batch.records:
+                    run_file.write(record)
+            elif self._session is None:
+                self._instrument.begin()
+            self._make_batch(self._ring.behind(self._batch.slots if self._batch else 0), run_file)
+            run_file.write(self._end())
+            run_file.flush()
+            run_file.close()
+        except OSError as error:
+            self._journal.complain(f"what waited could not be saved elsewhere: {error}")
+            return
+        self._journal.complain(f"{self._task.directory} takes no more: what waited is in {directory}")
 
     def _close(self) -> None:
         """Closes every file and gives the trainer the summary's path."""
@@ -224,9 +272,14 @@ class Drain:
         self._note_trouble()
         self._ring.summary = self._session.summary()
 
-    def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], deadline_ns: int) -> bool:
-        """Tries again until the deadline; not where nothing has ever worked."""
-        while not (worked := attempt()) and self._session is not None and monotonic_ns() < deadline_ns:
+    def _insist(self, attempt: Callable[[], bool], wait: Callable[[float], None], limit_s: float) -> bool:
+        """Tries again until no batch has been saved for so long; not where nothing has ever worked."""
+        saved, since_ns = self._batches, monotonic_ns()
+        while not (worked := attempt()) and self._session is not None:
+            if saved != self._batches:
+                saved, since_ns = self._batches, monotonic_ns()
+            if monotonic_ns() - since_ns >= limit_s * NS_PER_S:
+                break
             wait(RETRY_S)
         return worked
 

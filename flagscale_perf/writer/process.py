@@ -12,7 +12,7 @@ from dataclasses import replace
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
 from flagscale_perf.spine.peers.handover import Door
-from flagscale_perf.spine.peers.rings import Rings, Source
+from flagscale_perf.spine.peers.rings import AnyRing, Rings, Source
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.drain import RETRY_S, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
@@ -35,7 +35,6 @@ def serve(make_instrument: MakeInstrument) -> None:
         return os.getppid() != task.pid
 
     ring = Ring.attach(ring_fd)
-    companion.end_after_parent(is_orphan, lambda: ring.saved)
     outlet, alarm = Outlet(1), companion.Alarm(0)
     instrument = make_instrument(task, Parent(task.pid, lambda: not is_orphan(), alarm.watch))
 
@@ -44,8 +43,14 @@ def serve(make_instrument: MakeInstrument) -> None:
         outlet.push()
         alarm.wait(seconds)
 
-    Drain(ring, task, instrument, outlet.send).run(wait, is_orphan)
+    drain = Drain(ring, task, instrument, outlet.send, companion.give_way)
+    companion.end_after_parent(is_orphan, lambda: ring.saved, _unsaved(ring, drain))
+    drain.run(wait, is_orphan)
     outlet.finish()
+
+
+def _unsaved(ring: AnyRing, drain: Drain) -> companion.Unsaved:
+    return companion.Unsaved(lambda: not ring.is_empty, drain.rescue)
 
 
 class Consoles:
@@ -96,7 +101,6 @@ def serve_job(make_instrument: MakeInstrument) -> None:
         time.sleep(RETRY_S)
     time.sleep(GATHER_S)
     rings.receive()
-    companion.end_after_parent(lambda: rings.is_deserted, lambda: rings.moves)
 
     def wait(seconds: float) -> None:
         """Waits for the next cycle; lines that are due are sent first."""
@@ -104,5 +108,7 @@ def serve_job(make_instrument: MakeInstrument) -> None:
         time.sleep(seconds)
 
     instrument = make_instrument(replace(task, pid=os.getpid()), None)
-    Drain(rings, replace(task, pid=os.getpid()), instrument, consoles.send).run(wait, lambda: False)
+    drain = Drain(rings, replace(task, pid=os.getpid()), instrument, consoles.send, companion.give_way)
+    companion.end_after_parent(lambda: rings.is_deserted, lambda: rings.moves, _unsaved(rings, drain))
+    drain.run(wait, lambda: False)
     consoles.push()

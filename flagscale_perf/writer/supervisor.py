@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 import threading
 import time
 from subprocess import PIPE, STDOUT
 
 from flagscale_perf.spine import companion
+from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
-from flagscale_perf.writer.drain import Drain
+from flagscale_perf.writer.drain import RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
 from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Stray
@@ -64,8 +66,8 @@ class Supervisor:
             return self._release() or None
         if before and self._beats() == before:
             self._report_hang(
-                "what is not written 5 s after the training is lost; `flagscale-perf report` shows "
-                "what is there"
+                f"what it has not taken {PATIENCE_S:.0f} s after the training goes to"
+                f" {tempfile.gettempdir()}/{RESCUED}*; `flagscale-perf report` shows what is where"
             )
         return None
 

@@ -109,6 +109,7 @@ class Collector(Generic[Owner, Item]):
 def main() -> None:
     """The process: its task is its argument."""
     companion.settle()
+    companion.give_way()
     words: dict[str, Any] = json.loads(sys.argv[1])
     parent_pid: int = words.pop("parent_pid")
     since_ns: int = words.pop("since_ns")

@@ -97,6 +97,13 @@ class Rings:
             return all(member.why_over() is not None for member in list(self._members))
         return False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of anybody waits to be taken and given back; asked on any thread."""
+        with contextlib.suppress(ValueError):  # a ring has just been given back
+            return all(member.source.ring.is_empty for member in list(self._members))
+        return False
+
     def take(self, limit: int) -> list[Slot]:
         """The oldest records of each process, at most `limit`."""
         self.receive()
@@ -106,6 +113,12 @@ class Rings:
             slots += self._of(member, limit - len(slots))
         self._members = self._members[1:] + self._members[:1]  # nobody is always last
         return slots
+
+    def behind(self, count: int) -> list[Slot]:
+        """All records but those last taken, which are safe elsewhere."""
+        if count:
+            self.commit(count)
+        return self.take(sum(member.source.ring.slots for member in self._members) + 2 * len(self._members))
 
     def commit(self, count: int) -> None:
         """What the last `take` gave is safe."""

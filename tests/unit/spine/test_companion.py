@@ -53,7 +53,7 @@ def test_it_is_a_light_interpreter_in_a_session_of_its_own() -> None:
 def test_settled_it_gives_way_and_ignores_what_stops_a_job() -> None:
     code = (
         "import os, signal; before = os.nice(0); from flagscale_perf.spine import companion; "
-        "companion.settle()\n"
+        "companion.settle(); companion.give_way()\n"
         "os.kill(os.getpid(), signal.SIGTERM); print(os.nice(0) - before)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG_S)

@@ -10,7 +10,7 @@ import pytest
 from flagscale_perf.spine import files
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer import drain as drain_module
-from tests.unit.writer.test_drain import finish, make_drain, put, ring, said
+from tests.unit.writer.test_drain import finish, make_drain, put, ring, said, steps_in
 
 __all__ = ["ring", "said"]
 
@@ -46,6 +46,8 @@ def test_a_run_file_that_refuses_at_the_end_is_noted_before_the_writer_gives_up(
 ) -> None:
     now, seen = [0], []
     monkeypatch.setattr(drain_module, "monotonic_ns", lambda: now[0])
+    monkeypatch.setattr(drain_module.tempfile, "tempdir", str(elsewhere := tmp_path / "elsewhere"))
+    elsewhere.mkdir()
     drain = make_drain(ring, tmp_path, said)
     put(ring, 1)
     drain.cycle()
@@ -62,6 +64,8 @@ def test_a_run_file_that_refuses_at_the_end_is_noted_before_the_writer_gives_up(
     drain.run(wait, lambda: False)
     assert seen[0] == ring.trouble == "run file: Is a directory"
     assert (ring.saved, ring.stored) == (1, 2)
+    (rescued,) = elsewhere.glob("flagscale_perf_*")
+    assert steps_in(rescued) == [2]
 
 
 def test_a_view_that_never_works_is_named_to_the_end(ring: Ring, tmp_path: Path, said: list[str]) -> None:

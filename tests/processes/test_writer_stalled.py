@@ -1,0 +1,75 @@
+"""A real writer process whose trainer is gone and whose disk takes its time, or never answers again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.records import RunEnd
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.writer.task import WriterTask
+from tests.fakes import make_facts, make_header, make_step
+from tests.processes.trainer import DEADLINE_S, records_in, steps_in
+
+STEPS = 3000  # more than a batch
+# A writer whose writes below DIRECTORY take so many seconds once records come; what waits for a minute
+# elsewhere waits for PATIENCE here, and an orphan with nothing to save for 0.02 s.
+WRITER = """
+import os, sys, time
+from flagscale_perf.perf_logger import make_pipeline
+from flagscale_perf.spine import companion
+from flagscale_perf.writer.process import serve
+directory, delay_s, companion.PATIENCE_S = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+companion.ORPHAN_LIMIT_S = companion.ORPHAN_CHECK_S = 0.02
+write = os.write
+def stalled(fd, data):
+    if b'"kind":"step"' in bytes(data) and os.readlink(f"/proc/self/fd/{fd}").startswith(directory):
+        time.sleep(delay_s)
+    return write(fd, data)
+os.write = stalled
+serve(make_pipeline)
+"""
+
+
+@pytest.fixture
+def ring() -> Iterator[Ring]:
+    made = Ring.create()
+    for number in range(1, STEPS + 1):
+        made.put(make_step(number))
+    yield made
+    made.release()
+
+
+def written(ring: Ring, directory: Path, delay_s: float, patience_s: float) -> subprocess.CompletedProcess:
+    """A writer of the ring from start to end, its trainer gone since before."""
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    task = WriterTask.of(make_header().config, asdict(make_facts()), str(directory / "logs"), None)
+    command = [sys.executable, "-c", WRITER, str(directory / "logs"), str(delay_s), str(patience_s)]
+    environment = {"TMPDIR": str(directory), "PYTHONPATH": companion._PACKAGE_ROOT}
+    assert ring.fd is not None
+    return subprocess.run(
+        command, input=replace(task, pid=gone.pid).encode(ring.fd), pass_fds=(ring.fd,), env=environment,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+
+
+def test_a_disk_that_stalls_after_the_trainers_death_costs_no_record(ring: Ring, tmp_path: Path) -> None:
+    written(ring, tmp_path, delay_s=0.4, patience_s=companion.PATIENCE_S)
+    assert steps_in(tmp_path / "logs") == list(range(1, STEPS + 1))
+    assert not list(tmp_path.glob("flagscale_perf_*"))
+
+
+def test_what_a_disk_never_takes_is_saved_below_tmpdir(ring: Ring, tmp_path: Path) -> None:
+    result = written(ring, tmp_path, delay_s=10 * DEADLINE_S, patience_s=0.1)
+    (directory,) = tmp_path.glob("flagscale_perf_*")
+    assert (result.returncode, steps_in(directory)) == (1, list(range(1, STEPS + 1)))
+    assert isinstance(records_in(directory)[-1], RunEnd)
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert f"{tmp_path}/logs takes no more: what waited is in {directory}" in result.stdout.decode()
