@@ -97,6 +97,9 @@ class Finding:
         cost_s: time of the session that it takes; None for a risk or a doubt, which costs nothing yet.
         cost_share: that of the wall time.
         gain: more of `gain_of` if it were removed altogether, 0.12 is +12 %; None like cost_s.
+        least_s, least_gain: where cost and gain are known as intervals, their lower ends; the others are the
+            upper ones.
+        overlaps: names of findings that count the same time: what they gain does not come on top.
         gain_of: "tokens/s" for what slows the steps down, "tokens in the same time" for what stands between
             them.
         evidence: at least one.
@@ -123,6 +126,9 @@ class Finding:
     changes: list[Change]
     phase: str | None = None
     pattern: str | None = None
+    least_s: float | None = None
+    least_gain: float | None = None
+    overlaps: Sequence[str] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready: what every instrument's findings have."""
@@ -134,6 +140,8 @@ class Finding:
             "evidence": [vars(each) for each in self.evidence],
             "causes": self.causes,
             "changes": [change.text for change in self.changes],
+            **({} if self.least_s is None else {"least_s": self.least_s, "least_gain": self.least_gain}),
+            **({"overlaps": list(self.overlaps)} if self.overlaps else {}),
         }
 
 

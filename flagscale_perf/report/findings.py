@@ -45,14 +45,18 @@ def cost(finding: Finding) -> str:
 
 
 def lost(finding: Finding) -> str:
-    """`7.4 s, 11.0 % of the wall time`; of a finding with a cost."""
+    """`7.4 s, 11.0 % of the wall time` or `5.1 s to 7.4 s, ...`; of a finding with a cost."""
     share = "" if finding.cost_share is None else f", {percent(finding.cost_share)} of the wall time"
-    return duration(finding.cost_s or 0.0) + share
+    least = "" if finding.least_s is None else f"{duration(finding.least_s)} to "
+    most = " at most" if least and share else ""
+    return least + duration(finding.cost_s or 0.0) + share + most
 
 
 def gained(finding: Finding) -> str:
-    """`at most +12.0 % tokens/s`; of a finding with a gain."""
-    return f"at most +{percent(finding.gain or 0.0)} {finding.gain_of}"
+    """`at most +12.0 % tokens/s`, or both ends; of a finding with a gain."""
+    least = "at most" if finding.least_gain is None else f"+{percent(finding.least_gain)} to"
+    beside = f", not on top of {' and '.join(finding.overlaps)}" if finding.overlaps else ""
+    return f"{least} +{percent(finding.gain or 0.0)} {finding.gain_of}{beside}"
 
 
 def evidence(each: Evidence) -> str:

@@ -11,6 +11,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 TOKEN_ID_BYTES = 8  # int64
+# What a split model calls, its handshake included.
+SPLIT_METHODS = frozenset(
+    ("Init", "Embedding", "BatchLinear", "Matmul", "MatmulLinear", "Attention", "AttentionLinear", "MLP")
+    + ("LMHead", "fused_layer")
+)
 
 
 class Stage(StrEnum):

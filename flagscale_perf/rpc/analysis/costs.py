@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
-from flagscale_perf.analysis.compare.bootstrap import median
-from flagscale_perf.rpc.analysis.fit import CallCost, fit
+from flagscale_perf.rpc.analysis.fit import CallCost, Size, fit
 from flagscale_perf.rpc.arrays import DType
 from flagscale_perf.rpc.records import CallRecord, Status
+from flagscale_perf.spine.clock import NS_PER_MS
 
 if TYPE_CHECKING:
     from flagscale_perf.rpc.analysis.report import CallsReport
 
 SMALL_BYTES = 64 << 10  # smaller calls all cost the same: waking up the other process
+UNEXPLAINED = 0.25  # of what the calls took; beyond it costs predict nothing
+QUARTILES = (0.25, 0.5, 0.75)
+SHARED_COPIES = (1, 2)  # of a byte: docs/rpc_benchmarks.md has calls of 0.9 to 1.6 times one copy
 _WIDE = (0, DType.FLOAT32, DType.FLOAT64)  # 0: the log does not say
+
+
+class Interval(NamedTuple):
+    """Nanoseconds, between these."""
+
+    least: float
+    most: float
 
 
 class Costs:
     """The overhead of a call by its bytes: its time without the server's work and the caller's other work.
 
     Attributes:
-        cost: of a call and of each byte, fitted to the calls where these have several sizes; None where it is
-            not known.
-        fixed_ns: of a call without a byte: as fitted, else as the handshake measured it, else of the smallest
-            calls; None where none of these is known.
+        costs: of a call and of each byte, fitted to the quartiles of each size where there are several sizes;
+            an interval is made of them. Empty where they are unknown or do not explain what calls took.
         may_be_wide: some arrays are in float32 or wider, or of unknown type.
         unknown: what could not be judged, and why.
     """
@@ -36,70 +46,96 @@ class Costs:
         self._calls = [call for call in report.sample if call.status == Status.OK]
         self._scale = report.overall.calls / len(self._calls) if self._calls else 0.0
         self.may_be_wide = any(call.dtype in _WIDE for call in self._calls)
-        self.cost = self._cost(facts.latency_ns)
-        self.fixed_ns = self._fixed_ns(facts.latency_ns)
+        self.costs = self._explaining(float(facts.latency_ns or 0) if self._splits else 0.0)
         if not self._splits:
             self.unknown.append(
                 "what is in Recv: the wait, the server and the transport are one figure in this log; gains"
                 " are of Serialize, Send and Deserialize alone"
             )
 
-    def _cost(self, latency_ns: int | None) -> CallCost | None:
-        large = [call for call in self._calls if _moved(call) > SMALL_BYTES]
-        if not large:
-            return None
-        by_size: dict[tuple[float, float], list[float]] = {}
+    def _explaining(self, latency_ns: float) -> list[CallCost]:
+        """The costs by the lower quartile, the median and the upper one, if the median explains the calls."""
+        by_size: dict[Size, list[float]] = {}
         for call in self._calls:
             by_size.setdefault((call.sent_bytes, call.received_bytes), []).append(self._overhead_ns(call))
-        fitted = fit(by_size) if self._splits else None
+        if not by_size:
+            return []
+        ordered = {size: sorted(found) for size, found in by_size.items()}
+        costs = [self._cost(ordered, share, latency_ns) for share in QUARTILES]
+        middle = costs[len(costs) // 2]
+        spent_ns = sum(map(sum, by_size.values()))
+        if not spent_ns:
+            return []
+        told_ns = sum(middle.of(*size) * len(found) for size, found in by_size.items())
+        if abs(told_ns / spent_ns - 1) > UNEXPLAINED:
+            self.unknown.append(
+                "what changes would gain: what calls and bytes cost explains "
+                f"{_ms(told_ns * self._scale)} of the {_ms(spent_ns * self._scale)} that carrying them took"
+            )
+            return []
+        return costs
+
+    def _cost(self, ordered: Mapping[Size, list[float]], share: float, latency_ns: float) -> CallCost:
+        """By this quantile of each size's calls; with few sizes, beside what an empty call took."""
+        taken = {
+            size: [found[round(share * (len(found) - 1))]] * len(found) for size, found in ordered.items()
+        }
+        fitted = fit(taken) if self._splits and any(sum(size) > SMALL_BYTES for size in taken) else None
         if fitted is not None:
             return fitted
-        fixed_ns = float(latency_ns or 0) if self._splits else 0.0
-        of_bytes = sum(max(0.0, self._overhead_ns(call) - fixed_ns) for call in large)
-        each_ns = of_bytes / sum(map(_moved, large))
-        return CallCost(fixed_ns, each_ns, each_ns)
-
-    def _fixed_ns(self, latency_ns: int | None) -> float | None:
-        if self._splits and self.cost is not None and self.cost.fixed_ns > 0:
-            return self.cost.fixed_ns
-        small = [self._overhead_ns(call) for call in self._calls if _moved(call) <= SMALL_BYTES]
-        return latency_ns or (median(small) if small and self._splits else None)
+        large = {size: found for size, found in taken.items() if sum(size) > SMALL_BYTES}
+        if not large:
+            all_of_them = sorted(chain.from_iterable(ordered.values()))
+            fixed_ns = latency_ns or all_of_them[round(share * (len(all_of_them) - 1))]
+            return CallCost(fixed_ns, 0.0, 0.0)
+        moved = sum(sum(size) * len(found) for size, found in large.items())
+        beyond = sum(max(0.0, found[0] - latency_ns) * len(found) for found in large.values())
+        return CallCost(latency_ns, beyond / moved, beyond / moved)
 
     def _overhead_ns(self, call: CallRecord) -> float:
         copies = call.serialize_ns + call.send_ns + call.deserialize_ns
         return copies + call.wait_ns + call.receive_ns if self._splits else copies
 
-    def saved_by_halving(self) -> float | None:
-        """Time saved by halving the bytes of every wide array; None if there are no large calls."""
-        if self.cost is None:
-            return None
-        wide = (call for call in self._calls if call.dtype in _WIDE)
-        return (
-            sum(self.cost.of_bytes(call.sent_bytes, call.received_bytes) for call in wide) / 2 * self._scale
+    def fixed(self) -> Interval | None:
+        """What a call costs without a byte; None where it is not known."""
+        return _interval([cost.fixed_ns for cost in self.costs]) if self._splits else None
+
+    def saved_by_halving(self) -> Interval | None:
+        """Time saved by halving the bytes of every wide array; None where costs are not known."""
+        wide = [call for call in self._calls if call.dtype in _WIDE]
+        return self.saved(
+            0,
+            sum(call.sent_bytes for call in wide) / 2 * self._scale,
+            sum(call.received_bytes for call in wide) / 2 * self._scale,
         )
 
-    def saved_by_bytes(self, sent: float, received: float) -> float | None:
-        """Time saved by sending this many bytes less; None as in `saved_by_halving`."""
-        return None if self.cost is None else self.cost.of_bytes(sent, received)
+    def saved(self, calls: float, sent: float, received: float) -> Interval | None:
+        """Time saved by so many calls and bytes less; None as in `saved_by_halving`."""
+        return _interval([cost.fixed_ns * calls + cost.of_bytes(sent, received) for cost in self.costs])
 
-    def saved_by_sharing(self) -> float | None:
-        """Time saved if every byte were copied once and nothing more; None if that is so already, or
-        unknown.
+    def saved_by_sharing(self) -> Interval | None:
+        """Time saved if every byte of a large call were copied once or twice and nothing more; None if
+        that is so already, or unknown.
         """
         totals = self._report.overall
         is_shared = self._report.facts.payload == "shared" or totals.shared_bytes > totals.socket_bytes
-        if is_shared or self.cost is None:
+        if is_shared or not self.costs or not self._splits:
             return None
         copy_ns = self._copy_ns_per_byte()
         if copy_ns is None:
             return None
-        fixed_ns = self.cost.fixed_ns
-        left = (
-            max(0.0, self._overhead_ns(call) - fixed_ns - copy_ns * _moved(call))
-            for call in self._calls
-            if _moved(call) > SMALL_BYTES
-        )
-        return sum(left) * self._scale
+        large = [call for call in self._calls if _moved(call) > SMALL_BYTES]
+        saved = [
+            sum(
+                max(
+                    0.0, cost.of_bytes(call.sent_bytes, call.received_bytes) - copies * copy_ns * _moved(call)
+                )
+                for call in large
+            )
+            for cost in self.costs
+            for copies in SHARED_COPIES
+        ]
+        return _interval([each * self._scale for each in saved])
 
     def _copy_ns_per_byte(self) -> float | None:
         """Cost of one copy on the machine of the calls."""
@@ -110,5 +146,13 @@ class Costs:
         return 1e9 / known
 
 
+def _interval(values: Sequence[float]) -> Interval | None:
+    return Interval(min(values), max(values)) if values else None
+
+
 def _moved(call: CallRecord) -> int:
     return call.sent_bytes + call.received_bytes
+
+
+def _ms(time_ns: float) -> str:
+    return f"{time_ns / NS_PER_MS:,.3g} ms"

@@ -15,6 +15,7 @@ from flagscale_perf.rpc.costs.model import Calibration, Curve, PathCost, Predict
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 MATTERS = 0.1  # a path that saves a smaller share of the whole is not worth changing to
+UNEXPLAINED = 0.25  # of what carrying took; beyond it the measurements predict nothing
 _MOSTLY = 0.5
 _NOTHING = 0.02
 _US = 1000
@@ -50,7 +51,9 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
-        predicted = {} if self.observed is None else predictions(self.here, self.observed.traffic)
+        seen = self.observed
+        known = seen is not None and _explained(self.here, seen) is not False
+        predicted = predictions(self.here, seen.traffic) if seen is not None and known else {}
         return {
             "machine": self.here.machine,
             "predicted_s": {name: each.total_ns / NS_PER_S for name, each in predicted.items()},
@@ -109,13 +112,25 @@ def _conclude(here: Calibration, seen: Observed) -> list[tuple[str, str]]:
             )
         ]
     best = min(here.paths, key=lambda path: path.predict(seen.traffic).total_ns)
+    explained = _explained(here, seen)
     return [
-        _headline(used, best, seen),
-        *_transport_alone(here, seen),
+        _headline(used, best, seen, explained),
+        *(_transport_alone(here, seen) if explained is not False else ()),
         *_codec(used, seen),
-        _cheapest(here, best, used, seen),
+        *([_cheapest(here, best, used, seen)] if explained is not False else ()),
         *_volume(seen),
     ]
+
+
+def _explained(here: Calibration, seen: Observed) -> bool | None:
+    """Whether the measurements made here explain what carrying the calls took on the present path; None where
+    that is not known. Where they do not, they cannot say what another path would take.
+    """
+    used, carrying_s = here.path(seen.payload, seen.transport or "IPC", seen.control), seen.carrying_s
+    if used is None or carrying_s is None:
+        return None
+    told_s = used.predict(seen.traffic).total_ns / NS_PER_S
+    return abs(told_s - carrying_s) <= UNEXPLAINED * carrying_s
 
 
 def _volume(seen: Observed) -> list[tuple[str, str]]:
@@ -136,33 +151,59 @@ def _volume(seen: Observed) -> list[tuple[str, str]]:
     return [(f"{moved}, what they have by closed form in {form.dtype or 'their type'}, to the byte.", "good")]
 
 
-def _headline(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]:
-    spent, gained = used.predict(seen.traffic), best.predict(seen.traffic)
-    carrying_s = spent.total_ns / NS_PER_S
-    whole_s = seen.total_s or seen.rpc_s
-    if seen.rpc_s is not None and seen.server_s is not None:
-        carrying_s = seen.rpc_s - seen.server_s
-    saved_s = max(0.0, carrying_s - gained.total_ns / NS_PER_S)
-    if whole_s is not None and saved_s < MATTERS * whole_s:
+def _headline(used: PathCost, best: PathCost, seen: Observed, explained: bool | None) -> tuple[str, str]:
+    spent, carrying_s, whole_s = used.predict(seen.traffic), seen.carrying_s, seen.total_s or seen.rpc_s
+    if carrying_s is not None and whole_s is not None and carrying_s < MATTERS * whole_s:
+        share = 100 * carrying_s / whole_s
         return (
-            f"The transport is not your problem: {best.name} would save {_s(saved_s)} of {_s(whole_s)} "
-            f"({100 * saved_s / whole_s:.1f} %).",
+            f"The transport is not your problem: all that carrying these calls took are {_s(carrying_s)} of "
+            f"{_s(whole_s)} ({share:.1f} %).",
+            "good",
+        )
+    if explained is False:
+        return (
+            f"What another path would save is not known: by what was measured here, {used.name} takes "
+            f"{_s(spent.total_ns / NS_PER_S)} for these calls, and carrying them took "
+            f"{_s(carrying_s or 0.0)}. See what else ran on the machine, and how long the processes waited "
+            "for a CPU.",
+            "warn",
+        )
+    if best is used:
+        return f"The transport is not your problem: {used.name} is the cheapest way measured here.", "good"
+    return _saving(used, best, seen)
+
+
+def _saving(used: PathCost, best: PathCost, seen: Observed) -> tuple[str, str]:
+    """What carries the calls costs, and what another path would save, as an interval: each of both times is
+    known to a quarter at best.
+    """
+    spent, gained_s = used.predict(seen.traffic), best.predict(seen.traffic).total_ns / NS_PER_S
+    carrying_s, whole_s = seen.carrying_s, seen.total_s or seen.rpc_s
+    told_s = spent.total_ns / NS_PER_S
+    now_s = sorted((told_s, carrying_s)) if carrying_s is not None else [told_s, told_s]
+    least_s = max(0.0, now_s[0] - (1 + UNEXPLAINED) * gained_s)
+    most_s = now_s[-1] - (1 - UNEXPLAINED) * gained_s
+    if whole_s is not None and most_s < MATTERS * whole_s:
+        return (
+            f"The transport is not your problem: {best.name} would save {_s(most_s)} of {_s(whole_s)} at "
+            f"most ({100 * most_s / whole_s:.1f} %).",
             "good",
         )
     of_whole = "" if whole_s is None else f" of {_s(whole_s)}"
+    unchecked = "" if carrying_s is not None else ", if they take what was measured here"
+    saves = f"{best.name} would save {_s(least_s)} to {_s(most_s)}{of_whole}{unchecked}."
     if spent.fixed_ns > _MOSTLY * spent.total_ns:
         each_us = used.round_trip_ns / _US
         return (
             f"The number of calls costs it, not their bytes: {seen.traffic.calls} calls of at least "
-            f"{each_us:.0f} us. {best.name} would save {_s(saved_s)}{of_whole}.",
+            f"{each_us:.0f} us. {saves}",
             "bad",
         )
-    explained = "" if seen.rpc_s is None else f" here ({_s(seen.rpc_s)} were spent in calls)"
+    took = "" if seen.rpc_s is None else f" here ({_s(seen.rpc_s)} were spent in calls)"
     return (
-        f"Bytes and copies cost it, not the transport: {_mib(seen.traffic)} take "
-        f"{_s(spent.total_ns / NS_PER_S)} by {used.name}{explained}, "
-        f"{_share(spent.serialize_ns + spent.deserialize_ns, spent)} of it serializing and deserializing. "
-        f"{best.name} would save {_s(saved_s)}{of_whole}.",
+        f"Bytes and copies cost it, not the transport: {_mib(seen.traffic)} take {_s(told_s)} by {used.name}"
+        f"{took}, {_share(spent.serialize_ns + spent.deserialize_ns, spent)} of it serializing and "
+        f"deserializing. {saves}",
         "bad",
     )
 
@@ -205,7 +246,7 @@ def _cheapest(here: Calibration, best: PathCost, used: PathCost, seen: Observed)
     before, after = used.predict(seen.traffic).total_ns, best.predict(seen.traffic).total_ns
     floor = here.memory.floor_ns(seen.traffic)
     text = (
-        f"By {best.name} the same calls take {_s(after / NS_PER_S)}: {before / after:.1f} times less, "
+        f"By {best.name} these calls would take {_s(after / NS_PER_S)}: {before / after:.1f} times less, "
         f"{after / floor:.2f} times what one copy of the bytes costs ({_s(floor / NS_PER_S)})."
     )
     if seen.may_be_halved:
@@ -296,6 +337,8 @@ def _traffic_blocks(here: Calibration, seen: Observed) -> list[Block]:
         ("of it at the server", None if seen.server_s is None else Quantity(seen.server_s, "s", 2)),
     ]
     floor = here.memory.floor_ns(traffic)
+    if _explained(here, seen) is False:
+        return [Pairs(facts)]
     rows = [_prediction_row(path.name, path.predict(traffic), floor) for path in here.paths]
     rows.append(("one copy of memory", _ms(floor), None, None, None, None, Quantity(1.0, "", 2)))
     head = ("path", "predicted", "fixed", "serialize", "transfer", "deserialize", "x copy")

@@ -21,6 +21,10 @@ class CallCost(NamedTuple):
     sent_ns: float
     received_ns: float
 
+    def of(self, sent: float, received: float) -> float:
+        """The cost of a call with this many bytes."""
+        return self.fixed_ns + self.of_bytes(sent, received)
+
     def of_bytes(self, sent: float, received: float) -> float:
         """The cost of this many bytes."""
         return self.sent_ns * sent + self.received_ns * received
@@ -39,10 +43,7 @@ def fit(costs: Mapping[Size, Sequence[float]]) -> CallCost | None:
 
 
 def _error(cost: CallCost, medians: Mapping[Size, tuple[float, int]]) -> float:
-    return sum(
-        count * ((cost.fixed_ns + cost.of_bytes(*size)) / measured - 1) ** 2
-        for size, (measured, count) in medians.items()
-    )
+    return sum(count * (cost.of(*size) / measured - 1) ** 2 for size, (measured, count) in medians.items())
 
 
 def _solved(kind: tuple[int, int, int], medians: Mapping[Size, tuple[float, int]]) -> Iterator[CallCost]:

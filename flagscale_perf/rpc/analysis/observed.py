@@ -63,6 +63,11 @@ class Observed:
     expected: Expected | None = None
 
     @property
+    def carrying_s(self) -> float | None:
+        """In calls, without the methods themselves; None where that is not known."""
+        return None if self.rpc_s is None or self.server_s is None else max(0.0, self.rpc_s - self.server_s)
+
+    @property
     def may_be_halved(self) -> bool:
         """Whether a type of half the size is left: not where all calls have one."""
         return not self.dtypes or not set(self.dtypes) <= {each.name.lower() for each in _NARROW}

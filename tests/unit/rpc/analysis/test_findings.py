@@ -46,7 +46,7 @@ def test_calls_count_above_50(tmp_path, calls, is_found) -> None:
 
 
 def test_what_they_cost_is_the_empty_call_that_the_handshake_measured(tmp_path) -> None:
-    quiet = SMALL | {"serialize_ns": 0, "wait_ns": 0}
+    quiet = QUIET | {"wait_ns": 110 * US}
     report = found_in(tmp_path, [make_call(number, **quiet) for number in range(1, 101)])
     (finding,) = report.findings
     assert finding.cost_s == pytest.approx(100 * 100e-6)
@@ -118,6 +118,7 @@ def test_shared_memory_leaves_one_copy_of_each_byte(tmp_path) -> None:
     overhead = sum(call.total_ns - (call.server_ns or 0) - 20_000 for call in llama_calls()) / 1e9
     moved = report.overall.sent_bytes + report.overall.received_bytes
     assert finding.cost_s == pytest.approx(overhead - moved / 1e10, rel=0.02)
+    assert finding.least_s == pytest.approx(overhead - 2 * moved / 1e10, rel=0.02)
     assert report.unjudged == []
 
 
@@ -171,3 +172,67 @@ def test_what_is_set_already_is_not_advised(tmp_path) -> None:
     assert causes == [
         "processes that wait for a CPU: an empty call takes 0.100 ms here, and these stages 4.000 ms a call"
     ]
+
+
+def test_nothing_is_promised_where_costs_do_not_explain_the_calls(tmp_path) -> None:
+    """Every fifth call waits a hundred times as long as the others of its size."""
+    calls = llama_calls()
+    slow = [
+        call._replace(wait_ns=100 * call.wait_ns, total_ns=call.total_ns + 99 * call.wait_ns)
+        if call.number % 5 == 0
+        else call
+        for call in calls
+    ]
+    report = found_in(tmp_path, slow, replace(FACTS, copy_bytes_per_s=10**10))
+    assert {one.name for one in report.findings if one.cost_s} <= {"serialization", "transport"}
+    assert "what changes would gain: what calls and bytes cost explains" in report.unjudged[0]
+
+
+def test_an_interval_holds_what_the_change_gains(tmp_path) -> None:
+    """Calls of a size take 0.8 to 1.3 times what bytes cost; half of the bytes, half of that."""
+    calls = [
+        call._replace(serialize_ns=round(call.serialize_ns * (0.8 + 0.1 * (n % 6))))
+        for n in range(6)
+        for call in llama_calls(first=1 + n * 98)
+    ]
+    true = sum(call.serialize_ns + call.send_ns + call.receive_ns + call.deserialize_ns for call in calls) / 2
+    true += sum(call.sent_bytes / 2 for call in calls) / 2
+    finding = next(one for one in found_in(tmp_path, calls).findings if one.name == "half_precision")
+    assert finding.least_s is not None and finding.cost_s is not None
+    assert finding.least_s <= true / 1e9 <= finding.cost_s
+
+
+def test_findings_that_count_the_same_time_say_so(tmp_path) -> None:
+    found = {one.name: set(one.overlaps) for one in found_in(tmp_path, llama_calls()).findings}
+    assert found["half_precision"] >= {"repeated_kv", "unfused_attention"}
+    assert "half_precision" not in found["many_calls"]
+
+
+def flags_of(report: CallsReport, name: str) -> list[list[str]]:
+    return next([change.flags for change in one.changes] for one in report.findings if one.name == name)
+
+
+def test_protected_stages_are_offered_first_and_the_other_one_with_what_it_gives_up(tmp_path) -> None:
+    finding = next(one for one in found_in(tmp_path, llama_calls()).findings if one.name == "many_calls")
+    assert [change.flags for change in finding.changes] == [
+        ["--stage fused_attention"], ["--stage fused_blocks"], [], [], ["--stage fused_layer"],
+    ]  # fmt: skip
+    assert (
+        "this gives up the protection: hidden states, norms, scores and the key" in finding.changes[-1].text
+    )
+
+
+def test_a_stage_that_is_in_use_is_not_offered(tmp_path) -> None:
+    run = Pass(Stage.FUSED_BLOCKS)
+    blocks = llama_calls(run=run) + llama_calls(run=run, first=51)
+    assert flags_of(found_in(tmp_path, blocks), "many_calls") == [[], [], ["--stage fused_layer"]]
+
+
+@pytest.mark.parametrize(
+    ("method", "role"), [("Lookup", "client"), ("BatchLinear", "probe"), ("Matmul", "client")]
+)
+def test_options_of_the_split_model_are_for_its_calls_alone(tmp_path, method, role) -> None:
+    calls = [make_call(number, method=method, serialize_ns=4 * MS) for number in range(1, 60)]
+    report = found_in(tmp_path, calls, replace(FACTS, role=role, transport="TCP", payload="msgpack"))
+    assert {"serialization", "many_calls", "half_precision"} <= set(names(report))
+    assert [flag for one in report.findings for change in one.changes for flag in change.flags] == []
