@@ -9,7 +9,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hypothesis import strategies as st
 
 from flagscale_perf.spine.jsonl import MAX_DEPTH
-from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, RunHeader
+from flagscale_perf.spine.records import KINDS, SCHEMA_VERSION, TYPES, RunHeader
 from flagscale_perf.training.rank_records import MAX_RANKS_PER_ENTRY, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import Outcome, Record, StepRecord
 from flagscale_perf.training.window import end_mono_ns
@@ -56,6 +56,8 @@ def _values(name: str, hint: Any) -> st.SearchStrategy[Any]:
 
 def _any_of(record_type: type[Record]) -> st.SearchStrategy[Any]:
     fields = {name: _values(name, hint) for name, hint in get_type_hints(record_type).items()}
+    if duration := TYPES[record_type].duration:
+        fields[duration] = fields[duration].map(lambda time: time and abs(time))
     if record_type is RunHeader:
         fields["schema_version"] = st.integers(-5, SCHEMA_VERSION)
     elif record_type is RanksRecord:

@@ -14,6 +14,9 @@ MAX_DEPTH = 8
 MAX_DIRECTORIES = 20_000
 MAX_RUNS = 1000
 NEAR_DEPTH, NEAR_DIRECTORIES, MAX_NEAR = 4, 1000, 5  # where a directory without runs was given
+# Directories of packages: large, and nobody's runs are in them. Python's environments have this file.
+_ENVIRONMENT = "pyvenv.cfg"
+_PACKAGES = frozenset({"node_modules", "site-packages", "__pycache__"})
 _PREFIX, _SUFFIX = "perf_records_", ".jsonl"
 
 
@@ -46,7 +49,8 @@ class Found:
 
 def find_runs(directory: Path) -> Found:
     """Every file that is called as a run file is, `MAX_DEPTH` directories deep; links and hidden directories
-    are not followed. Raises PerfError where there is none.
+    are not followed, and neither are Python environments and directories of packages. Raises PerfError where
+    there is none.
     """
     if not directory.is_dir():
         what = "is not a directory" if directory.exists() else "does not exist"
@@ -80,25 +84,37 @@ def runs_below(directory: Path) -> list[Path]:
 
 def _files(directory: Path, unread: list[Unread], deepest: int, most: int) -> Iterator[Path]:
     waiting, looked_into = [(directory, 0)], 0
+    too_deep: list[str] = []
     while waiting:
         place, depth = waiting.pop()
         looked_into += 1
         if looked_into > most:
             unread.append(Unread(".", f"only {most:,} directories were looked into"))
-            return
+            break
         try:
             entries = sorted(os.scandir(place), key=lambda entry: entry.name)
         except OSError as error:
             unread.append(Unread(str(place.relative_to(directory)), error.strerror or str(error)))
             continue
-        below: list[tuple[Path, int]] = []
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
-                if depth == deepest:
-                    reason = f"deeper than {deepest} directories; give one further down"
-                    unread.append(Unread(str(Path(entry.path).relative_to(directory)), reason))
-                else:
-                    below.append((Path(entry.path), depth + 1))
-            elif entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX):
-                yield Path(entry.path)
-        waiting += reversed(below)
+        if depth and any(entry.name == _ENVIRONMENT for entry in entries):
+            continue
+        below = [Path(entry.path) for entry in entries if _may_have_runs(entry)]
+        yield from (Path(entry.path) for entry in entries if _is_called_as_run(entry))
+        if depth < deepest:
+            waiting += ((path, depth + 1) for path in reversed(below))
+        else:
+            too_deep += (str(path.relative_to(directory)) for path in below)
+    if too_deep:
+        others = f", like {len(too_deep) - 1:,} more" if len(too_deep) > 1 else ""
+        reason = f"deeper than {deepest} directories{others}; give one further down"
+        unread.append(Unread(too_deep[0], reason))
+
+
+def _may_have_runs(entry: os.DirEntry[str]) -> bool:
+    is_hidden = entry.name.startswith(".") or entry.name in _PACKAGES
+    return entry.is_dir(follow_symlinks=False) and not is_hidden
+
+
+def _is_called_as_run(entry: os.DirEntry[str]) -> bool:
+    is_run = entry.name.startswith(_PREFIX) and entry.name.endswith(_SUFFIX)
+    return is_run and not entry.is_dir(follow_symlinks=False)

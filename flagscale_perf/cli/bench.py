@@ -18,6 +18,7 @@ from flagscale_perf.cli.stopping import Stop
 from flagscale_perf.report import text
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.units import printable
 
 ALL, REPORT = "all", "report"
 EXIT_NOTHING, EXIT_PARTIAL = 1, 2
@@ -98,7 +99,7 @@ def _one(book: Book, name: str, plan: Plan | None, why: PerfError | None) -> Non
                 raise why or PerfError("it was not prepared")
             plan.measure(part)
     except PerfError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(printable(f"{name}: {error}"), file=sys.stderr)
 
 
 def report(run: Path, out: Path | None) -> int:
@@ -117,7 +118,7 @@ def report(run: Path, out: Path | None) -> int:
     whole = report_of(found)
     print(text.render(whole), end="")
     if whole.complaint:
-        print(whole.complaint, file=sys.stderr)
+        print(printable(whole.complaint), file=sys.stderr)
         return EXIT_NOTHING
     directory = out or path.parent
     wanted: dict[str, str | bytes] = dict(files.contents(found))
@@ -125,7 +126,7 @@ def report(run: Path, out: Path | None) -> int:
     wanted |= _page(whole)
     wanted |= _pictures(files.pictures(found, whole))
     write_all(directory, wanted)
-    print(f"\nwrote {directory}: {', '.join(wanted)}")
+    print("\n" + printable(f"wrote {directory}: {', '.join(wanted)}"))
     return 0
 
 
@@ -158,7 +159,6 @@ def write_all(directory: Path, contents: Mapping[str, str | bytes]) -> None:
     for name, content in contents.items():
         path = directory / name
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, content.encode() if isinstance(content, str) else content)
         except OSError as error:
             raise PerfError(

@@ -20,7 +20,7 @@ from flagscale_perf.cli.profile_watch import add_watch, watch
 from flagscale_perf.profile.prediction import DTYPES, Setup, card_of
 from flagscale_perf.spine.delays import Delays
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import replace_file
+from flagscale_perf.spine.files import make_directory, replace_file
 
 PRESETS = {
     "debug": (3, 20, 1),
@@ -213,7 +213,7 @@ def _charts(out: Path, whole: Report) -> None:
 
 def _directory(path: Path) -> None:
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        make_directory(path)
     except OSError as error:
         raise PerfError(f"--out {path}: cannot be made ({error.strerror}); name another directory") from None
 

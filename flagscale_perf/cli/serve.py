@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
+import stat
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ from types import FrameType
 
 from flagscale_perf.analysis.blocks import Report
 from flagscale_perf.analysis.run_file import RunFile, find_run_file
+from flagscale_perf.analysis.starting import is_without_run
 from flagscale_perf.cli.base import Command, add_run, add_session
 from flagscale_perf.cli.instruments import instrument_for
 from flagscale_perf.spine.errors import PerfError
@@ -51,23 +54,25 @@ class ServeCommand(Command):
         try:
             import uvicorn
 
+            from flagscale_perf.cli.connections import Connection
             from flagscale_perf.report.server import Feed, Secret, application
         except ImportError as error:
             raise missing(
                 "starlette", error, "serve", "use flagscale-perf report --format html -o report.html"
             ) from None
         source = _Source(args.run, args.session)
-        source.read()  # a mistake is said here, and not in the browser
+        if not source.is_awaited:
+            source.read()  # a mistake is said here, and not in the browser
         secret = Secret()
         signal.signal(signal.SIGTERM, _leave)
         with _listening(args) as listener:
             os.nice(POLITE)
-            print(_welcome(listener, secret.token, source.path), flush=True)
+            print(_welcome(listener, secret.token, source.title), flush=True)
             config = uvicorn.Config(
                 application(Feed(source.read, source.stamp), secret),
                 log_level="error", access_log=False, server_header=False, proxy_headers=False,
-                lifespan="off", ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=1,
-                limit_concurrency=64, timeout_keep_alive=5, h11_max_incomplete_event_size=16 << 10,
+                lifespan="off", ws="none", http=Connection, loop="asyncio", timeout_graceful_shutdown=1,
+                timeout_keep_alive=5, h11_max_incomplete_event_size=16 << 10,
             )  # fmt: skip
             with contextlib.suppress(KeyboardInterrupt):
                 uvicorn.Server(config).run(sockets=[listener])
@@ -80,18 +85,36 @@ class _Source:
     def __init__(self, run: Path, session_id: str | None) -> None:
         self._run = run
         self._session_id = session_id
+        self._has_begun = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether no run has been there so far."""
+        self._has_begun = self._has_begun or not is_without_run(self._run)
+        return not self._has_begun
 
     @property
     def path(self) -> Path:
         """Its run file as of now. Raises PerfError where there is none."""
         return find_run_file(self._run, self._session_id)
 
+    @property
+    def title(self) -> str:
+        """What is served, as of now."""
+        if self.is_awaited:
+            return f"{self._run}, which has no run yet: the page shows one as soon as it has begun"
+        return str(self.path)
+
     def read(self) -> Report:
         """The whole report. Raises PerfError where it cannot be read."""
+        if self.is_awaited:
+            raise PerfError(f"no run in {str(self._run)!r} yet; it is shown when its training begins")
         return instrument_for(self.path).report(self.path)
 
     def stamp(self) -> tuple[Path, int, bool]:
         """What changes when the run goes on or ends."""
+        if self.is_awaited:
+            return self._run, 0, False
         path = self.path
         return path, path.stat().st_size, RunFile(path).is_live()
 
@@ -124,10 +147,25 @@ def _listening(args: Namespace) -> Iterator[socket.socket]:
 
 def _bind(listener: socket.socket, address: tuple[str, int] | str, shown: str, cure: str) -> None:
     try:
-        listener.bind(address)
+        try:
+            listener.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or not isinstance(address, str) or not _is_stale(address):
+                raise
+            os.unlink(address)
+            listener.bind(address)
         listener.listen(BACKLOG)
     except OSError as error:
         raise PerfError(f"cannot listen on {shown}: {error.strerror or error}; {cure}") from None
+
+
+def _is_stale(path: str) -> bool:
+    """Whether it is a socket of ours whose server is gone."""
+    found = os.lstat(path)
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        return caller.connect_ex(path) == errno.ECONNREFUSED
 
 
 def _port(number: int) -> int:
@@ -136,7 +174,7 @@ def _port(number: int) -> int:
     return number
 
 
-def _welcome(listener: socket.socket, token: str, run: Path) -> str:
+def _welcome(listener: socket.socket, token: str, run: str) -> str:
     address = listener.getsockname()
     if listener.family == socket.AF_UNIX:
         port, target = 8000, os.path.abspath(address)

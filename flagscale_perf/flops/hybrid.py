@@ -150,7 +150,7 @@ def mtp_depths(args: Arguments) -> int:
     _, text = _given_pattern(args)
     if args.get("mtp_num_layers") in (None, 0, "0"):
         return 0 if text is None else text.count("/")
-    return args.integer("mtp_num_layers")
+    return args.layers("mtp_num_layers")
 
 
 def _from_ratios(layers: int, attention: float, mlp: float) -> Layers:

@@ -44,6 +44,8 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 MIN_PERIOD_S = 1.0
+MOST_ANSWERS = 64  # at once, of those who may see the page
+WAIT_S = 2  # until a browser asks again for a page that cannot be made yet
 REST = 9  # a report that took a second to make is made again after so many seconds at the earliest
 NOT_YOURS = "open the whole address that `flagscale-perf serve` printed, with its token, in this browser\n"
 
@@ -139,8 +141,11 @@ def application(feed: Feed, secret: Secret) -> ASGIApp:
         return Response(version.content, media_type="application/json", headers={"ETag": version.tag})
 
     async def not_readable(request: Request, error: Exception) -> Response:
-        """The run is gone, or cannot be read any more: the page says so where it said that it is live."""
-        return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE)
+        """The run has not begun, is gone, or cannot be read any more: the page says so where it said that it
+        is live, and a browser without one asks again.
+        """
+        again = {"Refresh": str(WAIT_S)}
+        return PlainTextResponse(f"{error}\n", HTTPStatus.SERVICE_UNAVAILABLE, again)
 
     routes = [Route("/", page, methods=["GET"]), Route(f"/{UPDATES}", updates, methods=["GET"])]
     return Gate(Starlette(routes=routes, exception_handlers={PerfError: not_readable}), secret)
@@ -152,6 +157,7 @@ class Gate:
     def __init__(self, inside: ASGIApp, secret: Secret) -> None:
         self._inside = inside
         self._secret = secret
+        self._answering = 0  # requests that were let through
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
@@ -167,8 +173,16 @@ class Gate:
         if scope["type"] != "http":
             return  # a websocket, which is then refused
         refusal = self._refusal(Request(scope))
-        answer = self._inside if refusal is None else PlainTextResponse(*refusal)
-        await answer(scope, receive, send_closed)
+        if refusal is None and self._answering >= MOST_ANSWERS:
+            refusal = "too many requests of yours at once\n", HTTPStatus.SERVICE_UNAVAILABLE
+        if refusal is not None:
+            await PlainTextResponse(*refusal)(scope, receive, send_closed)
+            return
+        self._answering += 1
+        try:
+            await self._inside(scope, receive, send_closed)
+        finally:
+            self._answering -= 1
 
     def _refusal(self, request: Request) -> tuple[str, HTTPStatus] | None:
         """What to answer instead, and the status; None for a request that may be answered."""

@@ -116,7 +116,7 @@ def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
     drawn, legend = Text(), [Text()]
     for place, part in enumerate(bar.parts):
         fill, style = _fill(place, part), _STYLES[part.colour]
-        drawn.append(fill * round((part.share or 0.0) * min(width, WIDE)), style=style)
+        drawn.append(fill * _cells(part.share, min(width, WIDE)), style=style)
         if part.label:
             entry = Text.assemble((f"{fill} ", style), f"{printable(part.label)} {percent(part.share)}  ")
             if len(legend[-1]) + len(entry) > width:
@@ -125,6 +125,13 @@ def _bar(bar: StackedBar, width: int) -> Iterator[Text]:
     drawn.truncate(width)
     yield drawn
     yield from (line for line in legend if line)
+
+
+def _cells(share: float | None, width: int) -> int:
+    """Of a bar so wide; whatever a damaged file makes of a share, no more than all of them."""
+    if share is None or not share > 0:  # not a number is neither
+        return 0
+    return width if share >= 1 else round(share * width)
 
 
 def _fill(place: int, part: Stripe) -> str:

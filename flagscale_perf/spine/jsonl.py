@@ -13,7 +13,7 @@ from dataclasses import asdict
 from operator import itemgetter
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
-from flagscale_perf.spine.records import KINDS, EventRecord, Record, kind_of
+from flagscale_perf.spine.records import KINDS, TYPES, EventRecord, Record, kind_of
 
 MAX_LINE_BYTES = 1 << 20
 MAX_DEPTH = 20  # of what is free in a header: a model's shape has 3; what walks it later may recurse
@@ -108,6 +108,7 @@ class _Reader:
     def __init__(self, record_type: Any) -> None:
         self._type = record_type
         self._fields = fields_of(record_type)
+        self._duration = TYPES[record_type].duration
         self._values_of = _getter([field.name for field in self._fields])
         self._layouts: dict[tuple[type, ...], _Layout] = {}
         self._is_tuple = issubclass(record_type, tuple)
@@ -115,7 +116,10 @@ class _Reader:
 
     def read(self, content: dict[str, Any], has_minus: bool) -> Record:
         """The record. Raises ValueError. `has_minus`: there may be numbers below 0."""
-        return self._quickly(content, has_minus) or self._closely(content)
+        record = self._quickly(content, has_minus) or self._closely(content)
+        if has_minus and self._duration and (getattr(record, self._duration) or 0) < 0:
+            raise ValueError(f"field {self._duration!r} is below 0, and it is a time")
+        return record
 
     def _closely(self, content: dict[str, Any]) -> Record:
         values = tuple(_value(content, field) for field in self._fields)

@@ -27,7 +27,7 @@ from flagscale_perf.spine.jsonl import (
     decode,
     fields_of,
 )
-from flagscale_perf.spine.records import KINDS, Record, tuple_of
+from flagscale_perf.spine.records import KINDS, TYPES, Record, tuple_of
 
 HEAD_BYTES, CHUNK_BYTES = (
     64 << 10,
@@ -137,6 +137,8 @@ class _Shape:
         self._fields = fields_of(record_type)
         self._begin = b'{"kind":"%s",' % kind
         names = [field.name for field in self._fields]
+        duration = TYPES[record_type].duration
+        self._duration = None if duration is None else names.index(duration)
         first, *others = (b'"%s":' % name.encode() for name in names)
         self._keys = (self._begin + first, *(b"," + key for key in others))
         self._allowed = bytes(
@@ -150,9 +152,15 @@ class _Shape:
         by column, or None if these lines have to be read one by one.
         """
         if _extension is None:
-            return self._take_plainly(data, place, end)
-        taken, columns = _extension.take_columns(data, place, self._keys, self._allowed)
-        return (taken, columns) if taken > place else (end, None)
+            taken, columns = self._take_plainly(data, place, end)
+        else:
+            taken, columns = _extension.take_columns(data, place, self._keys, self._allowed)
+            if taken <= place:
+                return end, None
+        return taken, None if columns and self._has_negative_time(columns) else columns
+
+    def _has_negative_time(self, columns: Sequence[list[Any]]) -> bool:
+        return self._duration is not None and min(time or 0 for time in columns[self._duration]) < 0
 
     def _take_plainly(self, data: bytes, place: int, end: int) -> tuple[int, Sequence[list[Any]] | None]:
         end = max(end, data.rfind(b"\n", place, place + PLAIN_BYTES) + 1)

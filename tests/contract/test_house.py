@@ -22,6 +22,7 @@ CONTRACT_DATA = (
 TESTED_ELSEWHERE = {
     "bench/bandwidth/rank.py": "tests/unit/bench/bandwidth/test_ranks.py",
     "cli/__init__.py": "tests/contract/test_cli.py",
+    "cli/connections.py": "tests/processes/test_serve.py",
     "cli/serve.py": "tests/processes/test_serve.py",
     "launcher/actions.py": "tests/processes/test_run_py.py",
     "rpc/costs/calibration.py": "tests/processes/test_rpc_calibration.py",

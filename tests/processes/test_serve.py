@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 from flagscale_perf.report.server import HEADERS
 from tests.browser import BROWSERS, browser, find_browser
+from tests.processes.trainer import wait_for
 from tests.synthetic import TROUBLED, write
 
 OWN = "127.0.0.1"
@@ -284,3 +286,34 @@ def test_the_page_follows_the_run_and_a_zoom_outlives_it(tmp_path: Path) -> None
             f"http://{one.host}/updates",
         }
         assert tab.seen.complaints == []
+
+
+def test_idle_connections_of_anybody_lock_nobody_out(tmp_path: Path) -> None:
+    write(TROUBLED, tmp_path)
+    with serving(tmp_path) as server, contextlib.ExitStack() as stack:
+        idle = [stack.enter_context(socket.create_connection(server.address)) for _ in range(100)]
+        for one in idle[90:]:
+            one.sendall(b"GET / HTTP/1.1\r\nHost: ")  # and never the rest
+        cookie = server.cookie()
+        assert server.ask(Cookie=cookie).status == 200
+        for one in (idle[0], idle[-1]):  # one too many, and one whose time is over
+            one.settimeout(DEADLINE_S)
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(1) == b""
+        assert server.ask(Cookie=cookie).status == 200
+
+
+def test_the_socket_of_a_server_that_is_gone_is_taken_over_and_a_run_that_has_not_begun_waited_for(
+    tmp_path: Path,
+) -> None:
+    directory, path = tmp_path / "runs", tmp_path / "socket"
+    directory.mkdir()
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with serving(directory, "--unix-socket", str(path)) as server:
+        cookie = server.cookie()
+        waiting = server.ask(Cookie=cookie)
+        assert (waiting.status, waiting.headers["refresh"]) == (503, "2")
+        assert b"it is shown when its training begins" in waiting.body
+        write(TROUBLED, directory)
+        assert wait_for("the page", lambda: (page := server.ask(Cookie=cookie)).status == 200 and page)

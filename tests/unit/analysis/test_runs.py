@@ -63,6 +63,17 @@ def test_its_bounds_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert Unread(".", "only 2 directories were looked into") in found_in(tmp_path)[1]
 
 
+def test_environments_and_packages_are_left_out_and_what_is_too_deep_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "perf_records_20240129_000000.jsonl"
+    touch(tmp_path, name, "venv/pyvenv.cfg", f"venv/lib/{name}", f"node_modules/a/{name}")
+    touch(tmp_path, "a/b/c1/x", "a/b/c2/x", "a/b/c3/x")
+    monkeypatch.setattr(runs, "MAX_DEPTH", 2)
+    deep = Unread("a/b/c1", "deeper than 2 directories, like 2 more; give one further down")
+    assert found_in(tmp_path) == ([name], [deep])
+
+
 def test_a_directory_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     touch(tmp_path, "perf_records_20240129_000000.jsonl", "closed/perf_records_20240129_000000.jsonl")
     scan = os.scandir

@@ -149,3 +149,11 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path, capsys) -> None:
 
 def test_every_experiment_can_be_loaded() -> None:
     assert [experiment.load(name).name for name in experiment.EXPERIMENTS] == list(experiment.HELP)
+
+
+def test_what_a_directory_is_called_moves_no_cursor(stand_in, tmp_path: Path, capsys) -> None:
+    stand_in(bandwidth=_measure)
+    assert main(["bench", "bandwidth", "-o", str(tmp_path / "\x1b[2J")]) == 0
+    shown = capsys.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "\\x1b[2J" in shown.out

@@ -149,3 +149,8 @@ def test_variants_that_cannot_be(given: dict[str, object], says: str) -> None:
 def test_patterns_that_lack_something(given: dict[str, object], says: str) -> None:
     with pytest.raises(PerfError, match=says):
         ModelShape.from_args(MODEL | given)
+
+
+def test_depths_are_layers_and_as_many_at_most() -> None:
+    with pytest.raises(PerfError, match="mtp_num_layers is 1000000000; give at most"):
+        mtp_depths(Arguments({"mtp_num_layers": 10**9}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from flagscale_perf.analysis.blocks import Report, Section, StackedBar, Stripe
 from flagscale_perf.report.watch import Frame, as_text
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.analysis.live import LiveRun
@@ -104,3 +105,10 @@ def test_nothing_is_wider_than_the_terminal_and_no_figure_is_cut(width: int) -> 
         assert any(row.startswith("iteration 100.0 ms") for row in rows)
         assert any(row.startswith("peak memory 3.00 GB") for row in rows)
         assert "…" not in "".join(lines)
+
+
+@pytest.mark.parametrize(("share", "cells"), [(1e9, 60), (-1.0, 0), (float("nan"), 0), (float("inf"), 60)])
+def test_a_bar_is_never_wider_than_the_screen(share: float, cells: int) -> None:
+    bar = StackedBar("", "", [Stripe("", None, share, "green")])
+    report = Report("run", [], [Section("goodput", "", "", [bar])], None)
+    assert as_text(Frame(report), 60).splitlines()[1] == "█" * cells

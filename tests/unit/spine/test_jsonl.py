@@ -156,6 +156,7 @@ def test_what_is_inside_a_list_is_checked_too(changed, reason: str) -> None:
     ("record", "changes", "reason"),
     [
         (make_step(1), {"iteration_ns": 2**63}, "field 'iteration_ns' is out of range"),
+        (make_step(1), {"iteration_ns": -1}, "field 'iteration_ns' is below 0, and it is a time"),
         (make_step(1), {"tokens": -(2**127)}, "field 'tokens' is out of range"),
         (make_step(1), {"warmup": True}, "field 'warmup' is bool, not int"),
         (

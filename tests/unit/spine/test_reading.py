@@ -5,6 +5,7 @@ extension.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,6 +86,7 @@ DAMAGED = [
     *(LINE.replace(b'"start_ns":70000000', b'"start_ns":%d' % start_ns) for start_ns in (
         2**63 - 1, 2**63, -(2**63), 10**30,
     )),
+    re.sub(rb'"total_ns":\d+', b'"total_ns":-1', LINE),
     LINE.replace(b'"queue_ns":100000', b'"queue_ns":nul'),
     LINE.replace(b'"queue_ns":100000', b'"queue_ns":nulL'),
     LINE.replace(b'"number":7,', b""),
