@@ -9,7 +9,15 @@ from typing import Any
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import SCHEMA_VERSION, Record, RunEnd, RunHeader
-from flagscale_perf.trace.records import ONE, CallRecord, ClearRecord, Kind, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    ONE,
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    Kind,
+    OperationRecord,
+    RowsRecord,
+)
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
 MIB = 1 << 20
@@ -38,6 +46,7 @@ def make_operation(**changed: Any) -> OperationRecord:
         "slowest_unit_ns": None, "notify_ns": 700 * US, "tags_ns": 600 * US, "decode_ns": None,
         "pack_ns": None, "size_bytes": MIB, "rows": 64, "fields": 4, "first_row": 0, "last_row": 63,
         "partition": 0, "error": 0, "weight_milli": ONE, "step": None, "trace_id": "",
+        "field_set": None,
     }  # fmt: skip
     return OperationRecord(**fields | changed)
 
@@ -126,6 +135,9 @@ class Job:
         error = self.name(process, str(changed.pop("error"))) if "error" in changed else 0
         if "slowest_unit" in changed:
             changed["slowest_unit"] = self.name(process, changed["slowest_unit"])
+        if "names" in changed:
+            names = changed.pop("names")
+            changed |= {"fields": len(names), "field_set": self._field_set(process, names)}
         number = self._next(process)
         first, last = min(rows), max(rows)
         if last - first + 1 != len(rows):
@@ -136,6 +148,12 @@ class Job:
         } | changed)  # fmt: skip
         self.records.append(made)
         return made
+
+    def _field_set(self, process: int, names: Sequence[str]) -> int:
+        fields = tuple(self.name(process, name) for name in names)
+        number = self.name(process, "\n".join(names))  # numbers of names and sets are one series
+        self.records.append(FieldsRecord(process, number, fields))
+        return number
 
     def write(self, directory: Path, header: RunHeader | None = None, end: str | None = "completed") -> Path:
         """The run file."""

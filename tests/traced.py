@@ -32,7 +32,7 @@ def operation(number: int, **changes: object) -> OperationRecord:
         select_ns=None, serialize_ns=None, unit_ns=40_000_000, slowest_unit=None, slowest_unit_ns=None,
         notify_ns=None, tags_ns=None, decode_ns=10_000_000, pack_ns=5_000_000, size_bytes=15_938_355, rows=64,
         fields=4, first_row=0, last_row=63, partition=PARTITION, error=0, weight_milli=ONE, step=None,
-        trace_id=f"id{number}",
+        trace_id=f"id{number}", field_set=None,
     )  # fmt: skip
     return record._replace(**changes)
 

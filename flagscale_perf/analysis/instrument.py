@@ -30,7 +30,7 @@ class Live(Protocol):
 
 def _not_offered(*_: Any) -> Any:
     raise PerfError(
-        "the instrument that recorded this has nothing for this command; try `flagscale-perf report`"
+        "the instrument that recorded this has nothing for this command or option; try `report` alone"
     )
 
 
@@ -49,6 +49,7 @@ class Instrument:
     Attributes:
         report: of one run file.
         timeline: what `trace-export` draws, from the header on.
+        sample: what became of one sample, PARTITION:INDEX, of a queue.
         sessions: of all sessions of a directory together.
         compare: the run files of BASE with those of NEW.
         comparison: what every format shows of that.
@@ -58,6 +59,7 @@ class Instrument:
 
     report: Callable[[Path], Report]
     timeline: Callable[[RunHeader], Timeline]
+    sample: Callable[[Path, str], Report] = _not_offered
     sessions: Callable[[Path], Report] = _no_sessions
     compare: Callable[[Sequence[Path], Sequence[Path], CompareOptions], Comparison] = _not_offered
     comparison: Callable[[Comparison], Report] = _not_offered

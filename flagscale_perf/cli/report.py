@@ -45,6 +45,11 @@ class ReportCommand(Command):
             action="store_true",
             help="print what was found and the key figures only; -o FILE gets the whole report",
         )
+        parser.add_argument(
+            "--sample",
+            metavar="PARTITION:INDEX",
+            help="of traced queues: who created this sample, who wrote its fields, and who got them",
+        )
         add_output(
             parser, FORMATS, "text (default), markdown, html, json, csv (a row an interval, or a call) or png"
         )
@@ -61,7 +66,8 @@ class ReportCommand(Command):
         if not has_logs(args.run):
             wait_for_start(args.run, args.session, _say)
         path = run_or_logs(args.run, args.session)
-        report = instrument_for(path).report(path)
+        instrument = instrument_for(path)
+        report = instrument.report(path) if args.sample is None else instrument.sample(path, args.sample)
         if args.brief:
             put(text.brief(report), None)
         if not args.brief or args.output is not None:

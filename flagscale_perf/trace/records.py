@@ -58,6 +58,7 @@ class OperationRecord(NamedTuple):
         weight_milli: how many operations it stands for, in thousandths.
         step: of the training, where the batch says so.
         trace_id: of the batch; "" where it has none.
+        field_set: number of the `FieldsRecord` that names the fields; None where they are not known.
     """
 
     process: int
@@ -85,6 +86,7 @@ class OperationRecord(NamedTuple):
     weight_milli: int
     step: int | None
     trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
+    field_set: int | None
 
 
 @record("tq_call", slot=17, start="start_ns", duration="total_ns")
@@ -144,6 +146,21 @@ class RowsRecord(NamedTuple):
     number: int
     is_cut: int
     ranges: tuple[int, ...]
+
+
+@record("tq_fields", slot=21)
+class FieldsRecord(NamedTuple):
+    """Which fields a put or get has, kept once, before the first operation that has just these. A set of many
+    has several records, whose fields add up.
+
+    Attributes:
+        process, number: of the set; numbers of names and sets are one series.
+        fields: numbers of their names.
+    """
+
+    process: int
+    number: int
+    fields: tuple[int, ...]
 
 
 @record("tq_clear", slot=20, start="start_ns", duration="total_ns")

@@ -93,7 +93,8 @@ class Operation:
         self.kind = kind
         self.call = call
         self.start_ns = start_ns
-        self.total_ns = self.fields = 0
+        self.total_ns = 0
+        self.fields: tuple[str, ...] = ()
         self.size_bytes: int | None = None
         self.select_ns: int | None = None
         self.serialize_ns: int | None = None

@@ -21,20 +21,26 @@ from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, Record, tuple_of
 from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ranges_of, stamp, trace_id_of
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import ONE, CallRecord, ClearRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    ONE,
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    OperationRecord,
+    RowsRecord,
+)
 from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
 from flagscale_perf.trace.sampling import Sampling
 
 
-def _ranges_room(kind: type) -> int:
-    """Number of integers that a record's ranges may hold."""
+def _room(kind: type) -> int:
+    """Number of integers, an even one, that a record's last field may hold."""
     layout = TYPES[kind].layout
     return 0 if layout is None else layout.room // 2 * 2
 
 
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
-RANGES_ROOM = _ranges_room(RowsRecord)
-CLEAR_ROOM = _ranges_room(ClearRecord)
+RANGES_ROOM, CLEAR_ROOM, FIELDS_ROOM = _room(RowsRecord), _room(ClearRecord), _room(FieldsRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
 _Place = tuple[str, int | None]
@@ -66,6 +72,7 @@ class Tracer:
         self._numbers = itertools.count(1)
         self._name_numbers = itertools.count(1)
         self._names: dict[str, int] = {}
+        self._field_sets: dict[tuple[str, ...], int] = {}
 
     def begin_call(self, function: str, batch: Any) -> Call | None:
         """Begins a call, to which everything that follows belongs; None if tracing has just failed."""
@@ -103,7 +110,7 @@ class Tracer:
             if operation.call is None and not self._detail:
                 return
             fields = _NO_FIELDS if data is None else fields_of(data)
-            operation.fields = len(fields)
+            operation.fields = tuple(fields)
             operation.size_bytes = None if data is None else payload_bytes(fields)
             if operation.call is not None:
                 self._count(operation, operation.call, batch)
@@ -155,6 +162,8 @@ class Tracer:
         partition_name = names.get(partition) or self._name(partition)
         error_name = 0 if error is None else self._name(type(error).__name__)
         unit_name = None if unit is None else names.get(unit) or self._name(unit)
+        fields = operation.fields
+        field_set = self._field_sets.get(fields) or self._field_set(fields) if fields else None
         number = next(self._numbers)
         if ranges:
             self._put_ranges(number, ranges)
@@ -163,8 +172,8 @@ class Tracer:
                 0, number, call_number, operation.kind, operation.start_ns, operation.total_ns,
                 operation.select_ns, operation.serialize_ns, operation.unit_ns, unit_name,
                 operation.slowest_unit_ns, operation.notify_ns, operation.tags_ns, operation.decode_ns,
-                operation.pack_ns, operation.size_bytes, len(rows), operation.fields, first, last,
-                partition_name, error_name, weight, training_step, trace_id,
+                operation.pack_ns, operation.size_bytes, len(rows), len(fields), first, last,
+                partition_name, error_name, weight, training_step, trace_id, field_set,
             ))
         )  # fmt: skip
 
@@ -240,6 +249,17 @@ class Tracer:
             if len(self._names) >= MOST_NAMES:
                 self._names = {}
             self._names[text] = number
+        return number
+
+    def _field_set(self, fields: tuple[str, ...]) -> int:
+        """The number of this set of fields."""
+        names = [self._name(str(field)) for field in fields]
+        number = next(self._name_numbers)
+        for at in range(0, len(names), FIELDS_ROOM):
+            self._put(FieldsRecord(0, number, tuple(names[at : at + FIELDS_ROOM])))
+        if len(self._field_sets) >= MOST_NAMES:
+            self._field_sets = {}
+        self._field_sets[fields] = number
         return number
 
     def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:

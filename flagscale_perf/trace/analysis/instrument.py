@@ -10,7 +10,9 @@ from flagscale_perf.analysis.instrument import Instrument
 from flagscale_perf.trace.analysis import blocks, compare
 from flagscale_perf.trace.analysis.live import LiveTraces
 from flagscale_perf.trace.analysis.report import read_report
+from flagscale_perf.trace.analysis.sample import report_of_sample
 from flagscale_perf.trace.analysis.server import section_of
+from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.analysis.timeline import timeline
 
 
@@ -26,4 +28,5 @@ INSTRUMENT = Instrument(
     compare=compare.compare,
     comparison=compare.report_of,
     live=LiveTraces,
+    sample=lambda path, asked: report_of_sample(read_traces([path]), asked),
 )

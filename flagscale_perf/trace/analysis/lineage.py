@@ -1,20 +1,19 @@
-"""Joins every consumed sample to the put that made it, by partition, index and time alone.
+"""Joins every field of each consumed sample to the put that wrote it, by partition, index, fields and time.
 
-Puts and gets are processed in time order. Each index has a node: the last put, and the node before it, so
-that samples with the same history share their nodes. If clears of a partition are recorded, a clear ends the
-life of an index. Otherwise a put begins a new life if it comes from the function that made the life's first
-put, or after the last consumer got the sample.
+Puts and gets are processed in time order. If clears of a partition are recorded, a clear ends the life of an
+index; otherwise puts and gets tell where a new one begins (`lives`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-from flagscale_perf.trace.analysis.indexes import Indexes
+from flagscale_perf.trace.analysis.indexes import Indexes, Piece
+from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
 from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
 from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
@@ -22,11 +21,11 @@ from flagscale_perf.trace.records import Kind
 
 @dataclass
 class Flow:
-    """Samples that one function put and another got. Times in nanoseconds.
+    """Samples of which one function put fields that another got. Times in nanoseconds.
 
     Attributes:
         samples: of them.
-        residence: from when the put's samples were there until the get began.
+        residence: from when these fields were there until the get began.
         steps: by how many steps of the last consumer ended in between: samples; empty for other consumers.
     """
 
@@ -62,13 +61,13 @@ class Lineage:
 
     Attributes:
         consumed: samples got, whose indexes are known.
-        joined: of these, with the put that made them.
+        joined: of these, with a put of what was got.
         unknown: samples got whose indexes were not recorded, or not all of them.
         negative: joined, but got before their put was done, by the clocks.
         worst_ns: the farthest before it.
-        residence: of all joined samples, from the put that made them.
+        residence: of all joined samples, from when the last of what was got was there.
         flows: by (function that put, function that got).
-        puts_per_get, processes_per_get: whose samples a get has.
+        puts_per_get, processes_per_get: that put the last of what a get has of its samples.
         holders: by process.
         last_consumer: the function that gets most samples for the last time; empty where there is none.
         age: of its samples, from the first put of their life, in steps.
@@ -139,52 +138,6 @@ class Lineage:
         }  # fmt: skip
 
 
-class _Nodes:
-    """The history of samples within their current life; numbered from 1.
-
-    Attributes:
-        put: the last put, a place in the moves.
-        before: the node before it; 0 for none.
-        first: the first put of the life.
-        is_over: the last consumer has had it.
-    """
-
-    def __init__(self) -> None:
-        self.put, self.before, self.first, self.is_over = [-1], [0], [-1], [True]
-        self._over: dict[int, int] = {}
-
-    def begins(self, node: int, put: int, functions: Sequence[str]) -> bool:
-        """Whether a put of samples with this node begins a new life, as far as puts and gets tell."""
-        return self.is_over[node] or functions[self.first[node]] == functions[put]
-
-    def after_put(self, node: int, put: int) -> int:
-        """The node after a put of samples with this node; 0 where a life begins."""
-        self.put.append(put)
-        self.before.append(node)
-        self.first.append(self.first[node] if node else put)
-        self.is_over.append(node > 0 and self.is_over[node])
-        return len(self.put) - 1
-
-    def after_last_get(self, node: int) -> int:
-        """The node after the last consumer got samples with this node."""
-        if self.is_over[node]:
-            return node
-        over = self._over.get(node)
-        if over is None:
-            self.put.append(self.put[node])
-            self.before.append(self.before[node])
-            self.first.append(self.first[node])
-            self.is_over.append(True)
-            over = self._over[node] = len(self.put) - 1
-        return over
-
-    def puts(self, node: int) -> Iterator[int]:
-        """Every put of this life, the last one first."""
-        while node:
-            yield self.put[node]
-            node = self.before[node]
-
-
 class _Steps:
     """When the last consumer's steps ended, in each of its processes."""
 
@@ -227,27 +180,14 @@ class _Join:
     def __init__(self, moves: Moves, each: Callable[[int, int, int], None]) -> None:
         self._moves, self._all, self._each = moves, moves.moves, each
         self._functions = [moves.function_of(move) for move in self._all]
-        self._order = sorted(
-            range(len(self._all)), key=lambda place: (self._all[place].ready_ns, self._all[place].kind)
-        )
-        self._clears = sorted(moves.clears, key=lambda clear: clear.at_ns)
-        vague = {clear.partition for clear in self._clears if not clear.is_known}
-        self._exact = {clear.partition for clear in self._clears} - vague  # what is cleared of them is known
+        self._turns = list(in_turn(moves))
+        self._exact = cleared_exactly(moves)
         self.found = Lineage(left_out=moves.left_out)
         self.found.last_consumer = self._last_consumer()
         self._steps = _Steps(moves, self.found.last_consumer)
-        self._nodes, self._indexes = _Nodes(), Indexes()
-        self._waiting: dict[tuple[str, int], int] = {}  # got, but by no put so far
+        self._nodes, self._indexes = Nodes(self._all, self._functions), Indexes()
+        self._waiting: dict[tuple[str, int], int] = {}  # got, but of no put so far
         self._by_step: dict[int, list[float]] = {}
-
-    def _in_turn(self) -> Iterator[int | Clear]:
-        """Puts and gets by their index, and clears, in time order."""
-        clears = deque(self._clears)
-        for place in self._order:
-            while clears and clears[0].at_ns <= self._all[place].ready_ns:
-                yield clears.popleft()
-            yield place
-        yield from clears
 
     def _last_consumer(self) -> str:
         """The function that is the last to get most samples: before they are cleared if any are, as a run may
@@ -256,7 +196,7 @@ class _Join:
         indexes, names = Indexes(), list(dict.fromkeys(self._functions))
         numbers = {name: place for place, name in enumerate(names, 1)}
         ended: Counter[int] = Counter()
-        for one in self._in_turn():
+        for one in self._turns:
             if isinstance(one, Clear):
                 for piece in indexes.pieces(one):
                     ended.update(piece.read())
@@ -271,7 +211,7 @@ class _Join:
 
     def run(self) -> Lineage:
         """Runs the join."""
-        for one in self._in_turn():
+        for one in self._turns:
             if isinstance(one, Clear):
                 self._clear(one)
             elif self._all[one].kind is Kind.PUT:
@@ -311,7 +251,7 @@ class _Join:
             before = piece.read()
             counts = Counter(before)
             for node, count in counts.items():
-                if not node or not is_exact and self._nodes.begins(node, place, self._functions):
+                if not node or not is_exact and self._nodes.begins(node, place):
                     made[node] = fresh = fresh or self._nodes.after_put(0, place)
                     born += count
                 elif node not in made:
@@ -320,21 +260,22 @@ class _Join:
                 piece.write([made[before[0]]] * len(before))
             else:
                 piece.write([made[node] for node in before])
-            if self._waiting and 0 in counts:
-                self._join_late(move.partition, [piece.base + at for at in piece.places], made[0])
+            if self._waiting:
+                self._join_late(move.partition, piece)
         self.found.made += born
         if born:
             self.found.depth.append((move.ready_ns, born))
 
-    def _join_late(self, partition: str, indexes: Sequence[int], node: int) -> None:
+    def _join_late(self, partition: str, piece: Piece) -> None:
         """Joins samples of this put that, by the clocks, were got before it was done."""
-        late: Counter[int] = Counter()
-        for index in indexes:
-            get = self._waiting.pop((partition, index), None)
-            if get is not None:
-                late[get] += 1
-        for get, count in late.items():
-            self._joined(get, {node: count})
+        late: Counter[tuple[int, int]] = Counter()
+        for at, node in zip(piece.places, piece.read(), strict=True):
+            get = self._waiting.get((partition, piece.base + at))
+            if get is not None and self._nodes.writers(node, self._all[get].fields):
+                del self._waiting[partition, piece.base + at]
+                late[get, node] += 1
+        for (get, node), count in late.items():
+            self._joined(get, node, count)
 
     def _get(self, place: int) -> None:
         move, found = self._all[place], self.found
@@ -348,44 +289,50 @@ class _Join:
             here = piece.read()
             counts = Counter(here)
             nodes.update(counts)
-            if 0 in counts:
+            unmade = {node for node in counts if not self._nodes.writers(node, move.fields)}
+            if unmade:
                 for at, node in zip(piece.places, here, strict=True):
-                    if not node:
+                    if node in unmade:
                         self._waiting[move.partition, piece.base + at] = place
             if is_last:
                 over = {node: self._nodes.after_last_get(node) if node else 0 for node in counts}
                 taken += sum(counts[node] for node in counts if over[node] != node)
                 piece.write([over[node] for node in here])
         found.consumed += sum(count for _, count in move.ranges)
-        del nodes[0]
         if taken:
             found.depth.append((move.start_ns, -taken))
-        if nodes:
-            self._joined(place, nodes)
-            self._fan_in(move, nodes)
+        last = [self._joined(place, node, count) for node, count in nodes.items()]
+        if made := {put for put in last if put is not None}:
+            self._fan_in(move, made)
 
-    def _joined(self, place: int, nodes: dict[int, int]) -> None:
+    def _joined(self, place: int, node: int, count: int) -> int | None:
+        """Joins samples of a get; returns the put after which they had all that was got, None if no put is
+        known.
+        """
         get, found = self._all[place], self.found
+        puts = self._nodes.writers(node, get.fields)
+        if not puts:
+            return None
         is_last = self._functions[place] == found.last_consumer
-        for node, count in nodes.items():
-            found.joined += count
-            weight = count * get.weight
-            for number, put in enumerate(self._nodes.puts(node)):
-                made = self._all[put]
-                stayed_ns = get.start_ns - made.ready_ns
-                self._each(place, put, count)
-                if not number:
-                    if stayed_ns < 0:
-                        found.negative += count
-                        found.worst_ns = min(found.worst_ns, stayed_ns)
-                    found.residence.add(max(0, stayed_ns), weight)
-                flow = found.flows[self._functions[put], self._functions[place]]
-                flow.samples += count
-                flow.residence.add(max(0, stayed_ns), weight)
-                if is_last:
-                    flow.steps[self._steps.between(made, get)] += count
+        weight = count * get.weight
+        found.joined += count
+        for put in puts:
+            made = self._all[put]
+            stayed_ns = get.start_ns - made.ready_ns
+            self._each(place, put, count)
+            flow = found.flows[self._functions[put], self._functions[place]]
+            flow.samples += count
+            flow.residence.add(max(0, stayed_ns), weight)
             if is_last:
-                self._aged(get, self._all[self._nodes.first[node]], count)
+                flow.steps[self._steps.between(made, get)] += count
+        stayed_ns = get.start_ns - self._all[puts[0]].ready_ns
+        if stayed_ns < 0:
+            found.negative += count
+            found.worst_ns = min(found.worst_ns, stayed_ns)
+        found.residence.add(max(0, stayed_ns), weight)
+        if is_last:
+            self._aged(get, self._all[self._nodes.first[node]], count)
+        return puts[0]
 
     def _aged(self, get: Move, first: Move, count: int) -> None:
         age = self._steps.between(first, get)
@@ -395,8 +342,7 @@ class _Join:
         step[1] += age * count
         step[2] = max(step[2], age)
 
-    def _fan_in(self, get: Move, nodes: dict[int, int]) -> None:
-        puts = {self._nodes.put[node] for node in nodes}
+    def _fan_in(self, get: Move, puts: Set[int]) -> None:
         ready: dict[str, int] = {}
         for put in puts:
             made = self._all[put]

@@ -24,6 +24,7 @@ class Move(NamedTuple):
         partition: name of it.
         ranges: of samples; None where they are not known.
         rows: samples.
+        fields: of them; None where they are not known.
         step: where the batch says so.
         weight: how many operations it stands for.
     """
@@ -37,8 +38,19 @@ class Move(NamedTuple):
     partition: str
     ranges: Ranges | None
     rows: int
+    fields: frozenset[str] | None
     step: int | None
     weight: float
+
+
+class What(NamedTuple):
+    """What an operation was of: the partition, the samples if they have a record of their own, and the
+    fields if they are known.
+    """
+
+    partition: str
+    ranges: Ranges | None = None
+    fields: frozenset[str] | None = None
 
 
 class Clear(NamedTuple):
@@ -87,12 +99,8 @@ class Moves:
         self.clears: list[Clear] = []
         self.left_out = 0
 
-    def add(
-        self, one: OperationRecord, process: str, partition: str, ranges: Ranges | None, offset_ns: int
-    ) -> None:
-        """Adds the next operation; `ranges` if it has a record of its own, `offset_ns` from its clock to the
-        common one.
-        """
+    def add(self, one: OperationRecord, process: str, what: What, offset_ns: int) -> None:
+        """Adds the next operation; `offset_ns` from its clock to the common one."""
         if one.error:
             return
         if len(self.moves) == MAX_KEPT:
@@ -106,8 +114,8 @@ class Moves:
             Move(
                 kind, process, one.call, start_ns, end_ns,
                 start_ns if kind is Kind.GET else end_ns - late_ns,
-                partition, ranges if ranges is not None else _span(one), one.rows, one.step,
-                one.weight_milli / 1000,
+                what.partition, what.ranges if what.ranges is not None else _span(one), one.rows,
+                what.fields, one.step, one.weight_milli / 1000,
             )
         )  # fmt: skip
 

@@ -17,9 +17,9 @@ from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd,
 from flagscale_perf.spine.session import labels_of, session_of
 from flagscale_perf.trace.analysis.log_reader import LogReader
 from flagscale_perf.trace.analysis.losses import Losses
-from flagscale_perf.trace.analysis.moves import Moves, Ranges, pairs_of
+from flagscale_perf.trace.analysis.moves import Moves, Ranges, What, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
-from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, FieldsRecord, OperationRecord, RowsRecord
 
 RUNNING = "running"
 MAX_EVENTS = 20
@@ -134,6 +134,7 @@ class RunReader:
         self._traces, self._offset_ns = traces, offset_ns
         self._has_hosts, self._host = has_hosts, ""
         self._names: dict[tuple[int, int], str] = {}
+        self._field_sets: dict[tuple[int, int], frozenset[str]] = {}
         self._labels: dict[int, str] = {}
         self._rows: dict[int, list[RowsRecord]] = {}
         self._ended: dict[int, ProcessRecord] = {}
@@ -155,8 +156,8 @@ class RunReader:
             case ClearRecord() if self._traces.moves is not None:
                 partition = self.name(record.process, record.partition)
                 self._traces.moves.add_clear(record, partition, self._offset_ns)
-            case NameRecord():
-                self._names[record.process, record.number] = record.text
+            case NameRecord() | FieldsRecord():
+                self._named(record)
             case ProcessRecord():
                 self._process(record)
             case EventRecord() if len(self._traces.events) < MAX_EVENTS:
@@ -164,6 +165,14 @@ class RunReader:
             case RunEnd():
                 self.end = record.reason
                 self._traces.losses.dropped += record.dropped
+
+    def _named(self, record: NameRecord | FieldsRecord) -> None:
+        key = record.process, record.number
+        if isinstance(record, NameRecord):
+            self._names[key] = record.text
+        else:
+            names = {self.name(record.process, number) for number in record.fields}
+            self._field_sets[key] = self._field_sets.get(key, frozenset()) | names
 
     def _place(self, host: str, session_id: str) -> str:
         """What is added to the names of a file's processes; containers of one host are told apart."""
@@ -184,7 +193,9 @@ class RunReader:
         self._traces.sums.add_operation(one, process, self.name(one.process, one.slowest_unit or 0), error)
         if self._traces.moves is not None:
             partition = self.name(one.process, one.partition)
-            self._traces.moves.add(one, process, partition, self._ranges(one), self._offset_ns)
+            fields = None if one.field_set is None else self._field_sets.get((one.process, one.field_set))
+            what = What(partition, self._ranges(one), fields)
+            self._traces.moves.add(one, process, what, self._offset_ns)
 
     def _ranges(self, one: OperationRecord) -> Ranges | None:
         """The ranges recorded just before this operation; None if there are none, or more than are kept."""

@@ -8,7 +8,7 @@ from flagscale_perf.spine.jsonl import decode, encode
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, place_of
 from flagscale_perf.spine.slots import CRC_BYTES, PREFIX, SLOT_BYTES
-from flagscale_perf.trace.records import ClearRecord, Kind, RowsRecord
+from flagscale_perf.trace.records import ClearRecord, FieldsRecord, Kind, RowsRecord
 from tests.unit.trace.export.sample import TRACE, call, header, operation, process
 
 OPERATION = operation(Kind.GET, 7, 2_000, 30, trace_id=TRACE, error=4)
@@ -28,7 +28,12 @@ def test_ranges_are_read_back_as_a_list() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [*SLOTTED, RowsRecord(1, 7, 1, (0, 4, 9, 1)), ClearRecord(1, 2, 30, 40, 5, 0, 1, 0, (0, 4))],
+    [
+        *SLOTTED,
+        RowsRecord(1, 7, 1, (0, 4, 9, 1)),
+        ClearRecord(1, 2, 30, 40, 5, 0, 1, 0, (0, 4)),
+        FieldsRecord(1, 3, (1, 2)),
+    ],  # fmt: skip
     ids=lambda r: type(r).__name__,
 )
 def test_a_slot_is_read_back(record: object) -> None:

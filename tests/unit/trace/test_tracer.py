@@ -16,9 +16,9 @@ from flagscale_perf.spine.records import TYPES
 from flagscale_perf.trace import running
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import CallRecord, ClearRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import CallRecord, ClearRecord, FieldsRecord, OperationRecord, RowsRecord
 from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
-from flagscale_perf.trace.tracer import CLEAR_ROOM, RANGES_ROOM, Tracer
+from flagscale_perf.trace.tracer import CLEAR_ROOM, FIELDS_ROOM, RANGES_ROOM, Tracer
 
 OPTIONS = {"trace": True, "detail": True, "directory": Path("unused")}
 
@@ -71,10 +71,27 @@ def test_an_operation_is_one_record_behind_its_names(clock) -> None:
     assert records == [
         NameRecord(0, 1, "train"),
         NameRecord(0, 2, "unit 1"),
+        NameRecord(0, 3, "x"),
+        FieldsRecord(0, 4, (3,)),
         OperationRecord(
-            0, 1, 0, PUT, 100, 50, 1, 2, 3, 2, 4, 5, 6, None, None, 24, 3, 1, 7, 9, 1, 0, 1000, 3, "a1"
+            0, 1, 0, PUT, 100, 50, 1, 2, 3, 2, 4, 5, 6, None, None, 24, 3, 1, 7, 9, 1, 0, 1000, 3, "a1", 4
         ),
     ]
+
+
+def test_a_set_of_fields_is_named_once_and_has_all_of_many(clock) -> None:
+    tracer, records = traced()
+    many = {f"field {number}": None for number in range(FIELDS_ROOM + 1)}
+    for fields in ({"x": None}, many, {"x": None}):
+        tracer.end_operation(Operation(GET, None, 0), batch([0]), fields, None)
+    names = {record.number: record.text for record in records if isinstance(record, NameRecord)}
+    sets: dict[int, list[str]] = {}
+    for record in records:
+        if isinstance(record, FieldsRecord):
+            sets.setdefault(record.number, []).extend(names[field] for field in record.fields)
+    operations = [record for record in records if isinstance(record, OperationRecord)]
+    assert [sets[each.field_set] for each in operations] == [["x"], list(many), ["x"]]
+    assert len(sets) == 2
 
 
 def test_an_operation_that_failed_has_its_error_and_no_bytes(clock) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from flagscale_perf.trace.analysis.indexes import PAGE, Indexes
-from flagscale_perf.trace.analysis.moves import Move, Moves, Ranges
+from flagscale_perf.trace.analysis.moves import Move, Moves, Ranges, What
 from tests.trace_runs import make_operation
 
 
 def _move(ranges: Ranges, partition: str = "train") -> Move:
     kept = Moves()
-    kept.add(make_operation(), "P", partition, ranges, 0)
+    kept.add(make_operation(), "P", What(partition, ranges), 0)
     return kept.moves[0]
 
 

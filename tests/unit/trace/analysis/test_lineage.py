@@ -120,6 +120,55 @@ def test_every_function_that_added_to_a_sample_is_a_flow_and_the_last_one_made_i
     assert (found.puts_per_get.high, found.depth[0], found.depth[1]) == (2, (READY, 32), (80 * MS, -32))
 
 
+def test_each_field_is_joined_to_the_put_that_wrote_it_and_a_sample_to_the_one_that_created_it(
+    tmp_path: Path,
+) -> None:
+    """Who wrote what is random, and so is what is got; notes and scores come after most of the gets."""
+    source = random.Random(11)
+    job = Job()
+    creators = [job.process(f"C{n}", n) for n in range(2)]
+    writers = [job.process(f"W{n}", 10 + n) for n in range(3)]
+    readers = [job.process(f"R{n}", 20 + n) for n in range(2)]
+    titles = {record.number: f"{record.title} {record.pid}" for record in job.records}
+    wrote: dict[tuple[int, str], int] = {}
+    truth: Counter[tuple[str, str]] = Counter()
+    for at in range(200):
+        at_ns, rows = at * 20 * MS, sorted(source.sample(range(at // 4 + 1), min(8, at // 4 + 1)))
+        if not at % 4:  # a new sample, which is there from then on
+            who, names, rows = source.choice(creators), ["prompt", "uid"], [at // 4]
+            job.put(who, at_ns, rows, names=names)
+        elif source.random() < 0.5:
+            who = source.choice(writers)
+            names = source.choice([["response"], ["score", "note"], ["note"]])
+            job.put(who, at_ns, rows, names=names)
+        else:
+            who, names = source.choice(readers), source.choice([["prompt", "response"], ["score"], ["uid"]])
+            if rows := [row for row in rows if all((row, name) in wrote for name in names)]:
+                job.get(who, at_ns, rows, names=names)
+            for row in rows:
+                truth.update((titles[by], titles[who]) for by in {wrote[row, name] for name in names})
+            continue
+        wrote |= {(row, name): who for row in rows for name in names}
+    job.clear(creators[0], 200 * 20 * MS, None)  # so that no put is taken for another life
+    found = _lineage(tmp_path, job)
+    assert {pair: flow.samples for pair, flow in found.flows.items()} == truth
+    assert (found.made, found.negative) == (50, 0)
+
+
+def test_a_put_of_other_fields_begins_no_new_life(tmp_path: Path) -> None:
+    """The driver puts prompts and, after they were trained on, notes: nothing was cleared so far."""
+    job = Job()
+    driver, train = job.process("Driver", 1), job.process("Train", 2)
+    for step in range(3):
+        at_ns = step * 200 * MS
+        job.put(driver, at_ns, range(8), names=["prompt"])
+        job.get(train, at_ns + 20 * MS, range(8), names=["prompt"])
+        job.put(driver, at_ns + 40 * MS, range(8), names=["note"])
+    found = _lineage(tmp_path, job)
+    assert (found.made, found.joined, found.left) == (24, 24, 0)
+    assert found.residence.high == 20 * MS - READY
+
+
 def test_who_comes_last_is_who_the_batch_waited_for(tmp_path: Path) -> None:
     job = Job()
     fast, slow, train = job.process("Fast", 1), job.process("Slow", 2), job.process("Train", 3)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from flagscale_perf.trace.analysis import moves
-from flagscale_perf.trace.analysis.moves import Moves
+from flagscale_perf.trace.analysis.moves import Moves, What
 from flagscale_perf.trace.records import Kind
 from tests.trace_runs import MS, US, make_call, make_get, make_operation
 
 
 def test_a_puts_samples_are_there_before_its_controller_has_answered() -> None:
     kept = Moves()
-    kept.add(make_operation(start_ns=MS), "P 1", "train", None, 10 * MS)
-    kept.add(make_get(start_ns=MS), "C 2", "train", ((5, 2), (9, 1)), 0)
+    kept.add(make_operation(start_ns=MS), "P 1", What("train"), 10 * MS)
+    kept.add(make_get(start_ns=MS), "C 2", What("train", ((5, 2), (9, 1))), 0)
     put, get = kept.moves
     assert (put.kind, put.start_ns, put.end_ns, put.ready_ns) == (Kind.PUT, 11 * MS, 15 * MS, 13_700 * US)
     assert (put.ranges, get.ranges, get.ready_ns) == (((0, 64),), ((5, 2), (9, 1)), MS)
@@ -20,7 +20,7 @@ def test_a_puts_samples_are_there_before_its_controller_has_answered() -> None:
 def test_indexes_that_were_not_recorded_are_unknown() -> None:
     kept = Moves()
     for changed in ({"rows": 60}, {"first_row": None, "last_row": None}, {"rows": 0}):
-        kept.add(make_operation(**changed), "P", "train", None, 0)
+        kept.add(make_operation(**changed), "P", What("train"), 0)
     assert [move.ranges for move in kept.moves] == [None, None, ()]
 
 
@@ -28,7 +28,7 @@ def test_what_failed_moves_nothing_and_what_is_too_much_is_counted(monkeypatch) 
     monkeypatch.setattr(moves, "MAX_KEPT", 1)
     kept = Moves()
     for error in (3, 0, 0):
-        kept.add(make_operation(error=error), "P", "train", None, 0)
+        kept.add(make_operation(error=error), "P", What("train"), 0)
     for number in (1, 2):
         kept.add_call(make_call(number=number), "P", "rollout", 0)
     assert (len(kept.moves), kept.left_out, list(kept.works)) == (1, 1, [("P", 1)])
@@ -36,7 +36,7 @@ def test_what_failed_moves_nothing_and_what_is_too_much_is_counted(monkeypatch) 
 
 def test_an_operation_is_of_the_function_it_was_made_in() -> None:
     kept = Moves()
-    kept.add(make_operation(call=2), "P 1", "train", None, 0)
-    kept.add(make_operation(), "P 1", "train", None, 0)
+    kept.add(make_operation(call=2), "P 1", What("train"), 0)
+    kept.add(make_operation(), "P 1", What("train"), 0)
     kept.add_call(make_call(number=2), "P 1", "rollout", 0)
     assert [kept.function_of(move) for move in kept.moves] == ["rollout", "P 1"]

@@ -34,7 +34,7 @@ def operation(kind: Kind, number: int, start_ns: int, total_ns: int, **changes: 
     made = OperationRecord(
         **unknown, process=1, number=number, call=0, operation=kind, start_ns=start_ns, total_ns=total_ns,
         size_bytes=64, rows=4, fields=1, first_row=0, last_row=3, partition=1, error=0, weight_milli=ONE,
-        trace_id="",
+        trace_id="", field_set=None,
     )  # fmt: skip
     return made._replace(**changes)
 

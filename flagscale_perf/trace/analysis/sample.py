@@ -1,0 +1,146 @@
+"""What became of one sample: who created it, who wrote which of its fields, and who got what from whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flagscale_perf.analysis.blocks import Cell, Pairs, Quantity, Report, Section, Table
+from flagscale_perf.spine.clock import NS_PER_S
+from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.trace.analysis.lineage import join
+from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
+from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
+from flagscale_perf.trace.analysis.source import Traces
+from flagscale_perf.trace.records import Kind
+
+UNKNOWN = "(not recorded)"
+
+
+class Event(NamedTuple):
+    """One put, get or clear of the sample.
+
+    Attributes:
+        at_s: since the first operation of the run: of a put, when it was there for others.
+        what: `created`, `put`, `got` or `cleared`.
+        function, process: by whom; empty of a clear.
+        fields: of it.
+        written: of a get, by whom.
+    """
+
+    at_s: float
+    what: str
+    function: str = ""
+    process: str = ""
+    fields: str = ""
+    written: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample and its events, in time order."""
+
+    partition: str
+    index: int
+    events: list[Event]
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        events = [one._asdict() for one in self.events]
+        return {"partition": self.partition, "index": self.index, "events": events}
+
+
+def report_of_sample(traces: Traces, asked: str) -> Report:
+    """Of the sample PARTITION:INDEX. Raises PerfError where nothing of it is recorded."""
+    partition, index = _parsed(asked)
+    if traces.moves is None:
+        raise PerfError(f"a log has no indexes, so nothing is known of sample {asked!r}; give the run file")
+    found = Sample(partition, index, _Story(traces.moves, partition, index).events())
+    if not found.events:
+        known = sorted({move.partition for move in traces.moves.moves})
+        raise PerfError(
+            f"no put or get of sample {asked!r} is recorded; there are samples of the partitions"
+            f" {', '.join(map(repr, known[:10])) or '(none)'}"
+        )
+    head = ("at s", "", "function", "process", "fields", "written by")
+    rows: list[Sequence[Cell]] = [(Quantity(one.at_s, "", 6), *one[1:]) for one in found.events]
+    return Report(
+        title=f"Sample {index} of partition {partition}",
+        subject=traces.title,
+        facts=[Pairs([("begun", traces.begun)])],
+        sections=[Section("sample", "Sample", "What became of it", [Table(head, rows)])],
+        content=found,
+        reading=traces.reading,
+    )
+
+
+def _parsed(asked: str) -> tuple[str, int]:
+    partition, colon, index = asked.rpartition(":")
+    if not colon or not index.isascii() or not index.isdigit():
+        raise PerfError(f"--sample is PARTITION:INDEX, such as train_0:17, not {asked!r}")
+    return partition, int(index)
+
+
+class _Story:
+    """The moves of one sample, with the join's own rule for where it begins anew."""
+
+    def __init__(self, moves: Moves, partition: str, index: int) -> None:
+        self._moves, self._partition, self._index = moves, partition, index
+        self._functions = [moves.function_of(move) for move in moves.moves]
+        self._is_exact = partition in cleared_exactly(moves)
+        self._nodes = Nodes(moves.moves, self._functions)
+        self._last_consumer = join(moves).last_consumer
+        self._first_ns = min((move.start_ns for move in moves.moves), default=0)
+
+    def events(self) -> list[Event]:
+        """Each put, get and clear, in time order."""
+        found: list[Event] = []
+        node = 0
+        for one in in_turn(self._moves):
+            if not self._is_of(one if isinstance(one, Clear) else self._moves.moves[one]):
+                continue
+            if isinstance(one, Clear):
+                node = 0
+                found.append(Event(self._at_s(one.at_ns), "cleared"))
+            elif self._moves.moves[one].kind is Kind.PUT:
+                is_new = not node or (not self._is_exact and self._nodes.begins(node, one))
+                node = self._nodes.after_put(0 if is_new else node, one)
+                found.append(self._event(one, "created" if is_new else "put", ""))
+            else:
+                found.append(self._event(one, "got", self._written(one, node)))
+                if node and self._functions[one] == self._last_consumer:
+                    node = self._nodes.after_last_get(node)
+        return found
+
+    def _is_of(self, held: Move | Clear) -> bool:
+        """Whether the sample is in it; a clear without ranges takes the whole partition."""
+        if held.partition != self._partition:
+            return False
+        if held.ranges is None:
+            return isinstance(held, Clear)
+        return any(first <= self._index < first + count for first, count in held.ranges)
+
+    def _event(self, place: int, what: str, written: str) -> Event:
+        move = self._moves.moves[place]
+        fields = UNKNOWN if move.fields is None else ", ".join(sorted(move.fields))
+        return Event(self._at_s(move.ready_ns), what, self._functions[place], move.process, fields, written)
+
+    def _at_s(self, at_ns: int) -> float:
+        return (at_ns - self._first_ns) / NS_PER_S
+
+    def _written(self, get: int, node: int) -> str:
+        """By whom, field by field where these are known."""
+        wanted, left = self._moves.moves[get].fields, self._moves.moves[get].fields
+        words = []
+        for put in self._nodes.writers(node, wanted):
+            made = self._moves.moves[put]
+            by = f"{self._functions[put]} at {self._at_s(made.ready_ns):.6f} s"
+            if left is None or made.fields is None:
+                words.append(by)
+                continue
+            words.append(f"{', '.join(sorted(left & made.fields))}: {by}")
+            left -= made.fields
+        if left:
+            words.append(f"{', '.join(sorted(left))}: {UNKNOWN}")
+        return "; ".join(words) or UNKNOWN
