@@ -35,6 +35,10 @@ client = Client.connect(ClientOptions(endpoint=sys.argv[1], **json.loads(sys.arg
 print(client.hello.client, flush=True)
 client.call("Wait", arguments={"seconds": float(sys.argv[3])})
 """
+HELLO = header.message(
+    Prefix(Kind.HELLO, 0, 0, 0, 0, 0, 0, 0),
+    header.encode(header.HelloBody(header.PROTOCOL, header.BYTE_ORDER, 2**20, False, False, False, None, "")),
+)
 
 
 def mapped(process: psutil.Process) -> int:
@@ -200,6 +204,18 @@ def test_a_client_that_takes_no_replies_on_the_unix_socket_is_dropped(endpoint):
             for n in range(100_000):
                 deaf.side.send(header.message(Prefix(Kind.CALL, 0, deaf.epoch, n + 1, 4, 0, 0, 0), body))
         assert other.call("Echo").arrays == []
+
+
+@pytest.mark.parametrize("said", [b"x", HELLO], ids=["one byte", "hello"])
+def test_strangers_that_take_no_answers_keep_nobody_waiting(endpoint, said):
+    """A blocking answer takes 250 ms: to a hundredth of these it would be longer than the call may take."""
+    with serving(endpoint=endpoint), zmq.Context() as context, context.socket(zmq.DEALER) as deaf:
+        deaf.linger, deaf.rcvhwm, deaf.sndhwm = 0, 1, 0
+        deaf.connect(endpoint)
+        for _ in range(10_000):
+            deaf.send(said)
+        with Client.connect(ClientOptions(endpoint=endpoint, connect_timeout_s=20, timeout_s=20)) as other:
+            assert other.call("Echo").arrays == []
 
 
 # --- row 16: an end with a message that was not sent

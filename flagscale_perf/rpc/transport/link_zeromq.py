@@ -25,7 +25,7 @@ LOOK_EVERY_MS = 10  # interval of checks whether the peer has ended
 COPY_BELOW = 65536  # a copy of a small frame costs less than the bookkeeping of sharing it
 
 
-POLLIN, SNDMORE = int(zmq.POLLIN), int(zmq.SNDMORE)
+POLLIN, SNDMORE, NOBLOCK = int(zmq.POLLIN), int(zmq.SNDMORE), int(zmq.NOBLOCK)
 # The methods of zmq.Socket's base class. A frame knows whether more follow; asking the socket is slower.
 _send, _receive = _Plain.send, _Plain.recv
 _new = tuple.__new__  # half the time of a NamedTuple's own constructor
@@ -166,11 +166,13 @@ class ServerLink:
         ready = zmq_poll([(self._socket, POLLIN), (also, POLLIN)], -1)
         return len(ready) != 1 or ready[0][0] == also
 
-    def send(self, who: bytes, first: bytes, frames: list[memoryview]) -> bool:
-        """Whether it could be queued: False if the peer has gone or accepts no more."""
+    def send(self, who: bytes, first: bytes, frames: list[memoryview], wait: bool = True) -> bool:
+        """Whether it could be queued: False if the peer has gone or accepts no more, for a while with `wait`.
+        Who is no client yet is not worth waiting for: all others would wait, too.
+        """
         socket = self._socket
         try:
-            _send(socket, who, SNDMORE)
+            _send(socket, who, SNDMORE if wait else SNDMORE | NOBLOCK)
             if frames:
                 _send(socket, first, SNDMORE)
                 send_frames(socket, frames)

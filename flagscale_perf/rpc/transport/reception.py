@@ -75,7 +75,7 @@ class Reception:
             options.model, options.description, self._methods, options.max_message_bytes, self._arena_bytes,
             options.slots, connection.token, self._side_path, connection.same_clock,
         )  # fmt: skip
-        self._link.send(who, self._message(Kind.WELCOME, header.encode(body)), [])
+        self._link.send(who, self._message(Kind.WELCOME, header.encode(body)), [], wait=False)
 
     def _make_room(self) -> None:
         if len(self._connections) < self._options.max_clients:

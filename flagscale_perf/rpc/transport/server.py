@@ -131,7 +131,8 @@ class Server:
     def _serve_one(self) -> None:
         who, message = self._link.receive()
         connection = self._reception.find(who)
-        if not self._answer(connection, partial(self._link.send, who), message, who):
+        send = partial(self._link.send, who, wait=connection is not None)
+        if not self._answer(connection, send, message, who):
             self._forget(who)
         if connection is not None and self._by_unix:
             self._wait_by(unix=False)
