@@ -10,13 +10,15 @@ import os
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import ONE, Begun, CallRecord, Kind, OperationRecord
 from flagscale_perf.trace.task import job_of
+from flagscale_perf.trace.tracer import Tracer
 from flagscale_perf.writer.membership import Membership
 from tests.members import Ordered
 
@@ -52,8 +54,8 @@ class Traced(Ordered):
     """Runs the orders of a traced process."""
 
     def __init__(self, directory: Path) -> None:
-        options = TraceOptions(True, True, directory, to_stdout="TQ_TRACE_STDOUT" in os.environ)
-        self.membership = Membership.join(job_of(options), "a program")
+        self.options = TraceOptions(True, True, directory, to_stdout="TQ_TRACE_STDOUT" in os.environ)
+        self.membership = Membership.join(job_of(self.options), "a program")
         self._begin()
 
     def _begin(self) -> None:
@@ -72,6 +74,18 @@ class Traced(Ordered):
         for _ in range(int(count)):
             self.membership.put(call(self._next))
             self._next += 1
+
+    def begin(self) -> None:
+        """A call of rollout whose own work began, and in it a get, neither of which ends."""
+        tracer = Tracer(self.options, self.membership.put)
+        batch = SimpleNamespace(
+            global_indexes=[0], partition_ids=["train_1"], extra_info={"trace_id": "a1"}, custom_meta=[{}],
+            size=1,
+        )  # fmt: skip
+        call = tracer.begin_call("rollout", batch)
+        assert call is not None
+        tracer.begin_stage(Begun.COMPUTE, call, monotonic_ns())
+        tracer.begin_operation(int(Kind.GET), batch)
 
     def threads(self, threads: str, count: str) -> None:
         """So many threads, each of which puts so many operations; numbers are taken as the tracer does."""

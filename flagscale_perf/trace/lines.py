@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
-from flagscale_perf.trace.records import ONE, CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import ONE, Begun, CallRecord, Kind, OperationRecord, StartRecord
 
 NOT_AVAILABLE = "N/A"
 BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
 TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
+_STAGES = {Begun.CALL: "GET", Begun.COMPUTE: "COMPUTE", Begun.CALL_PUT: "PUT"}
 _MARKS = ("[TQ-", "[repeated ")
 
 
@@ -24,6 +25,30 @@ def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int 
     if isinstance(record, OperationRecord):
         return _operation(record, names, anchor, pid)
     return []
+
+
+def lines_begun(
+    begun: Sequence[StartRecord], names: Mapping[int, str], anchor: Anchor, pid: int | None = None
+) -> list[str]:
+    """As many of the first lines of an operation or a call as what has begun of it tells: what `lines_of`
+    says of it later, but for its number and its step, which it has at its end.
+    """
+    first = begun[0]
+    tail = "" if pid is None else f" | pid={pid}"
+    trace_id = escaped(first.trace_id) or NOT_AVAILABLE
+    if first.begun <= Begun.GET:
+        partition = f" | partition={_name(names, first.partition)}"
+        start = f"{DETAIL_MARK} trace_id={trace_id} | stage=TQ_CLIENT_{Begun(first.begun).name}_START"
+        return [f"{start} | {_timestamp(anchor, first.start_ns)}{tail}{partition}"]
+    head = f"{TRACE_MARK} trace_id={trace_id} | func={_name(names, first.function)} | stage="
+    stages = [f"FUNCTION_START | {_timestamp(anchor, first.start_ns)}"]
+    for before, one in zip((None, *begun), begun, strict=False):
+        at = _timestamp(anchor, one.at_ns)
+        if before is not None:
+            duration = f"duration={_seconds(one.at_ns - before.at_ns)}"
+            stages.append(f"{_STAGES[Begun(before.begun)]}_END | {duration} | {at}")
+        stages.append(f"{_STAGES[Begun(one.begun)]}_START | {at}")
+    return [f"{head}{stage}{tail}" for stage in stages]
 
 
 def escaped(text: str) -> str:

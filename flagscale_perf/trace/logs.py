@@ -13,10 +13,11 @@ from flagscale_perf.spine.files import AppendFile, open_locked, open_regular
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
-from flagscale_perf.trace.lines import lines_of
+from flagscale_perf.trace.lines import lines_begun, lines_of
 from flagscale_perf.trace.options import hidden_by
-from flagscale_perf.trace.records import CallRecord, OperationRecord
+from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
+from flagscale_perf.trace.unended import Key, Unended, key_of
 
 MAX_BYTES = 64 << 20
 _LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT)_END) \| ")
@@ -31,6 +32,9 @@ class _Log:
         names: behind its numbers.
         file: what it is written to.
         there: numbers of the records whose lines an earlier writer has brought there.
+        unended: what has begun and not ended.
+        early: lines that an earlier writer has brought there of what had not ended.
+        shown: how many lines are there of what has not ended.
     """
 
     def __init__(self, path: Path, pid: int, head: bytes, resumed: bool) -> None:
@@ -38,10 +42,14 @@ class _Log:
         self.pid = pid
         self.names: dict[int, str] = {}
         self.there: frozenset[int] = frozenset()
+        self.unended = Unended()
+        self.early: frozenset[bytes] = frozenset()
+        self.shown: dict[Key, int] = {}
         begun = False
         if resumed:
             older, last = _left_in(part_of(path, 1), head), _left_in(path, head)
             self.there = frozenset().union(*(left.numbers for left in (older, last) if left))
+            self.early = frozenset().union(*(left.early for left in (older, last) if left))
             if last is not None:
                 begun = True
                 os.truncate(path, last.size)
@@ -95,18 +103,41 @@ class LinesSink:
             self._process(record)
         elif isinstance(record, NameRecord):
             self._log(record.process).names[record.number] = record.text
+        elif isinstance(record, StartRecord):
+            self._begun(self._log(record.process), record)
         elif isinstance(record, self._shown):
             log = self._log(record.process)
+            log.unended.add(record)
+            shown = log.shown.pop(key_of(record), 0)
             if record.number not in log.there:
-                lines = lines_of(record, log.names, self._anchor, log.pid)
-                log.file.write("".join(f"{line}\n" for line in lines).encode())
-                if self._to_stdout:
-                    for line in lines:
-                        self._context.emit(line, log.pid)
+                self._put(log, lines_of(record, log.names, self._anchor, log.pid)[shown:])
+
+    def _begun(self, log: _Log, record: StartRecord) -> None:
+        log.unended.add(record)
+        if log.early:
+            key = key_of(record)
+            lines = lines_begun(log.unended.begun[key], log.names, self._anchor, log.pid)
+            log.shown[key] = sum(line.encode() in log.early for line in lines)
+
+    def _put(self, log: _Log, lines: list[str]) -> None:
+        log.file.write("".join(f"{line}\n" for line in lines).encode())
+        if self._to_stdout:
+            for line in lines:
+                self._context.emit(line, log.pid)
+
+    def _show_begun(self, log: _Log) -> None:
+        """Puts the lines of what began since the last time and has not ended: most end before they are due,
+        and their lines stay together.
+        """
+        for key, begun in log.unended.begun.items():
+            lines = lines_begun(begun, log.names, self._anchor, log.pid)
+            self._put(log, lines[log.shown.get(key, 0) :])
+            log.shown[key] = len(lines)
 
     def flush(self) -> None:
         """Writes the lines to their files and begins a new part before one gets too large. Raises OSError."""
         for log in self._logs.values():
+            self._show_begun(log)
             if log.file.waiting_bytes:
                 if log.file.size() and log.file.size() + log.file.waiting_bytes > self._max_bytes:
                     _rotate(log.file.path)
@@ -162,16 +193,19 @@ class _Left(NamedTuple):
 
     Attributes:
         numbers: of the records whose lines are whole.
-        size: of the log up to the last of them.
+        early: lines of what had not ended.
+        size: of the log up to the last of either.
     """
 
     numbers: frozenset[int]
+    early: frozenset[bytes]
     size: int
 
 
 def _left_in(path: Path, head: bytes) -> _Left | None:
     """None if the session is not in this log. Raises OSError."""
     numbers: set[int] = set()
+    early: set[bytes] = set()
     size: int | None = None
     at = 0
     try:
@@ -183,6 +217,9 @@ def _left_in(path: Path, head: bytes) -> _Left | None:
                 elif size is not None and line.endswith(b"\n") and _LAST_LINE.search(line):
                     numbers.update(map(int, _NUMBER.findall(line)))
                     size = at
+                elif size is not None and line.endswith(b"\n") and not _NUMBER.search(line):
+                    early.add(line.rstrip(b"\n"))
+                    size = at
     except FileNotFoundError:
         return None
-    return None if size is None else _Left(frozenset(numbers), size)
+    return None if size is None else _Left(frozenset(numbers), frozenset(early), size)

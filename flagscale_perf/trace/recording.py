@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.trace.records import CallRecord, ClearRecord, FieldsRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    OperationRecord,
+    RowsRecord,
+    StartRecord,
+)
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.writer.process import serve_job
 from flagscale_perf.writer.processes import ProcessesPipeline
@@ -15,7 +22,7 @@ class TracePipeline(ProcessesPipeline):
     name = "trace"
     presentation = PRESENTATION
     numbered = (OperationRecord, CallRecord)
-    recorded = (*numbered, RowsRecord, ClearRecord, FieldsRecord, NameRecord)
+    recorded = (*numbered, RowsRecord, ClearRecord, FieldsRecord, StartRecord, NameRecord)
     things = "calls and operations"
     period_s = 0.1  # so that `tail -f` shows a call within 0.5 s
 

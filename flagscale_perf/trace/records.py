@@ -23,6 +23,40 @@ class Kind(IntEnum):
     GET = 1
 
 
+class Begun(IntEnum):
+    """What has begun: a client's operation, by its `Kind`, or a stage of a call."""
+
+    PUT = 0
+    GET = 1
+    CALL = 2
+    COMPUTE = 3
+    CALL_PUT = 4
+
+
+@record("tq_start", slot=22)
+class StartRecord(NamedTuple):
+    """Something that has begun and not ended yet. The record of its end has the same `start_ns`; without one
+    it is still open, or its process died in it. Not made where a sample of all is kept.
+
+    Attributes:
+        process: as of an operation.
+        begun: a `Begun`.
+        start_ns: monotonic mark of the operation, or of the call.
+        at_ns: of what has begun; of a call's stages later than `start_ns`.
+        function: name of it; 0 outside of any.
+        partition: name of it; 0 where it is not known yet.
+        trace_id: as of an operation.
+    """
+
+    process: int
+    begun: int
+    start_ns: int
+    at_ns: int
+    function: int
+    partition: int
+    trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
+
+
 @record("tq_operation", slot=16, start="start_ns", duration="total_ns")
 class OperationRecord(NamedTuple):
     """One put or get of a client. Its stages do not overlap, except `slowest_unit_ns`, which lies in

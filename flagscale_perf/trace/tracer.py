@@ -23,11 +23,13 @@ from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ra
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import (
     ONE,
+    Begun,
     CallRecord,
     ClearRecord,
     FieldsRecord,
     OperationRecord,
     RowsRecord,
+    StartRecord,
 )
 from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
 from flagscale_perf.trace.sampling import Sampling
@@ -82,7 +84,22 @@ class Tracer:
             fail(failure)
             return None
         CALL.set(call)
+        if self._trace:
+            self._begun(Begun.CALL, call, call.start_ns)
         return call
+
+    def begin_stage(self, begun: Begun, call: Call, at_ns: int) -> None:
+        """A later stage of a call begins."""
+        if self._trace:
+            self._begun(begun, call, at_ns)
+
+    def begin_operation(self, kind: int, batch: Any, partition: str = "") -> Operation:
+        """Begins a put or get of this batch, or a put of new samples of a partition."""
+        operation = Operation(kind, CALL.get(), monotonic_ns())
+        OPERATION.set(operation)
+        if self._detail:
+            self._begun(Begun(kind), operation, operation.start_ns, batch, partition)
+        return operation
 
     def stamp(self, batch: Any) -> None:
         """Called when a put is about to store its samples' tags; adds the batch's trace id, or a new one, if
@@ -137,6 +154,23 @@ class Tracer:
             return
         try:
             self._end_call(call, total_ns, error)
+        except Exception as failure:
+            fail(failure)
+
+    def _begun(
+        self, begun: Begun, what: Call | Operation, at_ns: int, batch: Any = None, partition: str = ""
+    ) -> None:
+        """Records that something has begun. Of a sample it is only known at the end whether it is kept."""
+        if not self._keeps_all:
+            return
+        try:
+            call, identity = (what, what.identity) if isinstance(what, Call) else (what.call, None)
+            partitions = getattr(what.batch if isinstance(what, Call) else batch, "partition_ids", None)
+            partition = partition or (partitions[0] if partitions else "")
+            trace_id = (identity or identity_of(batch, call))[0]
+            function_name = 0 if call is None else self._name(call.function)
+            partition_name = self._name(partition) if partition else 0
+            self._put(StartRecord(0, begun, what.start_ns, at_ns, function_name, partition_name, trace_id))
         except Exception as failure:
             fail(failure)
 

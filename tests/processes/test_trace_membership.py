@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile
+from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.spine import companion
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.peers.rings import UNSAID
 from flagscale_perf.spine.records import EventRecord, Record, RunEnd
+from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import CallRecord
 from flagscale_perf.trace.task import job_of
@@ -55,6 +56,24 @@ def test_three_processes_share_one_run_file_and_have_a_log_each(tmp_path: Path) 
     for pid in pids:
         log = tmp_path / f"tq_trace_{pid}.log"
         assert (lines(log, "TQ_CLIENT_GET_END"), lines(log, "FUNCTION_END")) == (1000, 10)
+
+
+def test_what_hangs_has_its_lines_and_what_dies_in_it_is_counted_and_named(tmp_path: Path) -> None:
+    """A get within the work of a call: neither ever ends."""
+    with process(tmp_path, "put 3; begin; say; wait") as hanging:
+        pid = so_far(hanging)
+        log = tmp_path / f"tq_trace_{pid}.log"
+        wait_for(lambda: log.exists() and "trace_id=a1 | stage=TQ_CLIENT" in log.read_text())
+        stages = re.findall(r"trace_id=a1 .*?stage=(\w+)", log.read_text())
+        assert stages == ["FUNCTION_START", "GET_START", "GET_END", "COMPUTE_START", "TQ_CLIENT_GET_START"]
+        hanging.kill()
+    finished(tmp_path)
+    traces = read_traces([find_run_file(tmp_path)])
+    compute, get = traces.unended
+    who = f"a program {pid} (its process has ended without a word)"
+    assert compute.startswith(f"{who}: the compute in partition train_1 of rollout, begun ")
+    assert get.startswith(f"{who}: a get in partition train_1 of rollout, begun ")
+    assert (traces.sums.count, traces.losses.lost) == (3, 0)
 
 
 def test_the_writer_outlives_the_process_that_started_it(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from flagscale_perf.hosts.patching import Patches
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.trace import tracer as tracing
+from flagscale_perf.trace.records import Begun
 from flagscale_perf.trace.running import CALL, Call
 
 MODULE = "verl.utils.transferqueue_utils"
@@ -121,7 +122,7 @@ def work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         call.has_computed = True
         return result
     finally:
-        call.compute_end_ns = monotonic_ns()
+        _end_work(call)
 
 
 async def awaited_work(function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -134,7 +135,7 @@ async def awaited_work(function: _Function, args: tuple[Any, ...], kwargs: dict[
         call.has_computed = True
         return result
     finally:
-        call.compute_end_ns = monotonic_ns()
+        _end_work(call)
 
 
 def _begin(tracer: tracing.Tracer, function: str, values: tuple[Any, ...]) -> Call | None:
@@ -151,4 +152,12 @@ def _begin_work() -> Call | None:
     if call is None or call.compute_start_ns is not None:
         return None
     call.compute_start_ns = monotonic_ns()
+    if tracing.active is not None:
+        tracing.active.begin_stage(Begun.COMPUTE, call, call.compute_start_ns)
     return call
+
+
+def _end_work(call: Call) -> None:
+    call.compute_end_ns = monotonic_ns()
+    if tracing.active is not None and call.has_computed:
+        tracing.active.begin_stage(Begun.CALL_PUT, call, call.compute_end_ns)

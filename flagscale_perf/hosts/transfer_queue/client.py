@@ -72,12 +72,12 @@ def _traced_put(put: _Method) -> _Method:
         tracer = tracing.active
         if tracer is None:
             return await put(self, *args, **kwargs)
-        operation = running.Operation(running.PUT, running.CALL.get(), monotonic_ns())
-        running.OPERATION.set(operation)
+        given = args[1] if len(args) > 1 else kwargs.get("metadata")
+        partition = args[2] if len(args) > 2 else kwargs.get("partition_id")
+        operation = tracer.begin_operation(running.PUT, given, partition or "")
         try:
             batch = await put(self, *args, **kwargs)
         except BaseException as error:
-            given = args[1] if len(args) > 1 else kwargs.get("metadata")
             tracer.end_operation(operation, given, None, error)
             raise
         finally:
@@ -95,9 +95,8 @@ def _traced_get(get: _Method) -> _Method:
         tracer = tracing.active
         if tracer is None:
             return await get(self, *args, **kwargs)
-        operation = running.Operation(running.GET, running.CALL.get(), monotonic_ns())
-        running.OPERATION.set(operation)
         batch = args[0] if args else kwargs.get("metadata")
+        operation = tracer.begin_operation(running.GET, batch)
         try:
             data = await get(self, *args, **kwargs)
         except BaseException as error:

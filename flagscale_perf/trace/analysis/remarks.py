@@ -34,10 +34,12 @@ def remarks_of(traces: Traces) -> list[str]:
         said.append(f"{losses.twice:,} calls and operations were read twice: these logs repeat each other")
     if losses.uncertain:
         said.append(f"gone before the writer found out what they had left: {_some(losses.uncertain)}")
+    if traces.unended:
+        said.append(f"{len(traces.unended):,} began and did not end: {_some(traces.unended, '; ')}")
     said += losses.troubles
     return said + traces.events
 
 
-def _some(names: Sequence[str]) -> str:
+def _some(names: Sequence[str], between: str = ", ") -> str:
     more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
+    return between.join(names[:MOST]) + more

@@ -70,6 +70,7 @@ class TraceReport:
             ],
             "operations": {kind.name.lower(): self._operation(kind) for kind in Kind},
             "lineage": None if self.lineage is None else self.lineage.as_dict(),
+            "unended": self.traces.unended,
             "losses": self.traces.losses.as_dict(),
             "wall_ns": self.wall_ns,
             "thresholds": verdicts.RULES,

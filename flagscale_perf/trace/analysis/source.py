@@ -11,6 +11,7 @@ from typing import Any
 from flagscale_perf.analysis.job import Clocks
 from flagscale_perf.analysis.log_files import held, log_files, older_parts
 from flagscale_perf.analysis.run_file import Reading, RunFile, SkippedLine, mates_of
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import GOOD_ENDS, KILLED, EventRecord, RunEnd, RunHeader
@@ -19,10 +20,23 @@ from flagscale_perf.trace.analysis.log_reader import LogReader
 from flagscale_perf.trace.analysis.losses import Losses
 from flagscale_perf.trace.analysis.moves import Moves, Ranges, What, pairs_of
 from flagscale_perf.trace.analysis.sums import Sums
-from flagscale_perf.trace.records import CallRecord, ClearRecord, FieldsRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    Begun,
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    OperationRecord,
+    RowsRecord,
+    StartRecord,
+)
+from flagscale_perf.trace.unended import Unended
 
 RUNNING = "running"
 MAX_EVENTS = 20
+_BEGUN = {
+    Begun.PUT: "a put", Begun.GET: "a get", Begun.CALL: "the get", Begun.COMPUTE: "the compute",
+    Begun.CALL_PUT: "the put",
+}  # fmt: skip
 
 
 @dataclass
@@ -40,6 +54,7 @@ class Traces:
         events: what the tracer says of itself.
         reading: lines that are no records, and files.
         complete: files that have what Ray left out.
+        unended: operations and calls that began and have no end, in words.
         hosts: of the run files read, with the session of the first one on each.
     """
 
@@ -53,6 +68,7 @@ class Traces:
     events: list[str] = field(default_factory=list)
     reading: Reading | None = None
     complete: list[str] = field(default_factory=list)
+    unended: list[str] = field(default_factory=list)
     hosts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -100,6 +116,7 @@ def _of_runs(paths: Sequence[Path]) -> Traces:
         run = RunFile(path)
         for record in run:
             reader.add(record)
+        traces.unended += reader.unended()
         kinds.update(reader.kinds)
         skipped += run.skipped
         bad += [SkippedLine(line.number, line.reason) for line in run.bad_lines]
@@ -136,6 +153,8 @@ class RunReader:
         self._names: dict[tuple[int, int], str] = {}
         self._field_sets: dict[tuple[int, int], frozenset[str]] = {}
         self._labels: dict[int, str] = {}
+        self._unended: dict[int, Unended] = {}
+        self._newest_ns = 0
         self._rows: dict[int, list[RowsRecord]] = {}
         self._ended: dict[int, ProcessRecord] = {}
         self.kinds: Counter[str] = Counter()
@@ -144,6 +163,7 @@ class RunReader:
     def add(self, record: Any) -> None:
         """Adds the next record."""
         self.kinds[type(record).__name__] += 1
+        self._follow(record)
         match record:
             case RunHeader() if self._has_hosts and record.host:
                 self._host = self._place(record.host, record.session_id)
@@ -165,6 +185,26 @@ class RunReader:
             case RunEnd():
                 self.end = record.reason
                 self._traces.losses.dropped += record.dropped
+
+    def _follow(self, record: Any) -> None:
+        if isinstance(record, StartRecord | OperationRecord | CallRecord):
+            self._unended.setdefault(record.process, Unended()).add(record)
+            at_ns = record.at_ns if isinstance(record, StartRecord) else record.start_ns + record.total_ns
+            self._newest_ns = max(self._newest_ns, at_ns)
+
+    def unended(self) -> list[str]:
+        """What began and has no end, the oldest first, in words."""
+        begun = [starts[-1] for process in self._unended.values() for starts in process.begun.values()]
+        return [self._words(last) for last in sorted(begun, key=lambda last: last.at_ns)]
+
+    def _words(self, begun: StartRecord) -> str:
+        age_s = (self._newest_ns - begun.at_ns) / NS_PER_S
+        ended = self._ended.get(begun.process)
+        who = self.label(begun.process) + (f" ({ended.end})" if ended and ended.end else "")
+        function, partition = (self.name(begun.process, name) for name in (begun.function, begun.partition))
+        what = _BEGUN[Begun(begun.begun)] + (f" in partition {partition}" if partition else "")
+        what += f" of {function}" if function else ""
+        return f"{who}: {what}, begun {age_s:.3f} s before the newest record"
 
     def _named(self, record: NameRecord | FieldsRecord) -> None:
         key = record.process, record.number

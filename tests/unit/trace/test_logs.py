@@ -12,9 +12,10 @@ from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
 from flagscale_perf.trace.logs import LinesSink, log_name, part_of
+from flagscale_perf.trace.records import Begun, StartRecord
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
-from tests.traced import FUNCTION, call, operation
+from tests.traced import FUNCTION, PARTITION, call, operation
 
 HEADER = RunHeader(1, "20240129_103000", 0, 0, {}, {TRACE: True, DETAIL: True}, "trace", host="here")
 BEGUN = ProcessRecord(1, 123, "Producer", 5, end=None, dropped=0, lost=0)
@@ -54,6 +55,37 @@ def test_a_log_has_the_lines_of_one_process(tmp_path: Path) -> None:
     sink.close()
     head, *lines = (tmp_path / "tq_trace_123.log").read_text().splitlines()
     assert (head, len(lines), lines[2].split(" | ")[1]) == (HEAD, 10, "func=rollout")
+
+
+def stages(path: Path) -> list[str]:
+    return [line.split("stage=")[1].split()[0] for line in path.read_text().splitlines() if "stage=" in line]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_what_has_not_ended_has_its_lines_once_whoever_goes_on(is_resumed: bool, tmp_path: Path) -> None:
+    ended = call(2, process=1, trace_id="a1")
+    get = StartRecord(1, Begun.CALL, ended.start_ns, ended.start_ns, FUNCTION, 0, "a1")
+    compute = get._replace(begun=Begun.COMPUTE, at_ns=ended.start_ns + ended.get_ns)
+    short = operation(1, process=1)
+    begun = StartRecord(1, Begun.GET, short.start_ns, short.start_ns, 0, PARTITION, short.trace_id)
+    where = context(tmp_path)
+    sink = opened(where)
+    for record in (get, begun, short, compute):
+        sink.write(record)
+    sink.flush()
+    path = tmp_path / log_name(123)
+    open_stages = ["FUNCTION_START", "GET_START", "GET_END", "COMPUTE_START"]
+    assert stages(path) == ["TQ_CLIENT_GET_START", "TQ_CLIENT_GET_END", *open_stages]
+    if is_resumed:  # the next writer reads the session's records again
+        sink.close()
+        sink = opened(replace(where, resumed=True))
+        for record in (get, begun, short, compute):
+            sink.write(record)
+    sink.flush()
+    sink.write(ended)
+    sink.flush()
+    sink.close()
+    assert stages(path)[2:] == [*open_stages, "COMPUTE_END", "PUT_START", "PUT_END", "FUNCTION_END"]
 
 
 @pytest.mark.parametrize(("trace", "detail", "count"), [(True, False, 8), (False, True, 2)])

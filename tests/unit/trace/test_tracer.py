@@ -16,7 +16,15 @@ from flagscale_perf.spine.records import TYPES
 from flagscale_perf.trace import running
 from flagscale_perf.trace import tracer as tracing
 from flagscale_perf.trace.options import TraceOptions
-from flagscale_perf.trace.records import CallRecord, ClearRecord, FieldsRecord, OperationRecord, RowsRecord
+from flagscale_perf.trace.records import (
+    Begun,
+    CallRecord,
+    ClearRecord,
+    FieldsRecord,
+    OperationRecord,
+    RowsRecord,
+    StartRecord,
+)
 from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
 from flagscale_perf.trace.tracer import CLEAR_ROOM, FIELDS_ROOM, RANGES_ROOM, Tracer
 
@@ -49,6 +57,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.fixture(autouse=True)
 def nothing_is_traced() -> Iterator[None]:
     yield
+    CALL.set(None)
+    running.OPERATION.set(None)
     tracing.active = None
     tracing._has_failed = False
 
@@ -77,6 +87,22 @@ def test_an_operation_is_one_record_behind_its_names(clock) -> None:
             0, 1, 0, PUT, 100, 50, 1, 2, 3, 2, 4, 5, 6, None, None, 24, 3, 1, 7, 9, 1, 0, 1000, 3, "a1", 4
         ),
     ]
+
+
+def test_what_begins_is_recorded_at_once_unless_a_sample_is_kept(clock) -> None:
+    tracer, records = traced()
+    call = tracer.begin_call("rollout", batch([0], trace_id="a1"))
+    assert call is not None
+    tracer.begin_stage(Begun.COMPUTE, call, 5)
+    clock[0] = 7
+    tracer.begin_operation(PUT, None, "other")
+    assert [record for record in records if isinstance(record, StartRecord)] == [
+        StartRecord(0, Begun.CALL, 0, 0, 1, 2, "a1"), StartRecord(0, Begun.COMPUTE, 0, 5, 1, 2, "a1"),
+        StartRecord(0, Begun.PUT, 7, 7, 1, 3, "a1"),
+    ]  # fmt: skip
+    tracer, records = traced(every=2)
+    tracer.begin_operation(GET, batch([0]))
+    assert records == []
 
 
 def test_a_set_of_fields_is_named_once_and_has_all_of_many(clock) -> None:
