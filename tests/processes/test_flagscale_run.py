@@ -9,6 +9,7 @@ import pytest
 
 from flagscale_perf.training.records import Outcome
 from tests.processes import flagscale as fs
+from tests.processes import padded_stages
 from tests.processes.shared_runs import ITERATIONS, SHAPES, with_monitor, without
 
 pytestmark = pytest.mark.host
@@ -181,7 +182,11 @@ def test_megatrons_own_script_and_its_evaluation(tmp_path):
         "--perf-log-dir",
         "perf",
     ]
-    finished = fs.run(fs.workers(1, *fs.launched(*script, *evaluation, *monitor)), tmp_path)
+    # Steps so long that a processor which is lost between two clocks is no tenth of one.
+    padded = [padded_stages.__file__, *script]
+    words = fs.launched(*padded, *evaluation, *monitor)
+    env = {"PADDED_FORWARD_S": "0.02", "PADDED_BACKWARD_S": "0.04"}
+    finished = fs.run(fs.workers(1, *words), tmp_path, **env)
     assert finished.returncode == 0, finished.output[-3000:]
     steps = fs.records(tmp_path / "perf")
     assert (
