@@ -106,8 +106,9 @@ class _There(NamedTuple):
 
 
 class PerformanceLogSink:
-    """The log, enabled by naming a file for it. A session empties the log first, or continues it with
-    `append`. A log that another client is writing is left alone: the next free name is taken and reported.
+    """The log, enabled by naming a file for it. A session empties the log with its first call, or continues
+    it with `append`. A log that another client is writing is left alone: the next free name is taken and
+    reported.
     """
 
     name: ClassVar[str] = "performance log"
@@ -139,12 +140,17 @@ class PerformanceLogSink:
                 self._file.write(self._format.line(record).encode())
         elif isinstance(record, RunEnd):
             there = self._there or self._look()
-            if not there.has_footer:
+            if not there.has_footer and not self._would_only_empty():
                 self._file.write(self._format.footer(self._totals, record).encode())
 
     def flush(self) -> None:
         """Writes the lines to the file. Raises OSError."""
-        self._file.flush()
+        if not self._would_only_empty():
+            self._file.flush()
+
+    def _would_only_empty(self) -> bool:
+        """Before its first call a session, which may yet be refused, leaves an earlier one's log as it is."""
+        return not (self._has_begun or self._totals.calls) and self._wanted.exists()
 
     def close(self) -> None:
         """Closes the file."""

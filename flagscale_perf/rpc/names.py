@@ -1,25 +1,30 @@
-"""Method names as users write them."""
+"""Method names, as users write them and as records keep them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
+from flagscale_perf.rpc.records import METHOD_BYTES
 from flagscale_perf.spine.errors import PerfError
+from flagscale_perf.spine.units import UNKNOWN
 
-METHOD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,23}", re.ASCII)
+_GAP = "~"
 
 
-def check_method(name: str) -> str:
-    """Returns the name. Raises PerfError if it is not a valid method name."""
-    if METHOD.fullmatch(name) is None:
-        raise PerfError(
-            f"{name!r} is not a method name; use at most 24 letters, digits and _, such as BatchLinear"
-        )
-    return name
+def recorded_name(name: object) -> str:
+    """The name as a record has room for it: of a longer one the beginning and, as that says more, the end."""
+    text = str(name)
+    data = text.encode("utf-8", "replace")
+    if len(data) <= METHOD_BYTES:
+        return data.decode() or UNKNOWN
+    room = METHOD_BYTES - len(_GAP)
+    first, last = data[: room // 3], data[-(room - room // 3) :]
+    return first.decode("utf-8", "ignore") + _GAP + last.decode("utf-8", "ignore")
 
 
 def methods_of(given: Sequence[str] | str) -> list[str]:
-    """Names from `BatchLinear,Matmul` or from a list. Raises PerfError."""
+    """Names from `BatchLinear,Matmul` or from a list, as recorded. Raises PerfError for one that is empty."""
     names = [each.strip() for each in given.split(",")] if isinstance(given, str) and given else list(given)
-    return [check_method(name) for name in dict.fromkeys(names)]
+    if "" in names:
+        raise PerfError(f"methods {given!r} has an empty name; write names, such as BatchLinear,Matmul")
+    return [recorded_name(name) for name in dict.fromkeys(names)]

@@ -20,7 +20,7 @@ from types import FunctionType, MethodType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flagscale_perf.rpc.facts import PROBE, RpcFacts, transport_of
-from flagscale_perf.rpc.names import check_method
+from flagscale_perf.rpc.names import recorded_name
 from flagscale_perf.rpc.recording import RecordingOptions, RpcRecorder
 from flagscale_perf.rpc.records import CallRecord, Status
 from flagscale_perf.spine.records import tuple_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _now_ns = time.perf_counter_ns
 _TIMEOUTS = {errno.EAGAIN, errno.ETIMEDOUT}
 # What is known of the call under way, by its place in a list: of all that Python has, that takes least time.
+MAX_NAMES = 1024  # kept
 _BEGIN, _FIRST_SEND, _LAST_RECEIVE, _SEND, _RECEIVE, _SENT, _RECEIVED = range(7)
 _NOTHING = [0] * 7
 
@@ -59,10 +60,12 @@ class Probe:
         return _Socket(socket, self._marks)
 
     def call(self, method: str) -> _Call:
-        """A context manager around one call of this method. Raises PerfError for an invalid method name."""
-        found = self._calls.get(method)
+        """A context manager around one call of this method, of any name."""
+        found = self._calls.get(method) if type(method) is str else None
         if found is None:
-            found = self._calls[method] = _Call(self._marks, self._record, check_method(method))
+            found = _Call(self._marks, self._record, recorded_name(method))
+            if type(method) is str and len(self._calls) < MAX_NAMES:  # names may be made anew for each call
+                self._calls[method] = found
         return found
 
     def close(self, reason: str = "completed") -> None:

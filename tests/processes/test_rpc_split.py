@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, Qwen3Config
+from transformers import LlamaConfig, MistralConfig, Qwen3Config
 
 from examples.tee_gpu.split_inference import model as models
 from examples.tee_gpu.split_inference.declarations import REVEALS, declaration
@@ -26,7 +26,7 @@ from flagscale_perf.spine.errors import PerfError
 
 CPU = torch.device("cpu")
 TYPES = [torch.float32, torch.float16, torch.bfloat16]
-FAMILIES = ["tiny", "tiny-mha", "qwen3-tiny"]
+FAMILIES = ["tiny", "tiny-mha", "qwen2-tiny", "mistral-tiny", "qwen3-tiny"]
 EAGER = [Stage.CALLS6, Stage.CALLS4]
 IDS = torch.arange(1, 49).reshape(2, 24)
 TINY = ModelChoice("tiny", layers=2)
@@ -288,6 +288,22 @@ def test_a_wrong_product_is_found(call, error) -> None:
     model = ProtectedModel(lying, verifier=Verifier(make_model(TINY, torch.float32)))
     with pytest.raises(WrongProduct, match="1 of .* rows are not the product of what was sent"):
         model.logits(IDS)
+
+
+def test_another_bias_is_found() -> None:
+    choice = ModelChoice("qwen2-tiny", layers=1)
+    side = GpuSide(choice, torch.float32, CPU)
+    side.model.model.layers[0].self_attn.k_proj.bias[3] += 0.01
+    model = ProtectedModel(LocalGPU(side), verifier=Verifier(make_model(choice, torch.float32)))
+    with pytest.raises(WrongProduct, match="BatchLinear"):
+        model.logits(IDS)
+
+
+def test_a_sliding_window_is_refused(tmp_path) -> None:
+    MistralConfig(sliding_window=64).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(PerfError, match="layers with sliding-window attention"):
+        models.configuration(ModelChoice(directory=tmp_path))
 
 
 def test_other_weights_are_found() -> None:

@@ -125,6 +125,22 @@ def test_the_baseline_gives_the_same_logits(tmp_path) -> None:
     assert made.stdout.endswith("Check: equal to the monolithic model, bit for bit\n")
 
 
+def test_a_client_has_the_requirements_methods(endpoint, tmp_path) -> None:
+    options = GPUClientOptions(methods="BatchLinear", directory=str(tmp_path / "run"))
+    x = torch.ones(1, 4, 256)
+    with GPUClient(endpoint, str(tmp_path / "own.log"), options) as gpu:
+        query, key, value = gpu.batch_linear(x, layer=0, weights="qkv")
+        heads = query.unflatten(-1, (8, 32)).transpose(1, 2)
+        scores = gpu.matmul(heads, heads, transposed=True)
+        assert torch.allclose(scores, heads @ heads.transpose(2, 3), rtol=1e-4, atol=1e-5)
+        assert gpu.fused_layer(x).shape == x.shape
+        assert torch.equal(gpu._send_request("MLP", {"tensors": [x], "layer": 1})["tensors"][0],
+                           gpu._send_request("MLP", {"tensors": [x], "layer": 1})["tensors"][0])  # fmt: skip
+        assert (key.shape, value.shape) == ((1, 4, 64), (1, 4, 64))
+    rows = [line.split()[1] for line in (tmp_path / "own.log").read_text().splitlines() if line[:1].isdigit()]
+    assert rows == ["BatchLinear"]
+
+
 def test_names_of_the_logs_are_the_users(run, tmp_path) -> None:
     made = run(
         "tee_runner_optimized.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -86,6 +86,35 @@ class GPUClient:
     def submit(self, ask: Ask) -> _Pending:
         """Sends it."""
         return _Pending(self._client.submit(ask.method, [*map(array_of, ask.tensors)], ask.arguments))
+
+    def batch_linear(self, x: Tensor, layer: int, weights: str) -> list[Tensor]:
+        """The products with a layer's weights: "qkv", "o", "gate_up" or "down"; the caller's own memory."""
+        request = {"tensors": [x], "layer": layer, "weights": weights}
+        products: list[Tensor] = self._send_request("BatchLinear", request)["tensors"]
+        return products
+
+    def matmul(self, left: Tensor, right: Tensor, transposed: bool = False) -> Tensor:
+        """`left` by `right`, or by what it is transposed, of each head; the caller's own memory."""
+        request = {"tensors": [left, right], "transposed": transposed}
+        (product,) = self._send_request("Matmul", request)["tensors"]
+        return product
+
+    def fused_layer(self, hidden: Tensor, layer: int = 0, cached: int = 0, sequence: int = 0) -> Tensor:
+        """A whole layer at the GPU side, which this shows everything. `cached` tokens of the sequence are
+        there already; the caller's own memory.
+        """
+        request = {"tensors": [hidden], "layer": layer, "cached": cached, "sequence": sequence}
+        (output,) = self._send_request("fused_layer", request)["tensors"]
+        return output
+
+    def _send_request(self, method: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """One call, to its end: "tensors" of the request go as arrays, the rest as arguments; "tensors" of
+        the reply are the caller's own. What is recorded is `GPUClientOptions.methods`' affair.
+        """
+        arguments = {name: value for name, value in request.items() if name != "tensors"}
+        tensors = [tensor.contiguous() for tensor in request.get("tensors", ())]
+        pending = self.submit(Ask(method, tensors, arguments))
+        return {"tensors": [result.clone() for result in pending.result()]}
 
     def print_stats(self) -> None:
         """How many calls there were, what they took and moved."""

@@ -10,7 +10,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, PretrainedConfig, Qwen3Config
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    LlamaConfig,
+    MistralConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
 from transformers.utils import logging
 
 from flagscale_perf.rpc.traffic import ModelSizes
@@ -43,6 +51,11 @@ CONFIGS: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
         | {"rope_parameters": _LLAMA3_ROPE, "rms_norm_eps": 1e-5, "max_position_embeddings": 131072,
            "tie_word_embeddings": True},
     ),
+    "qwen2-tiny": (Qwen2Config, _sizes(4, 256, 8, 2, 32, 768, 4096) | {"rope_parameters": _ROPE}),
+    "mistral-tiny": (
+        MistralConfig,
+        _sizes(4, 256, 8, 2, 32, 768, 4096) | {"rope_parameters": _ROPE, "sliding_window": None},
+    ),
     "qwen3-tiny": (Qwen3Config, _sizes(4, 256, 8, 2, 32, 768, 4096) | {"rope_parameters": _ROPE}),
     "qwen3-0.6b": (
         Qwen3Config,
@@ -50,7 +63,7 @@ CONFIGS: dict[str, tuple[type[PretrainedConfig], dict[str, Any]]] = {
         | {"rope_parameters": _ROPE, "max_position_embeddings": 40960, "tie_word_embeddings": True},
     ),
 }  # fmt: skip
-FAMILIES = ("llama", "qwen3")
+FAMILIES = ("llama", "qwen2", "qwen3", "mistral")  # qwen2: Qwen2.5, too
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,8 @@ def configuration(choice: ModelChoice) -> PretrainedConfig:
         raise PerfError(f"--config {choice.config!r} is not known; write one of: {', '.join(CONFIGS)}")
     if config.model_type not in FAMILIES:
         raise PerfError(f"a {config.model_type} model cannot be split here, only: {', '.join(FAMILIES)}")
-    if "sliding_attention" in (getattr(config, "layer_types", None) or ()):
+    has_window = config.model_type == "mistral" and config.sliding_window is not None
+    if has_window or "sliding_attention" in (getattr(config, "layer_types", None) or ()):
         raise PerfError("the model has layers with sliding-window attention, which the split does not have")
     if choice.layers is not None:
         config.num_hidden_layers = choice.layers
@@ -121,6 +135,9 @@ def make_model(choice: ModelChoice, dtype: torch.dtype, device: torch.device | N
     else:
         torch.manual_seed(choice.seed)
         model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=choice.attention)
+        for name, parameter in model.named_parameters():
+            if name.endswith(".bias"):  # transformers begins with 0
+                nn.init.normal_(parameter, std=config.initializer_range)
     return model.eval().requires_grad_(False).to(device or torch.device("cpu"))
 
 

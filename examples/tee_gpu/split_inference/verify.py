@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from flagscale_perf.rpc.transport.verify import applied, chance_of, signs_of, wrong_rows
@@ -42,7 +43,7 @@ class Verifier:
             self._check_matmul(ask, results[0])
             return
         for name, result in zip(self._linears(ask), results, strict=False):
-            self._compare(ask, ask.tensors[0], result, self._weight(name, result))
+            self._compare(ask, *self._with_bias(name, ask.tensors[0], result))
 
     def _linears(self, ask: Ask) -> list[str]:
         if ask.method == "LMHead":
@@ -51,6 +52,15 @@ class Verifier:
             return []
         layer = ask.arguments["layer"]
         return [f"model.layers.{layer}.{path}" for path in LINEARS[str(ask.arguments["weights"])]]
+
+    def _with_bias(self, name: str, left: Tensor, result: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is multiplied, the product and the weight; a bias is one more row of weights, times 1."""
+        across, bias = self._weight(name, result), self._model.get_submodule(name).bias
+        if bias is None:
+            return left, result, across
+        ones = torch.ones_like(left[..., :1])
+        last = applied(bias[None], self._sign(result))
+        return torch.cat([left, ones], dim=-1), result, torch.cat([across, last])
 
     def _weight(self, name: str, result: Tensor) -> Tensor:
         """What a linear's weights give with the secret vector; computed once."""

@@ -30,6 +30,8 @@ _unpack = PREFIX.unpack_from
 MOST_BODY_BYTES = 65536
 MOST_INLINE_BYTES = 65536
 MOST_PARTS = 64
+MOST_ARGUMENTS = 256
+MOST_NAME = 256  # letters
 ALIGNMENT = 16
 MOST_FIRST_BYTES = PREFIX.size + MOST_BODY_BYTES + MOST_INLINE_BYTES + ALIGNMENT * (MOST_PARTS + 1)
 BYTE_ORDER = sys.byteorder
@@ -91,7 +93,7 @@ class Prefix(NamedTuple):
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Dimension = Annotated[int, Meta(ge=0, le=2**31)]
-Text = Annotated[str, Meta(max_length=256)]
+Text = Annotated[str, Meta(max_length=MOST_NAME)]
 LongText = Annotated[str, Meta(max_length=49152)]
 
 
@@ -111,7 +113,7 @@ class CallBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fiel
     """Body of CALL, REPLY and PING."""
 
     parts: Parts
-    arguments: Annotated[dict[Text, Received], Meta(max_length=256)]
+    arguments: Annotated[dict[Text, Received], Meta(max_length=MOST_ARGUMENTS)]
 
 
 class FailureBody(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -11,8 +11,10 @@ from flagscale_perf.rpc.errors import InvalidMessage, Refused, RpcError
 from flagscale_perf.rpc.options import Arguments
 from flagscale_perf.rpc.transport.header import (
     CALL,
+    MOST_ARGUMENTS,
     MOST_BODY_BYTES,
     MOST_INLINE_BYTES,
+    MOST_NAME,
     MOST_PARTS,
     PREFIX_BYTES,
     Checked,
@@ -175,6 +177,11 @@ def largest_of(arrays: Sequence[Array]) -> int:
 
 
 def _encode(parts: Sequence[tuple[int, tuple[int, ...], int, int]], arguments: Arguments) -> bytes:
+    if len(arguments) > MOST_ARGUMENTS:
+        raise Refused(f"{len(arguments)} arguments in one message; at most {MOST_ARGUMENTS} go: use an array")
+    for name in arguments:
+        if len(name) > MOST_NAME:
+            raise Refused(f"an argument's name of {len(name)} letters; at most {MOST_NAME} go: {name[:40]!r}")
     try:
         body = encode((parts, arguments))
     except TypeError as error:

@@ -165,3 +165,12 @@ def test_it_is_locked_while_it_is_written(tmp_path) -> None:
 
 def test_without_a_name_there_is_none(tmp_path) -> None:
     assert PerformanceLogSink.open(context(tmp_path, [], **{LOG_FILE: None})) is None
+
+
+def test_a_session_without_a_call_leaves_the_log_of_the_one_before(tmp_path) -> None:
+    written(context(tmp_path, []), make_call(1), make_call(2), ended())
+    before = (tmp_path / "zmq_performance.log").read_text()
+    written(context(tmp_path, []), ended("exception PerfError"))
+    assert (tmp_path / "zmq_performance.log").read_text() == before
+    written(context(tmp_path, []), make_call(1), ended())
+    assert rows(tmp_path / "zmq_performance.log") == ["1"]

@@ -10,7 +10,6 @@ import zmq
 from flagscale_perf.rpc import probe as probe_module
 from flagscale_perf.rpc.probe import Probe
 from flagscale_perf.rpc.records import CallRecord, Status
-from flagscale_perf.spine.errors import PerfError
 
 
 class FakeSocket:
@@ -131,6 +130,17 @@ def test_a_real_pair(probe, calls) -> None:
     assert call.total_ns >= call.send_ns + call.receive_ns > 0
 
 
-def test_a_name_that_is_none_is_refused(probe) -> None:
-    with pytest.raises(PerfError, match="is not a method name"):
-        probe.call("a b")
+@pytest.mark.parametrize("name", ["a b", "pkg.Service/Call", "x" * 300, "矩阵", "", "\ud800", None, ["a"]])
+def test_a_name_of_any_form_raises_nothing_and_fits_its_slot(probe, calls, name) -> None:
+    with probe.call(name):
+        pass
+    (call,) = calls
+    assert 0 < len(call.method.encode()) <= 24
+
+
+def test_names_made_anew_for_each_call_do_not_pile_up(probe, monkeypatch) -> None:
+    monkeypatch.setattr(probe_module, "MAX_NAMES", 2)
+    for number in range(5):
+        with probe.call(f"request {number}"):
+            pass
+    assert len(probe._calls) == 2

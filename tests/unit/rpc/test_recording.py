@@ -36,7 +36,7 @@ def test_it_looks_often_enough_for_a_live_log(tmp_path) -> None:
     ("options", "message"),
     [
         ({"log_file": "."}, "is a directory; name a file in it"),
-        ({"methods": "Batch Linear"}, "'Batch Linear' is not a method name"),
+        ({"methods": "a,,b"}, "methods 'a,,b' has an empty name"),
         ({"directory": " "}, "' ' is not a usable directory name"),
     ],
 )

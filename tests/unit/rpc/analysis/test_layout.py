@@ -10,7 +10,7 @@ from flagscale_perf.rpc.analysis.layout import layout
 from flagscale_perf.rpc.analysis.report import read_calls
 from flagscale_perf.rpc.analysis.words import CHINESE, ENGLISH, Words
 from tests.golden import golden
-from tests.rpc_sessions import LLAMA_1B, REQUIREMENT_LOG, llama_calls, make_call, write_log, write_run
+from tests.rpc_sessions import LLAMA_1B, MS, REQUIREMENT_LOG, llama_calls, make_call, write_log, write_run
 
 
 def page(path: Path, words: Words = ENGLISH) -> str:
@@ -46,3 +46,16 @@ def test_no_advice_where_nothing_is_above_a_threshold(tmp_path) -> None:
 def test_no_name_can_forge_a_line(tmp_path) -> None:
     made = page(write_run(tmp_path, [make_call(1, method="a\nTotal: 1\x1b[31m")]))
     assert "\x1b" not in made and "\nTotal: 1" not in made
+
+
+def test_the_stages_of_the_slowest_calls_add_up(tmp_path) -> None:
+    calls = [make_call(n, total_ns=(9 + n) * MS) for n in range(1, 4)]
+    lines = page(write_run(tmp_path, calls)).splitlines()
+    begin = next(n for n, line in enumerate(lines) if "Slowest Calls" in line)
+    titles = lines[begin + 1].split()
+    assert titles[2:] == [
+        "Total(ms)", "Serialize", "Send", "Recv", "Deserialize", "Wait", "Queue", "Server", "Other",
+    ]  # fmt: skip
+    for line in lines[begin + 3 : begin + 6]:
+        total, *stages = map(float, line.split()[2:])
+        assert total == pytest.approx(sum(stages))

@@ -65,3 +65,17 @@ def test_ten_thousand_damaged_replies_are_read_or_refused() -> None:
         else:
             assert sum(len(array.data) for array in arrays) <= SIZES.most_bytes
     assert 1000 < refused < 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({f"a{n}": n for n in range(257)}, "257 arguments in one message; at most 256 go: use an array"),
+        ({"n" * 257: 1}, "an argument's name of 257 letters; at most 256 go: 'nnnn"),
+    ],
+)
+def test_more_than_the_other_side_takes_is_refused_before_it_is_sent(arguments, says) -> None:
+    with pytest.raises(Refused, match=says):
+        Packer(SIZES).pack([], arguments, None)
+    most = {f"{n:256}": n for n in range(200)}
+    assert read(message(Packer(SIZES).pack([], most, None)), []) == ([], most)
