@@ -30,6 +30,8 @@ from flagscale_perf.trace.analysis.sums import OperationSums
 from flagscale_perf.trace.records import Kind
 
 GAIN = "samples in the same time"
+_MIN_CALLS = 10  # ours: of a function with fewer nothing is said
+_SMALL = MIB  # bytes: what moves less takes its time by its fixed cost, as far as nothing else is known
 _WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
 _MIN = Limit(30, "", "ours: of fewer operations nothing is said")
 
@@ -92,6 +94,8 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
     """One function works much longer than the others. Medians, as the first calls include start-up."""
     busiest: dict[str, float] = {}
     for (_, name), one in case.report.sums.by_process.items():
+        if one.compute.count < _MIN_CALLS:
+            continue
         works = (one.compute.percentile(0.5) or 0.0) * one.compute.weight
         busiest[name] = max(busiest.get(name, 0.0), works)
     ordered = sorted(busiest.items(), key=lambda item: -item[1])
@@ -115,7 +119,7 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
 
 @names_no_cause
 @rule(
-    limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT)},
+    limits={"queue": Limit(verdicts.QUEUE_BAD, "share", verdicts.REQUIREMENT), "worth": _WORTH},
     causes=["small batches: each operation has its fixed cost", "many fields and rows: each cell is decoded"],
     changes=[
         Change([], "see below what an operation costs here: more rows a call, or fewer fields and rows"),
@@ -127,7 +131,9 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
     found = []
     for name, one in case.report.sums.functions.items():
         share = one.queue_share
-        if share is None or not this.exceeds(share, "queue"):
+        if share is None or one.calls < _MIN_CALLS or not this.exceeds(share, "queue"):
+            continue
+        if not this.exceeds(one.queue / case.whole_ns, "worth"):
             continue
         get, _, put = one.parts()
         parts = f"get {_percent(get / one.total.total)}, put {_percent(put / one.total.total)}"
@@ -298,12 +304,14 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     ],
 )
 def low_throughput(this: TraceRule, case: TraceCase) -> list[Finding]:
-    """Most operations are below 100 MB/s and, as far as is known, bound by their bytes."""
+    """Most operations are below 100 MB/s and bound by their bytes or, where that is not known, large."""
     found = []
     for kind, name, one in case.operations():
         share = one.slow / one.speed.weight if one.speed.weight else 0.0
         gain = best_gain(kind, one, case.report.models[kind])
         if not this.exceeds(share, "slow") or (gain is not None and gain.bound != "bytes"):
+            continue
+        if gain is None and (one.size.percentile(0.5) or 0.0) < _SMALL:
             continue
         middle = (one.speed.percentile(0.5) or 0.0) / MIB
         why = "" if gain is not None else "; whether bytes are the bound is not known"

@@ -44,12 +44,13 @@ def test_the_slow_stage_is_named_first(tmp_path: Path) -> None:
 def test_a_function_that_mostly_waits_for_the_queue(tmp_path: Path) -> None:
     job = Job()
     worker = job.process("W", 1)
-    for number in range(4):
-        job.call(worker, "reward", number * MS, total_ns=10 * MS, get_ns=3 * MS, compute_ns=6 * MS, put_ns=MS)
+    for number in range(10):
+        at_ns = number * 10 * MS
+        job.call(worker, "reward", at_ns, total_ns=10 * MS, get_ns=3 * MS, compute_ns=6 * MS, put_ns=MS)
     finding = _found(tmp_path, job)["queue_overhead"]
     assert finding.title == "reward spends 40.0 % of its time in the queue"
-    assert (finding.cost_s, finding.gain) == (0.016, pytest.approx(16 / 24))
-    assert finding.evidence[0].figure == "reward, 4 calls: get 30.0 %, put 10.0 %"
+    assert (finding.cost_s, finding.gain) == (0.04, pytest.approx(4 / 6))
+    assert finding.evidence[0].figure == "reward, 10 calls: get 30.0 %, put 10.0 %"
 
 
 @pytest.mark.parametrize(
@@ -135,6 +136,22 @@ def test_throughput_that_is_low_for_long(tmp_path: Path) -> None:
     assert finding.evidence[0].figure == (
         "puts below 100 MB/s, p50 50 MB/s; whether bytes are the bound is not known"
     )
+
+
+def test_a_healthy_run_of_small_batches_and_rare_calls_has_no_finding(tmp_path: Path) -> None:
+    """128 bytes in 4 ms; two calls work long; and one function of 0.1 % of the time is all queue."""
+    job = Job()
+    train, load = job.process("Train", 1), job.process("Load", 2)
+    for number in range(40):
+        at_ns = number * 100 * MS
+        job.put(load, at_ns, range(64), size_bytes=128)
+        for process, name in ((train, "train"), (load, "score")):
+            job.call(process, name, at_ns, total_ns=50 * MS, get_ns=2 * MS, compute_ns=46 * MS, put_ns=2 * MS)
+        if number < 2:
+            job.call(load, "load", at_ns, total_ns=900 * MS, get_ns=2 * MS, compute_ns=890 * MS, put_ns=0)
+        tiny = {"total_ns": 50 * US, "get_ns": 40 * US, "compute_ns": 10 * US, "put_ns": 0}
+        job.call(load, "note", at_ns, **tiny)
+    assert _found(tmp_path, job) == {}
 
 
 def test_what_failed_is_named(tmp_path: Path) -> None:
