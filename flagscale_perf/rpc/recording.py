@@ -7,6 +7,7 @@ recorder.close("completed")
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from flagscale_perf.rpc.names import methods_of
 from flagscale_perf.rpc.peers import Serving, server_of
 from flagscale_perf.rpc.records import CallRecord, ServedRecord
 from flagscale_perf.rpc.summary import PRESENTATION
+from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.node import News, Node
 from flagscale_perf.spine.records import EventRecord, Record
@@ -30,6 +32,7 @@ from flagscale_perf.writer.task import Parent, WriterTask
 WRITER = "flagscale_perf.rpc.recording"
 DEFAULT_DIRECTORY = "logs/rpc"
 DEFAULT_LOG = "zmq_performance.log"
+LAST_RECORD_NS, LOOK_S = 500_000_000, 0.005  # how long a session's end waits for the server's last record
 Observe = Callable[[CallRecord | ServedRecord], None]
 
 
@@ -119,14 +122,22 @@ class ServerSource:
 
     def __init__(self, node: Node[Serving, ServedRecord]) -> None:
         self._node: Node[Serving, ServedRecord] | None = node
+        self._last_call = 0  # of which there is a record
 
     def take(self) -> list[Entry]:
         """The new records."""
         return self._guarded(lambda node: node.cycle(counts_dead=True))
 
-    def close(self) -> list[Entry]:
-        """The remaining records."""
-        entries = self._guarded(lambda node: node.close())
+    def close(self, last_call: int = 0) -> list[Entry]:
+        """The remaining records. A server that records stores each behind its reply, so that of the caller's
+        last call may come a moment later: it is waited for.
+        """
+        entries: list[Entry] = []
+        end_ns = monotonic_ns() + LAST_RECORD_NS
+        while 0 < self._last_call < last_call and self._node is not None and monotonic_ns() < end_ns:
+            time.sleep(LOOK_S)
+            entries += self.take()
+        entries += self._guarded(lambda node: node.close())
         self._node = None
         return entries
 
@@ -141,6 +152,7 @@ class ServerSource:
             self._node = None
             why = f"{type(error).__name__}: {error}"
             return [Remark("note", f"nothing is recorded of the server any more: {why}")]
+        self._last_call = max([self._last_call, *(record.call for record in news.items)])
         notes = [*(text for _, text in news.notes), *(f"the server: {gone.why}" for gone in news.gone)]
         return [*news.items, *(Remark("note", note) for note in notes)]
 
@@ -167,7 +179,7 @@ class RpcPipeline:
 
     def begin(self) -> None:
         """Forgets every record: the session begins, or is about to be read again."""
-        self.position = 0
+        self.position = self._last_call = 0
 
     def replay(self, record: Record, dropped: int) -> None:
         """Takes a record that an earlier writer of the session wrote."""
@@ -185,6 +197,8 @@ class RpcPipeline:
         """No further records follow; the last number is the position."""
         if isinstance(record, CallRecord | ServedRecord):
             self.position = max(self.position, record.number)
+        if isinstance(record, CallRecord) and record.server_ns is not None:
+            self._last_call = max(self._last_call, record.number)
         return []
 
     def collect(self) -> list[Entry]:
@@ -193,7 +207,7 @@ class RpcPipeline:
 
     def close(self, dropped: int) -> list[Entry]:
         """The remaining records of the server."""
-        return [] if self._server is None or not self.position else self._server.close()
+        return [] if self._server is None or not self.position else self._server.close(self._last_call)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def test_the_runner_prints_what_the_requirement_shows(run, endpoint, tmp_path) -
     assert masked(tree) == masked(TREE)
     leaves = re.findall(r"^(?:│  .*|└─.*)\( *([\d.]+)%\)$", tree, re.MULTILINE)
     assert sum(int(share.replace(".", "")) for share in leaves) == 1000
-    assert "RPC Calls:        98\n" in made.stdout
+    assert "RPC Calls:        98\nCalls in all:     99 (with Init)\n" in made.stdout
     log = (tmp_path / "zmq_performance.log").read_text().splitlines()
     assert log[0] == "ZeroMQ Performance Log - Transport: IPC"
     assert [line.split()[:2] for line in log if re.match(r"(1|2|99) ", line)] == [

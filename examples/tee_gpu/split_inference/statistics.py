@@ -28,9 +28,14 @@ class Timing:
 
 
 class Statistics:
-    """Sums of calls. `Init` is not among them: it belongs to no forward pass."""
+    """Sums of calls. `Init` is not among them: it belongs to no forward pass.
+
+    Attributes:
+        recorded: every call of the connection, as the log has them.
+    """
 
     def __init__(self) -> None:
+        self.recorded = 0
         self.clear()
 
     def clear(self) -> None:
@@ -41,6 +46,7 @@ class Statistics:
 
     def add(self, record: CallRecord) -> None:
         """One more call."""
+        self.recorded += 1
         if record.method == "Init":
             return
         self.calls += 1
@@ -59,6 +65,7 @@ class Statistics:
             [
                 "Performance statistics:",
                 f"RPC Calls:        {self.calls}",
+                f"Calls in all:     {self.recorded} (with Init)",
                 *(
                     f"{name + ':':<17} {took_ns / NS:.3f}s ({took_ns / each:.3f}ms/call)"
                     for name, took_ns in (
