@@ -12,6 +12,7 @@ from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.records import SCHEMA_VERSION, EventRecord, RunEnd, RunHeader
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import HostStretch
 from flagscale_perf.training.marks import STARTS, STOPS, in_slots
 from flagscale_perf.training.ranks.blocks import RankIdentity
 from flagscale_perf.training.records import (
@@ -166,7 +167,7 @@ def make_interval(iteration: int = 10, **overrides: Any) -> IntervalRecord:
         "bubble_ns": None,
         "imbalance_ns": None,
         "dropped": 0,
-    }
+    } | HostStretch()._asdict()
     return IntervalRecord(**fields | overrides)
 
 

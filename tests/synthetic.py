@@ -16,6 +16,7 @@ from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.jsonl import encode
 from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 from flagscale_perf.training.records import HardwareRecord, PhaseRecord, Record, StepRecord
@@ -57,6 +58,7 @@ class Plan:
         step: other fields of the step of that number.
         extra: nanoseconds more in phases of the step of that number; the step is longer by them.
         reading: other fields of the reading of the device in the step of that number.
+        host: fields of the reading of the host in the step of that number; None where it is not read.
         also: records at the end of the run.
         after_ns: from the last step to the end.
         steps: how many.
@@ -67,6 +69,7 @@ class Plan:
     step: Callable[[int], dict[str, Any]] = lambda number: {}
     extra: Callable[[int], dict[str, int]] = lambda number: {}
     reading: Callable[[int], dict[str, Any]] = lambda number: {}
+    host: Callable[[int], dict[str, Any]] | None = None
     also: Iterable[Record] = ()
     after_ns: int = 0
     steps: int = STEPS
@@ -86,9 +89,12 @@ def records_of(plan: Plan) -> list[Record]:
         start_ns = end_mono_ns(step)
         reading: HardwareRecord = make_reading(start_ns - 1, **plan.reading(number))
         window.add_hardware(reading)
+        hosts = [] if plan.host is None else [HostRecord(start_ns - 1, **plan.host(number))]
+        for host in hosts:
+            window.add_host(host)
         join.hold(phases)
         interval = window.add(step, phases=join.take(step))
-        records += [reading, phases, step] if interval is None else [reading, phases, step, interval]
+        records += [reading, *hosts, phases, step, *([] if interval is None else [interval])]
     return [
         *records,
         *plan.also,

@@ -43,6 +43,7 @@ SAMPLES_PER_S, TOKENS_PER_S = Unit("samples/s", decimals=1), Unit("tokens/s")
 TOKENS_PER_J = Unit("tokens/J", decimals=2)
 # The pages of TensorBoard's "Custom Scalars", and charts of several curves.
 SPEED, TIME, MEMORY, HARDWARE, PHASE_PAGE = "Speed", "Time", "Memory", "Hardware", "Phases"
+HOST = "Host"
 ITERATION, PAUSES = (TIME, "Iteration (ms)"), (TIME, "Evaluation and checkpoints (ms)")
 SIZES, UTILISATION = (MEMORY, "Memory (GB)"), (SPEED, "MFU and HFU")
 WAITING = (PHASE_PAGE, "Waiting for pipeline stages (ms)")
@@ -219,6 +220,39 @@ _PARTS: tuple[Row, ...] = (
 )  # fmt: skip
 
 
+def _host_share(key: str, label: str, field: str, words: str) -> Row:
+    return Row(
+        f"{key}_share",
+        label,
+        SHARE,
+        lambda i, run: share(getattr(i, field), i.host_ns or 0),
+        f"{field} / host_ns",
+        curve=Curve(f"host/{key}_share", ((HOST, words),)),
+        gauge=Gauge(
+            "host_ratio",
+            "Part of the last interval's time that rank 0's host was short of something.",
+            ("of", key),
+        ),
+    )
+
+
+_HOST: tuple[Row, ...] = (
+    _host_share("run_delay", "training thread without a CPU", "run_delay_ns", "Waiting for a CPU"),
+    _host_share("cpu_stall", "anything without a CPU", "cpu_stall_ns", "Pressure"),
+    _host_share("memory_stall", "anything waiting for memory", "memory_stall_ns", "Pressure"),
+    _host_share("io_stall", "anything waiting for a disk", "io_stall_ns", "Pressure"),
+    Row("host_memory_available_gb", "memory available on the host", GIGABYTES,
+        lambda i, run: i.memory_available_bytes, "lowest memory_available_bytes / 10⁹",
+        curve=Curve("host/memory_available_gb", ((HOST, "Memory available (GB)"),))),
+    Row("disk_mb_per_s", "disks of the host", PLAIN,
+        lambda i, run: per_second(i.disk_bytes, 10**6 * (i.host_ns or 0)), "disk_bytes / host_ns × 10³",
+        curve=Curve("host/disk_mb_per_s", ((HOST, "Disks (MB/s)"),))),
+    Row("network_mb_per_s", "network of the host", PLAIN,
+        lambda i, run: per_second(i.network_bytes, 10**6 * (i.host_ns or 0)), "network_bytes / host_ns × 10³",
+        curve=Curve("host/network_mb_per_s", ((HOST, "Network (MB/s)"),))),
+)  # fmt: skip
+
+
 def _phase(phase: str) -> Row:
     charts = [title for title, phases in PHASE_CHARTS.items() if phase in phases]
     return Row(
@@ -290,6 +324,7 @@ FIGURES: tuple[Row, ...] = (
     *map(_group, GROUPS),
     *_BUBBLE,
     *map(_cap, CAPS),
+    *_HOST,
 )
 TABLE: Table[IntervalRecord, Run] = Table(
     IntervalRecord, "iteration", "end_wall_ns", Run.of, FIGURES, NAMES[LOGS], NAMES[CURVES]

@@ -12,6 +12,7 @@ from typing import NamedTuple, get_type_hints
 from flagscale_perf.device.counters import HardwareRecord as HardwareRecord
 from flagscale_perf.spine.records import EventRecord, RunEnd, RunHeader, record, room_of
 from flagscale_perf.spine.slots import Wide
+from flagscale_perf.training.host import HostRecord as HostRecord
 from flagscale_perf.training.rank_records import NodeRecord, RanksRecord, StragglerRecord
 
 
@@ -229,6 +230,12 @@ class IntervalRecord:
             and where there is no pipeline or its bubble is not known.
         imbalance_ns: the rest of that waiting; None like bubble_ns.
         dropped: records lost so far because the ring was full.
+        host_ns: between the last reading of rank 0's host (`HostRecord`) before the interval and the last one
+            in it; None without two readings, like what follows, and in files of earlier versions.
+        cores: of the last reading.
+        run_delay_ns, on_cpu_ns, cpu_stall_ns, memory_stall_ns, io_stall_ns, disk_bytes, network_bytes: what
+            the counters of these names grew by in host_ns.
+        memory_available_bytes: lowest reading.
     """
 
     iteration: int
@@ -267,6 +274,16 @@ class IntervalRecord:
     bubble_ns: int | None
     imbalance_ns: int | None
     dropped: int
+    host_ns: int | None
+    cores: int | None
+    run_delay_ns: int | None
+    on_cpu_ns: int | None
+    cpu_stall_ns: int | None
+    memory_stall_ns: int | None
+    io_stall_ns: int | None
+    memory_available_bytes: int | None
+    disk_bytes: int | None
+    network_bytes: int | None
 
 
 Record = (
@@ -276,6 +293,7 @@ Record = (
     | CaptureRecord
     | CapturedRecord
     | HardwareRecord
+    | HostRecord
     | NodeRecord
     | RanksRecord
     | StragglerRecord

@@ -8,6 +8,7 @@ from typing import Any
 from flagscale_perf.spine.clock import Anchor
 from flagscale_perf.spine.samples import Reservoir
 from flagscale_perf.training.hardware import HardwareWindow
+from flagscale_perf.training.host import HostRecord, HostWindow
 from flagscale_perf.training.phases import PhaseSums, StepPhases
 from flagscale_perf.training.rates import plus
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Outcome, StepRecord
@@ -133,11 +134,15 @@ class IntervalWindow:
         self._scale = scale
         self._has_first = has_first
         self._open: _Open | None = None
-        self._hardware = HardwareWindow()
+        self._hardware, self._host = HardwareWindow(), HostWindow()
 
     def add_hardware(self, reading: HardwareRecord) -> None:
         """One more reading of the device; before the steps that ended after it."""
         self._hardware.add(reading)
+
+    def add_host(self, reading: HostRecord) -> None:
+        """One more reading of the host; before the steps that ended after it."""
+        self._host.add(reading)
 
     def add(
         self, step: StepRecord, dropped: int = 0, phases: StepPhases | None = None
@@ -147,6 +152,7 @@ class IntervalWindow:
             self._open = _Open(step)
         self._open.add(step, phases)
         self._hardware.advance(self._open.start_ns, end_mono_ns(step))
+        self._host.advance(end_mono_ns(step))
         before = step.iteration - step.iterations
         is_crossed = step.iteration // self._interval > before // self._interval
         return self.close(dropped) if is_crossed or (self._has_first and before == 0) else None
@@ -176,4 +182,5 @@ class IntervalWindow:
             **open_.last_known,
             **sums.phases.over(sums.steps)._asdict(),
             **self._hardware.close()._asdict(),
+            **self._host.close()._asdict(),
         )

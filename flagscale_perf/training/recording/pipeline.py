@@ -12,6 +12,7 @@ from flagscale_perf.spine.records import EventRecord, Record
 from flagscale_perf.spine.session import capture_request_name
 from flagscale_perf.training.capture import CaptureControl
 from flagscale_perf.training.facts import RunFacts
+from flagscale_perf.training.host import HostReader
 from flagscale_perf.training.marks import MarksJoin
 from flagscale_perf.training.phases import PhaseJoin
 from flagscale_perf.training.ranks.gather import Gathering, Job, Trainer, node_of
@@ -29,6 +30,7 @@ from flagscale_perf.training.records import (
     CapturedRecord,
     CaptureRecord,
     HardwareRecord,
+    HostRecord,
     IntervalRecord,
     MarksRecord,
     PhaseRecord,
@@ -93,6 +95,8 @@ class TrainingPipeline:
             self._owed = self._window.add(record, dropped, self._phases.take(record)) or self._owed
         elif isinstance(record, HardwareRecord):
             self._window.add_hardware(record)
+        elif isinstance(record, HostRecord):
+            self._window.add_host(record)
         elif isinstance(record, CaptureRecord):
             self._capture.resume(record)
         elif isinstance(record, CapturedRecord):
@@ -126,8 +130,11 @@ class TrainingPipeline:
         return [*self._remarks(record), *self._completed(interval)]
 
     def collect(self) -> list[Entry]:
-        """Marks of a capture, new readings of rank 0's device, and what is new of the other ranks."""
-        entries: list[Entry] = [*self._capture.take()]
+        """Marks of a capture, new readings of rank 0's host and device, and what is new of other ranks."""
+        hosts = self._sources.host()
+        for host in hosts:
+            self._window.add_host(host)
+        entries: list[Entry] = [*self._capture.take(), *hosts]
         readings, notes = self._sources.readings()
         for reading in readings:
             self._window.add_hardware(reading)
@@ -188,7 +195,8 @@ def make_pipeline(task: WriterTask, parent: Parent | None) -> TrainingPipeline:
     counters nor the other ranks.
     """
     if parent is not None:
-        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent)))
+        host = HostReader(parent.pid).take
+        return TrainingPipeline(task, Sources(_readings(task), _ranks(task, parent), host))
     has_device = RunFacts.of(task.facts).device_uuid is not None
     return TrainingPipeline(
         task,

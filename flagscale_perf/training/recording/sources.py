@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from flagscale_perf.training.host import HostRecord
 from flagscale_perf.training.phases import StepPhases
 from flagscale_perf.training.records import HardwareRecord, IntervalRecord, Record, StepRecord
 
@@ -87,7 +88,9 @@ class Sources:
     Attributes:
         readings: of rank 0's device; must not block.
         ranks: of the whole job.
+        host: new readings of rank 0's host.
     """
 
     readings: TakeReadings = no_readings
     ranks: RankSource = field(default_factory=OneRank)
+    host: Callable[[], list[HostRecord]] = list

@@ -20,14 +20,18 @@ KNOWN = {
     "alloc_retries": 0, "power_w": 640.0, "tokens_per_joule": 2.0, "sm_clock_mhz": 1980, "temperature_c": 60,
     "throttle": "", "mfu": 0.05, "hfu": 0.0625, "suspect": False,
     "skipped_iterations": 2, "train_step_ms": 90.0, "device_ms": 80.0, "eval_ms": 1500.0,
-    "checkpoint_ms": 0.0, "self_ms": 0.02, "warmup_only": False,
+    "checkpoint_ms": 0.0, "self_ms": 0.02, "warmup_only": False, "run_delay_share": 0.25,
+    "cpu_stall_share": 0.5, "memory_stall_share": 0.0, "io_stall_share": None,
+    "host_memory_available_gb": 8.0, "disk_mb_per_s": 3.0, "network_mb_per_s": 0.5,
 }  # fmt: skip
 PHASES_KNOWN = {"forward_ms": 30.0, "backward_ms": 60.0, "bubble_ms": 4.0, "imbalance_ms": 1.0}
+HOST = {"host_ns": 2 * SECOND, "run_delay_ns": SECOND // 2, "cpu_stall_ns": SECOND, "memory_stall_ns": 0,
+        "memory_available_bytes": 8 * 10**9, "disk_bytes": 6 * 10**6, "network_bytes": 10**6}  # fmt: skip
 ROWS = Rows(TABLE, make_header())
 
 
 def csv_of(rows: Rows = ROWS, **overrides: object) -> dict[str, object]:
-    return rows.csv(make_interval(10, **overrides))
+    return rows.csv(make_interval(10, **HOST | overrides))
 
 
 def test_every_figure_of_an_interval() -> None:
@@ -39,7 +43,7 @@ def test_every_figure_of_an_interval() -> None:
 
 def test_what_is_not_known_is_none_and_nothing_else_is() -> None:
     def missing(figures: dict[str, object]) -> set[str]:
-        return {key for key in KNOWN if figures[key] is None}
+        return {key for key, known in KNOWN.items() if figures[key] is None is not known}
 
     of_peak = {"mfu", "hfu"}
     assert missing(csv_of(model_flops=None)) == {"tflops_per_gpu", "tflops", "mfu"}
@@ -72,6 +76,7 @@ def test_the_groups_of_phases_are_shares_of_the_iteration() -> None:
         "data_share": None, "forward_share": 0.5, "backward_share": None, "pipe_share": 0.15,
         "comm_share": None,
         "optim_share": None, "other_share": None, "between_share": None, "bubble_share": 0.04,
+        "run_delay_share": None, "cpu_stall_share": None, "memory_stall_share": None, "io_stall_share": None,
     }  # fmt: skip
 
 
@@ -97,4 +102,4 @@ def test_names_are_given_once() -> None:
 def test_every_curve_is_on_a_page() -> None:
     drawn = {tag for charts in TABLE.charts().values() for tags in charts.values() for tag in tags}
     assert drawn == {figure.curve.tag for figure in FIGURES if figure.curve}
-    assert list(TABLE.charts()) == ["Speed", "Time", "Memory", "Hardware", "Phases"]
+    assert list(TABLE.charts()) == ["Speed", "Time", "Memory", "Hardware", "Phases", "Host"]

@@ -102,6 +102,20 @@ def double(flag: str, text: str, most: float, least: float = 1) -> Advice:
     return move(flag, text, lambda case, now: None if now >= most else min(most, max(least, 2 * now)))
 
 
+def while_cores_are_free(advised: Advice) -> Advice:
+    """The change to a number of processes, unless the host is known to have fewer cores than what it would be
+    and the training together, or a finding says that it is short of them.
+    """
+
+    def make(case: TrainingCase) -> Change | None:
+        """The change where there is room for what it starts."""
+        cores, now = case.signals.host.cores, case.number(name_of(advised.flags[0])) or 0
+        has_room = cores is None or cores > max(1, 2 * now)
+        return advised.for_case(case) if has_room and not case.host_share() else None
+
+    return Advice(list(advised.flags), advised.text, make=make)
+
+
 def halve(flag: str, text: str, least: float = 1) -> Advice:
     """Lower the flag: half as much; nothing from `least` down."""
     return move(flag, text, lambda case, now: None if now <= least else max(least, now // 2))

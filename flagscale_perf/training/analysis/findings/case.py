@@ -94,6 +94,18 @@ class TrainingCase(Case):
         usual_ns = sum(map(self.anatomy.usual_ns, names))
         return min(mean, usual_ns / self.anatomy.iteration_ns)
 
+    def host_share(self) -> float:
+        """Of the steps' time, what a finding says that the host is short of; 0 without one."""
+        costs = (finding.cost_s or 0.0 for finding in self.explained_by if finding.name.startswith("host_"))
+        return self.share_of_steps(sum(costs)) or 0.0
+
+    def is_on_one_host(self) -> bool:
+        """Whether no other host has a rank, so that this one cannot be left out."""
+        if self.report.ranks is None:
+            return self.facts.world_size == 1
+        hosts = {entry.hostname for entry in self.report.ranks.entries}
+        return len(hosts) == 1 and None not in hosts
+
     def has_spare_memory(self) -> bool:
         """Whether the device's memory is known to have room."""
         share = self.report.memory.peak_share

@@ -7,7 +7,14 @@ from dataclasses import replace
 from flagscale_perf.analysis.rules import Change, Finding, Limit, rule
 from flagscale_perf.spine.clock import NS_PER_MS
 from flagscale_perf.spine.units import numbered, percent
-from flagscale_perf.training.analysis.findings.advice import double, either, give, provided, switch_off
+from flagscale_perf.training.analysis.findings.advice import (
+    double,
+    either,
+    give,
+    provided,
+    switch_off,
+    while_cores_are_free,
+)
 from flagscale_perf.training.analysis.findings.case import TrainingCase, TrainingRule, ranks_of, slows
 
 
@@ -24,7 +31,9 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
     },
     causes=["too few loader processes", "slow or far storage", "tokenising or packing on the fly"],
     changes=[
-        double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2),
+        while_cores_are_free(
+            double("--num-workers", "raise it: more processes prepare batches ahead", most=16, least=2)
+        ),
         provided(
             either(
                 give("--data-cache-path", "keep the dataset's index files on a local disk"),
@@ -43,7 +52,7 @@ from flagscale_perf.training.analysis.findings.case import TrainingCase, Trainin
 def data_stall(this: TrainingRule, case: TrainingCase) -> Finding | None:
     """Data loading on rank 0, or on the rank that loads longest."""
     shares = case.data_shares()
-    share = max([*shares.values(), case.phase_share("data_loading")])
+    share = max([*shares.values(), case.phase_share("data_loading")]) - case.host_share()
     share_ms = share * case.anatomy.iteration_ns / NS_PER_MS
     if not this.exceeds(share, "data_stall") or not this.exceeds(share_ms, "data_stall_ms"):
         return None

@@ -8,6 +8,7 @@ from flagscale_perf.analysis import rules
 from flagscale_perf.training.analysis.findings import (
     data,
     device,
+    host,
     memory,
     pauses,
     phases,
@@ -21,7 +22,7 @@ from flagscale_perf.training.analysis.why_not import is_cpu, no_counters, no_mem
 
 _PHASES = "data loading, communication and the pipeline"
 
-RULES = rules.rules_in(memory, pauses, device, data, ranks, pipeline, phases, steps)
+RULES = rules.rules_in(memory, pauses, device, host, data, ranks, pipeline, phases, steps)
 
 
 def find(case: TrainingCase) -> TrainingReport:

@@ -33,9 +33,9 @@ from flagscale_perf.training.phases import GROUPS
                     "look at that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), "
                     "then leave its node out",
                 ),
-                lambda case: case.is_on_cpu,
+                lambda case: case.is_on_cpu or case.is_on_one_host(),
             ),
-            lambda case: Change([], "look at what else runs on its host (top), then leave it out"),
+            lambda case: _look(case),
         ),
         switch_on(
             "--manual-gc",
@@ -50,6 +50,8 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
         is_past = known.pattern != "constant"
         slow = [each for each in slow if each.phase != known.phase or (is_past and each.against != "past")]
     share = case.share_of_steps(sum(map(case.lost_s, slow)))
+    if share is not None and case.is_on_one_host():  # late where the host is short of CPU: no rank's doing
+        share -= case.host_share()
     if share is None or not this.exceeds(share, "straggler"):
         return None
     worst = max(slow, key=case.lost_s)
@@ -63,6 +65,15 @@ def straggler(this: TrainingRule, case: TrainingCase) -> Finding | None:
         pattern="constant",
         causes=[worst.cause, *this.causes] if worst.cause else list(this.causes),
     )
+
+
+def _look(case: TrainingCase) -> Change:
+    """What to do about a rank of which no device is known, or whose host is the only one."""
+    device = (
+        "" if case.is_on_cpu else "that device's clocks and errors (nvidia-smi -q -d PERFORMANCE,ECC), and "
+    )
+    then = "" if case.is_on_one_host() else ", then leave it out"
+    return Change([], f"look at {device}what else runs on its host (top){then}")
 
 
 def _title(worst: Straggler) -> str:

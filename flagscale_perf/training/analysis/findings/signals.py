@@ -133,6 +133,33 @@ class Trouble:
         return None if usual_ns is None else max(0, self._troubled_ns - self.steps * usual_ns)
 
 
+class HostLoad:
+    """What rank 0's host kept from the training thread, and from anything else, over intervals.
+
+    Attributes:
+        read_ns: time between readings, of which the others are parts.
+        run_delay_ns, cpu_stall_ns, memory_stall_ns: as in `HostRecord`; 0 where they were not read.
+        cores: that the training process may run on; None where that was not read.
+    """
+
+    def __init__(self) -> None:
+        self.read_ns = self.run_delay_ns = self.cpu_stall_ns = self.memory_stall_ns = 0
+        self.cores: int | None = None
+
+    def add(self, interval: IntervalRecord) -> None:
+        """Takes in an interval that has steps and is not warm-up."""
+        self.cores = interval.cores or self.cores
+        if interval.host_ns is not None and interval.run_delay_ns is not None:
+            self.read_ns += interval.host_ns
+            self.run_delay_ns += interval.run_delay_ns
+            self.cpu_stall_ns += interval.cpu_stall_ns or 0
+            self.memory_stall_ns += interval.memory_stall_ns or 0
+
+    def share(self, part_ns: int) -> float:
+        """Of the time between readings."""
+        return min(1.0, part_ns / self.read_ns) if self.read_ns else 0.0
+
+
 class Signals:
     """Folds steps and intervals.
 
@@ -142,6 +169,7 @@ class Signals:
             of room.
         retries: of the allocator, after the first interval.
         caps: the names of the caps in throttled intervals.
+        host: see there.
         lowest_clock: of a throttled interval, as a share of the highest clock of the run.
     """
 
@@ -150,6 +178,7 @@ class Signals:
         self._sample = Sample(SAMPLE_STEPS, SAMPLE_STRETCH)
         self._held: PhaseRecord | None = None
         self.throttled, self.retried = Trouble(), Trouble()
+        self.host = HostLoad()
         self._untroubled = Reservoir()
         self.caps: set[str] = set()
         self.retries = 0
@@ -182,6 +211,7 @@ class Signals:
         self._last_retries = before if retries is None else retries
         if interval.warmup_only or not interval.steps:
             return
+        self.host.add(interval)
         more = 0 if retries is None or before is None else max(0, retries - before)
         is_throttled = self._is_throttled(interval)
         if more:

@@ -60,6 +60,17 @@ PLANTED: dict[str, tuple[Plan, float | None]] = {
         ),
         0.3 * 200 / 600,
     ),
+    "host_short_of_cpu": (
+        # A third of each step of 1.5 s: what it costs shows in loading data and in waiting for the others.
+        Plan(extra=lambda n: {"data_loading_ns": 300 * MS, "exposed_grad_comm_ns": 200 * MS},
+             host=lambda n: {"cores": 2, "run_delay_ns": 500 * MS * n, "cpu_stall_ns": 900 * MS * n}),
+        0.5,
+    ),
+    "host_short_of_memory": (
+        Plan(extra=lambda n: {"other_ns": 200 * MS},
+             host=lambda n: {"run_delay_ns": 0, "memory_stall_ns": 200 * MS * n}),
+        0.2,
+    ),
     "memory_limit": (Plan(step=lambda n: {"memory_peak_bytes": 138 * 10**9}), None),
     "allocator_retries": (
         Plan(

@@ -1,0 +1,176 @@
+"""What the host gives the training thread: how long it waited for a CPU, and the pressure on the machine.
+Read from /proc by the writer, at no cost to the training.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from flagscale_perf.spine.clock import NS_PER_S, monotonic_ns
+from flagscale_perf.spine.records import record
+
+_T = TypeVar("_T")
+PERIOD_NS = NS_PER_S
+PROC = Path("/proc")
+_NS_PER_US, _KIB, _SECTOR_BYTES = 1000, 1024, 512
+_MAX_WAITING = 4096  # readings kept for the iteration under way
+_COUNTERS = ("run_delay_ns", "on_cpu_ns", "cpu_stall_ns", "memory_stall_ns", "io_stall_ns")
+
+
+@record("host", start="at_ns")
+class HostRecord(NamedTuple):
+    """A reading of rank 0's host. Counters only grow; None for what the system does not tell.
+
+    Attributes:
+        at_ns: monotonic mark.
+        cores: that the training process may run on.
+        run_delay_ns: for which the training thread was ready to run and had no CPU, since its start.
+        on_cpu_ns: for which it ran.
+        cpu_stall_ns, memory_stall_ns, io_stall_ns: for which anything on the machine (or in the container)
+            waited for a CPU, for memory, for a disk (`some` of /proc/pressure).
+        memory_available_bytes: of the machine.
+        disk_bytes: read and written by all disks.
+        network_bytes: received and sent, without loopback.
+    """
+
+    at_ns: int
+    cores: int | None = None
+    run_delay_ns: int | None = None
+    on_cpu_ns: int | None = None
+    cpu_stall_ns: int | None = None
+    memory_stall_ns: int | None = None
+    io_stall_ns: int | None = None
+    memory_available_bytes: int | None = None
+    disk_bytes: int | None = None
+    network_bytes: int | None = None
+
+
+class HostReader:
+    """Reads the host of a process, at most once in `PERIOD_NS`."""
+
+    def __init__(self, pid: int, clock: Callable[[], int] = monotonic_ns) -> None:
+        """The process's first thread is the one that trains."""
+        self._pid, self._clock = pid, clock
+        self._due_ns = 0
+
+    def take(self) -> list[HostRecord]:
+        """A new reading where it is time for one."""
+        now_ns = self._clock()
+        if now_ns < self._due_ns:
+            return []
+        self._due_ns = now_ns + PERIOD_NS
+        return [self._read(now_ns)]
+
+    def _read(self, now_ns: int) -> HostRecord:
+        on_cpu_ns, run_delay_ns = _known(lambda: _schedule(self._pid)) or (None, None)
+        return HostRecord(
+            now_ns,
+            _known(lambda: len(os.sched_getaffinity(self._pid))),
+            run_delay_ns,
+            on_cpu_ns,
+            _known(lambda: _stall_ns("cpu")),
+            _known(lambda: _stall_ns("memory")),
+            _known(lambda: _stall_ns("io")),
+            _known(_available_bytes),
+            _known(_disk_bytes),
+            _known(_network_bytes),
+        )
+
+
+def _known(read: Callable[[], _T]) -> _T | None:
+    """None where the system has no such file, does not let us read it, or writes it in another way."""
+    try:
+        return read()
+    except (OSError, ValueError, LookupError):
+        return None
+
+
+def _schedule(pid: int) -> tuple[int, int]:
+    on_cpu, delay, _ = (PROC / str(pid) / "task" / str(pid) / "schedstat").read_text().split()
+    return int(on_cpu), int(delay)
+
+
+def _stall_ns(resource: str) -> int:
+    some = (PROC / "pressure" / resource).read_text().splitlines()[0]
+    return int(some.rpartition("total=")[2]) * _NS_PER_US
+
+
+def _available_bytes() -> int:
+    lines = dict(line.split(":", 1) for line in (PROC / "meminfo").read_text().splitlines())
+    return int(lines["MemAvailable"].split()[0]) * _KIB
+
+
+def _disk_bytes() -> int:
+    """Of whole disks: a partition's are counted with them."""
+    rows = [line.split() for line in (PROC / "diskstats").read_text().splitlines()]
+    disks = {row[2]: int(row[5]) + int(row[9]) for row in rows if not row[2].startswith(("loop", "ram"))}
+    whole = [name for name in disks if not any(name != disk and name.startswith(disk) for disk in disks)]
+    return _SECTOR_BYTES * sum(disks[name] for name in whole)
+
+
+def _network_bytes() -> int:
+    rows = (line.split(":") for line in (PROC / "net/dev").read_text().splitlines()[2:])
+    counts = {name.strip(): fields.split() for name, fields in rows}
+    return sum(int(row[0]) + int(row[8]) for name, row in counts.items() if name != "lo")
+
+
+class HostStretch(NamedTuple):
+    """What was read of a stretch of training; the fields are those of `IntervalRecord`."""
+
+    host_ns: int | None = None
+    cores: int | None = None
+    run_delay_ns: int | None = None
+    on_cpu_ns: int | None = None
+    cpu_stall_ns: int | None = None
+    memory_stall_ns: int | None = None
+    io_stall_ns: int | None = None
+    memory_available_bytes: int | None = None
+    disk_bytes: int | None = None
+    network_bytes: int | None = None
+
+
+class HostWindow:
+    """Hands each reading to the stretch of training it was made in, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[HostRecord] = deque(maxlen=_MAX_WAITING)
+        self._from: HostRecord | None = None
+        self._to: HostRecord | None = None
+        self._least_bytes: int | None = None
+
+    def add(self, reading: HostRecord) -> None:
+        """The next reading, in the order of time."""
+        self._waiting.append(reading)
+
+    def advance(self, end_ns: int) -> None:
+        """The stretch has come to `end_ns`: takes in what was read until then."""
+        while self._waiting and self._waiting[0].at_ns <= end_ns:
+            reading = self._waiting.popleft()
+            if self._from is None:
+                self._from = reading
+                continue
+            self._to = reading
+            if reading.memory_available_bytes is not None:
+                known = (self._least_bytes, reading.memory_available_bytes)
+                self._least_bytes = min(value for value in known if value is not None)
+
+    def close(self) -> HostStretch:
+        """The stretch ends; the next one begins."""
+        first, last, least_bytes = self._from, self._to, self._least_bytes
+        self._from, self._to, self._least_bytes = last or first, None, None
+        if first is None or last is None:
+            return HostStretch()
+        grown = {name: _growth(first, last, name) for name in (*_COUNTERS, "disk_bytes", "network_bytes")}
+        return HostStretch(
+            host_ns=last.at_ns - first.at_ns, cores=last.cores, memory_available_bytes=least_bytes, **grown
+        )
+
+
+def _growth(first: HostRecord, last: HostRecord, name: str) -> int | None:
+    """None where one is not known, or the counter began anew."""
+    before, after = getattr(first, name), getattr(last, name)
+    return None if before is None or after is None or after < before else after - before
