@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flagscale_perf.analysis import rules
+from flagscale_perf.analysis.rules import Finding
+from flagscale_perf.spine.units import duration, percent
 from flagscale_perf.training.analysis.findings import (
     data,
     device,
@@ -22,12 +24,30 @@ from flagscale_perf.training.analysis.why_not import is_cpu, no_counters, no_mem
 
 _PHASES = "data loading, communication and the pipeline"
 
+FOOTNOTE_SHARE, FOOTNOTE_S = 0.02, 1.0  # below one of them, what names no cause is no finding
 RULES = rules.rules_in(memory, pauses, device, host, data, ranks, pipeline, phases, steps)
+_NAMING_NO_CAUSE = frozenset(each.name for each in RULES if not each.names_cause)
 
 
 def find(case: TrainingCase) -> TrainingReport:
-    """The case's report with its findings."""
-    return replace(case.report, findings=rules.find(RULES, case), unjudged=_unjudged(case))
+    """The case's report with its findings. What names no cause and costs next to nothing is said in a line
+    among what could not be judged: nobody can act upon it.
+    """
+    every = rules.find(RULES, case)
+    small = [finding for finding in every if _is_footnote(finding)]
+    named = [finding for finding in every if finding not in small]
+    return replace(case.report, findings=named, unjudged=[*map(_footnote, small), *_unjudged(case)])
+
+
+def _is_footnote(finding: Finding) -> bool:
+    costs = finding.cost_s is not None
+    is_small = (finding.cost_s or 0.0) < FOOTNOTE_S or (finding.cost_share or 0.0) < FOOTNOTE_SHARE
+    return costs and is_small and finding.name in _NAMING_NO_CAUSE
+
+
+def _footnote(finding: Finding) -> str:
+    took = f"{duration(finding.cost_s or 0.0)}, {percent(finding.cost_share or 0.0)} of the wall time"
+    return f"{finding.title}: it took {took}, and no cause can be named"
 
 
 def _unjudged(case: TrainingCase) -> list[str]:

@@ -4,6 +4,7 @@ would bring.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,12 @@ def test_a_few_steps_say_nothing_about_speed(tmp_path: Path) -> None:
 
 def test_every_limit_has_a_source() -> None:
     assert [name for rule in RULES for name, limit in rule.limits.items() if len(limit.source) < 20] == []
+
+
+def test_what_names_no_cause_and_costs_next_to_nothing_is_a_line_below(tmp_path: Path) -> None:
+    slow = set(random.Random(1).sample(range(20, 600), 40))
+    plan = Plan(extra=lambda n: when(n in slow, forward_ns=120 * MS, backward_ns=120 * MS))
+    report = read_report(write(plan, tmp_path))  # 9.6 of 612 s
+    assert report.findings == []
+    assert report.unjudged[0].startswith("Steps are uneven: 40 of 599 take 1.2 times the usual or more")
+    assert report.unjudged[0].endswith(" of the wall time, and no cause can be named")
