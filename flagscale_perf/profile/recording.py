@@ -29,6 +29,7 @@ class ProfilePipeline(ProcessesPipeline):
     )  # fmt: skip
     recorded = (*numbered, NameRecord)
     things = "records"
+    steps = (StepRecord,)
     period_s = 0.1  # a window's rows come at once, and may be more than a ring holds
 
 

@@ -53,7 +53,8 @@ class ProcessesPipeline:
         numbered: types of record that a process numbers from 1 on without gaps, in the field `number`.
         recorded: all types that come from the processes, and have the process's number as their first field.
         things: what the numbered ones are called in a remark.
-        position: numbered records so far.
+        steps: types of record that have an `iteration`.
+        position: the highest iteration so far; where no type has one, numbered records so far.
     """
 
     name: str
@@ -61,6 +62,7 @@ class ProcessesPipeline:
     numbered: tuple[type, ...]
     recorded: tuple[type, ...]
     things: str
+    steps: tuple[type, ...] = ()
     period_s = 0.5
 
     def __init__(self, task: WriterTask, parent: Parent | None) -> None:
@@ -105,7 +107,10 @@ class ProcessesPipeline:
         ledger = self._numbered.get(getattr(record, "process", 0))
         if ledger is not None and isinstance(record, self.numbered):
             ledger.add(record)
-            self.position += 1
+            if not self.steps:
+                self.position += 1
+            elif isinstance(record, self.steps):
+                self.position = max(self.position, getattr(record, "iteration", None) or 0)
         return []
 
     def collect(self) -> list[Entry]:

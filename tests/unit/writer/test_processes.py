@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from flagscale_perf.profile.recording import ProfilePipeline
+from flagscale_perf.profile.records import StepRecord
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.peers.rings import Slot, Source
 from flagscale_perf.spine.ring import Ring
@@ -15,7 +17,7 @@ from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.recording import TracePipeline
 from flagscale_perf.trace.task import trace_task
 from flagscale_perf.writer.instrument import Remark
-from flagscale_perf.writer.processes import UNFOUND
+from flagscale_perf.writer.processes import UNFOUND, ProcessesPipeline
 from tests.traced import call, operation
 
 BEGUN = ProcessRecord(1, 123, "Producer", 5, end=None, dropped=0, lost=0)
@@ -34,7 +36,7 @@ def pipeline() -> TracePipeline:
     return TracePipeline(trace_task(TraceOptions(True, True, Path("/unused"))), None)
 
 
-def joined(pipeline: TracePipeline, *slots: Slot) -> list[object]:
+def joined(pipeline: ProcessesPipeline, *slots: Slot) -> list[object]:
     records = pipeline.join(list(slots), is_full=False).records
     for record in records:
         pipeline.fold(record, 0)
@@ -83,3 +85,11 @@ def test_the_next_writer_goes_on_with_the_numbers_of_the_last_one(
         ProcessRecord(1, 123, "Producer", 5, end=UNFOUND, dropped=0, lost=None),
         ProcessRecord(2, 124, "Other", 6, end=UNFOUND, dropped=0, lost=None),
     ]
+
+
+def test_where_records_are_of_steps_the_last_step_is_the_position(source: Source) -> None:
+    pipeline = ProfilePipeline(trace_task(TraceOptions(True, True, Path("/unused"))), None)
+    step = StepRecord._make([0] * len(StepRecord._fields))
+    for number, iteration in enumerate((7, 6, None), 1):
+        joined(pipeline, Slot(source, step._replace(number=number, iteration=iteration)))
+    assert pipeline.position == 7
