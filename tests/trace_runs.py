@@ -17,6 +17,7 @@ from flagscale_perf.trace.records import (
     Kind,
     OperationRecord,
     RowsRecord,
+    UnitsRecord,
 )
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
@@ -133,12 +134,19 @@ class Job:
     ) -> OperationRecord:
         partition = self.name(process, str(changed.pop("partition", "train")))
         error = self.name(process, str(changed.pop("error"))) if "error" in changed else 0
-        if "slowest_unit" in changed:
-            changed["slowest_unit"] = self.name(process, changed["slowest_unit"])
         if "names" in changed:
             names = changed.pop("names")
             changed |= {"fields": len(names), "field_set": self._field_set(process, names)}
+        waits = changed.pop("waits", {})
+        if waits:
+            changed["slowest_unit"] = max(waits, key=lambda unit: waits[unit])
+            changed["slowest_unit_ns"] = max(waits.values())
+        waited = [part for unit, ns in waits.items() for part in (self.name(process, unit), ns)]
+        if "slowest_unit" in changed:
+            changed["slowest_unit"] = self.name(process, changed["slowest_unit"])
         number = self._next(process)
+        if waited:
+            self.records.append(UnitsRecord(process, number, tuple(waited)))
         first, last = min(rows), max(rows)
         if last - first + 1 != len(rows):
             self.records.append(RowsRecord(process, number, 0, tuple(_ranges(rows))))

@@ -10,6 +10,7 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     RowsRecord,
     StartRecord,
+    UnitsRecord,
 )
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.writer.process import serve_job
@@ -22,7 +23,7 @@ class TracePipeline(ProcessesPipeline):
     name = "trace"
     presentation = PRESENTATION
     numbered = (OperationRecord, CallRecord)
-    recorded = (*numbered, RowsRecord, ClearRecord, FieldsRecord, StartRecord, NameRecord)
+    recorded = (*numbered, RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, StartRecord, NameRecord)
     things = "calls and operations"
     period_s = 0.1  # so that `tail -f` shows a call within 0.5 s
 

@@ -182,6 +182,20 @@ class RowsRecord(NamedTuple):
     ranges: tuple[int, ...]
 
 
+@record("tq_units", slot=23)
+class UnitsRecord(NamedTuple):
+    """How long an operation waited for each storage unit, if it asked several; comes before it.
+
+    Attributes:
+        process, number: of the operation.
+        waits: name of each unit and how long in nanoseconds, one after another; of many the first ones.
+    """
+
+    process: int
+    number: int
+    waits: tuple[int, ...]
+
+
 @record("tq_fields", slot=21)
 class FieldsRecord(NamedTuple):
     """Which fields a put or get has, kept once, before the first operation that has just these. A set of many

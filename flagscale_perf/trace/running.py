@@ -87,6 +87,7 @@ class Operation:
         "unit_end_ns",
         "unit_ns",
         "unit_start_ns",
+        "waits",
     )
 
     def __init__(self, kind: int, call: Call | None, start_ns: int) -> None:
@@ -109,6 +110,7 @@ class Operation:
         self.unit_start_ns: int | None = None  # of the first request
         self.unit_end_ns: int | None = None  # of the last reply so far
         self.open_units = 0  # requests without a reply
+        self.waits: list[tuple[str, int]] = []  # for each unit that was asked
         self.coded_ns = 0  # making and reading messages meanwhile
 
 

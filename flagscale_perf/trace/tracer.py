@@ -30,6 +30,7 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     RowsRecord,
     StartRecord,
+    UnitsRecord,
 )
 from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
 from flagscale_perf.trace.sampling import Sampling
@@ -43,6 +44,7 @@ def _room(kind: type) -> int:
 
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
 RANGES_ROOM, CLEAR_ROOM, FIELDS_ROOM = _room(RowsRecord), _room(ClearRecord), _room(FieldsRecord)
+UNITS_ROOM = _room(UnitsRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
 _Place = tuple[str, int | None]
@@ -201,6 +203,8 @@ class Tracer:
         number = next(self._numbers)
         if ranges:
             self._put_ranges(number, ranges)
+        if len(operation.waits) > 1:
+            self._put_units(number, operation.waits)
         self._put(
             tuple_of(OperationRecord, (
                 0, number, call_number, operation.kind, operation.start_ns, operation.total_ns,
@@ -295,6 +299,10 @@ class Tracer:
             self._field_sets = {}
         self._field_sets[fields] = number
         return number
+
+    def _put_units(self, number: int, waits: Sequence[tuple[str, int]]) -> None:
+        pairs = [(self._name(unit), wait_ns) for unit, wait_ns in waits[: UNITS_ROOM // 2]]
+        self._put(UnitsRecord(0, number, tuple(itertools.chain.from_iterable(pairs))))
 
     def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
         for part, is_cut in _parts_of(ranges, RANGES_ROOM):

@@ -57,9 +57,10 @@ def _requesting(request: _Coroutine) -> _Coroutine:
             # messages are made and read on the thread that waits: that time is a stage of its own
             operation.unit_ns = end_ns - operation.unit_start_ns - operation.coded_ns
             waited_ns = end_ns - start_ns - (operation.coded_ns - coded_ns)
+            unit = str(kwargs.get("target_storage_unit"))
+            operation.waits.append((unit, waited_ns))
             if operation.slowest_unit_ns is None or waited_ns > operation.slowest_unit_ns:
-                operation.slowest_unit_ns = waited_ns
-                operation.slowest_unit = kwargs.get("target_storage_unit")
+                operation.slowest_unit_ns, operation.slowest_unit = waited_ns, unit
 
     return traced_request
 

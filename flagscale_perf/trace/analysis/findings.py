@@ -4,17 +4,13 @@ operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flagscale_perf.analysis.chance import CHANCE, binomial_tail
 from flagscale_perf.analysis.rules import (
-    Case,
     Change,
-    Evidence,
     Finding,
     Limit,
-    Rule,
     find,
     names_no_cause,
     rule,
@@ -22,53 +18,16 @@ from flagscale_perf.analysis.rules import (
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 from flagscale_perf.trace.analysis import verdicts
 from flagscale_perf.trace.analysis.advice import best_gain
+from flagscale_perf.trace.analysis.case import GAIN, MIN_OPERATIONS, TraceCase, TraceRule
 from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.spread import Spread
-from flagscale_perf.trace.analysis.sums import OperationSums
 from flagscale_perf.trace.records import Kind
 
-GAIN = "samples in the same time"
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
 _SMALL = MIB  # bytes: what moves less takes its time by its fixed cost, as far as nothing else is known
 _WORTH = Limit(0.02, "share", "ours: less of the time is not worth a change")
-_MIN = Limit(30, "", "ours: of fewer operations nothing is said")
-
-
-@dataclass(frozen=True)
-class TraceCase(Case):
-    """What the rules examine."""
-
-    report: TraceReport
-
-    @property
-    def whole_ns(self) -> float:
-        """The time that shares refer to: that of all calls, or of all operations if there are no calls."""
-        calls = self.report.sums.overall()[0]
-        return calls or sum(one.total.total for one in self.report.sums.operations.values())
-
-    def operations(self) -> Iterator[tuple[Kind, str, OperationSums]]:
-        """The kinds with enough operations to judge."""
-        for kind, one in self.report.sums.operations.items():
-            if one.total.count >= _MIN.count:
-                yield kind, kind.name.lower(), one
-
-
-TraceRule = Rule[TraceCase]
-
-
-def _takes(
-    this: TraceRule, case: TraceCase, title: str, saved_ns: float, evidence: Sequence[Evidence]
-) -> Finding:
-    """The cost as a share, and what would be gained without it."""
-    whole = case.whole_ns
-    left = whole - saved_ns
-    return replace(
-        this.finding(title, list(evidence), GAIN),
-        cost_s=saved_ns / NS_PER_S,
-        gain=saved_ns / left if left > 0 else None,
-    )
 
 
 def _percent(share: float) -> str:
@@ -114,7 +73,7 @@ def slow_stage(this: TraceRule, case: TraceCase) -> Finding | None:
         this.broke(f"times as long as {other}", longest / next_ns, "next"),
     ]
     title = f"{name} is the slow stage: {_percent(share)} of what all functions work"
-    return replace(_takes(this, case, title, longest - next_ns, evidence), phase=name)
+    return replace(case.takes(this.finding(title, evidence, GAIN), longest - next_ns), phase=name)
 
 
 @names_no_cause
@@ -139,7 +98,8 @@ def queue_overhead(this: TraceRule, case: TraceCase) -> list[Finding]:
         parts = f"get {_percent(get / one.total.total)}, put {_percent(put / one.total.total)}"
         words = f"{name}, {one.calls} calls: {parts}"
         title = f"{name} spends {_percent(share)} of its time in the queue"
-        found.append(_takes(this, case, title, one.queue, [this.broke(words, share, "queue")]))
+        finding = this.finding(title, [this.broke(words, share, "queue")], GAIN)
+        found.append(case.takes(finding, one.queue, case.busiest_in(name)))
     return found
 
 
@@ -169,14 +129,15 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
             this.broke(f"saved by {gain.words}, of all time", gain.saved_ns / case.whole_ns, "worth"),
         ]
         title = f"A {name} is bound by its {gain.bound}: {gain.words}"
-        found.append(replace(_takes(this, case, title, gain.saved_ns, evidence), changes=list(gain.changes)))
+        finding = replace(this.finding(title, evidence, GAIN), changes=list(gain.changes))
+        found.append(case.takes(finding, gain.saved_ns, case.busiest_with(kind)))
     return found
 
 
 @rule(
     limits={
         "chance": CHANCE,
-        "slower": Limit(1.5, "times", "ours: as long as it takes where another unit is the last one"),
+        "slower": Limit(1.5, "times", "ours: as long as for any other unit, by their medians"),
         "worth": _WORTH,
     },
     causes=["its machine is busy, its network slow, or its part of the samples larger"],
@@ -188,30 +149,29 @@ def bound(this: TraceRule, case: TraceCase) -> list[Finding]:
 def straggling_unit(this: TraceRule, case: TraceCase) -> list[Finding]:
     """Most operations wait longest for the same storage unit."""
     found = []
-    for _, name, one in case.operations():
-        count = sum(spread.count for spread in one.units.values())
-        if len(one.units) < 2:
+    for kind, name, one in case.operations():
+        if not one.held:
             continue
-        unit, slowest = max(one.units.items(), key=lambda item: item[1].total)
-        others = [spread for other, spread in one.units.items() if other != unit]
-        # medians: another unit is seldom the last one, and then one long wait would be the mean
-        usual = min((spread.percentile(0.5) or 0.0) for spread in others)
-        chance = binomial_tail(slowest.count, count, 1 / len(one.units)) * len(one.units)
-        middle = slowest.percentile(0.5) or 0.0
+        count = sum(spread.count for spread in one.held.values())
+        unit, held = max(one.held.items(), key=lambda item: item[1].total)
+        usual = max((spread.percentile(0.5) or 0.0) for other, spread in one.waits.items() if other != unit)
+        chance = binomial_tail(held.count, count, 1 / len(one.waits)) * len(one.waits)
+        middle = one.waits[unit].percentile(0.5) or 0.0
         factor = middle / usual if usual else 0.0
-        saved = slowest.total - usual * slowest.weight
+        saved = held.total
         if chance > this.limits["chance"].value or not this.exceeds(factor, "slower"):
             continue
         if not this.exceeds(saved / case.whole_ns, "worth"):
             continue
-        words = f"{slowest.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
+        words = f"{held.count} of {count} {name}s wait longest for it, {middle / NS_PER_MS:.3f} ms"
         evidence = [
             this.broke(f"{words} in the middle, others {usual / NS_PER_MS:.3f} ms", factor, "slower"),
             this.broke("chance of that many among equal units", chance, "chance"),
             this.broke("saved where it is like the others, of all time", saved / case.whole_ns, "worth"),
         ]
         title = f"Storage unit {unit} holds up the {name}s"
-        found.append(replace(_takes(this, case, title, saved, evidence), phase="unit"))
+        finding = replace(this.finding(title, evidence, GAIN), phase="unit")
+        found.append(case.takes(finding, saved, case.busiest_with(kind)))
     return found
 
 
@@ -232,13 +192,14 @@ def metadata(this: TraceRule, case: TraceCase) -> Finding | None:
     one = case.report.sums.operations[Kind.PUT]
     parts = {name: share for name, _, share in one.waterfall()}
     share = parts.get("notify", 0.0) + parts.get("tags", 0.0)
-    if one.total.count < _MIN.count or not this.exceeds(share, "metadata"):
+    if one.total.count < MIN_OPERATIONS or not this.exceeds(share, "metadata"):
         return None
     if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
         return None
     words = f"notify {_percent(parts.get('notify', 0.0))}, tags {_percent(parts.get('tags', 0.0))}"
     evidence = [this.broke(f"of the puts' time: {words}", share, "metadata")]
-    return _takes(this, case, f"Metadata takes {_percent(share)} of a put", share * one.staged, evidence)
+    finding = this.finding(f"Metadata takes {_percent(share)} of a put", evidence, GAIN)
+    return case.takes(finding, share * one.staged, case.busiest_with(Kind.PUT))
 
 
 @rule(
@@ -254,7 +215,7 @@ def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
     one = case.report.sums.operations[Kind.GET]
     parts = {name: share for name, _, share in one.waterfall()}
     share = parts.get("decode", 0.0) + parts.get("pack", 0.0)
-    if one.total.count < _MIN.count or not this.exceeds(share, "decode"):
+    if one.total.count < MIN_OPERATIONS or not this.exceeds(share, "decode"):
         return None
     if not this.exceeds(share * one.staged / case.whole_ns, "worth"):
         return None
@@ -262,7 +223,8 @@ def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
     decode, pack = (_percent(parts.get(name, 0.0)) for name in ("decode", "pack"))
     words = f"decode {decode}, pack {pack}; {cells:.0f} cells"
     evidence = [this.broke(f"of the gets' time: {words}", share, "decode")]
-    return _takes(this, case, f"Decoding takes {_percent(share)} of a get", share * one.staged, evidence)
+    finding = this.finding(f"Decoding takes {_percent(share)} of a get", evidence, GAIN)
+    return case.takes(finding, share * one.staged, case.busiest_with(Kind.GET))
 
 
 @rule(
@@ -276,11 +238,11 @@ def decoding(this: TraceRule, case: TraceCase) -> Finding | None:
 def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
     """The time of operations of one shape varies a lot."""
     found = []
-    for _, name, one in case.operations():
+    for kind, name, one in case.operations():
         shapes = max(one.shapes.kept.values(), key=lambda shape: shape.times.count, default=None)
         times = one.total if shapes is None else shapes.times
         middle, tail, variation = times.percentile(0.5), times.percentile(0.95), times.variation
-        if times.count < _MIN.count or not middle or tail is None or variation is None:
+        if times.count < MIN_OPERATIONS or not middle or tail is None or variation is None:
             continue
         if not (this.exceeds(tail / middle, "tail") and this.exceeds(variation, "variation")):
             continue
@@ -290,7 +252,8 @@ def fluctuation(this: TraceRule, case: TraceCase) -> list[Finding]:
             this.broke("their variation", variation, "variation"),
         ]
         over = max(0.0, (times.mean or 0.0) - middle) * one.total.weight
-        found.append(_takes(this, case, f"The time of a {name} fluctuates", over, evidence))
+        finding = this.finding(f"The time of a {name} fluctuates", evidence, GAIN)
+        found.append(case.takes(finding, over, case.busiest_with(kind)))
     return found
 
 

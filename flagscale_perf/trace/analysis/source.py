@@ -28,6 +28,7 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     RowsRecord,
     StartRecord,
+    UnitsRecord,
 )
 from flagscale_perf.trace.unended import Unended
 
@@ -155,7 +156,7 @@ class RunReader:
         self._labels: dict[int, str] = {}
         self._unended: dict[int, Unended] = {}
         self._newest_ns = 0
-        self._rows: dict[int, list[RowsRecord]] = {}
+        self._before: dict[int, list[RowsRecord | UnitsRecord]] = {}
         self._ended: dict[int, ProcessRecord] = {}
         self.kinds: Counter[str] = Counter()
         self.end = ""
@@ -171,8 +172,8 @@ class RunReader:
                 self._operation(record)
             case CallRecord():
                 self._call(record)
-            case RowsRecord():
-                self._rows.setdefault(record.process, []).append(record)
+            case RowsRecord() | UnitsRecord():
+                self._before.setdefault(record.process, []).append(record)
             case ClearRecord() if self._traces.moves is not None:
                 partition = self.name(record.process, record.partition)
                 self._traces.moves.add_clear(record, partition, self._offset_ns)
@@ -230,19 +231,30 @@ class RunReader:
     def _operation(self, one: OperationRecord) -> None:
         process = self.label(one.process)
         error = self.name(one.process, one.error)
-        self._traces.sums.add_operation(one, process, self.name(one.process, one.slowest_unit or 0), error)
+        rows, waits = self._own(one)
+        self._traces.sums.add_operation(
+            one, process, self.name(one.process, one.slowest_unit or 0), error, waits
+        )
         if self._traces.moves is not None:
             partition = self.name(one.process, one.partition)
             fields = None if one.field_set is None else self._field_sets.get((one.process, one.field_set))
-            what = What(partition, self._ranges(one), fields)
-            self._traces.moves.add(one, process, what, self._offset_ns)
+            self._traces.moves.add(one, process, What(partition, rows, fields), self._offset_ns)
 
-    def _ranges(self, one: OperationRecord) -> Ranges | None:
-        """The ranges recorded just before this operation; None if there are none, or more than are kept."""
-        parts = [part for part in self._rows.pop(one.process, ()) if part.number == one.number]
-        if not parts or parts[-1].is_cut:
-            return None
-        return tuple(pair for part in parts for pair in pairs_of(part.ranges))
+    def _own(self, one: OperationRecord) -> tuple[Ranges | None, dict[str, int]]:
+        """What was recorded just before this operation: its ranges, None if there are none, or more than are
+        kept; and how long it waited for each storage unit.
+        """
+        before = self._before.pop(one.process, [])
+        self._before[one.process] = [part for part in before if part.number > one.number]
+        rows = [part for part in before if part.number == one.number and isinstance(part, RowsRecord)]
+        waits: dict[str, int] = {}
+        for part in before:
+            if part.number == one.number and isinstance(part, UnitsRecord):
+                for unit, wait_ns in pairs_of(part.waits):
+                    waits[self.name(one.process, unit)] = wait_ns
+        if not rows or rows[-1].is_cut:
+            return None, waits
+        return tuple(pair for part in rows for pair in pairs_of(part.ranges)), waits
 
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -21,6 +21,7 @@ NS = 1_000_000_000
 MAX_FUNCTIONS = 10_000  # over all processes; more than these are ids rather than functions
 MANY = "(more)"
 _SLOW = 100 * MIB  # bytes a second
+_NO_WAITS: Mapping[str, int] = {}
 
 
 @dataclass
@@ -101,6 +102,8 @@ class OperationSums:
         stages: by name; those that were measured.
         measured: by name, time of the operations in which the stage was measured.
         units: by the storage unit that was waited for longest, how long.
+        waits: by storage unit, of the operations that asked several: how long each was waited for.
+        held: by the unit that was waited for longest there, how much longer than for the next.
         shapes: for the cost model.
     """
 
@@ -114,6 +117,8 @@ class OperationSums:
     stages: dict[str, Spread] = field(default_factory=dict)
     staged: float = 0.0
     units: dict[str, Spread] = field(default_factory=dict)
+    waits: dict[str, Spread] = field(default_factory=dict)
+    held: dict[str, Spread] = field(default_factory=dict)
     shapes: Shapes = field(default_factory=Shapes)
 
     def waterfall(self) -> list[tuple[str, float, float]]:
@@ -209,8 +214,10 @@ class Sums:
         self.trace(call.trace_id.encode("utf-8", "surrogatepass"))
         self._seen(call.start_ns, call.total_ns)
 
-    def add_operation(self, one: OperationRecord, process: str, unit: str, error: str) -> None:
-        """Adds an operation record, with its names resolved."""
+    def add_operation(
+        self, one: OperationRecord, process: str, unit: str, error: str, waits: Mapping[str, int] = _NO_WAITS
+    ) -> None:
+        """Adds an operation record, with its names resolved; `waits` by storage unit, if it asked several."""
         kind, weight = Kind(one.operation), one.weight_milli / 1000
         sums = self.operations[kind]
         self._add(sums, kind, process, (one.total_ns,), weight)
@@ -232,6 +239,11 @@ class Sums:
                 sums.stages.setdefault(name, Spread()).add(took, weight)
         if unit and one.slowest_unit_ns is not None:
             sums.units.setdefault(unit, Spread()).add(one.slowest_unit_ns, weight)
+        for name, wait_ns in waits.items():
+            sums.waits.setdefault(name, Spread()).add(wait_ns, weight)
+        if len(waits) > 1:
+            (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
+            sums.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
 
     def _add(
         self, sums: OperationSums, kind: Kind, process: str, times: Sequence[float], weight: float

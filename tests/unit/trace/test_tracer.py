@@ -24,6 +24,7 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     RowsRecord,
     StartRecord,
+    UnitsRecord,
 )
 from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
 from flagscale_perf.trace.tracer import CLEAR_ROOM, FIELDS_ROOM, RANGES_ROOM, Tracer
@@ -103,6 +104,17 @@ def test_what_begins_is_recorded_at_once_unless_a_sample_is_kept(clock) -> None:
     tracer, records = traced(every=2)
     tracer.begin_operation(GET, batch([0]))
     assert records == []
+
+
+def test_how_long_each_of_several_units_was_waited_for_comes_before_the_operation(clock) -> None:
+    tracer, records = traced()
+    for waits in ([("unit 0", 5)], [("unit 0", 5), ("unit 1", 7)]):
+        operation = Operation(GET, None, 0)
+        operation.waits += waits
+        tracer.end_operation(operation, batch([0]), {}, None)
+    names = {record.text: record.number for record in records if isinstance(record, NameRecord)}
+    assert records[-2:-1] == [UnitsRecord(0, 2, (names["unit 0"], 5, names["unit 1"], 7))]
+    assert sum(isinstance(record, UnitsRecord) for record in records) == 1
 
 
 def test_a_set_of_fields_is_named_once_and_has_all_of_many(clock) -> None:

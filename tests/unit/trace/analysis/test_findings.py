@@ -31,6 +31,10 @@ def _puts(count: int, **changed) -> Job:
     return job
 
 
+def _all_work(took_ns: int) -> dict[str, int]:
+    return {"total_ns": took_ns, "get_ns": 0, "compute_ns": took_ns, "put_ns": 0}
+
+
 def test_nothing_is_found_where_nothing_is_wrong(tmp_path: Path) -> None:
     assert [name for name in _found(tmp_path, pipeline(40)) if name != "slow_stage"] == []
 
@@ -39,6 +43,27 @@ def test_the_slow_stage_is_named_first(tmp_path: Path) -> None:
     found = _report(tmp_path, pipeline(40)).findings
     assert found[0].title == "train is the slow stage: 79.7 % of what all functions work"
     assert found[0].cost_s == pytest.approx(40 * (0.094 - 0.024))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_what_is_gained_is_of_the_wall_time_however_many_processes_work(tmp_path: Path, workers: int) -> None:
+    """Steps of reward, in all workers at once, and then train; the truth is the run with an equal reward."""
+
+    def report(reward_ns: int, where: str) -> TraceReport:
+        job = Job()
+        train, *others = (job.process(f"P{number}", number) for number in range(1 + workers))
+        for step in range(20):
+            at_ns = step * (reward_ns + 30 * MS)
+            for each in others:
+                job.call(each, "reward", at_ns, **_all_work(reward_ns))
+            job.call(train, "train", at_ns + reward_ns, **_all_work(30 * MS))
+        (tmp_path / where).mkdir()
+        return _report(tmp_path / where, job)
+
+    slow, equal = report(90 * MS, "slow"), report(30 * MS, "equal")
+    (finding,) = (each for each in slow.findings if each.name == "slow_stage")
+    assert slow.wall_ns is not None and equal.wall_ns is not None
+    assert finding.gain == pytest.approx(slow.wall_ns / equal.wall_ns - 1, rel=0.01)
 
 
 def test_a_function_that_mostly_waits_for_the_queue(tmp_path: Path) -> None:
@@ -88,21 +113,20 @@ def test_the_bound_and_what_its_change_gains(tmp_path: Path, rows, fields, size,
     assert finding.cost_s == pytest.approx(sum(saved(*shape) for shape in shapes) / 1e9, rel=0.2)
 
 
-def test_the_slow_storage_unit_is_named(tmp_path: Path) -> None:
-    job = _puts(
-        60,
-        slowest_unit=lambda number: "unit1" if number % 6 else "unit0",
-        slowest_unit_ns=lambda number: 60 * MS if number % 6 else 2 * MS,
-        total_ns=lambda number: 62 * MS if number % 6 else 4 * MS,
-    )
+@pytest.mark.parametrize("others_last", [6, 1000])  # every so many-th put waits for the other one; none does
+def test_the_slow_storage_unit_is_named(tmp_path: Path, others_last: int) -> None:
+    def waits(number: int) -> dict[str, int]:
+        return {"unit0": 2 * MS, "unit1": MS if number % others_last == others_last - 1 else 60 * MS}
+
+    job = _puts(60, waits=waits, total_ns=lambda number: 2 * MS + max(waits(number).values()))
     finding = _found(tmp_path, job)["straggling_unit"]
     assert finding.title == "Storage unit unit1 holds up the puts"
-    assert finding.cost_s == pytest.approx(50 * 0.058)
+    assert finding.cost_s == pytest.approx((60 - 60 // others_last) * 0.058)
     assert finding.evidence[0].value == 30
 
 
 def test_units_that_take_turns_are_none(tmp_path: Path) -> None:
-    job = _puts(60, slowest_unit=lambda number: f"unit{number % 2}", slowest_unit_ns=60 * MS)
+    job = _puts(60, waits=lambda number: {f"unit{number % 2}": 60 * MS, f"unit{1 - number % 2}": 2 * MS})
     assert "straggling_unit" not in _found(tmp_path, job)
 
 
