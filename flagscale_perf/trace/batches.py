@@ -11,7 +11,7 @@ from typing import Any
 from flagscale_perf.spine.hot import span
 
 TRACE_ID, STEP = "trace_id", "global_steps"
-_DEPTH = 5  # of wrappers and lists around a value
+_DEPTH = 5  # of wrappers and lists around a value, and of containers in containers
 
 
 def trace_id_of(batch: Any) -> str:
@@ -93,23 +93,36 @@ def _other_bytes(value: Any) -> int | None:
         return int(value.nbytes)
     if hasattr(value, "tolist"):  # a stack of Python objects
         return _objects_bytes(value.tolist())
-    if hasattr(value, "data"):  # one Python object
-        return _objects_bytes([value.data])
-    return None
+    # one Python object, wrapped or as it is
+    return _objects_bytes([value.data if hasattr(value, "data") else value])
 
 
-def _objects_bytes(objects: Any) -> int | None:
+def _objects_bytes(objects: Any, depth: int = _DEPTH) -> int | None:
+    """Bytes of Python objects: of texts as UTF-8, 8 of a number, of containers what is in them. None where
+    one is of another type, or too deep.
+    """
     total = 0
-    for each in objects if isinstance(objects, list) else [objects]:
-        if isinstance(each, str):
-            total += len(each) if each.isascii() else len(each.encode("utf-8", "backslashreplace"))
-        elif isinstance(each, bytes | bytearray):
-            total += len(each)
-        elif isinstance(size := getattr(each, "nbytes", None), int):
-            total += size
-        else:
+    for each in objects if isinstance(objects, list | tuple | set) else [objects]:
+        size = _object_bytes(each, depth)
+        if size is None:
             return None
+        total += size
     return total
+
+
+def _object_bytes(value: Any, depth: int) -> int | None:
+    if isinstance(value, str):
+        return len(value) if value.isascii() else len(value.encode("utf-8", "backslashreplace"))
+    if isinstance(value, bytes | bytearray):
+        return len(value)
+    if value is None or isinstance(value, int | float):
+        return 0 if value is None else 8
+    if isinstance(size := getattr(value, "nbytes", None), int):
+        return size
+    if not depth or not isinstance(value, dict | list | tuple | set):
+        return None
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    return _objects_bytes(parts, depth - 1)
 
 
 def _single(value: Any) -> Any:

@@ -74,7 +74,12 @@ def test_bytes_are_those_of_the_values_alone() -> None:
 def test_bytes_of_objects_are_counted_where_they_are_known() -> None:
     assert payload_bytes({"text": Wrapped(["abc", "é", b"xy", torch.zeros(2)])}) == 3 + 2 + 2 + 8
     assert payload_bytes({"one": Wrapped("abc")}) == 3
-    assert payload_bytes({"dense": torch.zeros(4), "unknown": Wrapped([{}])}) is None
+    chat = [{"role": "user", "turns": [1, 2.5, None]}, ("ab", {"é"})]
+    assert payload_bytes({"chat": Wrapped(chat), "plain": chat}) == 2 * (4 + 4 + 5 + 16 + 2 + 2)
+    deep: list[object] = []
+    deep.append(deep)
+    for unknown in (object(), [{"of": object()}], deep):
+        assert payload_bytes({"dense": torch.zeros(4), "unknown": Wrapped(unknown)}) is None
 
 
 @pytest.mark.parametrize(
