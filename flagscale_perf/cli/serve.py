@@ -54,7 +54,7 @@ class ServeCommand(Command):
         try:
             import uvicorn
 
-            from flagscale_perf.cli.connections import Connection
+            from flagscale_perf.report.connections import Connection
             from flagscale_perf.report.server import Feed, Secret, application
         except ImportError as error:
             raise missing(

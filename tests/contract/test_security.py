@@ -24,6 +24,7 @@ NETWORK = {
 SERVERS = (
     "flagscale_perf/sinks/prometheus_server.py",
     "flagscale_perf/cli/serve.py",
+    "flagscale_perf/report/connections.py",
     "flagscale_perf/report/server.py",
     "flagscale_perf/rpc/transport/endpoint.py",
     "flagscale_perf/spine/peers/handover.py",

@@ -19,17 +19,18 @@ from tests.processes.trainer import DEADLINE_S, records_in, steps_in
 
 STEPS = 3000  # more than a batch
 # A writer whose writes below DIRECTORY take so many seconds once records come; what waits for a minute
-# elsewhere waits for PATIENCE here, and an orphan with nothing to save for 0.02 s.
+# elsewhere waits for PATIENCE here from then on, and an orphan with nothing to save for 0.02 s.
 WRITER = """
 import os, sys, time
 from flagscale_perf.perf_logger import make_pipeline
 from flagscale_perf.spine import companion
 from flagscale_perf.writer.process import serve
-directory, delay_s, companion.PATIENCE_S = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+directory, delay_s, patience_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
 companion.ORPHAN_LIMIT_S = companion.ORPHAN_CHECK_S = 0.02
 write = os.write
 def stalled(fd, data):
     if b'"kind":"step"' in bytes(data) and os.readlink(f"/proc/self/fd/{fd}").startswith(directory):
+        companion.PATIENCE_S = patience_s
         time.sleep(delay_s)
     return write(fd, data)
 os.write = stalled
