@@ -73,7 +73,8 @@ class Costs:
                 f"{_ms(told_ns * self._scale)} of the {_ms(spent_ns * self._scale)} that carrying them took"
             )
             return []
-        return costs
+        # What the median does not explain may be the bytes' or the calls', too.
+        return [*costs, CallCost(*(each * spent_ns / told_ns for each in middle))]
 
     def _cost(self, ordered: Mapping[Size, list[float]], share: float, latency_ns: float) -> CallCost:
         """By this quantile of each size's calls; with few sizes, beside what an empty call took."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isclose
 from typing import NamedTuple
 
 from flagscale_perf.analysis.rules import (
@@ -32,6 +33,7 @@ from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 GAIN = "calls in the same time"
 _REQUIREMENT = "the requirement of this log"
 _WORTH = Limit(0.01, "share", "ours: less is not worth a change")
+_SAME = 1e-3  # ends of an interval nearer to one another are one figure
 _WAITS = 3  # times an empty call: what calls through shared memory take beyond it is no transport
 _PLACE = {stage.name: place for place, stage in enumerate(STAGES)}
 
@@ -90,7 +92,7 @@ def _gains(
     """The cost as a share, and what would be gained without it; both as intervals where it is one."""
     whole, wall = case.report.overall.total_ns, case.report.wall_ns
     least, most = (_gain(each, whole) for each in saved)
-    known = saved.least == saved.most
+    known = isclose(saved.least, saved.most, rel_tol=_SAME)
     return replace(
         this.finding(title, list(evidence), GAIN),
         cost_s=saved.most / NS_PER_S,
