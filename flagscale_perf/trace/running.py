@@ -4,6 +4,7 @@ running belongs to.
 
 from __future__ import annotations
 
+import os
 from contextvars import ContextVar
 from typing import Any
 
@@ -49,7 +50,9 @@ class Call:
         self.compute_start_ns: int | None = None
         self.compute_end_ns: int | None = None
         self.has_computed = False
-        self.identity = identity_of(batch, parent)  # now: what a batch says is gone when it comes back
+        # now: what a batch says is gone when it comes back
+        trace_id, training_step = identity_of(batch, parent)
+        self.identity = trace_id or os.urandom(8).hex(), training_step
         self.number = 0  # none taken
         self.is_kept: bool | None = None  # not decided
         self.operations = self.get_ns = self.put_ns = 0

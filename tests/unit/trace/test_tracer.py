@@ -117,6 +117,18 @@ def test_how_long_each_of_several_units_was_waited_for_comes_before_the_operatio
     assert sum(isinstance(record, UnitsRecord) for record in records) == 1
 
 
+def test_a_call_of_a_batch_without_an_id_has_one_of_its_own_and_its_operations_have_it(clock) -> None:
+    tracer, records = traced()
+    for _ in range(2):
+        call = tracer.begin_call("rollout", batch([0]))
+        assert call is not None
+        tracer.end_operation(Operation(GET, call, 0), batch([0]), {}, None)
+        tracer.end_call(call, None)
+    ids = [record.trace_id for record in records if isinstance(record, OperationRecord | CallRecord)]
+    assert ids[0] == ids[1] != ids[2] == ids[3]
+    assert all(ids)
+
+
 def test_a_set_of_fields_is_named_once_and_has_all_of_many(clock) -> None:
     tracer, records = traced()
     many = {f"field {number}": None for number in range(FIELDS_ROOM + 1)}
