@@ -16,10 +16,7 @@ _ENGINE = "autograd::engine::"
 
 
 def exposed(collectives: Sequence[Collective], events: Events, nesting: Nesting) -> list[Collective]:
-    """The same collectives, each with its exposed time. On a device: while no other kernel runs. On the host:
-    the call itself, and then the time up to the operation's end in which the calling thread does nothing that
-    the profiler sees, if it still does nothing at that end: a waiting thread resumes when the operation is
-    over, not before. So a wait begins after the last event before this end. No two waits cover the same time.
+    """The same collectives, each with its exposed time.
 
     On a device: while no kernel of another sort runs. On the host: the call itself, and then the time up to
     the operation's end in which the thread that has called does nothing that the profiler sees, if it still
@@ -42,8 +39,15 @@ def _end_ns(each: Collective) -> int:
     return each.start_ns + each.total_ns
 
 
+def works(events: Events) -> Bools:
+    """Whether each event is an operator that does more than call others and wait: what an autograd function
+    in Python does itself is the latter, as far as anybody can see.
+    """
+    found: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
+    return found
+
+
 def _is_work(name: str) -> bool:
-    """Whether an event of this name is an operator that does more than wait."""
     said = named(name)
     return "::" in name and not name.startswith(_ENGINE) and (said is None or said.role is not Role.WAIT)
 
@@ -72,8 +76,7 @@ class _Host:
 
     def __init__(self, events: Events, nesting: Nesting) -> None:
         self._events, self._end_ns, self._parent = events, events.end_ns, nesting.parent
-        works = [_is_work(name) for name in events.names]
-        self._works: Bools = events.marked(works) & (events.scope == _FUNCTION)
+        self._works = works(events)
         self._threads: dict[int, tuple[Ints, Ints, Ints]] = {}
         self._waited_until: dict[int, int] = {}
 

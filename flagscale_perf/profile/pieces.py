@@ -10,6 +10,7 @@ import numpy as np
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.events import Bools, Events, Ints
+from flagscale_perf.profile.overlap import works
 from flagscale_perf.profile.records import Sort
 
 
@@ -33,8 +34,6 @@ class Pieces:
     @classmethod
     def of(cls, events: Events, places: Attribution, is_collective: Bools) -> Pieces:
         """The pieces of the step's thread, and of the backward's where that runs on threads of its own.
-        `is_collective`: mask of events that are a collective, or call one. Raises ValueError if the step has
-        no range.
 
         `is_collective`: events that are a collective, or call one. Raises ValueError without a step's range.
         """
@@ -120,11 +119,14 @@ def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution,
 
 
 def _waiting(pieces: Pieces, events: Events, is_async: Bools) -> Pieces:
-    """Time in Python that ends with a collective on another thread: until then the step waited for it."""
+    """Time in Python that ends with a collective on another thread: until then the step waited for it.
+    Python is what is outside of operators, and inside of an autograd function.
+    """
     collectives = np.flatnonzero(is_async)
     if not len(collectives):
         return pieces
-    host = np.flatnonzero((pieces.sort == Sort.HOST) & (pieces.duration_ns > 0))
+    is_python = (pieces.sort == Sort.OPERATOR) & ~works(events)[pieces.owner] | (pieces.sort == Sort.HOST)
+    host = np.flatnonzero(is_python & (pieces.duration_ns > 0))
     host = host[np.argsort(pieces.start_ns[host], kind="stable")]
     ends = events.end_ns[collectives]
     place = np.searchsorted(pieces.start_ns[host], ends, side="right") - 1

@@ -12,6 +12,8 @@ from statistics import median
 
 import pytest
 
+from tests.function_waits import LATE_S
+from tests.gloo_ranks import two_ranks
 from tests.planted_waits import MS, pipelines, stragglers, truth
 
 ALL, SOME = (1, 2, 4, 8, 16), (1, 2, 16)  # numbers of microbatches
@@ -62,3 +64,14 @@ def test_the_truth_is_the_textbooks_where_stages_take_equally_long() -> None:
     first, second, third = [1, 1, 1, 2, 1, 2, 2, 2], [1, 1, 2, 1, 2, 1, 2, 2], [1, 2] * 4
     assert truth([first, second, third], 4)[0] == 6
     assert truth([first, second, third], 4)[2] == 2
+
+
+def test_collectives_inside_of_autograd_functions_are_communication(tmp_path: Path) -> None:
+    """In the step's parts and as exposed time, to 10 % of what the calls took by the callers' own clocks."""
+    for rank, each in enumerate(two_ranks("tests.function_waits", tmp_path)):
+        assert len(each["took_ns"]) == len(each["exposed_ns"]) == 2
+        took_ns = sum(each["took_ns"])
+        if rank == 0:  # which waits for the other one
+            assert took_ns > 2 * LATE_S * 0.9e9
+            assert each["communication_ns"] == pytest.approx(took_ns, rel=0.1)
+            assert sum(each["exposed_ns"]) == pytest.approx(took_ns, rel=0.1)

@@ -69,6 +69,25 @@ def test_python_that_a_collective_ends_was_waiting_for_it() -> None:
     assert sum(found.values()) == 200
 
 
+def test_a_function_of_autograd_waits_as_python_does() -> None:
+    """Megatron's tensor parallelism calls its collectives in functions, forward and backward."""
+    found = cut(
+        [
+            step(300),
+            Event("_Reduce", 10, 90),
+            Event("c10d::allreduce_", 20, 25),
+            Event("gloo:all_reduce", 24, 70, thread=2, is_async=True),
+            node("_CopyBackward", 100, 200),
+            Event("_CopyBackward", 105, 195),
+            Event("c10d::allreduce_", 110, 115),
+            Event("gloo:all_reduce", 112, 180, thread=2, is_async=True),
+        ]
+    )
+    assert found["COMMUNICATION", "gloo:all_reduce"] == 45 + 65
+    assert found["OPERATOR", "_Reduce"] == 80 - 5 - 45
+    assert sum(found.values()) == 300
+
+
 def test_the_backward_on_a_thread_of_its_own_is_not_counted_as_waiting_too() -> None:
     found = cut(
         [
