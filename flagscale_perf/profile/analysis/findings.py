@@ -10,6 +10,7 @@ from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.spread import FEW_STEPS, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
+from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
@@ -49,20 +50,23 @@ def _ranks(case: ProfileCase) -> int:
 
 
 @rule(
-    limits={"wait": Limit(0.02, "share", "ours: of a step, that the other ranks wait for one")},
+    limits={
+        "wait": Limit(0.02, "share", "ours: of a step, that the other ranks wait for this one alone"),
+        "steps": Limit(0.75, "share", "ours: of the steps, those in which they wait for it most"),
+    },
     causes=["more work on that rank, or a slower or shared processor", "its input comes later"],
     changes=[Change([], "look at this rank's rows before the collective: the network is not the cause")],
 )
 def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
-    """The other ranks wait for one rank in collectives."""
+    """The other ranks wait for one rank in collectives and do nothing else, and not for each in turn."""
     books, found = case.report.whole, []
     if books is None or not books.total:
         return []
     for late in case.report.communication.lates:
         steps, others = books.steps, max(1, _ranks(case) - 1)
-        each_ns = late.waits_ns / steps / others
+        each_ns = late.alone_ns / steps / others
         share = each_ns / books.total
-        if not this.exceeds(share, "wait"):
+        if not this.exceeds(share, "wait") or not this.exceeds(late.alone_steps, "steps"):
             continue
         words = (
             f"of a step, {each_ns / NS_PER_MS:.3f} ms on each other rank; last in {late.lasts} of"
@@ -75,7 +79,7 @@ def late_rank(this: ProfileRule, case: ProfileCase) -> list[Finding]:
 
 
 @rule(
-    limits={"transfer": Limit(0.1, "share", "ours: of a step, without waiting")},
+    limits={"transfer": Limit(0.1, "share", "ours: of a step, without waiting and what compute hides")},
     causes=["links are slow for the bytes that are sent", "many small operations"],
     changes=[
         Change([], "overlap it with compute, or send less: fewer tensor-parallel ranks, larger batches")
@@ -86,15 +90,22 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     books = case.report.whole
     if books is None or not books.total:
         return None
-    whole = sum(one.transfer_ns for one in case.report.communication.waits)
+    whole = sum(map(_exposed_transfer_ns, case.report.communication.waits))
     each_ns = whole / max(1, _ranks(case)) / books.steps
     if not this.exceeds(each_ns / books.total, "transfer"):
         return None
-    words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers, whether overlapped or not"
+    words = f"of a step: {each_ns / NS_PER_MS:.3f} ms in transfers that nothing hides"
     share = each_ns / books.total
     return _takes(this, books, "Transfers take a large part of a step", each_ns, [
         this.broke(words, share, "transfer")
     ])  # fmt: skip
+
+
+def _exposed_transfer_ns(waits: Waits) -> int:
+    """All of it where nobody knows what hides it."""
+    if waits.exposed_ns is None or waits.exposed_wait_ns is None:
+        return waits.transfer_ns
+    return max(0, waits.exposed_ns - waits.exposed_wait_ns)
 
 
 @rule(

@@ -55,7 +55,10 @@ class Late(NamedTuple):
         phase, module: where it is when it comes, most often.
         lasts: how often it came last, of `operations`.
         late_ns: how much later than the one before it, together.
-        waits_ns: what the others have waited in these operations, together.
+        waits_ns: what the others have waited in these operations and done nothing else, together.
+        alone_ns: of that, what is beyond the waiting for any other rank in the same step: ranks that are late
+            in turns, as on a busy machine, have next to none.
+        alone_steps: share of the steps in which there is any.
         worst: the operation in which it came latest.
     """
 
@@ -66,6 +69,8 @@ class Late(NamedTuple):
     operations: int
     late_ns: int
     waits_ns: int
+    alone_ns: int
+    alone_steps: float
     worst: Operation
 
 
@@ -214,16 +219,33 @@ def lates_of(operations: Iterable[Operation]) -> list[Late]:
         if operation.late_ns is not None and operation.operation not in POINT_TO_POINT:
             count += 1
             found[next(side.rank for side in operation.sides if side.is_last)].append(operation)
-    made = [_late(rank, each, count) for rank, each in found.items()]
+    steps = _waits_by_step(found)
+    made = [_late(rank, each, count, steps) for rank, each in found.items()]
     return sorted(made, key=lambda late: -late.waits_ns)
 
 
-def _late(rank: int, last: Sequence[Operation], count: int) -> Late:
+Steps = Mapping[tuple[int, int], Mapping[int, int]]  # (window, step) -> rank -> waiting of others for it
+
+
+def _waits_by_step(lasts: Mapping[int, Sequence[Operation]]) -> Steps:
+    found: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+    for rank, operations in lasts.items():
+        for operation in operations:
+            side = operation.sides[0]
+            found[side.window, side.step][rank] += sum(map(_waited, operation.sides))
+    return found
+
+
+def _late(rank: int, last: Sequence[Operation], count: int, steps: Steps) -> Late:
     weights: Counter[tuple[str, str]] = Counter()
     for operation in last:
         side = next(side for side in operation.sides if side.is_last)
         weights[side.phase, side.module] += operation.late_ns or 0
     (phase, module), _ = weights.most_common(1)[0]
+    alone_ns = [
+        waits.get(rank, 0) - max((ns for other, ns in waits.items() if other != rank), default=0)
+        for waits in steps.values()
+    ]
     return Late(
         rank=rank,
         phase=phase,
@@ -231,7 +253,9 @@ def _late(rank: int, last: Sequence[Operation], count: int) -> Late:
         lasts=len(last),
         operations=count,
         late_ns=sum(operation.late_ns or 0 for operation in last),
-        waits_ns=sum(side.wait_ns or 0 for operation in last for side in operation.sides),
+        waits_ns=sum(_waited(side) for operation in last for side in operation.sides),
+        alone_ns=max(0, sum(alone_ns)),
+        alone_steps=sum(ns > 0 for ns in alone_ns) / len(alone_ns),
         worst=max(last, key=lambda operation: operation.late_ns or 0),
     )
 

@@ -147,9 +147,33 @@ def test_too_few_steps_to_tell_are_said(profile: Profile, found: ProfileReport) 
 
 
 def test_transfers_that_are_no_waiting(found: ProfileReport) -> None:
-    slow = [one._replace(transfer_ns=2 * one.transfer_ns) for one in found.communication.waits]
-    judged = judge(replace(found, communication=replace(found.communication, waits=slow)))
-    assert [one.name for one in judged.findings] == ["transfers", "late_rank"]
+    def names(exposed: int) -> list[str]:
+        slow = [
+            one._replace(
+                transfer_ns=2 * one.transfer_ns,
+                exposed_ns=(one.exposed_wait_ns or 0) + exposed * 2 * one.transfer_ns,
+            )
+            for one in found.communication.waits
+        ]
+        judged = judge(replace(found, communication=replace(found.communication, waits=slow)))
+        return [one.name for one in judged.findings]
+
+    assert names(1) == ["transfers", "late_rank"]
+    assert names(0) == ["late_rank"]  # those that compute hides cost nothing
+
+
+@pytest.mark.parametrize(
+    ("alone_share", "steps", "is_named"), [(1.0, 1.0, True), (0.0, 0.5, False), (1.0, 0.7, False)]
+)
+def test_ranks_that_are_late_in_turns_are_not_accused(
+    found: ProfileReport, alone_share: float, steps: float, is_named: bool
+) -> None:
+    lates = [
+        late._replace(alone_ns=round(alone_share * late.waits_ns), alone_steps=steps)
+        for late in found.communication.lates
+    ]
+    judged = judge(replace(found, communication=replace(found.communication, lates=lates)))
+    assert ("late_rank" in [one.name for one in judged.findings]) == is_named
 
 
 def test_books_that_do_not_close(tmp_path: Path) -> None:

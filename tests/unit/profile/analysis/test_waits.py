@@ -42,10 +42,17 @@ def test_one_line_for_a_ranks_operations_of_one_sort() -> None:
     assert [(late.rank, late.phase, late.module, late.lasts, late.operations) for late in lates] == [
         (1, "forward", "layers.0", 1, 2), (0, "forward", "layers.0", 1, 2),
     ]  # fmt: skip
-    assert [(late.late_ns, late.waits_ns, late.worst.sequence) for late in lates] == [
-        (300, 300, 5),
-        (100, 100, 6),
+    assert [(late.late_ns, late.waits_ns, late.alone_ns, late.worst.sequence) for late in lates] == [
+        (300, 300, 200, 5),
+        (100, 100, 0, 6),
     ]
+
+
+def test_waiting_that_compute_hides_is_none() -> None:
+    """Rank 1 comes 300 late; rank 0 works until 60 before its operation ends."""
+    early = {**collective(100, 500), "exposed_ns": 60}
+    (late,) = lates_of(operations_of(job([early], [collective(400, 200)])))
+    assert (late.rank, late.late_ns, late.waits_ns) == (1, 300, 0)
 
 
 def test_the_bubble_of_two_stages() -> None:
