@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flagscale_perf.spine.errors import PerfError
-from flagscale_perf.spine.files import make_directory, replace_file
+from flagscale_perf.spine.files import make_directory, open_regular, replace_file
 from flagscale_perf.spine.session import COLUMNS_PREFIX, COLUMNS_SUFFIX
 
 MOST_BYTES = 256 << 20  # of one process, in all of its files
@@ -132,13 +132,26 @@ def read_calls(path: Path) -> Calls:
             f"{path.name!r} is not a file of operators' runs: its name begins with {COLUMNS_PREFIX!r}"
         )
     try:
-        with np.load(path, allow_pickle=False) as found:
-            names = bytes(found["names"]).decode().split("\n")
-            columns = {name: found[name] for name in COLUMNS}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError) as error:
+        with open(open_regular(path), "rb") as file, zipfile.ZipFile(file) as packed:
+            names = bytes(_column(packed, "names", np.uint8)).decode().split("\n")
+            columns = {name: _column(packed, name, dtype) for name, dtype in COLUMNS.items()}
+        texts = [columns[name] for name in ("part", "module", "op")]
+        if len({len(column) for column in columns.values()}) != 1 or any(
+            len(one) and not 0 <= one.min() <= one.max() < len(names) for one in texts
+        ):
+            raise ValueError("its columns do not fit each other")
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile, NotImplementedError, MemoryError) as error:
         raise PerfError(f"{path}: the runs of operators cannot be read ({error})") from None
-    sizes = {len(column) for column in columns.values()}
-    texts = [columns[name] for name in ("part", "module", "op")]
-    if len(sizes) != 1 or any(len(one) and not 0 <= one.min() <= one.max() < len(names) for one in texts):
-        raise PerfError(f"{path}: the runs of operators cannot be read (its columns do not fit each other)")
     return Calls(names, columns)
+
+
+def _column(packed: zipfile.ZipFile, name: str, dtype: Any) -> NDArray[Any]:
+    """As `_packed` writes it, so no larger than the file. Raises ValueError for anything else, KeyError."""
+    member = packed.getinfo(f"{name}.npy")
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed, which no file of ours is")
+    with packed.open(member) as file:
+        found: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    if found.ndim != 1 or found.dtype != dtype:
+        raise ValueError(f"{name} has {found.ndim} dimensions of {found.dtype}")
+    return found

@@ -115,7 +115,12 @@ def as_table(block: Waterfall | Boxes) -> Table:
         values = {part.label: part.value for part in lane.parts}
         times = [*([lane.start] if is_in_time else []), *(values.get(name) for name in names)]
         rows.append((lane.label, *(Quantity(time, "", 3) for time in times), *lane.cells))
-    head = ("", *(["at"] if is_in_time else []), *names, *[""] * max(len(lane.cells) for lane in block.lanes))
+    head = (
+        "",
+        *(["at"] if is_in_time else []),
+        *names,
+        *[""] * max((len(lane.cells) for lane in block.lanes), default=0),
+    )
     return Table(head, rows, len(head) - 1, title)
 
 

@@ -198,7 +198,8 @@ def sums_of(profile: Profile) -> dict[str, PhaseSums]:
                 books[number] = _books(steps, sum(cell.self_ns for cell in own))
                 cells += own
         titles = {number: profile.ranks[number].title for number in books}
-        made[phase] = PhaseSums(phase, cells, books, titles)
+        if books:
+            made[phase] = PhaseSums(phase, cells, books, titles)
     return made
 
 

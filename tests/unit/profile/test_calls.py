@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -81,4 +83,31 @@ def test_columns_that_do_not_fit_each_other(tmp_path: Path) -> None:
     columns["op"][1] = 5  # there are two names
     np.savez(path, names=np.frombuffer(b"\nm", np.uint8), **columns)
     with pytest.raises(PerfError, match="its columns do not fit each other"):
+        read_calls(path)
+
+
+def _saved(path: Path, column: object, compressed: bool = False) -> None:
+    save = np.savez_compressed if compressed else np.savez
+    names = np.frombuffer(b"a", np.uint8)
+    with path.open("wb") as file:
+        save(file, names=names, **{name: np.array(column, dtype) for name, dtype in COLUMNS.items()})
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (os.mkfifo, "is not a regular file"),
+        (lambda path: _saved(path, [0], compressed=True), "names is compressed"),
+        (lambda path: _saved(path, [[0]]), "step has 2 dimensions of int32"),
+        (lambda path: _saved(path, 0), "step has 0 dimensions of int32"),
+        (lambda path: np.save(path.open("wb"), np.zeros(3)), "is not a zip file"),
+    ],
+    ids=["a pipe", "compressed", "a matrix", "a number", "an array"],
+)
+def test_what_is_no_file_of_ours_is_refused_unread(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
+    path = tmp_path / "perf_calls_x.npz"
+    make(path)
+    with pytest.raises(PerfError, match=said):
         read_calls(path)

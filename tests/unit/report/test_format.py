@@ -81,3 +81,7 @@ def test_pictures_in_figures() -> None:
         ["", "low", "25 %", "median", "75 %", "high"],
         ["send", "1.000", "2.000", "3.000", "4.000", "5.000"],
     ]
+
+
+def test_a_picture_of_nothing_is_an_empty_table() -> None:
+    assert as_table(Waterfall("k", "A layer", "ms", [], 0.0)).rows == []
