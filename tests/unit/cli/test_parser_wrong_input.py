@@ -78,8 +78,7 @@ runs logs --format png
 runs logs -o runs.png
 runs logs -o nowhere/runs.html
 serve
-serve nowhere
-serve empty
+serve nowhere/deeper
 serve logs --port two
 serve logs --prot 80
 flops
