@@ -49,6 +49,9 @@ class _Batch:
 class Drain:
     """Takes records from a ring until its producer has closed it or is gone, then finishes the session's
     files. What the disk refuses stays in the ring and is tried again.
+
+    Attributes:
+        patience_s: at the end, without anything written, until what is left is saved elsewhere.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Drain:
         self._notices = Notices(ring, task.anchor, self._journal)
         self._session: Session | None = None
         self._rescuing, self._is_rescued = threading.Lock(), False
+        self.patience_s = PATIENCE_S
         self._earlier = NOTHING
         self._batch: _Batch | None = None
         self._batches = 0  # that are in the run file
@@ -213,7 +217,7 @@ class Drain:
             self._batch = None
 
     def _finish(self, wait: Callable[[float], None]) -> None:
-        if self._insist(self._save, wait, PATIENCE_S):
+        if self._insist(self._save, wait, self.patience_s):
             if not self._earlier.has_ended:  # where it has, the writer before this one died after it
                 self._journal.waiting += self._journal.recorded(self._instrument.close(self._ring.dropped))
                 self._notices.anchor()

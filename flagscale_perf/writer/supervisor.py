@@ -18,7 +18,7 @@ from flagscale_perf.spine.companion import PATIENCE_S
 from flagscale_perf.spine.errors import traceback_lines
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.console import Console, complain
-from flagscale_perf.writer.drain import RESCUED, Drain
+from flagscale_perf.writer.drain import FINISH_LIMIT_S, RESCUED, Drain
 from flagscale_perf.writer.instrument import MakeInstrument
 from flagscale_perf.writer.losses import Outcome
 from flagscale_perf.writer.messages import Stray
@@ -184,7 +184,9 @@ class Supervisor:
     def _run_here(self) -> None:
         """The writer's work on this thread."""
         instrument = self._make_instrument(self._task, None)
-        Drain(self._ring, self._task, instrument, self._console.show).run(self._pause, lambda: False)
+        drain = Drain(self._ring, self._task, instrument, self._console.show)
+        drain.patience_s = FINISH_LIMIT_S  # it does not outlive this process
+        drain.run(self._pause, lambda: False)
 
     def _pause(self, seconds: float) -> None:
         if self._ending.is_set():

@@ -1,4 +1,4 @@
-"""Histories of samples."""
+"""A put begins a new life of a sample or goes on with the one it has, as clears, functions and gets tell."""
 
 from __future__ import annotations
 
