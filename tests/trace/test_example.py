@@ -77,8 +77,9 @@ def test_a_get_is_linked_to_those_who_made_its_batch(spans: list[TraceSpan]) -> 
     linked = {
         title_of(span): {titles[link] for link in span.links} for span in spans if span.kind == "consumer"
     }
-    assert linked["RewardWorker"] == {"train.py", "RolloutWorker"}
-    assert linked["ActorWorker"] == {"train.py", "RolloutWorker", "RewardWorker", "ReferenceWorker"}
+    # by the fields that the example's stages get: rewards become advantages in train.py
+    assert linked["RewardWorker"] == {"RolloutWorker"}
+    assert linked["ActorWorker"] == {"train.py", "RolloutWorker", "ReferenceWorker"}
     assert all(span.links for span in spans if span.kind == "consumer")
 
 
