@@ -25,10 +25,12 @@ GATHER_S = 0.2  # for the others of a writer that died: their rings say which se
 
 
 def serve(make_instrument: MakeInstrument) -> None:
-    """Reads its task from stdin and drains the ring until its producer has closed it or is gone."""
+    """Reads its task from the descriptor that its command line names, and drains the ring until its producer
+    has closed it or is gone.
+    """
     companion.settle()
-    with open(0, "rb", buffering=0, closefd=False) as stdin:
-        task, ring_fd = decode(stdin.readline())
+    with open(int(sys.argv[1]), "rb") as file:
+        task, ring_fd = decode(file.readline())
 
     def is_orphan() -> bool:
         """Whether the measured process is gone."""

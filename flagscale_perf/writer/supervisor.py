@@ -122,11 +122,20 @@ class Supervisor:
             return False
         last_words = ""
         try:
-            with companion.start(
-                self._module, pass_fds=(fd,), stdin=PIPE, stdout=PIPE, stderr=STDOUT
-            ) as writer:
+            with self._task.handed_over(fd) as task_fd:
+                writer = companion.start(
+                    self._module,
+                    str(task_fd),
+                    pass_fds=(fd, task_fd),
+                    stdin=PIPE,
+                    stdout=PIPE,
+                    stderr=STDOUT,
+                )
+            with writer:
                 try:
-                    self._brief(writer, fd)
+                    self._set_writer(writer)
+                    if self._ending.is_set():
+                        self._wake()
                     last_words = self._follow(writer)
                 finally:
                     self._set_writer(None)  # before its pipes are closed
@@ -162,14 +171,6 @@ class Supervisor:
         """Prints it now and lets the next writer record it."""
         self._task.notes.append(trouble)
         complain(f"flagscale_perf: {trouble}")
-
-    def _brief(self, writer: subprocess.Popen[bytes], ring_fd: int) -> None:
-        if writer.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has died; its last words say why
-                writer.stdin.write(self._task.encode(ring_fd))
-        self._set_writer(writer)
-        if self._ending.is_set():
-            self._wake()
 
     def _set_writer(self, writer: subprocess.Popen[bytes] | None) -> None:
         with self._lock:

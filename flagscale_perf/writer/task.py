@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +62,16 @@ class WriterTask:
         content = asdict(self) | {"directory": str(self.directory), "ring_fd": ring_fd}
         return (dump(content) + "\n").encode()
 
+    @contextmanager
+    def handed_over(self, ring_fd: int) -> Iterator[int]:
+        """A descriptor with `encode`'s line, to be inherited: a writer process has its task from its start,
+        even where this process is killed the moment after.
+        """
+        with open(os.memfd_create("flagscale_perf_task"), "wb") as file:
+            file.write(self.encode(ring_fd))
+            file.seek(0)  # which writes it; both processes share the position
+            yield file.fileno()
+
     def in_process(self) -> WriterTask:
         """The same for a process that is the writer's own."""
         return replace(self, may_serve=True)
@@ -81,7 +92,7 @@ class Parent(NamedTuple):
 
 
 class Briefing(NamedTuple):
-    """What a writer process reads from its stdin."""
+    """What a writer process is given."""
 
     task: WriterTask
     ring_fd: int

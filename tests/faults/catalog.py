@@ -112,7 +112,7 @@ DISK = (
     Fault("writes never return, 2 ranks", "file calls from iteration 10 on never return", TWO_RANKS, at=10,
           act=do.fails_now(block_ms=-1), loses=LATER, says=STILL, lines=2),
     Fault("writes never return, loop", "file calls from iteration 100 on never return", LOOP, at=100,
-          act=do.fails_now(block_ms=-1), loses=LATER, says=STILL, lines=2, short=True),
+          act=do.fails_now(block_ms=-1), loses=LATER, says=STILL, lines=2),
     Fault("nothing ever opens", "the first file call never returns", LOOP, prepare=do.fails(block_ms=-1),
           loses=ALL, says=STILL, lines=2),
     Fault("log rotated on a full disk",

@@ -1,7 +1,10 @@
-"""A real writer process whose trainer is gone and whose disk takes its time, or never answers again."""
+"""A real writer process whose trainer is killed: as it is started, or with a disk that takes its time or
+never answers again. No record is lost.
+"""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +18,7 @@ from flagscale_perf.spine.records import RunEnd
 from flagscale_perf.spine.ring import Ring
 from flagscale_perf.writer.task import WriterTask
 from tests.fakes import make_facts, make_header, make_step
+from tests.processes.flagscale import wait_until
 from tests.processes.trainer import DEADLINE_S, records_in, steps_in
 
 STEPS = 3000  # more than a batch
@@ -25,7 +29,7 @@ import os, sys, time
 from flagscale_perf.perf_logger import make_pipeline
 from flagscale_perf.spine import companion
 from flagscale_perf.writer.process import serve
-directory, delay_s, patience_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+directory, delay_s, patience_s = sys.argv[2], float(sys.argv[3]), float(sys.argv[4])
 companion.ORPHAN_LIMIT_S = companion.ORPHAN_CHECK_S = 0.02
 write = os.write
 def stalled(fd, data):
@@ -52,13 +56,15 @@ def written(ring: Ring, directory: Path, delay_s: float, patience_s: float) -> s
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     task = WriterTask.of(make_header().config, asdict(make_facts()), str(directory / "logs"), None)
-    command = [sys.executable, "-c", WRITER, str(directory / "logs"), str(delay_s), str(patience_s)]
     environment = {"TMPDIR": str(directory), "PYTHONPATH": companion._PACKAGE_ROOT}
     assert ring.fd is not None
-    return subprocess.run(
-        command, input=replace(task, pid=gone.pid).encode(ring.fd), pass_fds=(ring.fd,), env=environment,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    with replace(task, pid=gone.pid).handed_over(ring.fd) as task_fd:
+        words = [str(task_fd), str(directory / "logs"), str(delay_s), str(patience_s)]
+        return subprocess.run(
+            [sys.executable, "-c", WRITER, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, pass_fds=(ring.fd, task_fd), env=environment, check=False,
+            timeout=DEADLINE_S,
+        )  # fmt: skip
 
 
 def test_a_disk_that_stalls_after_the_trainers_death_costs_no_record(ring: Ring, tmp_path: Path) -> None:
@@ -74,3 +80,40 @@ def test_what_a_disk_never_takes_is_saved_below_tmpdir(ring: Ring, tmp_path: Pat
     assert isinstance(records_in(directory)[-1], RunEnd)
     assert directory.stat().st_mode & 0o777 == 0o700
     assert f"{tmp_path}/logs takes no more: what waited is in {directory}" in result.stdout.decode()
+
+
+# Killed when its writer process has just been made, and nothing else has been done with it.
+KILLED_AT_START = """
+import os, signal, sys, threading
+from dataclasses import asdict
+from flagscale_perf import perf_logger
+from flagscale_perf.spine import companion
+from flagscale_perf.spine.ring import Ring
+from flagscale_perf.writer.console import Console
+from flagscale_perf.writer.supervisor import Supervisor
+from flagscale_perf.writer.task import WriterTask
+from tests.fakes import make_facts, make_header, make_step
+start = companion.start
+def start_and_die(*words, **options):
+    start(*words, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+companion.start = start_and_die
+ring = Ring.create()
+for number in range(1, 4):
+    ring.put(make_step(number))
+task = WriterTask.of(make_header().config, asdict(make_facts()), sys.argv[1], None)
+Supervisor(ring, task, perf_logger.__name__, perf_logger.make_pipeline, Console(print, False)).start()
+threading.Event().wait()
+"""
+
+
+def has_ended(directory: Path) -> bool:
+    return any(directory.glob("*.jsonl")) and isinstance(records_in(directory)[-1], RunEnd)
+
+
+def test_a_trainer_killed_as_its_writer_starts_loses_no_record(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED_AT_START, str(tmp_path)]
+    killed = subprocess.run(command, env={"PYTHONPATH": companion._PACKAGE_ROOT}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    wait_until(lambda: has_ended(tmp_path), "the run's end")
+    assert steps_in(tmp_path) == [1, 2, 3]

@@ -171,10 +171,10 @@ def connected(hello: Hello) -> str:
 
 
 def _above(latency_ns: int) -> str:
-    """The next of 1, 2, 5, 10 ... ms above it, from 0.01 ms on."""
+    """The next of 1, 2, 5, 10 ... ms above it as it is printed, in microseconds; from 0.01 ms on."""
     bound, steps = 10_000, (2, 2.5, 2)
     place = 0
-    while bound <= latency_ns:
+    while bound <= round(latency_ns, -3):
         bound = int(bound * steps[place % 3])
         place += 1
     return f"{bound / _NS_PER_MS:g}ms"
