@@ -95,5 +95,11 @@ def test_sigterm_to_the_torchrun_agent(tmp_path):
 
 
 def wait_for_summary(directory, reason):
-    """The writer outlives a killed worker by seconds: wait for its last record, not for a time."""
-    fs.wait_until(lambda: bool(fs.records(directory, "end")), f"the run file's last record ({reason})")
+    """The writer outlives a killed worker by seconds: wait for the last thing it writes, not for a time."""
+    fs.wait_until(lambda: has_ended(directory), f"the summary of a run that has ended ({reason})")
+
+
+def has_ended(directory):
+    if not fs.records(directory, "end"):
+        return False
+    return fs.summary(directory)["session_info"]["end_reason"] != "running"
