@@ -4,6 +4,7 @@ running belongs to.
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextvars import ContextVar
 from typing import Any
@@ -52,7 +53,7 @@ class Call:
         self.has_computed = False
         # now: what a batch says is gone when it comes back
         trace_id, training_step = identity_of(batch, parent)
-        self.identity = trace_id or os.urandom(8).hex(), training_step
+        self.identity = trace_id or new_id(), training_step
         self.number = 0  # none taken
         self.is_kept: bool | None = None  # not decided
         self.operations = self.get_ns = self.put_ns = 0
@@ -74,6 +75,7 @@ class Operation:
         "coded_ns",
         "decode_ns",
         "fields",
+        "identity",
         "kind",
         "notify_ns",
         "open_units",
@@ -97,6 +99,7 @@ class Operation:
         self.kind = kind
         self.call = call
         self.start_ns = start_ns
+        self.identity: tuple[str, int | None] | None = None  # trace id and step, once they are asked for
         self.total_ns = 0
         self.fields: tuple[str, ...] = ()
         self.size_bytes: int | None = None
@@ -144,6 +147,21 @@ _STEP: ContextVar[int | None] = ContextVar("flagscale_perf_step", default=None)
 def step(number: int) -> None:
     """Sets the training step of everything that follows, for batches that do not carry one."""
     _STEP.set(number)
+
+
+def new_id() -> str:
+    """A trace id that no other process makes, nor this one again."""
+    return f"{_ids_begin}{next(_id_numbers):04x}"
+
+
+def _begin_ids() -> None:
+    global _ids_begin, _id_numbers
+    _ids_begin, _id_numbers = os.urandom(6).hex(), itertools.count()
+
+
+_ids_begin, _id_numbers = "", itertools.count()
+_begin_ids()
+os.register_at_fork(after_in_child=_begin_ids)
 
 
 def identity_of(batch: Any, call: Call | None) -> tuple[str, int | None]:

@@ -32,7 +32,18 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
 )
-from flagscale_perf.trace.running import CALL, CLEAR, GET, OPERATION, PUT, Call, Clear, Operation, identity_of
+from flagscale_perf.trace.running import (
+    CALL,
+    CLEAR,
+    GET,
+    OPERATION,
+    PUT,
+    Call,
+    Clear,
+    Operation,
+    identity_of,
+    new_id,
+)
 from flagscale_perf.trace.sampling import Sampling
 
 
@@ -100,7 +111,10 @@ class Tracer:
         operation = Operation(kind, CALL.get(), monotonic_ns())
         OPERATION.set(operation)
         if self._detail:
-            self._begun(Begun(kind), operation, operation.start_ns, batch, partition)
+            try:
+                self._begin_operation(operation, batch, partition)
+            except Exception as failure:
+                fail(failure)
         return operation
 
     def stamp(self, batch: Any) -> None:
@@ -111,7 +125,7 @@ class Tracer:
         if not self.options.stamp or operation is None or operation.kind != PUT:
             return
         try:
-            stamp(batch, identity_of(batch, operation.call)[0] or os.urandom(16).hex())
+            stamp(batch, (operation.identity or identity_of(batch, operation.call))[0] or new_id())
         except Exception as failure:
             fail(failure)
 
@@ -159,20 +173,35 @@ class Tracer:
         except Exception as failure:
             fail(failure)
 
-    def _begun(
-        self, begun: Begun, what: Call | Operation, at_ns: int, batch: Any = None, partition: str = ""
-    ) -> None:
-        """Records that something has begun. Of a sample it is only known at the end whether it is kept."""
+    def _begin_operation(self, operation: Operation, batch: Any, partition: str) -> None:
+        """Records that the operation has begun. Costs as little as its end may: both are made each time."""
+        call = operation.call
+        trace_id, training_step = identity_of(batch, call)
+        trace_id = trace_id or new_id()
+        operation.identity = trace_id, training_step
+        if not self._keeps_all:
+            return
+        if not partition and batch is not None and batch.partition_ids:
+            partition = batch.partition_ids[0]
+        names, start_ns = self._names, operation.start_ns
+        function_name = 0 if call is None else names.get(call.function) or self._name(call.function)
+        partition_name = (names.get(partition) or self._name(partition)) if partition else 0
+        self._put(
+            tuple_of(StartRecord, (
+                0, operation.kind, start_ns, start_ns, function_name, partition_name, trace_id,
+            ))
+        )  # fmt: skip
+
+    def _begun(self, begun: Begun, call: Call, at_ns: int) -> None:
+        """Records that a stage of a call has begun. Of a sample it is only known at the end whether it is
+        kept.
+        """
         if not self._keeps_all:
             return
         try:
-            call, identity = (what, what.identity) if isinstance(what, Call) else (what.call, None)
-            partitions = getattr(what.batch if isinstance(what, Call) else batch, "partition_ids", None)
-            partition = partition or (partitions[0] if partitions else "")
-            trace_id = (identity or identity_of(batch, call))[0]
-            function_name = 0 if call is None else self._name(call.function)
-            partition_name = self._name(partition) if partition else 0
-            self._put(StartRecord(0, begun, what.start_ns, at_ns, function_name, partition_name, trace_id))
+            partitions = getattr(call.batch, "partition_ids", None)  # a batch of keys has none
+            names = self._name(call.function), self._name(partitions[0]) if partitions else 0
+            self._put(StartRecord(0, begun, call.start_ns, at_ns, *names, call.identity[0]))
         except Exception as failure:
             fail(failure)
 
@@ -193,7 +222,7 @@ class Tracer:
             if not weight:
                 return
         call, names, unit = operation.call, self._names, operation.slowest_unit
-        trace_id, training_step = identity_of(batch, call)
+        trace_id, training_step = operation.identity or identity_of(batch, call)
         call_number = 0 if call is None or not self._trace else self._number_of(call, (partition, first))
         partition_name = names.get(partition) or self._name(partition)
         error_name = 0 if error is None else self._name(type(error).__name__)
@@ -301,8 +330,11 @@ class Tracer:
         return number
 
     def _put_units(self, number: int, waits: Sequence[tuple[str, int]]) -> None:
-        pairs = [(self._name(unit), wait_ns) for unit, wait_ns in waits[: UNITS_ROOM // 2]]
-        self._put(UnitsRecord(0, number, tuple(itertools.chain.from_iterable(pairs))))
+        names = self._names
+        held: list[int] = []
+        for unit, wait_ns in waits[: UNITS_ROOM // 2]:
+            held += (names.get(unit) or self._name(unit), wait_ns)
+        self._put(tuple_of(UnitsRecord, (0, number, tuple(held))))
 
     def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
         for part, is_cut in _parts_of(ranges, RANGES_ROOM):

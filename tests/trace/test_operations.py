@@ -8,7 +8,7 @@ import ray
 import torch
 from tensordict import TensorDict
 
-from flagscale_perf.trace.records import ONE, ClearRecord, Kind, OperationRecord
+from flagscale_perf.trace.records import ONE, ClearRecord, Kind, OperationRecord, StartRecord
 from tests.trace.tracing import traced
 
 
@@ -40,7 +40,9 @@ def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
     assert (put.first_row, put.last_row) == (first, first + 63)
     assert (get.first_row, get.last_row) == (first, first + 31)
     assert {names[put.partition], names[get.partition]} == {"operations"}
-    assert (put.call, put.error, put.weight_milli, put.trace_id, put.step) == (0, 0, ONE, "", None)
+    assert (put.call, put.error, put.weight_milli, put.step) == (0, 0, ONE, None)
+    assert [start.trace_id for start in kept.of(StartRecord)] == [put.trace_id, get.trace_id]
+    assert "" != put.trace_id != get.trace_id
     assert put.total_ns > 0 and put.start_ns + put.total_ns <= get.start_ns
 
 

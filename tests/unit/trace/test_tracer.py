@@ -106,6 +106,22 @@ def test_what_begins_is_recorded_at_once_unless_a_sample_is_kept(clock) -> None:
     assert records == []
 
 
+def test_an_operation_outside_of_any_function_has_one_id_from_its_start_on_and_in_its_tags(
+    clock,
+) -> None:
+    tracer, records = traced(stamp=True)
+    rows = batch([0])
+    for given, stored in ((None, rows), (rows, rows), (None, batch([1]))):
+        operation = tracer.begin_operation(PUT, given, "train")
+        tracer.stamp(stored)
+        tracer.end_operation(operation, stored, {}, None)
+    begun = [record.trace_id for record in records if isinstance(record, StartRecord)]
+    ended = [record.trace_id for record in records if isinstance(record, OperationRecord)]
+    tag = rows.custom_meta[0]["trace_id"]
+    assert begun == ended == [tag, tag, begun[2]]
+    assert tag and tag != begun[2]
+
+
 def test_how_long_each_of_several_units_was_waited_for_comes_before_the_operation(clock) -> None:
     tracer, records = traced()
     for waits in ([("unit 0", 5)], [("unit 0", 5), ("unit 1", 7)]):
