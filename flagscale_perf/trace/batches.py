@@ -10,6 +10,7 @@ from typing import Any
 
 from flagscale_perf.spine.hot import span
 
+Place = tuple[str, int | None]  # a partition and an index in it
 TRACE_ID, STEP = "trace_id", "global_steps"
 _DEPTH = 5  # of wrappers and lists around a value, and of containers in containers
 
@@ -62,6 +63,13 @@ def payload_bytes(fields: Mapping[str, Any]) -> int | None:
     return total
 
 
+def known_bytes(fields: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Bytes of the values of the fields that have any known, and the names of the other fields."""
+    sizes = {name: payload_bytes({name: value}) for name, value in fields.items()}
+    known = sum(size for size in sizes.values() if size is not None)
+    return known, [str(name) for name, size in sizes.items() if size is None]
+
+
 def ranges_of(rows: Sequence[int]) -> tuple[int, ...]:
     """First index and count of each run of consecutive indexes; `rows` in any order."""
     ranges: list[int] = []
@@ -84,6 +92,21 @@ def extent_of(rows: Sequence[int]) -> tuple[int, int, tuple[int, ...]]:
         return first, last, ()
     ranges = ranges_of(rows)
     return first, last, () if ranges == (first, len(rows)) else ranges
+
+
+def place_of(batch: Any) -> Place:
+    """The batch's partition and lowest row; "" and None where it has no rows, as a batch of keys."""
+    rows = getattr(batch, "global_indexes", None)
+    return (batch.partition_ids[0], min(rows)) if rows else ("", None)
+
+
+def by_partition(batch: Any) -> dict[str, list[int]]:
+    """Rows of the batch, grouped by partition."""
+    found: dict[str, list[int]] = {}
+    if batch is not None:
+        for partition, row in zip(batch.partition_ids, batch.global_indexes, strict=True):
+            found.setdefault(partition, []).append(row)
+    return found
 
 
 def _other_bytes(value: Any) -> int | None:

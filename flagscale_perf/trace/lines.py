@@ -7,7 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from flagscale_perf.spine.clock import NS_PER_S, Anchor
 from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
-from flagscale_perf.trace.records import ONE, Begun, CallRecord, Kind, OperationRecord, StartRecord
+from flagscale_perf.trace.records import (
+    ONE,
+    Begun,
+    CallRecord,
+    Kind,
+    OperationRecord,
+    StartRecord,
+    UnsizedRecord,
+)
 
 NOT_AVAILABLE = "N/A"
 BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
@@ -16,14 +24,20 @@ _STAGES = {Begun.CALL: "GET", Begun.COMPUTE: "COMPUTE", Begun.CALL_PUT: "PUT"}
 _MARKS = ("[TQ-", "[repeated ")
 
 
-def lines_of(record: Record, names: Mapping[int, str], anchor: Anchor, pid: int | None = None) -> list[str]:
+def lines_of(
+    record: Record,
+    names: Mapping[int, str],
+    anchor: Anchor,
+    pid: int | None = None,
+    unsized: UnsizedRecord | None = None,
+) -> list[str]:
     """The record's lines without line ends; none for a record of another type. `names` and `pid` are those of
-    the record's process.
+    the record's process; `unsized` came before it, if its bytes are not all known.
     """
     if isinstance(record, CallRecord):
         return list(_Call(record, names, anchor, pid).lines())
     if isinstance(record, OperationRecord):
-        return _operation(record, names, anchor, pid)
+        return _operation(record, names, anchor, pid, unsized)
     return []
 
 
@@ -98,18 +112,25 @@ class _Call:
 
 
 def _operation(
-    operation: OperationRecord, names: Mapping[int, str], anchor: Anchor, pid: int | None
+    operation: OperationRecord,
+    names: Mapping[int, str],
+    anchor: Anchor,
+    pid: int | None,
+    unsized: UnsizedRecord | None,
 ) -> list[str]:
     kind = "PUT" if operation.operation == Kind.PUT else "GET"
     head = f"{DETAIL_MARK} trace_id={_trace_id(operation)} | stage=TQ_CLIENT_{kind}_"
     tail = f"{_tail(operation, pid)} | partition={_name(names, operation.partition)}"
-    size, total_ns = operation.size_bytes, operation.total_ns
+    size = operation.size_bytes if unsized is None else unsized.known_bytes
+    total_ns = operation.total_ns
     fields = f"duration={_seconds(total_ns)} | "
     if size is not None and total_ns:
         fields += f"throughput_mbps={size / BYTES_PER_MB * NS_PER_S / total_ns:.2f} | "
     fields += f"{_error(names, operation)}batch_size={operation.rows} | fields={operation.fields} | "
     if size is not None:
         fields += f"data_size_mb={size / BYTES_PER_MB:.6f} | "
+    if unsized is not None:
+        fields += f"unsized={','.join(_name(names, field) for field in unsized.fields)} | "
     end_ns = operation.start_ns + total_ns
     return [
         f"{head}START | {_timestamp(anchor, operation.start_ns)}{tail}",

@@ -15,7 +15,7 @@ from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
 from flagscale_perf.trace.lines import lines_begun, lines_of
 from flagscale_perf.trace.options import hidden_by
-from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord
+from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord, UnsizedRecord
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
 from flagscale_perf.trace.unended import Key, Unended, key_of
 
@@ -35,6 +35,7 @@ class _Log:
         unended: what has begun and not ended.
         early: lines that an earlier writer has brought there of what had not ended.
         shown: how many lines are there of what has not ended.
+        unsized: by number, of operations whose bytes are not all known and whose records come next.
     """
 
     def __init__(self, path: Path, pid: int, head: bytes, resumed: bool) -> None:
@@ -45,6 +46,7 @@ class _Log:
         self.unended = Unended()
         self.early: frozenset[bytes] = frozenset()
         self.shown: dict[Key, int] = {}
+        self.unsized: dict[int, UnsizedRecord] = {}
         begun = False
         if resumed:
             older, last = _left_in(part_of(path, 1), head), _left_in(path, head)
@@ -105,12 +107,16 @@ class LinesSink:
             self._log(record.process).names[record.number] = record.text
         elif isinstance(record, StartRecord):
             self._begun(self._log(record.process), record)
+        elif isinstance(record, UnsizedRecord):
+            self._log(record.process).unsized[record.number] = record
         elif isinstance(record, self._shown):
             log = self._log(record.process)
+            unsized = log.unsized.pop(record.number, None)
             log.unended.add(record)
             shown = log.shown.pop(key_of(record), 0)
             if record.number not in log.there:
-                self._put(log, lines_of(record, log.names, self._anchor, log.pid)[shown:])
+                lines = lines_of(record, log.names, self._anchor, log.pid, unsized)
+                self._put(log, lines[shown:])
 
     def _begun(self, log: _Log, record: StartRecord) -> None:
         log.unended.add(record)

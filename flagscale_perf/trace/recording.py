@@ -11,6 +11,7 @@ from flagscale_perf.trace.records import (
     RowsRecord,
     StartRecord,
     UnitsRecord,
+    UnsizedRecord,
 )
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.writer.process import serve_job
@@ -23,7 +24,10 @@ class TracePipeline(ProcessesPipeline):
     name = "trace"
     presentation = PRESENTATION
     numbered = (OperationRecord, CallRecord)
-    recorded = (*numbered, RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, StartRecord, NameRecord)
+    recorded = (
+        *(*numbered, StartRecord, NameRecord),
+        *(RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, UnsizedRecord),
+    )
     things = "calls and operations"
     period_s = 0.1  # so that `tail -f` shows a call within 0.5 s
 

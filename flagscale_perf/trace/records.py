@@ -81,7 +81,7 @@ class OperationRecord(NamedTuple):
         tags_ns: put: storing the samples' tags there.
         decode_ns: get: arrays of the replies.
         pack_ns: get: one batch of these.
-        size_bytes: of the samples' values alone.
+        size_bytes: of the samples' values alone; None where those of a field are not known, or it failed.
         rows: samples.
         fields: of a sample.
         first_row, last_row: lowest and highest index in the partition. Where there are fewer rows than from
@@ -194,6 +194,22 @@ class UnitsRecord(NamedTuple):
     process: int
     number: int
     waits: tuple[int, ...]
+
+
+@record("tq_unsized", slot=32)
+class UnsizedRecord(NamedTuple):
+    """What is known of an operation's bytes, if they are not of some fields; comes before it.
+
+    Attributes:
+        process, number: of the operation, whose `size_bytes` is None.
+        known_bytes: of the values of its other fields.
+        fields: names of those whose bytes are not known; of many the first ones.
+    """
+
+    process: int
+    number: int
+    known_bytes: int
+    fields: tuple[int, ...]
 
 
 @record("tq_fields", slot=21)

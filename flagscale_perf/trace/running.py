@@ -77,6 +77,7 @@ class Operation:
         "fields",
         "identity",
         "kind",
+        "known_bytes",
         "notify_ns",
         "open_units",
         "pack_ns",
@@ -103,6 +104,7 @@ class Operation:
         self.total_ns = 0
         self.fields: tuple[str, ...] = ()
         self.size_bytes: int | None = None
+        self.known_bytes: tuple[int, list[str]] | None = None  # and whose are not, where some are not
         self.select_ns: int | None = None
         self.serialize_ns: int | None = None
         self.unit_ns: int | None = None

@@ -19,7 +19,18 @@ from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.peers.records import NameRecord
 from flagscale_perf.spine.records import TYPES, Record, tuple_of
-from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ranges_of, stamp, trace_id_of
+from flagscale_perf.trace.batches import (
+    Place,
+    by_partition,
+    extent_of,
+    fields_of,
+    known_bytes,
+    payload_bytes,
+    place_of,
+    ranges_of,
+    stamp,
+    trace_id_of,
+)
 from flagscale_perf.trace.options import TraceOptions
 from flagscale_perf.trace.records import (
     ONE,
@@ -31,6 +42,7 @@ from flagscale_perf.trace.records import (
     RowsRecord,
     StartRecord,
     UnitsRecord,
+    UnsizedRecord,
 )
 from flagscale_perf.trace.running import (
     CALL,
@@ -55,10 +67,9 @@ def _room(kind: type) -> int:
 
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
 RANGES_ROOM, CLEAR_ROOM, FIELDS_ROOM = _room(RowsRecord), _room(ClearRecord), _room(FieldsRecord)
-UNITS_ROOM = _room(UnitsRecord)
+UNITS_ROOM, UNSIZED_ROOM = _room(UnitsRecord), _room(UnsizedRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
-_Place = tuple[str, int | None]
 _NO_FIELDS: Mapping[str, Any] = {}
 _NO_ROWS: Sequence[int] = ()
 _NOWHERE: tuple[None, None, tuple[int, ...]] = (None, None, ())
@@ -145,6 +156,8 @@ class Tracer:
             fields = _NO_FIELDS if data is None else fields_of(data)
             operation.fields = tuple(fields)
             operation.size_bytes = None if data is None else payload_bytes(fields)
+            if operation.size_bytes is None and fields:
+                operation.known_bytes = known_bytes(fields)
             if operation.call is not None:
                 self._count(operation, operation.call, batch)
             if self._detail:
@@ -209,7 +222,7 @@ class Tracer:
         """Adds the operation to the sums of its call."""
         _add_to_call(call, operation)
         if call.is_kept is None and not self._keeps_all:
-            self._is_kept(call, _place(batch))
+            self._is_kept(call, place_of(batch))
 
     def _record(self, operation: Operation, batch: Any, error: BaseException | None) -> None:
         """Makes the record. Most of tracing's cost is here, so it avoids every call that it can."""
@@ -234,6 +247,8 @@ class Tracer:
             self._put_ranges(number, ranges)
         if len(operation.waits) > 1:
             self._put_units(number, operation.waits)
+        if operation.known_bytes is not None:
+            self._put_unsized(number, *operation.known_bytes)
         self._put(
             tuple_of(OperationRecord, (
                 0, number, call_number, operation.kind, operation.start_ns, operation.total_ns,
@@ -244,7 +259,7 @@ class Tracer:
             ))
         )  # fmt: skip
 
-    def _weight(self, operation: Operation, batch: Any, place: _Place, error: BaseException | None) -> int:
+    def _weight(self, operation: Operation, batch: Any, place: Place, error: BaseException | None) -> int:
         """Weight of a sampled operation; 0 if it is not kept."""
         if error is not None or operation.total_ns >= self._slow_ns:
             return ONE
@@ -253,9 +268,9 @@ class Tracer:
 
     def _end_clear(self, clear: Clear, total_ns: int, error: BaseException | None) -> None:
         is_partition, call = int(clear.partition is not None), clear.call
-        place = _place(clear.batch)
+        place = place_of(clear.batch)
         call_number = 0 if call is None or not self._trace else self._number_of(call, place)
-        cleared = _by_partition(clear.batch)
+        cleared = by_partition(clear.batch)
         if clear.partition is not None:
             cleared.setdefault(clear.partition, [])
         error_name = _error_name(self, error)
@@ -270,11 +285,11 @@ class Tracer:
 
     def _end_call(self, call: Call, total_ns: int, error: BaseException | None) -> None:
         is_forced = error is not None or total_ns >= self._slow_ns
-        if not (is_forced or self._is_kept(call, _place(call.batch))):
+        if not (is_forced or self._is_kept(call, place_of(call.batch))):
             return
         number = self._take_number(call)
         weight = ONE if is_forced else self._sampling.weight_milli
-        parent = 0 if call.parent is None else self._number_of(call.parent, _place(call.batch))
+        parent = 0 if call.parent is None else self._number_of(call.parent, place_of(call.batch))
         trace_id, training_step = call.identity
         get_ns, compute_ns, put_ns = _parts(call, total_ns)
         names = self._name(call.function), _error_name(self, error)
@@ -286,7 +301,7 @@ class Tracer:
             )
         )  # fmt: skip
 
-    def _number_of(self, call: Call, place: _Place) -> int:
+    def _number_of(self, call: Call, place: Place) -> int:
         """The number by which records refer to the call, which ends later; 0 if the call is not kept."""
         return self._take_number(call) if self._is_kept(call, place) else 0
 
@@ -296,12 +311,12 @@ class Tracer:
                 call.number = call.number or next(self._numbers)
         return call.number
 
-    def _is_kept(self, call: Call, place: _Place) -> bool:
+    def _is_kept(self, call: Call, place: Place) -> bool:
         """Decided once: by the call's batch or, if that has neither an id nor rows, as a batch of keys, by
         the first batch got for it.
         """
         if call.is_kept is None and not self._keeps_all:
-            own = _place(call.batch)
+            own = place_of(call.batch)
             trace_id = trace_id_of(call.batch)
             partition, first = place if own[1] is None else own
             is_known = trace_id or first is not None
@@ -335,6 +350,10 @@ class Tracer:
         for unit, wait_ns in waits[: UNITS_ROOM // 2]:
             held += (names.get(unit) or self._name(unit), wait_ns)
         self._put(tuple_of(UnitsRecord, (0, number, tuple(held))))
+
+    def _put_unsized(self, number: int, known: int, fields: Sequence[str]) -> None:
+        names = tuple(self._name(field) for field in fields[:UNSIZED_ROOM])
+        self._put(UnsizedRecord(0, number, known, names))
 
     def _put_ranges(self, number: int, ranges: tuple[int, ...]) -> None:
         for part, is_cut in _parts_of(ranges, RANGES_ROOM):
@@ -395,21 +414,6 @@ def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
         return total_ns, None, None
     put_ns = call.start_ns + total_ns - ended if call.has_computed else None
     return began - call.start_ns, ended - began, put_ns
-
-
-def _place(batch: Any) -> _Place:
-    """The batch's partition and lowest row."""
-    rows = getattr(batch, "global_indexes", None)
-    return (batch.partition_ids[0], min(rows)) if rows else ("", None)
-
-
-def _by_partition(batch: Any) -> dict[str, list[int]]:
-    """Rows of the batch, grouped by partition."""
-    found: dict[str, list[int]] = {}
-    if batch is not None:
-        for partition, row in zip(batch.partition_ids, batch.global_indexes, strict=True):
-            found.setdefault(partition, []).append(row)
-    return found
 
 
 def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, ...], int]]:

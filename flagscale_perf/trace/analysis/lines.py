@@ -135,7 +135,8 @@ def _operation(kind: int, process: str, fields: dict[bytes, bytes]) -> Operation
     size_mib, speed_mib = _number(fields, b"data_size_mb"), _number(fields, b"throughput_mbps")
     if size_mib is None and speed_mib is not None:
         size_mib = speed_mib * took
-    size = None if size_mib is None else size_mib * MIB
+    is_known = size_mib is not None and b"unsized" not in fields
+    size = size_mib * MIB if size_mib is not None and is_known else None
     rows, columns = _number(fields, b"batch_size"), _number(fields, b"fields")
     return Operations(
         process, kind, _weight(fields), _error(fields), [took], [size], [rows], [columns], _numbers(fields)

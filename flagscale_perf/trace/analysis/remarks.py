@@ -34,6 +34,13 @@ def remarks_of(traces: Traces) -> list[str]:
         said.append(f"{losses.twice:,} calls and operations were read twice: these logs repeat each other")
     if losses.uncertain:
         said.append(f"gone before the writer found out what they had left: {_some(losses.uncertain)}")
+    if traces.unsized:
+        fields = _some([name for name, _ in traces.unsized.most_common()])
+        said.append(
+            f"{traces.unsized_count:,} operations have fields whose bytes are not known ({fields}): lines and"
+            " run file have the bytes of their other fields; MB, MB/s and what an operation costs are"
+            " of the other operations"
+        )
     if traces.unended:
         said.append(f"{len(traces.unended):,} began and did not end: {_some(traces.unended, '; ')}")
     said += losses.troubles

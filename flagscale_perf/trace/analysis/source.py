@@ -29,6 +29,7 @@ from flagscale_perf.trace.records import (
     RowsRecord,
     StartRecord,
     UnitsRecord,
+    UnsizedRecord,
 )
 from flagscale_perf.trace.unended import Unended
 
@@ -56,6 +57,8 @@ class Traces:
         reading: lines that are no records, and files.
         complete: files that have what Ray left out.
         unended: operations and calls that began and have no end, in words.
+        unsized: by field whose bytes are not known, in how many operations.
+        unsized_count: operations with such fields.
         hosts: of the run files read, with the session of the first one on each.
     """
 
@@ -70,6 +73,8 @@ class Traces:
     reading: Reading | None = None
     complete: list[str] = field(default_factory=list)
     unended: list[str] = field(default_factory=list)
+    unsized: Counter[str] = field(default_factory=Counter)
+    unsized_count: int = 0
     hosts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -177,7 +182,7 @@ class RunReader:
             case ClearRecord() if self._traces.moves is not None:
                 partition = self.name(record.process, record.partition)
                 self._traces.moves.add_clear(record, partition, self._offset_ns)
-            case NameRecord() | FieldsRecord():
+            case NameRecord() | FieldsRecord() | UnsizedRecord():
                 self._named(record)
             case ProcessRecord():
                 self._process(record)
@@ -207,12 +212,16 @@ class RunReader:
         what += f" of {function}" if function else ""
         return f"{who}: {what}, begun {age_s:.3f} s before the newest record"
 
-    def _named(self, record: NameRecord | FieldsRecord) -> None:
+    def _named(self, record: NameRecord | FieldsRecord | UnsizedRecord) -> None:
         key = record.process, record.number
         if isinstance(record, NameRecord):
             self._names[key] = record.text
+            return
+        names = {self.name(record.process, number) for number in record.fields}
+        if isinstance(record, UnsizedRecord):
+            self._traces.unsized.update(names)
+            self._traces.unsized_count += 1
         else:
-            names = {self.name(record.process, number) for number in record.fields}
             self._field_sets[key] = self._field_sets.get(key, frozenset()) | names
 
     def _place(self, host: str, session_id: str) -> str:

@@ -7,7 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from flagscale_perf.trace.batches import extent_of, fields_of, payload_bytes, ranges_of, step_of, trace_id_of
+from flagscale_perf.trace.batches import (
+    extent_of,
+    fields_of,
+    known_bytes,
+    payload_bytes,
+    ranges_of,
+    step_of,
+    trace_id_of,
+)
 
 ROWS = [torch.zeros(n + 1) for n in range(4)]  # 10 numbers
 JAGGED = torch.nested.as_nested_tensor(ROWS, layout=torch.jagged)
@@ -80,6 +88,8 @@ def test_bytes_of_objects_are_counted_where_they_are_known() -> None:
     deep.append(deep)
     for unknown in (object(), [{"of": object()}], deep):
         assert payload_bytes({"dense": torch.zeros(4), "unknown": Wrapped(unknown)}) is None
+    fields = {"dense": torch.zeros(4), "image": Wrapped(object()), "text": Wrapped("abc"), "deep": deep}
+    assert known_bytes(fields) == (16 + 3, ["image", "deep"])
 
 
 @pytest.mark.parametrize(

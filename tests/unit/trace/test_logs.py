@@ -11,8 +11,9 @@ from flagscale_perf.sinks.base import SinkContext
 from flagscale_perf.spine.files import open_locked
 from flagscale_perf.spine.peers.records import NameRecord, ProcessRecord
 from flagscale_perf.spine.records import RunHeader
+from flagscale_perf.trace.analysis.source import read_traces
 from flagscale_perf.trace.logs import LinesSink, log_name, part_of
-from flagscale_perf.trace.records import Begun, StartRecord
+from flagscale_perf.trace.records import Begun, Kind, StartRecord, UnsizedRecord
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
 from tests.traced import FUNCTION, PARTITION, call, operation
@@ -55,6 +56,27 @@ def test_a_log_has_the_lines_of_one_process(tmp_path: Path) -> None:
     sink.close()
     head, *lines = (tmp_path / "tq_trace_123.log").read_text().splitlines()
     assert (head, len(lines), lines[2].split(" | ")[1]) == (HEAD, 10, "func=rollout")
+
+
+def test_bytes_of_some_fields_are_said_with_the_names_of_the_others_and_not_counted(tmp_path: Path) -> None:
+    sink = opened(context(tmp_path))
+    for record in (
+        NameRecord(1, 7, "image|s"),
+        UnsizedRecord(1, 1, 3 << 20, (7,)),
+        operation(1, process=1, size_bytes=None),
+        operation(2, process=1),
+    ):
+        sink.write(record)
+    sink.flush()
+    sink.close()
+    log = tmp_path / "tq_trace_123.log"
+    some, whole = (line for line in log.read_text().splitlines() if "_END | " in line)
+    assert (
+        "| throughput_mbps=50.00 | batch_size=64 | fields=4 | data_size_mb=3.000000 | unsized=image" in some
+    )
+    assert "unsized" not in whole
+    get = read_traces([log]).sums.operations[Kind.GET]
+    assert (get.total.count, get.size.count, get.speed.count) == (2, 1, 1)
 
 
 def stages(path: Path) -> list[str]:

@@ -25,6 +25,7 @@ from flagscale_perf.trace.records import (
     RowsRecord,
     StartRecord,
     UnitsRecord,
+    UnsizedRecord,
 )
 from flagscale_perf.trace.running import CALL, GET, PUT, Call, Clear, Operation
 from flagscale_perf.trace.tracer import CLEAR_ROOM, FIELDS_ROOM, RANGES_ROOM, Tracer
@@ -131,6 +132,15 @@ def test_how_long_each_of_several_units_was_waited_for_comes_before_the_operatio
     names = {record.text: record.number for record in records if isinstance(record, NameRecord)}
     assert records[-2:-1] == [UnitsRecord(0, 2, (names["unit 0"], 5, names["unit 1"], 7))]
     assert sum(isinstance(record, UnitsRecord) for record in records) == 1
+
+
+def test_of_a_field_without_a_size_the_others_are_known_and_it_is_named(clock) -> None:
+    tracer, records = traced()
+    fields = {"x": torch.zeros(2), "image": [object()]}
+    tracer.end_operation(Operation(GET, None, 0), batch([0]), fields, None)
+    image = next(record.number for record in records if record[-1] == "image")
+    assert records[-2] == UnsizedRecord(0, 1, 8, (image,))
+    assert (records[-1].size_bytes, records[-1].number) == (None, 1)
 
 
 def test_a_call_of_a_batch_without_an_id_has_one_of_its_own_and_its_operations_have_it(clock) -> None:

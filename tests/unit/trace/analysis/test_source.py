@@ -12,6 +12,7 @@ from flagscale_perf.spine.peers.records import ProcessRecord
 from flagscale_perf.spine.records import STOPPED
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.source import read_traces
+from flagscale_perf.trace.records import Kind, UnsizedRecord
 from tests.trace_runs import Job, lines_of_call, make_trace_header, pipeline
 
 
@@ -63,6 +64,19 @@ def test_every_loss_is_a_sentence(tmp_path: Path) -> None:
         "1 trace lines are torn and were left out",
         "2 calls and operations were made and did not come, by their numbers",
     ]
+
+
+def test_operations_whose_bytes_are_not_all_known_are_counted_with_their_fields(tmp_path: Path) -> None:
+    job = Job()
+    process = job.process("W", 1)
+    image, tools = job.name(process, "image"), job.name(process, "tools")
+    for fields in ((image,), (image, tools)):
+        job.records.append(UnsizedRecord(process, job.coming(process, 0), 5, fields))
+        job.put(process, 0, [0], size_bytes=None)
+    traces = read_traces([job.write(tmp_path)])
+    assert traces.sums.operations[Kind.PUT].size.count == 0
+    (remark,) = remarks_of(traces)
+    assert remark.startswith("2 operations have fields whose bytes are not known (image, tools): ")
 
 
 def test_damaged_lines_of_a_run_file_are_skipped(tmp_path: Path) -> None:
