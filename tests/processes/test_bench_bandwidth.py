@@ -38,9 +38,10 @@ def test_what_is_slow_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
         for point in ranks.run(JOB, ranks.port_of(None), module="tests.slow_ranks"):
             if point.case["op"] == "send_recv":  # a copy of 64 KB may well be disturbed on a busy machine
                 part.point("time", "s", point.case, point.samples, Clock(point.start_ns, point.dur_ns))
-    worst = slow_parts(read_bench(book.path).parts["bandwidth"])[0]
-    assert worst.text.startswith(says)
-    assert worst.times > 2
+    found = slow_parts(read_bench(book.path).parts["bandwidth"])
+    named = [one for one in found if one.text.startswith(says)]
+    assert len(named) == 1, found
+    assert named[0].times > 2
 
 
 def test_an_interrupted_test_keeps_its_points_and_leaves_no_rank(tmp_path: Path) -> None:
