@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.communication import collectives_of
-from flagscale_perf.profile.events import Nesting
 from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Range, Session
-from flagscale_perf.profile.operations import operation_of
+from flagscale_perf.profile.overlap import exposed
+from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.ranges import STEP
 from flagscale_perf.profile.rows import rows_of
 
@@ -70,12 +70,15 @@ def main() -> None:
         step()
     session.stop()
     events = session.events(10_000_000)
-    rows = rows_of(events, Attribution.of(events), lambda name: bool(operation_of(name)))
-    collectives = collectives_of(events, Nesting.of(events), flown(), groups())
+    places = Attribution.of(events)
+    collectives = collectives_of(events, places.nesting, flown(), groups())
+    pieces = Pieces.of(events, places, collectives)
+    rows = rows_of(events, places, pieces)
+    collectives = exposed(collectives, events, places, pieces)
     found = {
         "took_ns": took_ns,
         "communication_ns": rows.communication_ns,
-        "exposed_ns": [each.exposed_ns for each in collectives if each.operation == "all_reduce"],
+        "exposed_ns": [each.exposed_ns for each in collectives],
     }
     (directory / f"rank{rank}.json").write_text(json.dumps(found))
     dist.barrier()

@@ -18,11 +18,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.collectives import numbered
 from flagscale_perf.profile.communication import collectives_of
-from flagscale_perf.profile.events import Nesting
 from flagscale_perf.profile.flight import flown, groups
-from flagscale_perf.profile.kineto import Session
+from flagscale_perf.profile.kineto import Range, Session
+from flagscale_perf.profile.overlap import exposed
+from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.ranges import STEP
 
 PLANTED_MS = (0, 5, 20, 80)
 EACH = 15
@@ -121,11 +124,15 @@ def records(run: Callable[[], Any], shapes: bool = False) -> tuple[list[dict[str
     session = Session(shapes=shapes)
     dist.barrier()
     session.start()
-    said = run()
+    with Range(STEP):
+        said = run()
     session.stop()
     events = session.events(10_000_000)
+    places = Attribution.of(events)
+    collectives = collectives_of(events, places.nesting, flown(), groups())
+    collectives = exposed(collectives, events, places, Pieces.of(events, places, collectives))
     found, barriers = [], 0
-    for each in numbered(collectives_of(events, Nesting.of(events), flown(), groups())):
+    for each in numbered(collectives):
         barriers += each.operation == "barrier"
         step = {"window": 1, "step": (barriers + 1) // 2, "phase": "", "module": ""}
         found.append({**step, **asdict(each)})

@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 
 from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints, Nesting
+from flagscale_perf.profile.operations import named
 from flagscale_perf.profile.ranges import MODULE, PART, STEP
 
 NODE = "autograd::engine::evaluate_function: "  # begins the event of a node of the backward pass
@@ -44,6 +45,7 @@ class Attribution:
         part: a `Part`.
         is_module, is_step, is_node, is_backward, is_user: what sort of event it is: the range of a module or
             of the step, a node of the backward pass, what such a node runs, a range of the program's own.
+        call: the innermost collective's call around it, or itself if it is one; -1: none.
         unmatched: nodes with a sequence number that no forward operator has.
     """
 
@@ -56,6 +58,7 @@ class Attribution:
     is_node: Bools
     is_backward: Bools
     is_user: Bools
+    call: Ints
     unmatched: int
 
     @classmethod
@@ -67,6 +70,7 @@ class Attribution:
         paths, by_name = _paths(events.names)
         is_module = events.marked(by_name > 0) & ~events.is_async
         is_node = events.marked([name.startswith(NODE) for name in events.names])
+        is_collective = events.marked([named(name) is not None for name in events.names])
         own = np.where(is_module, by_name[events.name], NOTHING)
         nodes = np.flatnonzero(is_node)
         makers = _makers(events, nodes)
@@ -81,6 +85,7 @@ class Attribution:
             is_node=is_node,
             is_backward=events.scope == _BACKWARD,
             is_user=((events.scope == _USER) | _begins(events, PART)) & ~events.is_async,
+            call=nesting.inherited(np.where(is_collective, np.arange(len(events)), NOTHING)),
             unmatched=int(((makers < 0) & (events.sequence[nodes] >= 0)).sum()),
         )
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flagscale_perf.profile.operations import operation_of
 
@@ -18,6 +18,8 @@ class Collective:
     Attributes:
         event: index of the call's event, whose module and phase are those of the operation; -1: a kernel that
             nobody on the host is known to have launched.
+        executed: index of the event in which the host executes it, the call's own where there is no other;
+            -1: a device does.
         op, call: names of what was executed and of what was called.
         start_ns, total_ns: of what was executed; of the call where that has no event of its own, and from the
             call on for point-to-point.
@@ -37,6 +39,7 @@ class Collective:
     is_send: int | None = None
     size_bytes: int | None = None
     exposed_ns: int | None = None
+    executed: int = field(default=-1, compare=False)
 
     @property
     def operation(self) -> str:

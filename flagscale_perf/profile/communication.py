@@ -17,7 +17,6 @@ from flagscale_perf.profile.events import Events, Nesting
 from flagscale_perf.profile.flight import Flown, Groups, bytes_of
 from flagscale_perf.profile.groups import Group
 from flagscale_perf.profile.operations import POINT_TO_POINT, Named, Role, buffer_bytes, named, operation_of
-from flagscale_perf.profile.overlap import exposed
 
 _SLACK_NS = 20_000  # between the clocks of the flight recorder and of the profiler
 _PIPELINE = "PIPELINE_MODEL_PARALLEL_GROUP"
@@ -42,7 +41,7 @@ def collectives_of(
     recorded: Sequence[Flown] = (),
     groups: Groups | None = None,
 ) -> list[Collective]:
-    """All collectives of a step, in the order of their calls.
+    """All collectives of a step, in the order of their calls; what of them is exposed comes later.
 
     Args:
         events: of the step. With `inputs` (the step with shapes), bytes and peers come from there.
@@ -80,7 +79,7 @@ class _Step:
         ]
         found += [self._of_kernels(event, each) for event, each in kernels.items()]
         found.sort(key=lambda each: each.start_ns)
-        return exposed(found, self._events, self._nesting)
+        return found
 
     def _start(self, event: int) -> int:
         return int(self._events.start_ns[event])
@@ -190,6 +189,7 @@ class _Step:
             start_ns=start_ns,
             total_ns=end_ns - start_ns,
             is_send={"send": 1, "recv": 0}.get(call.operation),
+            executed=-1 if kernels else event,
         )
         if said is not None:
             return replace(

@@ -7,49 +7,58 @@ from dataclasses import replace
 
 import numpy as np
 
+from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.collectives import Collective
-from flagscale_perf.profile.events import Bools, Events, Ints, Kernels, Nesting
-from flagscale_perf.profile.operations import Role, named
+from flagscale_perf.profile.events import NOTHING, Events, Ints, Kernels
+from flagscale_perf.profile.operations import named
+from flagscale_perf.profile.pieces import Pieces
+from flagscale_perf.profile.records import Sort
 
-_FUNCTION = 0  # of torch's RecordScope: an operator
-_ENGINE = "autograd::engine::"
 
-
-def exposed(collectives: Sequence[Collective], events: Events, nesting: Nesting) -> list[Collective]:
-    """The same collectives, each with its exposed time.
-
-    On a device: while no kernel of another sort runs. On the host: the call itself, and then the time up to
-    the operation's end in which the thread that has called does nothing that the profiler sees, if it still
-    does nothing at this end: a thread that waits goes on when the operation is over, not before. So a wait
-    begins after the last event before this end. Two waits never cover the same time.
+def exposed(
+    collectives: Sequence[Collective], events: Events, places: Attribution, pieces: Pieces
+) -> list[Collective]:
+    """The same collectives, each with its exposed time. On a device: while no kernel of another sort runs.
+    On the host: the pieces of the step that are communication; each piece is one collective's, so that all
+    collectives make the communication of the step. None where neither is known.
     """
-    host = _Host(events, nesting)
     device = None if events.kernels is None else _Device(events.kernels, {each.op for each in collectives})
-    found: dict[int, Collective] = {}
-    for at in sorted(range(len(collectives)), key=lambda at: _end_ns(collectives[at])):
-        each = collectives[at]
-        if device is not None:
-            found[at] = replace(each, exposed_ns=device.exposed_ns(each.start_ns, _end_ns(each)))
+    host_ns = _on_host(collectives, events, places, pieces)
+    found = []
+    for each, ns in zip(collectives, host_ns.tolist(), strict=True):
+        if each.executed >= 0:
+            found.append(replace(each, exposed_ns=ns))
+        elif device is not None:
+            end_ns = each.start_ns + each.total_ns
+            found.append(replace(each, exposed_ns=device.exposed_ns(each.start_ns, end_ns)))
         else:
-            found[at] = replace(each, exposed_ns=host.exposed_ns(each))
-    return [found[at] for at in range(len(collectives))]
-
-
-def _end_ns(each: Collective) -> int:
-    return each.start_ns + each.total_ns
-
-
-def works(events: Events) -> Bools:
-    """Whether each event is an operator that does more than call others and wait: what an autograd function
-    in Python does itself is the latter, as far as anybody can see.
-    """
-    found: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
+            found.append(each)
     return found
 
 
-def _is_work(name: str) -> bool:
-    said = named(name)
-    return "::" in name and not name.startswith(_ENGINE) and (said is None or said.role is not Role.WAIT)
+def _on_host(collectives: Sequence[Collective], events: Events, places: Attribution, pieces: Pieces) -> Ints:
+    """By collective, the pieces of its call, of the calls around this, and of the waiting for it. A piece of
+    none of these, such as what a wait does besides waiting, is of the last one called before it.
+    """
+    if not collectives:
+        return np.zeros(0, np.int64)
+    owner = np.full(len(events), NOTHING, np.int64)
+    for place, each in enumerate(collectives):
+        call = each.event
+        while call >= 0:
+            owner[call] = place
+            above = int(places.nesting.parent[call])
+            call = int(places.call[above]) if above >= 0 else NOTHING
+        if each.executed >= 0:
+            owner[each.executed] = place
+    meant = np.flatnonzero(pieces.sort == Sort.COMMUNICATION)
+    called = [events.start_ns[each.event] if each.event >= 0 else each.start_ns for each in collectives]
+    order = np.argsort(called, kind="stable")
+    before = np.searchsorted(np.array(called)[order], pieces.start_ns[meant], side="right") - 1
+    of_piece = np.where(owner[pieces.op[meant]] >= 0, owner[pieces.op[meant]], order[np.maximum(before, 0)])
+    found = np.zeros(len(collectives), np.int64)
+    np.add.at(found, of_piece, pieces.duration_ns[meant])
+    return found
 
 
 class _Device:
@@ -69,49 +78,3 @@ class _Device:
         """The part of this time in which no such kernel runs."""
         inside = np.minimum(self._ends, end_ns) - np.maximum(self._starts, start_ns)
         return end_ns - start_ns - int(np.maximum(inside, 0).sum())
-
-
-class _Host:
-    """What each thread does, as far as the profiler sees it."""
-
-    def __init__(self, events: Events, nesting: Nesting) -> None:
-        self._events, self._end_ns, self._parent = events, events.end_ns, nesting.parent
-        self._works = works(events)
-        self._threads: dict[int, tuple[Ints, Ints, Ints]] = {}
-        self._waited_until: dict[int, int] = {}
-
-    def exposed_ns(self, each: Collective) -> int | None:
-        """The exposed part; None if the calling thread is unknown."""
-        events, end_ns = self._events, _end_ns(each)
-        if each.event < 0 or events.is_async[each.event]:
-            return None
-        thread = int(events.thread[each.event])
-        called_ns, returned_ns = int(events.start_ns[each.event]), int(self._end_ns[each.event])
-        in_call_ns = max(0, min(returned_ns, end_ns) - called_ns)
-        quiet_ns = self._quiet_since(each.event, end_ns)
-        if quiet_ns is None:
-            return in_call_ns
-        begin_ns = max(quiet_ns, returned_ns, self._waited_until.get(thread, 0))
-        if begin_ns < end_ns:
-            self._waited_until[thread] = end_ns
-        return in_call_ns + max(0, end_ns - begin_ns)
-
-    def _quiet_since(self, call: int, end_ns: int) -> int | None:
-        """Since when the calling thread has been idle when its operation ends; None if it is working then."""
-        index, starts, ends = self._marks(int(self._events.thread[call]))
-        before = int(np.searchsorted(starts, end_ns, side="right")) - 1
-        around = int(index[before])
-        while around >= 0 and self._end_ns[around] <= end_ns:
-            around = int(self._parent[around])
-        if around >= 0 and self._works[around] and around != call:
-            return None
-        ended = int(np.searchsorted(ends, end_ns, side="left")) - 1
-        return max(int(starts[before]), int(ends[ended]) if ended >= 0 else 0)
-
-    def _marks(self, thread: int) -> tuple[Ints, Ints, Ints]:
-        """A thread's events, with their starts and ends sorted."""
-        if thread not in self._threads:
-            events = self._events
-            index = np.flatnonzero((events.thread == thread) & ~events.is_async)
-            self._threads[thread] = index, events.start_ns[index], np.sort(self._end_ns[index])
-        return self._threads[thread]

@@ -4,14 +4,19 @@ the rank's threads add up to the step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from flagscale_perf.profile.attribution import Attribution
-from flagscale_perf.profile.events import Bools, Events, Ints
-from flagscale_perf.profile.overlap import works
+from flagscale_perf.profile.collectives import Collective
+from flagscale_perf.profile.events import NOTHING, Bools, Events, Ints
+from flagscale_perf.profile.operations import Role, named
 from flagscale_perf.profile.records import Sort
+
+_FUNCTION = 0  # of torch's RecordScope: an operator
+_ENGINE = "autograd::engine::"
 
 
 @dataclass(frozen=True)
@@ -32,22 +37,19 @@ class Pieces:
     op: Ints
 
     @classmethod
-    def of(cls, events: Events, places: Attribution, is_collective: Bools) -> Pieces:
-        """The pieces of the step's thread, and of the backward's where that runs on threads of its own.
-
-        `is_collective`: events that are a collective, or call one. Raises ValueError without a step's range.
+    def of(cls, events: Events, places: Attribution, collectives: Sequence[Collective] = ()) -> Pieces:
+        """The pieces of the step's thread, and of the backward's where that runs on threads of its own. What
+        runs within a collective's call is the call's. Raises ValueError without a step's range.
         """
         steps = np.flatnonzero(places.is_step)
         if not len(steps):
             raise ValueError("the step has no range")
         step = int(steps[0])
-        is_ours = _within(events, places, step)
-        pieces = _cut(events, places, is_ours, is_collective)
+        pieces = _cut(events, places, _within(events, places, step))
         others = _backward_threads(events, places, step)
         if others.any():
-            theirs = _cut(events, places, others, is_collective)
-            pieces = _beside(pieces, theirs, events, places, others)
-        return _waiting(pieces, events, is_collective & events.is_async)
+            pieces = _beside(pieces, _cut(events, places, others), events, places, others)
+        return _waiting(pieces, events, collectives, int(events.thread[step]))
 
 
 def _within(events: Events, places: Attribution, step: int) -> Bools:
@@ -65,7 +67,7 @@ def _backward_threads(events: Events, places: Attribution, step: int) -> Bools:
     return found
 
 
-def _cut(events: Events, places: Attribution, is_meant: Bools, is_collective: Bools) -> Pieces:
+def _cut(events: Events, places: Attribution, is_meant: Bools) -> Pieces:
     """The pieces of each event that its children leave: before each child, and after the last one."""
     nesting, end_ns = places.nesting, events.end_ns
     index = np.flatnonzero(is_meant)
@@ -79,10 +81,12 @@ def _cut(events: Events, places: Attribution, is_meant: Bools, is_collective: Bo
     start_ns = np.concatenate([begin, tail])
     stop_ns = np.concatenate([events.start_ns[inner], end_ns[index]])
     sort = np.full(len(owner), int(Sort.OPERATOR), np.int64)
-    sort[is_collective[owner]] = Sort.COMMUNICATION
+    call = places.call[owner]
+    sort[call >= 0] = Sort.COMMUNICATION
     sort[(places.is_module | places.is_step | places.is_user)[owner]] = Sort.HOST
     is_engine = places.is_node[inner] & (before >= 0) & places.is_node[before]
     sort[: len(inner)][is_engine] = Sort.ENGINE
+    owner = np.where(sort == Sort.COMMUNICATION, call, owner)
     duration_ns = np.maximum(stop_ns - start_ns, 0)
     return Pieces(owner, start_ns, duration_ns, sort, owner.copy())
 
@@ -118,36 +122,60 @@ def _beside(pieces: Pieces, theirs: Pieces, events: Events, places: Attribution,
     )
 
 
-def _waiting(pieces: Pieces, events: Events, is_async: Bools) -> Pieces:
-    """Time in Python that ends with a collective on another thread: until then the step waited for it.
-    Python is what is outside of operators, and inside of an autograd function.
+def _waiting(pieces: Pieces, events: Events, collectives: Sequence[Collective], step_thread: int) -> Pieces:
+    """Takes the waiting for collectives that the host executes out of the pieces in which a thread does
+    nothing that the profiler sees. A thread that waits goes on when the operation is over, not before: so it
+    has waited since the last event before that end. Several waits in one piece follow each other.
     """
-    collectives = np.flatnonzero(is_async)
-    if not len(collectives):
+    asked = [each for each in collectives if each.executed >= 0]
+    if not asked:
         return pieces
-    is_python = (pieces.sort == Sort.OPERATOR) & ~works(events)[pieces.owner] | (pieces.sort == Sort.HOST)
-    host = np.flatnonzero(is_python & (pieces.duration_ns > 0))
-    host = host[np.argsort(pieces.start_ns[host], kind="stable")]
-    ends = events.end_ns[collectives]
-    place = np.searchsorted(pieces.start_ns[host], ends, side="right") - 1
-    fits = place >= 0
-    collectives, ends, held = collectives[fits], ends[fits], host[place[fits]]
-    begin = np.maximum(pieces.start_ns[held], events.start_ns[collectives])
-    wait_ns = ends - begin
-    is_inside = ends <= pieces.start_ns[held] + pieces.duration_ns[held]
-    collectives, held, wait_ns = collectives[is_inside], held[is_inside], wait_ns[is_inside]
-    # of several that end in one piece, the one that was waited for longest
-    order = np.lexsort((wait_ns, held))
-    longest = np.append(np.diff(held[order]) != 0, True)[: len(order)]
-    chosen = order[longest]
-    collectives, held, wait_ns = collectives[chosen], held[chosen], np.maximum(wait_ns[chosen], 0)
+    call, op = np.array([(each.event, each.executed) for each in asked], np.int64).T
+    order = np.argsort(events.end_ns[op], kind="stable")
+    call, op = call[order], op[order]
+    held = _held(pieces, events, np.where(events.is_async[call], step_thread, events.thread[call]), op)
+    fits = held >= 0
+    call, op, held = call[fits], op[fits], held[fits]
+    order = np.argsort(held, kind="stable")  # each piece's waits, in the order of their ends
+    call, op, held = call[order], op[order], held[order]
+    begin_ns = np.maximum(pieces.start_ns[held], events.start_ns[call])
+    is_next = np.append(False, held[1:] == held[:-1])[: len(held)]
+    begin_ns[is_next] = np.maximum(begin_ns, np.append(0, events.end_ns[op][:-1])[: len(op)])[is_next]
+    wait_ns = events.end_ns[op] - begin_ns
     remaining = pieces.duration_ns.copy()
-    remaining[held] -= wait_ns
-    return replace(
-        pieces,
+    np.subtract.at(remaining, held, wait_ns)
+    return Pieces(
         owner=np.concatenate([pieces.owner, pieces.owner[held]]),
-        start_ns=np.concatenate([pieces.start_ns, pieces.start_ns[held]]),
+        start_ns=np.concatenate([pieces.start_ns, begin_ns]),
         duration_ns=np.concatenate([remaining, wait_ns]),
         sort=np.concatenate([pieces.sort, np.full(len(held), int(Sort.COMMUNICATION), np.int64)]),
-        op=np.concatenate([pieces.op, collectives]),
+        op=np.concatenate([pieces.op, op]),
     )
+
+
+def _held(pieces: Pieces, events: Events, thread: Ints, op: Ints) -> Ints:
+    """For each operation, the piece of this thread in which it ends; -1 where the thread works then."""
+    is_idle = ~_works(events)[pieces.owner] & (pieces.duration_ns > 0)
+    ends_ns, held = events.end_ns[op], np.full(len(op), NOTHING, np.int64)
+    for own in np.unique(thread):
+        idle = np.flatnonzero(is_idle & (events.thread[pieces.owner] == own))
+        idle = idle[np.argsort(pieces.start_ns[idle], kind="stable")]
+        meant = np.flatnonzero(thread == own)
+        place = np.searchsorted(pieces.start_ns[idle], ends_ns[meant], side="right") - 1
+        meant, found = meant[place >= 0], idle[place[place >= 0]]
+        is_inside = ends_ns[meant] <= pieces.start_ns[found] + pieces.duration_ns[found]
+        held[meant[is_inside]] = found[is_inside]
+    return held
+
+
+def _works(events: Events) -> Bools:
+    """Whether each event is an operator that does more than call others and wait: what an autograd function
+    in Python does itself is the latter, as far as anybody can see.
+    """
+    found: Bools = events.marked([_is_work(name) for name in events.names]) & (events.scope == _FUNCTION)
+    return found
+
+
+def _is_work(name: str) -> bool:
+    said = named(name)
+    return "::" in name and not name.startswith(_ENGINE) and (said is None or said.role is not Role.WAIT)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -88,12 +88,8 @@ class StepRows:
         return sum(parts)
 
 
-def rows_of(events: Events, places: Attribution, is_collective: Callable[[str], bool]) -> StepRows:
-    """The rows of a step. `is_collective`: tells whether an operator's name is that of a collective, or of
-    what calls one.
-    """
-    calls = events.marked([is_collective(name) for name in events.names])
-    pieces = Pieces.of(events, places, calls)
+def rows_of(events: Events, places: Attribution, pieces: Pieces) -> StepRows:
+    """The rows of a step that is cut into these pieces."""
     grouped = _Grouped(events, places)
     sums = {sort: int(pieces.duration_ns[pieces.sort == sort].sum()) for sort in Sort}
     is_inside = (pieces.sort == Sort.OPERATOR) & (places.module[pieces.owner] > 0)
@@ -191,9 +187,10 @@ class _Grouped:
         runs = np.bincount(outer, minlength=len(keys))
         durations = events.duration_ns[index[is_outer]]
         total_ns = np.bincount(outer, weights=durations, minlength=len(keys)).astype(np.int64)
-        device_ns = np.bincount(
-            place, weights=np.maximum(events.device_ns[index], 0), minlength=len(keys)
-        ).astype(np.int64)
+        call = self._places.call
+        own_ns = np.zeros(len(events), np.int64)  # what runs within a collective's call is the call's
+        np.add.at(own_ns, np.where(call >= 0, call, np.arange(len(events))), np.maximum(events.device_ns, 0))
+        device_ns = np.bincount(place, weights=own_ns[index], minlength=len(keys)).astype(np.int64)
         return runs, total_ns, device_ns
 
     def _keys(self, owner: Ints, sort: Ints, op: Ints) -> Ints:

@@ -18,6 +18,8 @@ from flagscale_perf.profile.flight import flown, groups
 from flagscale_perf.profile.kineto import Session
 from flagscale_perf.profile.memory import Memory, MemoryKey, memory_of
 from flagscale_perf.profile.options import ProfileOptions
+from flagscale_perf.profile.overlap import exposed
+from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.records import CollectiveRecord, MemoryRecord, RowRecord, StepRecord, WindowRecord
 from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from flagscale_perf.profile.schedule import Kind
@@ -124,10 +126,13 @@ class Reduction:
             events = layered(events, self.attention, is_communication)
             places = Attribution.of(events)
             collectives = collectives_of(events, places.nesting, recorded, groups())
+            pieces = Pieces.of(events, places, collectives)
+            found = rows_of(events, places, pieces)
             if step.kind is Kind.DETAILED:
-                costs, shaped = self._detail(number, step, events, places), collectives
+                costs, shaped = self._detail(number, step, events, places, found), collectives
                 continue
-            found = _added(events, places, sums.setdefault(step.phase, {}))
+            collectives = exposed(collectives, events, places, pieces)
+            _add(found.rows, sums.setdefault(step.phase, {}))
             own = self._add_step(number, step, found)
             if found.calls is not None:
                 runs.append((own, found.calls))
@@ -142,16 +147,17 @@ class Reduction:
         if sum(step.events for step in window.steps) > HELD:
             _give_back()
 
-    def _detail(self, window: int, step: Step, events: Events, places: Attribution) -> dict[Key, Cost]:
+    def _detail(
+        self, window: int, step: Step, events: Events, places: Attribution, found: StepRows
+    ) -> dict[Key, Cost]:
         """Adds what the step with shapes and memory shows."""
         if self.options.memory:
             self._add_memory(window, step.phase, memory_of(events, places))
         if not self.options.shapes:
             return {}
         costs = costs_of(events, places)
-        runs = rows_of(events, places, is_communication).rows
         for key, cost in costs.items():
-            cost.runs = runs[key].runs if key in runs else 0
+            cost.runs = found.rows[key].runs if key in found.rows else 0
         return costs
 
     def _add_memory(self, window: int, phase: str, found: dict[MemoryKey, Memory]) -> None:
@@ -177,7 +183,7 @@ class Reduction:
                 self._add_collective(window, step.step, place, next(everything))
 
     def _add_collective(self, window: int, step: int, place: tuple[str, str], each: Collective) -> None:
-        fields = {name: value for name, value in vars(each).items() if name != "event"}
+        fields = {name: value for name, value in vars(each).items() if name not in ("event", "executed")}
         self.store.add(CollectiveRecord, window=window, step=step, phase=place[0], module=place[1], **fields)
 
     def _add_step(self, window: int, step: Step, found: StepRows | None) -> int:
@@ -290,15 +296,13 @@ class _Calls:
         return cls(step, collectives, where)
 
 
-def _added(events: Events, places: Attribution, sums: dict[Key, Row]) -> StepRows:
+def _add(rows: dict[Key, Row], sums: dict[Key, Row]) -> None:
     """Adds a step's rows to the window's."""
-    found = rows_of(events, places, is_communication)
-    for key, row in found.rows.items():
+    for key, row in rows.items():
         if key in sums:
             sums[key].add(row)
         else:
             sums[key] = row
-    return found
 
 
 def _give_back() -> None:

@@ -45,8 +45,8 @@ def _communication(found: ProfileReport, total: float, phase: str) -> tuple[floa
     """Waiting, transfer, and the rest: collectives of which not all ranks were recorded."""
     steps = sum(one.steps for one in found.sums[phase].books.values())
     waits = waits_of(operations_of([_collectives(rank, phase) for rank in found.profile.ranks]))
-    wait = sum(one.wait_ns for one in waits) / steps
-    transfer = sum(one.transfer_ns + one.tail_ns for one in waits) / steps
+    wait = sum(one.exposed_waiting_ns for one in waits) / steps
+    transfer = sum(one.exposed_transfer_ns for one in waits) / steps
     return wait, transfer, round(total - wait - transfer, 3)
 
 

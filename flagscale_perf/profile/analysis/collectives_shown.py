@@ -11,7 +11,11 @@ from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS
 
 MOST = 20
-PARTS = (("wait", "red"), ("transfer", "blue"), ("tail", "grey"))
+PARTS = (
+    ("waiting", "exposed_waiting_ns", "red"),
+    ("transfer", "exposed_transfer_ns", "blue"),
+    ("hidden by other work", "hidden_ns", "faint"),
+)
 MB = 1e6
 
 
@@ -49,8 +53,8 @@ def _pictures(found: ProfileReport) -> list[Block]:
             speeds[name] = max(speeds.get(name, 0.0), one.busbw_gb_per_s)
     lanes = [
         Lane(f"rank {rank}", 0.0, [
-            Stripe(part, sum(getattr(one, f"{part}_ns") for one in own) / steps / NS_PER_MS, None, colour)
-            for part, colour in PARTS
+            Stripe(name, sum(getattr(one, part) for one in own) / steps / NS_PER_MS, None, colour)
+            for name, part, colour in PARTS
         ])
         for rank, own in sorted(ranks.items())
     ]  # fmt: skip
@@ -70,13 +74,14 @@ def _longest(lanes: list[Lane]) -> float:
 def _waits(waits: Sequence[Waits]) -> Table:
     rows: list[Sequence[Cell]] = [
         (
-            f"rank {one.rank}", one.label, one.op, Quantity(one.runs), _ms(one.total_ns), _ms(one.wait_ns),
-            _ms(one.transfer_ns), None if one.exposed_ns is None else _ms(one.exposed_ns),
-            Quantity(one.lasts), _speed(one.naive_gb_per_s), _speed(one.busbw_gb_per_s),
+            f"rank {one.rank}", one.label, one.op, Quantity(one.runs),
+            _ms(one.exposed_waiting_ns + one.exposed_transfer_ns), _ms(one.exposed_waiting_ns),
+            _ms(one.exposed_transfer_ns), _ms(one.hidden_ns), Quantity(one.lasts),
+            _speed(one.naive_gb_per_s), _speed(one.busbw_gb_per_s),
         )
         for one in waits
     ]  # fmt: skip
-    head = ("", "group", "operation", "runs", "ms", "wait", "transfer", "exposed", "came last",
+    head = ("", "group", "operation", "runs", "exposed ms", "waiting", "transfer", "hidden ms", "came last",
             "GB/s with waiting", "bus GB/s")  # fmt: skip
     return Table(head, rows, 8, "Of all profiled steps", most=MOST)
 

@@ -43,7 +43,8 @@ class Side(NamedTuple):
         wait_ns: until the last rank had come. Of a receive that waits for its sender this is the pipeline's
             bubble, of a send that waits for its receiver it is back-pressure.
         tail_ns: after another rank had its result.
-        exposed_ns: in which the rank did nothing else; None where that is not known.
+        exposed_ns: in which the rank did nothing else, from its call on: longer than `total_ns` where a busy
+            library has executed the operation late. None where that is not known.
         exposed_wait_ns: of that, waiting.
         is_last: it came last.
     """
@@ -228,14 +229,13 @@ def _split(made: Operation, times: _Times) -> Operation:
     sides = []
     for place, (side, wait_ns) in enumerate(zip(made.sides, times.waits_ns, strict=True)):
         tail_ns = max(0, side.total_ns - wait_ns - times.transfer_ns)
-        exposed_ns = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
         # the thread works first and waits then: what is hidden of an operation is its beginning
-        late = None if exposed_ns is None else max(0, exposed_ns - (side.total_ns - wait_ns))
+        inside = None if side.exposed_ns is None else min(side.exposed_ns, side.total_ns)
+        late = None if inside is None else max(0, inside - (side.total_ns - wait_ns))
         sides.append(
             side._replace(
                 wait_ns=wait_ns,
                 tail_ns=tail_ns,
-                exposed_ns=exposed_ns,
                 exposed_wait_ns=late,
                 is_last=place == times.last,
             )

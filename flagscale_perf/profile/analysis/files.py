@@ -76,14 +76,16 @@ def _add(entry: dict[str, Any], cells: Sequence[Cell], steps: int) -> None:
 def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     """`comm_analysis.json`."""
     ranks = found.profile.ranks
-    total_s = sum(sums.mean.communication * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
+    exposed_ns = found.communication.exposed_ns
+    total_s = sum(exposed_ns.values()) / max(1, len(ranks)) / NS_PER_S
     whole_s = sum(sums.mean.total * sums.mean.steps for sums in found.sums.values()) / NS_PER_S
     by_operation = {
         op: {
             "count": one["count"] / max(1, len(ranks)),
-            "total_time": one["ns"] / max(1, len(ranks)) / NS_PER_S,
+            "total_time": exposed_ns[op] / max(1, len(ranks)) / NS_PER_S,
             "wait_time": one["wait"] / max(1, len(ranks)) / NS_PER_S,
             "transfer_time": one["transfer"] / max(1, len(ranks)) / NS_PER_S,
+            "hidden_time": one["hidden"] / max(1, len(ranks)) / NS_PER_S,
             "total_bytes": one["bytes"] / max(1, len(ranks)),
             "avg_bandwidth_gbps": one["speed"],
         }
@@ -96,23 +98,26 @@ def comm_analysis(found: ProfileReport) -> dict[str, Any]:
     }
     return dict(finite(_common(found) | {
         "communication_analysis": analysis,
+        "time_unit": "s in which the rank did nothing else; hidden_time comes beside other work. wait,"
+        " transfer and hidden are of those operations that are split",
         "bandwidth_unit": "GB/s (10^9 bytes): bus bandwidth as nccl-tests counts it, by the time without"
         " waiting, by the transfers of those operations that are split",
     }))  # fmt: skip
 
 
 def _collectives(found: ProfileReport) -> dict[str, dict[str, Any]]:
-    """By operation: count, time including waiting, bytes; and the bus bandwidth of the transfers."""
-    made: dict[str, dict[str, Any]] = {}
+    """By operation: count, bytes, exposed waiting, exposed transfer and hidden time; and the bus bandwidth of
+    the transfers.
+    """
+    empty = {"count": 0, "wait": 0, "transfer": 0, "hidden": 0, "bytes": 0, "speed": None}
+    made: dict[str, dict[str, Any]] = {op: dict(empty) for op in found.communication.exposed_ns}
     weights: dict[str, int] = defaultdict(int)
     for one in found.communication.waits:
-        each = made.setdefault(
-            one.operation, {"count": 0, "ns": 0, "wait": 0, "transfer": 0, "bytes": 0, "speed": None}
-        )
+        each = made[one.operation]
         each["count"] += one.runs
-        each["ns"] += one.total_ns
-        each["wait"] += one.wait_ns
-        each["transfer"] += one.transfer_ns
+        each["wait"] += one.exposed_waiting_ns
+        each["transfer"] += one.exposed_transfer_ns
+        each["hidden"] += one.hidden_ns
         each["bytes"] += one.size_bytes or 0
         if one.busbw_gb_per_s is not None:
             before = (each["speed"] or 0.0) * weights[one.operation]

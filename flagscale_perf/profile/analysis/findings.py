@@ -10,7 +10,6 @@ from flagscale_perf.profile.analysis.operators import ENGINE, HOST, NOT_COMPUTE
 from flagscale_perf.profile.analysis.report import ProfileReport
 from flagscale_perf.profile.analysis.spread import FEW_STEPS, scatter_of, spread_of
 from flagscale_perf.profile.analysis.sums import Books, PhaseSums
-from flagscale_perf.profile.analysis.waits import Waits
 from flagscale_perf.spine.clock import NS_PER_MS, NS_PER_S
 
 GAIN = "steps in the same time"
@@ -90,7 +89,7 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     books = case.report.whole
     if books is None or not books.total:
         return None
-    whole = sum(map(_exposed_transfer_ns, case.report.communication.waits))
+    whole = sum(one.exposed_transfer_ns for one in case.report.communication.waits)
     each_ns = whole / max(1, _ranks(case)) / books.steps
     if not this.exceeds(each_ns / books.total, "transfer"):
         return None
@@ -99,13 +98,6 @@ def transfers(this: ProfileRule, case: ProfileCase) -> Finding | None:
     return _takes(this, books, "Transfers take a large part of a step", each_ns, [
         this.broke(words, share, "transfer")
     ])  # fmt: skip
-
-
-def _exposed_transfer_ns(waits: Waits) -> int:
-    """All of it where nobody knows what hides it."""
-    if waits.exposed_ns is None or waits.exposed_wait_ns is None:
-        return waits.transfer_ns
-    return max(0, waits.exposed_ns - waits.exposed_wait_ns)
 
 
 @rule(

@@ -47,6 +47,23 @@ class Waits(NamedTuple):
     algbw_gb_per_s: float | None
     busbw_gb_per_s: float | None
 
+    @property
+    def exposed_waiting_ns(self) -> int:
+        """What the rank waited and did nothing else; all waiting where nobody knows what hides it."""
+        return self.wait_ns if self.exposed_wait_ns is None else self.exposed_wait_ns
+
+    @property
+    def exposed_transfer_ns(self) -> int:
+        """The rest of the exposed time; the tail is part of it."""
+        if self.exposed_ns is None:
+            return self.transfer_ns + self.tail_ns
+        return self.exposed_ns - self.exposed_waiting_ns
+
+    @property
+    def hidden_ns(self) -> int:
+        """In which the rank did something else beside it."""
+        return 0 if self.exposed_ns is None else max(0, self.total_ns - self.exposed_ns)
+
 
 class Late(NamedTuple):
     """A rank that others wait for.
@@ -113,7 +130,8 @@ class Communication:
     """A job's communication.
 
     Attributes:
-        operations: all of them.
+        operations: all that several ranks share.
+        exposed_ns: of all there are, groups of one rank included, by operation; of all ranks together.
         waits: by rank, group and sort; lates: the ranks that others wait for, the worst first.
         bubbles: of the stages of a pipeline.
         unsplit: operations of which not all ranks were recorded.
@@ -121,6 +139,7 @@ class Communication:
     """
 
     operations: Sequence[Operation]
+    exposed_ns: Mapping[str, int]
     waits: Sequence[Waits]
     lates: Sequence[Late]
     bubbles: Sequence[Bubble]
@@ -135,11 +154,13 @@ def communication_of(profile: Profile) -> Communication:
         for rank in profile.ranks
     ]
     # a group of one rank has nobody to send to, or to wait for
-    operations = [operation for operation in operations_of(ranks) if operation.size != 1]
+    everything = operations_of(ranks)
+    operations = [operation for operation in everything if operation.size != 1]
     stages = {rank.rank: rank.place.get("pipeline") for rank in ranks}
     steps = {rank.rank: [int(total) for total in rank.profiled["total_ns"]] for rank in profile.ranks}
     return Communication(
         operations=operations,
+        exposed_ns=_exposed(everything),
         waits=waits_of(operations),
         lates=lates_of(
             operation for operation in operations if len({stages[side.rank] for side in operation.sides}) == 1
@@ -148,6 +169,14 @@ def communication_of(profile: Profile) -> Communication:
         unsplit=sum(operation.transfer_ns is None for operation in operations),
         clocks=len({rank.clock for rank in ranks}),
     )
+
+
+def _exposed(operations: Iterable[Operation]) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for operation in operations:
+        for side in operation.sides:
+            found[operation.operation] += side.total_ns if side.exposed_ns is None else side.exposed_ns
+    return found
 
 
 def waits_of(operations: Iterable[Operation]) -> list[Waits]:

@@ -24,9 +24,7 @@ def test_call_and_execution_are_one_with_group_and_bytes_of_the_flight_recorder(
     ]
     far = Flown(900_000_000, "gloo:all_reduce", "TP 0-1", 2, 8, 8)
     assert found(events, [*flown[1:], far]) == [
-        Collective(
-            0, "gloo:all_reduce", "c10d::allreduce_", 120, 180, "TP 0-1", 2, 7, 0, None, None, 4096, 200
-        )
+        Collective(0, "gloo:all_reduce", "c10d::allreduce_", 120, 180, "TP 0-1", 2, 7, 0, None, None, 4096)
     ]
 
 
@@ -40,9 +38,7 @@ def test_a_functional_collective_is_counted_once_and_its_wait_not_at_all() -> No
             E("_c10d_functional::wait_tensor", 200, 310),
         ]
     )
-    assert found(events) == [
-        Collective(2, "gloo:all_reduce", "_c10d_functional::all_reduce", 130, 170, exposed_ns=120)
-    ]
+    assert found(events) == [Collective(2, "gloo:all_reduce", "_c10d_functional::all_reduce", 130, 170)]
 
 
 def test_gloo_executes_reduce_scatter_as_all_reduce() -> None:
@@ -64,7 +60,7 @@ def test_point_to_point_begins_with_the_call_and_has_the_pipelines_group() -> No
     events = events_of([E("c10d::recv_", 100, 110), executed("gloo:recv", 108, 300)])
     groups = Groups(1, {"1": TP, "2": PP, "3": Group("DP", (0,))})
     assert found(events, groups=groups) == [
-        Collective(0, "gloo:recv", "c10d::recv_", 100, 200, str(PP), 2, peer=0, is_send=0, exposed_ns=200)
+        Collective(0, "gloo:recv", "c10d::recv_", 100, 200, str(PP), 2, peer=0, is_send=0)
     ]
     assert [each.group for each in found(events, groups=Groups(1, {"1": TP, "2": Group("X", (0, 1))}))] == [
         ""
@@ -125,9 +121,9 @@ def test_on_a_device_the_kernels_are_the_operation() -> None:
     )
     assert found(events, groups=Groups(0, {"2": PP})) == [
         Collective(0, "nccl:_all_gather_base", "c10d::_allgather_base_", 180, 100, str(PP), 2, 5,
-                   size_bytes=32, exposed_ns=100),
-        Collective(3, "nobody_knows_this_one", "vllm::all_reduce", 290, 30, exposed_ns=30),
-        Collective(-1, "ncclDevKernel_Broadcast_RING_LL", "", 400, 50, exposed_ns=50),
+                   size_bytes=32),
+        Collective(3, "nobody_knows_this_one", "vllm::all_reduce", 290, 30),
+        Collective(-1, "ncclDevKernel_Broadcast_RING_LL", "", 400, 50),
     ]  # fmt: skip
 
 

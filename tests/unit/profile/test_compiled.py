@@ -10,6 +10,7 @@ from torch import nn
 from flagscale_perf.profile.attribution import Attribution
 from flagscale_perf.profile.compiled import GRAPH, REGION, attention_paths, layer_of, layered
 from flagscale_perf.profile.events import Events
+from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.records import Sort
 from flagscale_perf.profile.rows import rows_of
 from tests.profiled_events import Event, events_of, module, step
@@ -34,7 +35,8 @@ def is_collective(name: str) -> bool:
 def times(events: Events) -> dict[tuple[str, str, str], int]:
     """Microseconds of each (module, sort, operator)."""
     found: dict[tuple[str, str, str], int] = defaultdict(int)
-    for key, row in rows_of(events, Attribution.of(events), is_collective).rows.items():
+    places = Attribution.of(events)
+    for key, row in rows_of(events, places, Pieces.of(events, places)).rows.items():
         found[key.module, Sort(key.sort).name.lower(), key.op] += row.self_ns // 1000
     return {key: value for key, value in found.items() if value}
 

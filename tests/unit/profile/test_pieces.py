@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.communication import collectives_of
 from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.records import Sort
 from tests.profiled_events import Event, events_of, module, node, step
@@ -14,8 +14,8 @@ from tests.profiled_events import Event, events_of, module, node, step
 def cut(events: list[Event]) -> dict[tuple[str, str], int]:
     """Microseconds by sort and the name of what they were spent on."""
     columns = events_of(events)
-    calls = columns.marked([name.startswith(("c10d::", "gloo:")) for name in columns.names])
-    pieces = Pieces.of(columns, Attribution.of(columns), calls)
+    places = Attribution.of(columns)
+    pieces = Pieces.of(columns, places, collectives_of(columns, places.nesting))
     sums: dict[tuple[str, str], int] = {}
     for op, sort, ns in zip(pieces.op, pieces.sort, pieces.duration_ns, strict=True):
         key = Sort(sort).name, columns.names[columns.name[op]].rpartition(" ")[2]
@@ -88,6 +88,46 @@ def test_a_function_of_autograd_waits_as_python_does() -> None:
     assert sum(found.values()) == 300
 
 
+def test_a_wait_begins_with_the_last_thing_that_was_done_not_with_the_operation() -> None:
+    """A busy library executes late what it was asked for: the caller waits all the same."""
+    found = cut(
+        [
+            step(200),
+            Event("c10d::broadcast_", 20, 25),
+            Event("gloo:broadcast", 98, 100, thread=2, is_async=True),
+            Event("aten::mm", 110, 180),
+        ]
+    )
+    assert found["COMMUNICATION", "gloo:broadcast"] == 75
+    assert found["HOST", "step"] == 20 + 10 + 20
+
+
+def test_waits_that_end_in_one_piece_follow_each_other() -> None:
+    """Three are asked for at once and waited for in turn, as gradients are."""
+    found = cut(
+        [
+            step(300),
+            Event("c10d::allreduce_", 10, 12),
+            Event("gloo:all_reduce", 11, 60, thread=2, is_async=True),
+            Event("c10d::send", 20, 22),
+            Event("gloo:send", 21, 90, thread=2, is_async=True),
+            Event("c10d::recv_", 30, 32),
+            Event("gloo:recv", 31, 80, thread=2, is_async=True),
+            Event("aten::mm", 100, 200),
+        ]
+    )
+    assert found["COMMUNICATION", "gloo:all_reduce"] == 60 - 32
+    assert found["COMMUNICATION", "gloo:recv"] == 20
+    assert found["COMMUNICATION", "gloo:send"] == 10
+    assert sum(found.values()) == 300
+
+
+def test_what_runs_in_a_collectives_call_is_the_calls() -> None:
+    """Such as the copy that gloo makes of what it scatters."""
+    found = cut([step(100), Event("c10d::_reduce_scatter_base_", 10, 50), Event("aten::clone", 20, 45)])
+    assert found == {("HOST", "step"): 60, ("COMMUNICATION", "c10d::_reduce_scatter_base_"): 40}
+
+
 def test_the_backward_on_a_thread_of_its_own_is_not_counted_as_waiting_too() -> None:
     found = cut(
         [
@@ -112,4 +152,4 @@ def test_the_backward_on_a_thread_of_its_own_is_not_counted_as_waiting_too() -> 
 def test_without_a_range_of_the_step_there_are_no_pieces() -> None:
     columns = events_of([Event("aten::mm", 0, 10)])
     with pytest.raises(ValueError, match="no range"):
-        Pieces.of(columns, Attribution.of(columns), np.zeros(1, bool))
+        Pieces.of(columns, Attribution.of(columns))

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from flagscale_perf.profile.attribution import Attribution
+from flagscale_perf.profile.events import Events
+from flagscale_perf.profile.pieces import Pieces
 from flagscale_perf.profile.records import Sort
-from flagscale_perf.profile.rows import Key, Row, rows_of
+from flagscale_perf.profile.rows import Key, Row, StepRows, rows_of
 from tests.profiled_events import Event, events_of, module, node, step
+
+
+def made(events: Events) -> StepRows:
+    places = Attribution.of(events)
+    return rows_of(events, places, Pieces.of(events, places))
 
 
 def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
@@ -24,7 +31,7 @@ def test_a_step_of_one_module_its_backward_and_an_optimizer() -> None:
             Event("aten::add_", 155, 175),
         ]
     )
-    found = rows_of(events, Attribution.of(events), lambda name: False)
+    found = made(events)
     operator, host, engine = int(Sort.OPERATOR), int(Sort.HOST), int(Sort.ENGINE)
     us = 1000
     assert found.rows == {
@@ -65,7 +72,7 @@ def test_the_runs_of_a_row_make_the_row() -> None:
         step(200), module("m", 10, 100), Event("aten::mm", 20, 50), Event("aten::mm", 60, 70),
         Event("aten::linear", 72, 95), Event("aten::t", 74, 76), Event("aten::mm", 80, 92),
     ])  # fmt: skip
-    found = rows_of(events, Attribution.of(events), lambda name: False)
+    found = made(events)
     calls = found.calls
     assert calls is not None
     mine = [at for at, op in enumerate(calls.op) if calls.ops[op] == "aten::mm"]
