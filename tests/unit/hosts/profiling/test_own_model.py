@@ -12,6 +12,7 @@ from flagscale_perf.hosts.profiling.own_model import OwnRun, profile_own
 from flagscale_perf.profile.analysis.report import read_report
 from flagscale_perf.spine.errors import PerfError
 from tests.conftest import RunPython
+from tests.members import finished
 from tests.processes.flagscale import AGENT
 from tests.warm_ranks import warm_environment
 
@@ -42,6 +43,7 @@ own_model.profile_own(own_model.OwnRun(
 """)
     done = run_python(AGENT, "as-it-is", script, env=warm_environment())
     assert done.returncode == 0, done.stderr
+    finished(run.directory)
     found = read_report(find_run_file(run.directory))
     assert set(found.sums) == phases
     for sums in found.sums.values():

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from flagscale_perf.analysis.run_file import RunFile, find_run_file
 from flagscale_perf.hosts.profiling.own_model import TRAIN, OwnRun
 from flagscale_perf.hosts.profiling.own_ranks import run_ranks
 from flagscale_perf.profile.records import CollectiveRecord, RankRecord, WindowRecord
 from flagscale_perf.spine.errors import PerfError
 from flagscale_perf.spine.peers.records import NameRecord
+from tests.members import finished
 from tests.unit.hosts.profiling.test_own_model import SMALL
 from tests.warm_ranks import make_python_warm
 
@@ -30,7 +30,7 @@ def _run(tmp_path: Path, tensor: int, pipeline: int, **changed: int) -> OwnRun:
 def test_two_stages_are_in_one_run_file(tmp_path: Path) -> None:
     run = _run(tmp_path, 1, 2)
     run_ranks(run)
-    records = list(RunFile(find_run_file(run.directory)))
+    records = finished(run.directory)
     names = {(each.process, each.number): each.text for each in records if isinstance(each, NameRecord)}
     ranks = {each.process: each for each in records if isinstance(each, RankRecord)}
     assert sorted((each.rank, each.pipeline, each.pipeline_size) for each in ranks.values()) == [
