@@ -18,6 +18,7 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     RowsRecord,
     UnitsRecord,
+    WaitRecord,
 )
 
 US, MS, SECOND = 1000, 1_000_000, 1_000_000_000
@@ -72,6 +73,15 @@ def make_call(**changed: Any) -> CallRecord:
     return CallRecord(**fields | changed)
 
 
+def make_wait(**changed: Any) -> WaitRecord:
+    """A consumer that is told 4 samples in 1 ms."""
+    fields: dict[str, Any] = {
+        "process": 1, "call": 0, "start_ns": 0, "total_ns": MS, "partition": 0, "error": 0, "task": 0,
+        "wanted": 4, "rows": 4, "trace_id": "",
+    }  # fmt: skip
+    return WaitRecord(**fields | changed)
+
+
 class Job:
     """Processes that put and get samples, record by record."""
 
@@ -103,6 +113,11 @@ class Job:
     def get(self, process: int, at_ns: int, indexes: Sequence[int], **changed: Any) -> OperationRecord:
         """Of these indexes."""
         return self._operation(make_get, process, at_ns, indexes, changed)
+
+    def wait(self, process: int, task: str, at_ns: int, rows: int, **changed: Any) -> None:
+        """A request for samples that is answered with so many."""
+        named = {"task": self.name(process, task), "partition": self.name(process, "train")}
+        self.records.append(make_wait(process=process, start_ns=at_ns, rows=rows, **named | changed))
 
     def call(self, process: int, function: str, at_ns: int, **changed: Any) -> CallRecord:
         """Ends now: what was put and got in it came before, with `call=job.next(process, 2)` or so."""

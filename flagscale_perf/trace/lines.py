@@ -15,12 +15,14 @@ from flagscale_perf.trace.records import (
     OperationRecord,
     StartRecord,
     UnsizedRecord,
+    WaitRecord,
 )
 
 NOT_AVAILABLE = "N/A"
 BYTES_PER_MB = 1 << 20  # of `throughput_mbps` and `data_size_mb`
 TRACE_MARK, DETAIL_MARK = "[TQ-TRACE]", "[TQ-DETAIL]"
 _STAGES = {Begun.CALL: "GET", Begun.COMPUTE: "COMPUTE", Begun.CALL_PUT: "PUT"}
+_OF_CLIENTS = (Begun.PUT, Begun.GET, Begun.WAIT)
 _MARKS = ("[TQ-", "[repeated ")
 
 
@@ -38,6 +40,8 @@ def lines_of(
         return list(_Call(record, names, anchor, pid).lines())
     if isinstance(record, OperationRecord):
         return _operation(record, names, anchor, pid, unsized)
+    if isinstance(record, WaitRecord):
+        return _wait(record, names, anchor, pid)
     return []
 
 
@@ -50,7 +54,7 @@ def lines_begun(
     first = begun[0]
     tail = "" if pid is None else f" | pid={pid}"
     trace_id = escaped(first.trace_id) or NOT_AVAILABLE
-    if first.begun <= Begun.GET:
+    if first.begun in _OF_CLIENTS:
         partition = f" | partition={_name(names, first.partition)}"
         start = f"{DETAIL_MARK} trace_id={trace_id} | stage=TQ_CLIENT_{Begun(first.begun).name}_START"
         return [f"{start} | {_timestamp(anchor, first.start_ns)}{tail}{partition}"]
@@ -138,7 +142,23 @@ def _operation(
     ]
 
 
-def _trace_id(record: CallRecord | OperationRecord) -> str:
+def _wait(wait: WaitRecord, names: Mapping[int, str], anchor: Anchor, pid: int | None) -> list[str]:
+    """Its first line is that of its begin alone."""
+    head = f"{DETAIL_MARK} trace_id={_trace_id(wait)} | stage=TQ_CLIENT_WAIT_"
+    process = "" if pid is None else f" | pid={pid}"
+    tail = f"{process} | partition={_name(names, wait.partition)}"
+    fields = f"duration={_seconds(wait.total_ns)} | {_error(names, wait)}batch_size={wait.rows} | "
+    if wait.wanted is not None:
+        fields += f"wanted={wait.wanted} | "
+    if wait.task:
+        fields += f"task={_name(names, wait.task)} | "
+    return [
+        f"{head}START | {_timestamp(anchor, wait.start_ns)}{tail}",
+        f"{head}END | {fields}{_timestamp(anchor, wait.start_ns + wait.total_ns)}{tail}",
+    ]
+
+
+def _trace_id(record: CallRecord | OperationRecord | WaitRecord) -> str:
     return escaped(record.trace_id) or NOT_AVAILABLE
 
 
@@ -146,7 +166,7 @@ def _name(names: Mapping[int, str], number: int) -> str:
     return escaped(names.get(number, "")) or NOT_AVAILABLE
 
 
-def _error(names: Mapping[int, str], record: CallRecord | OperationRecord) -> str:
+def _error(names: Mapping[int, str], record: CallRecord | OperationRecord | WaitRecord) -> str:
     return f"status=error | error={_name(names, record.error)} | " if record.error else ""
 
 

@@ -15,10 +15,11 @@ from flagscale_perf.spine.records import Record
 from flagscale_perf.spine.units import printable
 from flagscale_perf.trace.lines import lines_begun, lines_of
 from flagscale_perf.trace.options import hidden_by
-from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord, UnsizedRecord
+from flagscale_perf.trace.records import CallRecord, OperationRecord, StartRecord, UnsizedRecord, WaitRecord
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
-from flagscale_perf.trace.unended import Key, Unended, key_of
+from flagscale_perf.trace.unended import End, Key, Unended, key_of
 
+_KINDS = ((CallRecord, TRACE), (OperationRecord, DETAIL), (WaitRecord, DETAIL))
 MAX_BYTES = 64 << 20
 _LAST_LINE = re.compile(rb" \| stage=(?:FUNCTION_END|TQ_CLIENT_(?:GET|PUT)_END) \| ")
 _NUMBER = re.compile(rb" \| number=(\d+)")
@@ -80,9 +81,7 @@ class LinesSink:
         self._context = context
         self._max_bytes = max_bytes
         self._anchor = Anchor(header.start_wall_ns, header.start_mono_ns)
-        self._shown = tuple(
-            kind for kind, key in ((CallRecord, TRACE), (OperationRecord, DETAIL)) if config.get(key)
-        )
+        self._shown = tuple(kind for kind, key in _KINDS if config.get(key))
         self._to_stdout = bool(config.get(STDOUT))
         self._logs: dict[int, _Log] = {}
         self._over: list[int] = []
@@ -110,13 +109,16 @@ class LinesSink:
         elif isinstance(record, UnsizedRecord):
             self._log(record.process).unsized[record.number] = record
         elif isinstance(record, self._shown):
-            log = self._log(record.process)
-            unsized = log.unsized.pop(record.number, None)
-            log.unended.add(record)
-            shown = log.shown.pop(key_of(record), 0)
-            if record.number not in log.there:
-                lines = lines_of(record, log.names, self._anchor, log.pid, unsized)
-                self._put(log, lines[shown:])
+            self._ended(self._log(record.process), record)
+
+    def _ended(self, log: _Log, record: End) -> None:
+        log.unended.add(record)
+        shown = log.shown.pop(key_of(record), 0)
+        number = getattr(record, "number", 0)  # a wait has none
+        unsized = log.unsized.pop(number, None)
+        if number not in log.there:
+            lines = lines_of(record, log.names, self._anchor, log.pid, unsized)[shown:]
+            self._put(log, [line for line in lines if number or line.encode() not in log.early])
 
     def _begun(self, log: _Log, record: StartRecord) -> None:
         log.unended.add(record)

@@ -12,6 +12,7 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
     UnsizedRecord,
+    WaitRecord,
 )
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.writer.process import serve_job
@@ -25,7 +26,7 @@ class TracePipeline(ProcessesPipeline):
     presentation = PRESENTATION
     numbered = (OperationRecord, CallRecord)
     recorded = (
-        *(*numbered, StartRecord, NameRecord),
+        *(*numbered, StartRecord, NameRecord, WaitRecord),
         *(RowsRecord, ClearRecord, FieldsRecord, UnitsRecord, UnsizedRecord),
     )
     things = "calls and operations"

@@ -24,13 +24,14 @@ class Kind(IntEnum):
 
 
 class Begun(IntEnum):
-    """What has begun: a client's operation, by its `Kind`, or a stage of a call."""
+    """What has begun: a client's operation, by its `Kind`, a stage of a call, or a wait for samples."""
 
     PUT = 0
     GET = 1
     CALL = 2
     COMPUTE = 3
     CALL_PUT = 4
+    WAIT = 5
 
 
 @record("tq_start", slot=22)
@@ -210,6 +211,31 @@ class UnsizedRecord(NamedTuple):
     number: int
     known_bytes: int
     fields: tuple[int, ...]
+
+
+@record("tq_wait", slot=33, start="start_ns", duration="total_ns")
+class WaitRecord(NamedTuple):
+    """A consumer asked the controller which samples it may get next. Has no number; sampling never leaves one
+    out.
+
+    Attributes:
+        process, call, start_ns, total_ns, partition, error: as of an operation.
+        task: name of the consumer, as it called itself; 0 where it did not.
+        wanted: samples it asked for; None where it did not say.
+        rows: samples it was told; 0 where there were too few.
+        trace_id: of its call; outside of any one of its own.
+    """
+
+    process: int
+    call: int
+    start_ns: int
+    total_ns: int
+    partition: int
+    error: int
+    task: int
+    wanted: int | None
+    rows: int
+    trace_id: Annotated[str, Bytes(TRACE_ID_BYTES)]
 
 
 @record("tq_fields", slot=21)

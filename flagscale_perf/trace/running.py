@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -59,6 +60,25 @@ class Call:
         self.operations = self.get_ns = self.put_ns = 0
         self.get_bytes: int | None = 0
         self.put_bytes: int | None = 0
+
+    def add(self, operation: Operation) -> None:
+        """Adds one of its operations to its sums."""
+        size = operation.size_bytes
+        self.operations += 1
+        if operation.kind == GET:
+            self.get_ns += operation.total_ns
+            self.get_bytes = None if self.get_bytes is None or size is None else self.get_bytes + size
+        else:
+            self.put_ns += operation.total_ns
+            self.put_bytes = None if self.put_bytes is None or size is None else self.put_bytes + size
+
+    def parts(self, total_ns: int) -> tuple[int, int | None, int | None]:
+        """Durations of get, compute and put, if it took so long altogether."""
+        began, ended = self.compute_start_ns, self.compute_end_ns
+        if began is None or ended is None:
+            return total_ns, None, None
+        put_ns = self.start_ns + total_ns - ended if self.has_computed else None
+        return began - self.start_ns, ended - began, put_ns
 
 
 class Operation:
@@ -120,6 +140,25 @@ class Operation:
         self.open_units = 0  # requests without a reply
         self.waits: list[tuple[str, int]] = []  # for each unit that was asked
         self.coded_ns = 0  # making and reading messages meanwhile
+
+
+class Wait:
+    """A request in progress for which samples to get next.
+
+    Args:
+        said: `partition_id`, `task_name` and `batch_size` of the request, as far as they were given.
+        start_ns: monotonic mark.
+    """
+
+    __slots__ = ("call", "partition", "start_ns", "task", "trace_id", "wanted")
+
+    def __init__(self, said: Mapping[str, Any], start_ns: int) -> None:
+        self.partition = str(said.get("partition_id") or "")
+        self.task = str(said.get("task_name") or "")
+        self.wanted: int | None = said.get("batch_size")
+        self.call = CALL.get()
+        self.trace_id = new_id() if self.call is None else self.call.identity[0]
+        self.start_ns = start_ns
 
 
 class Clear:

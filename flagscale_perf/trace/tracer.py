@@ -18,7 +18,7 @@ from typing import Any
 from flagscale_perf.spine.clock import monotonic_ns
 from flagscale_perf.spine.errors import raised_by_signal
 from flagscale_perf.spine.peers.records import NameRecord
-from flagscale_perf.spine.records import TYPES, Record, tuple_of
+from flagscale_perf.spine.records import Record, room_of, tuple_of
 from flagscale_perf.trace.batches import (
     Place,
     by_partition,
@@ -43,31 +43,27 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
     UnsizedRecord,
+    WaitRecord,
 )
 from flagscale_perf.trace.running import (
     CALL,
     CLEAR,
-    GET,
     OPERATION,
     PUT,
     Call,
     Clear,
     Operation,
+    Wait,
     identity_of,
     new_id,
 )
 from flagscale_perf.trace.sampling import Sampling
 
-
-def _room(kind: type) -> int:
-    """Number of integers, an even one, that a record's last field may hold."""
-    layout = TYPES[kind].layout
-    return 0 if layout is None else layout.room // 2 * 2
-
-
 MOST_NAMES = 4096  # that are remembered; a run that names each partition anew has no end of them
-RANGES_ROOM, CLEAR_ROOM, FIELDS_ROOM = _room(RowsRecord), _room(ClearRecord), _room(FieldsRecord)
-UNITS_ROOM, UNSIZED_ROOM = _room(UnitsRecord), _room(UnsizedRecord)
+RANGES_ROOM, CLEAR_ROOM, UNITS_ROOM = (  # of pairs
+    room_of(kind) // 2 * 2 for kind in (RowsRecord, ClearRecord, UnitsRecord)
+)
+FIELDS_ROOM, UNSIZED_ROOM = room_of(FieldsRecord), room_of(UnsizedRecord)
 MOST_RANGES = 64 * RANGES_ROOM  # integers of those of one operation
 
 _NO_FIELDS: Mapping[str, Any] = {}
@@ -165,6 +161,38 @@ class Tracer:
         except Exception as failure:
             fail(failure)
 
+    def begin_wait(self, said: Mapping[str, Any]) -> Wait | None:
+        """Begins a request for which samples to get next; None where none is recorded. `said`: see `Wait`."""
+        if not self._detail:
+            return None
+        try:
+            wait = Wait(said, monotonic_ns())
+            at_ns, call = wait.start_ns, wait.call
+            names = 0 if call is None else self._name(call.function), self._name(wait.partition)
+            self._put(StartRecord(0, Begun.WAIT, at_ns, at_ns, *names, wait.trace_id))
+            return wait
+        except Exception as failure:
+            fail(failure)
+            return None
+
+    def end_wait(self, wait: Wait, batch: Any, error: BaseException | None) -> None:
+        """Ends it, with the samples that it is told."""
+        total_ns = monotonic_ns() - wait.start_ns
+        try:
+            call = wait.call if self._trace and self._keeps_all else None  # of a sample it is not known yet
+            call_number = 0 if call is None else self._take_number(call)
+            task = self._name(wait.task) if wait.task else 0
+            partition, error_name = self._name(wait.partition), self._error_name(error)
+            rows = 0 if batch is None else len(batch.global_indexes)
+            self._put(
+                WaitRecord(
+                    0, call_number, wait.start_ns, total_ns, partition, error_name, task, wait.wanted,
+                    rows, wait.trace_id,
+                )
+            )  # fmt: skip
+        except Exception as failure:
+            fail(failure)
+
     def end_clear(self, clear: Clear, error: BaseException | None) -> None:
         """Ends a clear."""
         total_ns = monotonic_ns() - clear.start_ns
@@ -220,7 +248,7 @@ class Tracer:
 
     def _count(self, operation: Operation, call: Call, batch: Any) -> None:
         """Adds the operation to the sums of its call."""
-        _add_to_call(call, operation)
+        call.add(operation)
         if call.is_kept is None and not self._keeps_all:
             self._is_kept(call, place_of(batch))
 
@@ -238,7 +266,7 @@ class Tracer:
         trace_id, training_step = operation.identity or identity_of(batch, call)
         call_number = 0 if call is None or not self._trace else self._number_of(call, (partition, first))
         partition_name = names.get(partition) or self._name(partition)
-        error_name = 0 if error is None else self._name(type(error).__name__)
+        error_name = self._error_name(error)
         unit_name = None if unit is None else names.get(unit) or self._name(unit)
         fields = operation.fields
         field_set = self._field_sets.get(fields) or self._field_set(fields) if fields else None
@@ -273,7 +301,7 @@ class Tracer:
         cleared = by_partition(clear.batch)
         if clear.partition is not None:
             cleared.setdefault(clear.partition, [])
-        error_name = _error_name(self, error)
+        error_name = self._error_name(error)
         for partition, rows in cleared.items():
             name, ranges = self._name(partition), ranges_of(rows)
             for part, is_cut in _parts_of(ranges, CLEAR_ROOM):
@@ -291,8 +319,8 @@ class Tracer:
         weight = ONE if is_forced else self._sampling.weight_milli
         parent = 0 if call.parent is None else self._number_of(call.parent, place_of(call.batch))
         trace_id, training_step = call.identity
-        get_ns, compute_ns, put_ns = _parts(call, total_ns)
-        names = self._name(call.function), _error_name(self, error)
+        get_ns, compute_ns, put_ns = call.parts(total_ns)
+        names = self._name(call.function), self._error_name(error)
         self._put(
             CallRecord(
                 0, number, parent, call.start_ns, total_ns, get_ns, compute_ns, put_ns, call.batch.size,
@@ -332,6 +360,9 @@ class Tracer:
                 self._names = {}
             self._names[text] = number
         return number
+
+    def _error_name(self, error: BaseException | None) -> int:
+        return 0 if error is None else self._name(type(error).__name__)
 
     def _field_set(self, fields: tuple[str, ...]) -> int:
         """The number of this set of fields."""
@@ -396,26 +427,6 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def _add_to_call(call: Call, operation: Operation) -> None:
-    size = operation.size_bytes
-    call.operations += 1
-    if operation.kind == GET:
-        call.get_ns += operation.total_ns
-        call.get_bytes = None if call.get_bytes is None or size is None else call.get_bytes + size
-    else:
-        call.put_ns += operation.total_ns
-        call.put_bytes = None if call.put_bytes is None or size is None else call.put_bytes + size
-
-
-def _parts(call: Call, total_ns: int) -> tuple[int, int | None, int | None]:
-    """Durations of get, compute and put."""
-    began, ended = call.compute_start_ns, call.compute_end_ns
-    if began is None or ended is None:
-        return total_ns, None, None
-    put_ns = call.start_ns + total_ns - ended if call.has_computed else None
-    return began - call.start_ns, ended - began, put_ns
-
-
 def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, ...], int]]:
     """Splits ranges into parts of one record each, and tells whether some were left out; at least one
     part.
@@ -423,7 +434,3 @@ def _parts_of(ranges: tuple[int, ...], room: int) -> Iterator[tuple[tuple[int, .
     end = min(len(ranges), MOST_RANGES)
     for at in range(0, end or 1, room):
         yield ranges[at : min(at + room, end)], int(at + room >= end < len(ranges))
-
-
-def _error_name(tracer: Tracer, error: BaseException | None) -> int:
-    return 0 if error is None else tracer._name(type(error).__name__)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from flagscale_perf.trace.records import Begun, CallRecord, OperationRecord, StartRecord
+from flagscale_perf.trace.records import Begun, CallRecord, OperationRecord, StartRecord, WaitRecord
+
+End = OperationRecord | CallRecord | WaitRecord
 
 Key = tuple[bool, int]
 
 
-def key_of(record: StartRecord | OperationRecord | CallRecord) -> Key:
-    """The same for the starts and the end of one operation or call: whether it is a call, and its start."""
+def key_of(record: StartRecord | End) -> Key:
+    """The same for the starts and the end of one thing: whether it is a call, and its start."""
     if isinstance(record, StartRecord):
-        return record.begun >= Begun.CALL, record.start_ns
+        return Begun.CALL <= record.begun <= Begun.CALL_PUT, record.start_ns
     return isinstance(record, CallRecord), record.start_ns
 
 
 class Unended:
-    """Operations and calls of one process.
+    """Operations, calls and waits of one process.
 
     Attributes:
         begun: what has begun of each, in order.
@@ -24,7 +26,7 @@ class Unended:
     def __init__(self) -> None:
         self.begun: dict[Key, list[StartRecord]] = {}
 
-    def add(self, record: StartRecord | OperationRecord | CallRecord) -> None:
+    def add(self, record: StartRecord | End) -> None:
         """Adds the process's next start or end."""
         if isinstance(record, StartRecord):
             self.begun.setdefault(key_of(record), []).append(record)

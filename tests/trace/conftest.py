@@ -95,9 +95,10 @@ def ray_session() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def queue(ray_session: Path) -> Iterator[Any]:
-    """`transfer_queue`, begun with two storage units."""
+    """`transfer_queue`, begun with two storage units. Who asks for samples that are not there is told so."""
     import transfer_queue
+    from omegaconf import OmegaConf
 
-    transfer_queue.init()
+    transfer_queue.init(OmegaConf.create({"controller": {"polling_mode": True}}))
     yield transfer_queue
     transfer_queue.close()

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import ray
 import torch
 from tensordict import TensorDict
 
-from flagscale_perf.trace.records import ONE, ClearRecord, Kind, OperationRecord, StartRecord
+from flagscale_perf.trace.records import (
+    ONE,
+    Begun,
+    ClearRecord,
+    Kind,
+    OperationRecord,
+    StartRecord,
+    WaitRecord,
+)
 from tests.trace.tracing import traced
 
 
@@ -41,9 +50,34 @@ def test_a_put_and_a_get_are_recorded_as_they_are(queue: Any) -> None:
     assert (get.first_row, get.last_row) == (first, first + 31)
     assert {names[put.partition], names[get.partition]} == {"operations"}
     assert (put.call, put.error, put.weight_milli, put.step) == (0, 0, ONE, None)
-    assert [start.trace_id for start in kept.of(StartRecord)] == [put.trace_id, get.trace_id]
+    begun = [start.trace_id for start in kept.of(StartRecord) if start.begun <= Begun.GET]
+    assert begun == [put.trace_id, get.trace_id]
     assert "" != put.trace_id != get.trace_id
     assert put.total_ns > 0 and put.start_ns + put.total_ns <= get.start_ns
+
+
+def test_who_asks_for_samples_is_recorded_with_what_it_was_told(queue: Any) -> None:
+    client = queue.get_client()
+
+    def ask() -> int:
+        return len(client.get_meta(["prompt"], 4, "waits", task_name="train").global_indexes)
+
+    with traced() as kept:
+        clock = [time.perf_counter_ns()]
+        told = [ask()]
+        clock.append(time.perf_counter_ns())
+        client.put(data=batch(4), partition_id="waits")
+        clock.append(time.perf_counter_ns())
+        told.append(ask())
+        clock.append(time.perf_counter_ns())
+    waits, names = kept.of(WaitRecord), kept.names
+    assert [each.rows for each in waits] == told == [0, 4]
+    assert [(each.wanted, names[each.task]) for each in waits] == [(4, "train")] * 2
+    for each, before_ns, after_ns in zip(waits, clock[::2], clock[1::2], strict=True):
+        assert before_ns <= each.start_ns <= each.start_ns + each.total_ns <= after_ns
+    begun = [start for start in kept.of(StartRecord) if start.begun == Begun.WAIT]
+    ids = [(each.start_ns, each.trace_id) for each in waits]
+    assert [(each.start_ns, each.trace_id) for each in begun] == ids
 
 
 def test_the_stages_of_an_operation_lie_in_it_and_a_unit_is_named(queue: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import sys
 from collections.abc import Awaitable, Callable
 from types import ModuleType
@@ -18,8 +19,10 @@ from flagscale_perf.trace import tracer as tracing
 MODULE = "transfer_queue.client"
 CLIENT = "AsyncTransferQueueClient"
 PUT, GET, TAGS = "async_put", "async_get_data", "async_set_custom_meta"
+WAIT = "async_get_meta"
 CLEAR, CLEAR_PARTITION = "async_clear_samples", "async_clear_partition"
 MARK = "_mark_clearing_in_controller"  # is given the samples of a partition that is cleared
+_FETCH = "fetch"
 _Method = Callable[..., Awaitable[Any]]
 
 
@@ -42,6 +45,15 @@ def patch_clears(module: ModuleType, patches: Patches) -> None:
             patches.set(client, name, wrap(getattr(client, name)))
         else:
             tracing.note(f"{MODULE}.{CLIENT}.{name} is gone: not all that is cleared is known")
+
+
+def patch_waits(module: ModuleType, patches: Patches) -> None:
+    """Wraps what a consumer asks by for the samples it gets next. What is gone of it is said."""
+    client = getattr(module, CLIENT)
+    if hasattr(client, WAIT):
+        patches.set(client, WAIT, _traced_wait(getattr(client, WAIT)))
+    else:
+        tracing.note(f"{MODULE}.{CLIENT}.{WAIT} is gone: how long consumers wait is not known")
 
 
 def patch_tags(module: ModuleType, patches: Patches) -> None:
@@ -108,6 +120,30 @@ def _traced_get(get: _Method) -> _Method:
         return data
 
     return async_get_data
+
+
+def _traced_wait(get_meta: _Method) -> _Method:
+    parameters = tuple(inspect.signature(get_meta).parameters)[1:]  # without the client
+
+    @functools.wraps(get_meta)
+    async def async_get_meta(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Asks as before. Puts ask, too: for room for new samples."""
+        tracer = tracing.active
+        said = dict(zip(parameters, args, strict=False)) | kwargs
+        wait = None
+        if tracer is not None and said.get("mode", _FETCH) == _FETCH:
+            wait = tracer.begin_wait(said)
+        if tracer is None or wait is None:
+            return await get_meta(self, *args, **kwargs)
+        try:
+            batch = await get_meta(self, *args, **kwargs)
+        except BaseException as error:
+            tracer.end_wait(wait, None, error)
+            raise
+        tracer.end_wait(wait, batch, None)
+        return batch
+
+    return async_get_meta
 
 
 def _traced_clear(clear: _Method) -> _Method:

@@ -65,6 +65,7 @@ class Installation:
                 client.patch_tags(module, self._patches)
             if self.options.detail:
                 client.patch_clears(module, self._patches)
+                client.patch_waits(module, self._patches)
             client.patch_client(module, self._patches)
 
     def undo(self) -> None:

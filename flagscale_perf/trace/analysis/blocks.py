@@ -64,7 +64,7 @@ def report_of(found: TraceReport) -> Report:
 
 def _remarks(found: TraceReport) -> list[Note]:
     notes = [Note(line, "warn") for line in remarks_of(found.traces)]
-    if not found.sums.calls and not found.sums.count:
+    if not (found.sums.calls or found.sums.count or found.sums.waits):
         notes.insert(0, Note(NOTHING, "warn"))
     sampled = max((one.weight_within() for one in _totals(found)), default=0.0)
     if sampled:
@@ -100,12 +100,32 @@ def _sections(found: TraceReport) -> list[Section]:
         Section("functions", "Functions", "By function", _functions(found)),
         Section("processes", "Processes", "By process", _processes(found)),
         Section("operations", "Operations", "Operations of the client", _operations(found)),
+        Section("waits", "Waits", "Consumers that wait for samples", _waits(found)),
         Section("waterfall", "Waterfall", "Where the time of an operation goes", _waterfall(found)),
         Section("cost", "Cost", "What an operation costs by its shape", _cost(found)),
         Section("lineage", "Lineage", "From the put that made a sample to the get that took it",
                 _lineage(found.lineage)),
     ]  # fmt: skip
     return sections + drawn(found)
+
+
+def _waits(found: TraceReport) -> list[Block]:
+    rows: list[Sequence[Cell]] = [
+        (
+            task, process, Quantity(one.answered), Quantity(one.unanswered), Quantity(one.waited),
+            Quantity(one.waited_ns / NS_PER_S, "s", 3),
+            Quantity(one.waited_ns / found.wall_ns, "share", 1) if found.wall_ns else None,
+            Quantity(one.first_ns / NS_PER_S, "s", 3),
+        )
+        for (process, task), one in sorted(found.sums.waits.items(), key=lambda item: -item[1].waited_ns)
+    ]  # fmt: skip
+    if not rows:
+        return []
+    head = ("consumer", "process", "batches", "too few", "waited for", "waited", "of the wall", "first one")
+    said = (
+        "waited: from the first request that found too few samples to the one that got them; first one: apart"
+    )
+    return [Table(head, rows, 11, "Waits for samples"), Note(said)]
 
 
 def _functions(found: TraceReport) -> list[Block]:

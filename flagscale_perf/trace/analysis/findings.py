@@ -23,6 +23,7 @@ from flagscale_perf.trace.analysis.columns import MIB
 from flagscale_perf.trace.analysis.remarks import remarks_of
 from flagscale_perf.trace.analysis.report import TraceReport
 from flagscale_perf.trace.analysis.spread import Spread
+from flagscale_perf.trace.analysis.starvation import starvation
 from flagscale_perf.trace.records import Kind
 
 _MIN_CALLS = 10  # ours: of a function with fewer nothing is said
@@ -388,14 +389,14 @@ def missing(this: TraceRule, case: TraceCase) -> Finding | None:
 
 
 RULES: tuple[TraceRule, ...] = (
-    *(slow_stage, queue_overhead, bound, straggling_unit, metadata, decoding, fluctuation),
+    *(slow_stage, starvation, queue_overhead, bound, straggling_unit, metadata, decoding, fluctuation),
     *(low_throughput, errors, stale_samples, slow_producer, missing),
 )
 
 
 def judge(report: TraceReport) -> TraceReport:
     """The report with its findings, the costliest first."""
-    if not report.sums.calls and not report.sums.count:
+    if not (report.sums.calls or report.sums.count or report.sums.waits):
         return report
     unjudged = [
         f"what holds a {kind.name.lower()}: {model.reason}"

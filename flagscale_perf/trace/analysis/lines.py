@@ -25,7 +25,8 @@ _STAGES = {b"stage=GET_END": 0, b"stage=COMPUTE_END": 1, b"stage=PUT_END": 2}
 _OPERATIONS = {b"stage=TQ_CLIENT_PUT_END": 0, b"stage=TQ_CLIENT_GET_END": 1}  # values of records.Kind
 _ENDS = {_FUNCTION_END, *_STAGES, *_OPERATIONS}
 _STARTED = b"FUNCTION_START"
-_STARTS = {end.removeprefix(b"stage=").replace(b"_END", b"_START") for end in _ENDS}
+_WAITS = {b"TQ_CLIENT_WAIT_START", b"TQ_CLIENT_WAIT_END"}  # have no figures that are summed up
+_STARTS = _WAITS | {end.removeprefix(b"stage=").replace(b"_END", b"_START") for end in _ENDS}
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _REPEATED = re.compile(rb"\s*\[repeated (\d+)x across cluster\].*", re.DOTALL)
 _WORKER = re.compile(rb"pid=(\d+)(?:, ip=([^)\s]+))?")

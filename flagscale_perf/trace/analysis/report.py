@@ -69,6 +69,10 @@ class TraceReport:
                 for (process, name), one in self.sums.by_process.items()
             ],
             "operations": {kind.name.lower(): self._operation(kind) for kind in Kind},
+            "waits": [
+                {"process": process, "task": task} | waits.as_dict()
+                for (process, task), waits in self.sums.waits.items()
+            ],
             "lineage": None if self.lineage is None else self.lineage.as_dict(),
             "unended": self.traces.unended,
             "losses": self.traces.losses.as_dict(),

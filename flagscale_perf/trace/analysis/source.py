@@ -30,14 +30,15 @@ from flagscale_perf.trace.records import (
     StartRecord,
     UnitsRecord,
     UnsizedRecord,
+    WaitRecord,
 )
-from flagscale_perf.trace.unended import Unended
+from flagscale_perf.trace.unended import End, Unended
 
 RUNNING = "running"
 MAX_EVENTS = 20
 _BEGUN = {
     Begun.PUT: "a put", Begun.GET: "a get", Begun.CALL: "the get", Begun.COMPUTE: "the compute",
-    Begun.CALL_PUT: "the put",
+    Begun.CALL_PUT: "the put", Begun.WAIT: "a wait for samples",
 }  # fmt: skip
 
 
@@ -175,8 +176,8 @@ class RunReader:
                 self._host = self._place(record.host, record.session_id)
             case OperationRecord():
                 self._operation(record)
-            case CallRecord():
-                self._call(record)
+            case CallRecord() | WaitRecord():
+                self._call(record) if isinstance(record, CallRecord) else self._wait(record)
             case RowsRecord() | UnitsRecord():
                 self._before.setdefault(record.process, []).append(record)
             case ClearRecord() if self._traces.moves is not None:
@@ -193,7 +194,7 @@ class RunReader:
                 self._traces.losses.dropped += record.dropped
 
     def _follow(self, record: Any) -> None:
-        if isinstance(record, StartRecord | OperationRecord | CallRecord):
+        if isinstance(record, StartRecord | End):
             self._unended.setdefault(record.process, Unended()).add(record)
             at_ns = record.at_ns if isinstance(record, StartRecord) else record.start_ns + record.total_ns
             self._newest_ns = max(self._newest_ns, at_ns)
@@ -264,6 +265,10 @@ class RunReader:
         if not rows or rows[-1].is_cut:
             return None, waits
         return tuple(pair for part in rows for pair in pairs_of(part.ranges)), waits
+
+    def _wait(self, wait: WaitRecord) -> None:
+        process, partition = self.label(wait.process), self.name(wait.process, wait.partition)
+        self._traces.sums.add_wait(wait, process, self.name(wait.process, wait.task) or process, partition)
 
     def _call(self, call: CallRecord) -> None:
         process, function = self.label(call.process), self.name(call.process, call.function) or "(no name)"

@@ -10,7 +10,8 @@ from hashlib import blake2b
 from flagscale_perf.trace.analysis.columns import MIB, Operations
 from flagscale_perf.trace.analysis.model import Shapes
 from flagscale_perf.trace.analysis.spread import Distinct, Spread
-from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord
+from flagscale_perf.trace.analysis.waits import Waits
+from flagscale_perf.trace.records import CallRecord, Kind, OperationRecord, WaitRecord
 
 STAGES = {
     Kind.PUT: ("select", "serialize", "unit", "notify", "tags"),
@@ -139,6 +140,7 @@ class Sums:
         by_process: of calls, by (process, function).
         operations: by kind.
         operations_by: by (process, kind), their durations.
+        waits: of consumers for samples, by (process, task).
         traces: different ids.
         without_id: calls that have none.
         first_ns, last_ns: of the records; None where times of day are not known.
@@ -148,6 +150,7 @@ class Sums:
         self.by_process: dict[tuple[str, str], FunctionSums] = {}
         self.operations = {kind: OperationSums() for kind in Kind}
         self.operations_by: dict[tuple[str, Kind], Spread] = {}
+        self.waits: dict[tuple[str, str], Waits] = {}
         self.traces = Distinct()
         self.without_id = 0
         self.first_ns: int | None = None
@@ -244,6 +247,13 @@ class Sums:
         if len(waits) > 1:
             (last, longest_ns), (_, next_ns) = sorted(waits.items(), key=lambda item: -item[1])[:2]
             sums.held.setdefault(last, Spread()).add(longest_ns - next_ns, weight)
+
+    def add_wait(self, wait: WaitRecord, process: str, task: str, partition: str) -> None:
+        """Adds a request for samples, with its names resolved."""
+        if (process, task) not in self.waits and len(self.waits) >= MAX_FUNCTIONS:
+            process, task = MANY, MANY
+        self.waits.setdefault((process, task), Waits()).add(wait, partition)
+        self._seen(wait.start_ns, wait.total_ns)
 
     def _add(
         self, sums: OperationSums, kind: Kind, process: str, times: Sequence[float], weight: float

@@ -16,6 +16,7 @@ from flagscale_perf.trace.logs import LinesSink, log_name, part_of
 from flagscale_perf.trace.records import Begun, Kind, StartRecord, UnsizedRecord
 from flagscale_perf.trace.summary import PRESENTATION
 from flagscale_perf.trace.task import DETAIL, LEVEL, STDOUT, TRACE
+from tests.trace_runs import make_wait
 from tests.traced import FUNCTION, PARTITION, call, operation
 
 HEADER = RunHeader(1, "20240129_103000", 0, 0, {}, {TRACE: True, DETAIL: True}, "trace", host="here")
@@ -108,6 +109,25 @@ def test_what_has_not_ended_has_its_lines_once_whoever_goes_on(is_resumed: bool,
     sink.flush()
     sink.close()
     assert stages(path)[2:] == [*open_stages, "COMPUTE_END", "PUT_START", "PUT_END", "FUNCTION_END"]
+
+
+def test_a_wait_for_samples_has_its_lines_once_whoever_goes_on_and_none_of_them_is_torn(
+    tmp_path: Path,
+) -> None:
+    wait = make_wait(partition=PARTITION, rows=0)
+    begun = StartRecord(1, Begun.WAIT, wait.start_ns, wait.start_ns, 0, PARTITION, wait.trace_id)
+    where = context(tmp_path)
+    expected = ["TQ_CLIENT_WAIT_START", "TQ_CLIENT_WAIT_END"]
+    for ended, resumed in ((False, False), (True, True), (True, True)):
+        sink = opened(replace(where, resumed=resumed))
+        sink.write(begun)
+        sink.flush()
+        if ended:
+            sink.write(wait)
+        sink.flush()
+        sink.close()
+        assert stages(tmp_path / log_name(123)) == expected[: 1 + ended]
+    assert read_traces([tmp_path / log_name(123)]).losses.torn == 0
 
 
 @pytest.mark.parametrize(("trace", "detail", "count"), [(True, False, 8), (False, True, 2)])

@@ -125,6 +125,29 @@ def test_the_slow_storage_unit_is_named(tmp_path: Path, others_last: int) -> Non
     assert finding.evidence[0].value == 30
 
 
+@pytest.mark.parametrize("made_ns", [40 * MS, 100 * MS])
+def test_a_consumer_that_waits_for_samples(tmp_path: Path, made_ns: int) -> None:
+    """Samples are made in 40 or 100 ms, and used in 50; it asks each 5 ms. The truth is the other run."""
+    job = Job()
+    train = job.process("Train", 1)
+    at_ns = 0
+    for number in range(40):
+        there_ns = (number + 1) * made_ns
+        while at_ns < there_ns:
+            job.wait(train, "train", at_ns, 0)
+            at_ns += 5 * MS
+        job.wait(train, "train", at_ns, 4)
+        at_ns += 50 * MS
+    found = _found(tmp_path, job)
+    assert ("starvation" in found) == (made_ns > 50 * MS)
+    if made_ns > 50 * MS:
+        finding = found["starvation"]
+        assert finding.title == "train waits 49.7 % of the time for samples"
+        assert finding.cost_s == pytest.approx(39 * 0.050, rel=0.03)
+        assert finding.gain == pytest.approx(4.0 / (0.1 + 39 * 0.05) - 1, rel=0.05)
+        assert finding.evidence[0].figure.startswith("Train 1 waits, 1.9")
+
+
 def test_units_that_take_turns_are_none(tmp_path: Path) -> None:
     job = _puts(60, waits=lambda number: {f"unit{number % 2}": 60 * MS, f"unit{1 - number % 2}": 2 * MS})
     assert "straggling_unit" not in _found(tmp_path, job)
