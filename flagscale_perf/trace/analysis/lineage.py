@@ -14,7 +14,7 @@ from typing import Any
 
 from flagscale_perf.trace.analysis.indexes import Indexes, Piece
 from flagscale_perf.trace.analysis.lives import Nodes, cleared_exactly, in_turn
-from flagscale_perf.trace.analysis.moves import Clear, Move, Moves
+from flagscale_perf.trace.analysis.moves import Clear, Move, Moves, can_have
 from flagscale_perf.trace.analysis.spread import Spread
 from flagscale_perf.trace.records import Kind
 
@@ -261,17 +261,21 @@ class _Join:
             else:
                 piece.write([made[node] for node in before])
             if self._waiting:
-                self._join_late(move.partition, piece)
+                self._join_late(move.partition, piece, place)
         self.found.made += born
         if born:
             self.found.depth.append((move.ready_ns, born))
 
-    def _join_late(self, partition: str, piece: Piece) -> None:
+    def _join_late(self, partition: str, piece: Piece, put: int) -> None:
         """Joins samples of this put that, by the clocks, were got before it was done."""
         late: Counter[tuple[int, int]] = Counter()
         for at, node in zip(piece.places, piece.read(), strict=True):
             get = self._waiting.get((partition, piece.base + at))
-            if get is not None and self._nodes.writers(node, self._all[get].fields):
+            if get is None:
+                continue
+            if not can_have(self._all[get], self._all[put]):
+                del self._waiting[partition, piece.base + at]
+            elif self._nodes.writers(node, self._all[get].fields):
                 del self._waiting[partition, piece.base + at]
                 late[get, node] += 1
         for (get, node), count in late.items():

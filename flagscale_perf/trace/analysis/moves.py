@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from flagscale_perf.spine.clock import NS_PER_S
 from flagscale_perf.trace.records import CallRecord, ClearRecord, Kind, OperationRecord
 
+CLOCKS_AGREE_NS = NS_PER_S  # ours: of machines whose clocks are kept by NTP or PTP
 MAX_KEPT = 1_000_000  # puts and gets, and calls: later ones are summed up but not joined
 
 Ranges = tuple[tuple[int, int], ...]  # first index and count of each
@@ -41,6 +43,19 @@ class Move(NamedTuple):
     fields: frozenset[str] | None
     step: int | None
     weight: float
+
+
+def can_have(get: Move, put: Move) -> bool:
+    """Whether the get may have samples of a put that was done after it began: then the put had begun before
+    the get ended, as far as the clocks of their machines agree.
+    """
+    slack_ns = 0 if _machine(get.process) == _machine(put.process) else CLOCKS_AGREE_NS
+    return put.start_ns <= get.end_ns + slack_ns
+
+
+def _machine(process: str) -> str:
+    """The host in a process's label, where there are several; containers of one share its clock."""
+    return process.rpartition("@")[2].partition("/")[0] if "@" in process else ""
 
 
 class What(NamedTuple):

@@ -193,6 +193,27 @@ def test_got_before_the_put_was_done_is_joined_and_reported(tmp_path: Path) -> N
     assert (found.joined, found.negative, found.worst_ns) == (8, 8, -(MS + READY))
 
 
+def test_a_get_whose_put_is_in_no_file_does_not_join_a_later_one(tmp_path: Path) -> None:
+    job = Job()
+    put, get = job.process("P", 1), job.process("C", 2)
+    job.get(get, 0, range(8))
+    job.put(put, 500 * MS, range(8))
+    job.get(get, 600 * MS, range(4))
+    found = _lineage(tmp_path, job)
+    assert (found.consumed, found.joined, found.negative) == (12, 4, 0)
+
+
+@pytest.mark.parametrize(("ahead_ms", "joined"), [(500, 8), (5000, 0)])
+def test_clocks_of_two_machines_may_differ_by_so_much(tmp_path: Path, ahead_ms: int, joined: int) -> None:
+    one, two = Job(), Job()
+    one.put(one.process("P", 1), ahead_ms * MS, range(8))
+    two.get(two.process("C", 2), 0, range(8))
+    header = make_trace_header("20240129_103001", host="node1", boot_id="other")
+    traces = read_traces([one.write(tmp_path), two.write(tmp_path, header)])
+    assert traces.moves is not None
+    assert join(traces.moves).joined == joined
+
+
 def test_samples_of_unknown_indexes_are_counted_apart(tmp_path: Path) -> None:
     job = Job()
     put, get = job.process("P", 1), job.process("C", 2)
