@@ -86,8 +86,8 @@ test-hosts: $(if $(ENVIRONMENT),,$(TEST)) ## test: train with every tree in HOST
 test-vllm: $(VLLM_READY) ## test: the tests on real vLLM (minutes)
 	PYTHONPATH="$$PWD" .venv_vllm/bin/python -m pytest -p no:cacheprovider tests/vllm $(ARGS)
 
-tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; SOURCE=DIRECTORY of a checkout of its repository
-	scripts/test_transfer_queue .venv_trace/bin/python "$(SOURCE)"
+tq-contract: $(TRACE_READY) ## TransferQueue's own tests and tutorials, traced; FILES='test_(client|metadata)' for some of the tests
+	scripts/test_transfer_queue .venv_trace/bin/python "$(FILES)"
 
 test-fast: $(TEST) ## test: the tests that start no training
 	$(tests) -m 'not host and not gpu and not faults and not long and not oracle and not walk' $(ARGS)
